@@ -1,0 +1,29 @@
+"""accel: an unchanged torchvision script decodes and augments its images on the accelerator.
+
+    import accel
+    accel.set_image_backend("cpu")
+"""
+
+import accel.interop  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
+from accel.counters import stats
+from accel.errors import AccelError, BackendUnavailable, DecodeError
+from accel.explanation import explain
+from accel.image import LazyImage
+from accel.switch import get_image_backend, image_backend, image_backends, set_image_backend
+from accel.tensor import LazyTensor
+from accel.version import __version__
+
+__all__ = [
+    "AccelError",
+    "BackendUnavailable",
+    "DecodeError",
+    "LazyImage",
+    "LazyTensor",
+    "__version__",
+    "explain",
+    "get_image_backend",
+    "image_backend",
+    "image_backends",
+    "set_image_backend",
+    "stats",
+]

@@ -1,0 +1,167 @@
+"""What a backend is, and where backends come from: the entry points ``accel.backends``.
+
+A backend is a class that runs plans. It is named by an entry point, here or in any installed distribution:
+
+    [project.entry-points."accel.backends"]
+    mine = "my_package:MyBackend"
+
+Nothing of a backend is imported before somebody asks for it by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from accel.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    import torch
+
+    from accel.plan import Plan
+
+GROUP = "accel.backends"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options every backend takes.
+
+    Args:
+        exact: results equal torchvision's (the default); False permits a faster engine with a stated difference.
+        on_error: ``"raise"`` a DecodeError for an image that cannot be decoded, or ``"replace"`` its source
+            pixels by black, count it in ``accel.stats()`` and warn once.
+    """
+
+    exact: bool = True
+    on_error: Literal["raise", "replace"] = "raise"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.exact, bool):
+            raise TypeError(f"exact must be True or False, got {self.exact!r}")
+        if self.on_error not in ("raise", "replace"):
+            raise ValueError(f"on_error must be 'raise' or 'replace', got {self.on_error!r}")
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Runs plans. Instances are shared by threads and survive a fork (or notice it)."""
+
+    Options: ClassVar[type[Options]]
+    """The options it takes, a frozen dataclass derived from ``accel.backend.Options``."""
+
+    realises_in_workers: ClassVar[bool]
+    """True: a DataLoader worker computes its batch at collate. False: workers ship recipes."""
+
+    auto_rank: ClassVar[int | None]
+    """Its place under ``"auto"``: the lowest rank that can run here wins; None keeps it out."""
+
+    host: ClassVar[str]
+    """The name of the backend that realises what is needed on the host (itself, for a host backend)."""
+
+    def __init__(self, options: Any) -> None: ...
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        """None where it can run, else what is missing and how to get it. Cheap; imports no engine."""
+
+    def prepare(self) -> None:
+        """Load and compile what a run needs, so that forked workers inherit it."""
+
+    def run(self, plan: Plan, *, shared: bool = False) -> torch.Tensor:
+        """The plan's values as a plain tensor, in shared memory if ``shared``.
+
+        Raises:
+            DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
+        """
+
+    def describe(self, plan: Plan) -> list[str]:
+        """Lines for ``accel.explain``: which engines would run this plan, and why."""
+
+
+def find(name: str) -> type[Backend]:
+    """The backend class called ``name``.
+
+    Raises:
+        ValueError: no installed distribution offers it.
+        BackendUnavailable: its entry point cannot be imported.
+    """
+    known = _entry_points()
+    if name not in known:
+        names = ", ".join(repr(n) for n in ["torchvision", "auto", *sorted(known)])
+        raise ValueError(f"unknown image backend {name!r}; known are {names}")
+    return _load(known[name])
+
+
+def availability() -> dict[str, str | None]:
+    """Every known backend: None where it can run here, else the reason why it cannot."""
+    found: dict[str, str | None] = {}
+    for name, entry in sorted(_entry_points().items()):
+        try:
+            found[name] = _load(entry).unavailable()
+        except BackendUnavailable as error:
+            found[name] = str(error)
+    return found
+
+
+def best() -> str:
+    """The backend ``"auto"`` stands for here."""
+    ranked = []
+    for name, reason in availability().items():
+        rank = find(name).auto_rank if reason is None else None
+        if rank is not None:
+            ranked.append((rank, name))
+    if not ranked:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in availability().items())
+        raise BackendUnavailable(f"no image backend can run here ({reasons or 'none is installed'})")
+    return min(ranked)[1]
+
+
+_instances: dict[tuple[str, Options], Backend] = {}
+_instances_lock = threading.Lock()
+
+
+def instance(name: str, options: Options) -> Backend:
+    """The one instance of a backend with these options in this process."""
+    with _instances_lock:
+        key = (name, options)
+        if key not in _instances:
+            _instances[key] = find(name)(options)
+        return _instances[key]
+
+
+def parse_options(name: str, options: dict[str, Any]) -> Options:
+    """The options of backend ``name``, checked.
+
+    Raises:
+        TypeError: it does not know one of them. ValueError: a value is out of range.
+        BackendUnavailable: it cannot run here.
+    """
+    backend = find(name)
+    known = [field.name for field in dataclasses.fields(backend.Options)]
+    for option in options:
+        if option not in known:
+            raise TypeError(f"backend {name!r} has no option {option!r}; it takes {', '.join(known)}")
+    parsed = backend.Options(**options)
+    if (reason := backend.unavailable()) is not None:
+        raise BackendUnavailable(f"image backend {name!r} cannot run here: {reason}")
+    return parsed
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def _load(entry: EntryPoint) -> type[Backend]:
+    try:
+        loaded = entry.load()
+    except Exception as error:
+        raise BackendUnavailable(
+            f"image backend {entry.name!r} ({entry.value}) cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    for member in ("Options", "realises_in_workers", "auto_rank", "host", "unavailable", "prepare", "run", "describe"):
+        if not hasattr(loaded, member):
+            raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}) has no {member!r}")
+    return loaded  # type: ignore[no-any-return]

@@ -1,0 +1,109 @@
+"""Regions of JPEG files, decoded on the host by the engine that serves the file best.
+
+The engine is a function of the file's header and of what is installed, never of timing. An engine that
+declines a file leaves it to Pillow, which decides whether it is broken; that is counted and logged once.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from functools import cache
+
+import numpy as np
+from PIL import Image
+
+from accel import counters
+from accel.backend import Options
+from accel.codec import engines
+from accel.codec.engines import Box, Data, Pixels
+from accel.codec.header import Header
+from accel.errors import DecodeError
+from accel.plan import Decode
+
+_log = logging.getLogger("accel")
+
+ENGINES = ("auto", "nvimgcodec", "pillow")
+
+
+def decode(data: Data, header: Header, box: Box, channels: int, engine: str = "auto") -> Pixels:
+    """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to Pillow's.
+
+    Raises:
+        DecodeError: Pillow cannot decode the file either; the message is Pillow's.
+    """
+    chosen = choose(header, engine)
+    if chosen != "pillow":
+        pixels = getattr(engines, chosen)(data, box, channels)
+        if pixels is not None:
+            return pixels  # type: ignore[no-any-return]
+        counters.fallback(f"{chosen} declined a JPEG; Pillow decoded it")
+    try:
+        pixels = engines.pillow(data, box, channels)
+    except Exception as error:
+        raise DecodeError(str(error) or type(error).__name__) from error
+    assert pixels is not None
+    return pixels
+
+
+def read(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
+    """Decode what a plan of ``of`` images wants of one source; the options say what becomes of a broken file.
+
+    Raises:
+        DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
+    """
+    source = wanted.source
+    try:
+        return decode(source.data, source.header, wanted.box, wanted.channels, engine)
+    except DecodeError as error:
+        place = f" (image {wanted.items[0].position} of a batch of {of})" if of > 1 else ""
+        message = f"{source.name}: {error}{place}"
+        if options.on_error == "raise":
+            failure = DecodeError(message)
+            failure.position = wanted.items[0].position
+            raise failure from error
+    counters.count(counters.REPLACED, len(wanted.items))
+    _log.info("replaced by black: %s", message)
+    _warn_replaced_once()
+    return np.zeros((*wanted.box[2:], wanted.channels), np.uint8)
+
+
+@cache
+def _warn_replaced_once() -> None:
+    """Log where to look, the first time an image is replaced."""
+    _log.warning('accel replaced a broken image by black, and will go on doing so: see accel.stats()["replaced"]')
+
+
+def choose(header: Header, engine: str = "auto") -> str:
+    """The name of the engine that decodes files with this header."""
+    if engine == "auto":
+        engine = "nvimgcodec" if engines.has_nvimgcodec() else "pillow"
+        if engine == "pillow":
+            counters.fallback("nvImageCodec is not installed; Pillow decodes whole files")
+    if engine != "pillow" and not _agrees(engine):
+        return "pillow"
+    return engine
+
+
+def prepare(engine: str = "auto") -> None:
+    """Load the decoders, so that forked workers inherit them."""
+    choose(Header(8, 8, "RGB", False), engine)
+
+
+@cache
+def _agrees(engine: str) -> bool:
+    """Whether an engine's pixels equal those of the installed Pillow, on a few small streams made by it."""
+    for mode, subsampling in (("RGB", 0), ("RGB", 1), ("RGB", 2), ("L", 0)):
+        ramp = np.add.outer(np.arange(43) * 5, np.arange(57) * 3)
+        picture = np.stack([ramp, ramp.T[:1].repeat(43, 0).repeat(2, 1)[:, :57] ^ ramp, 255 - ramp], 2)
+        image = Image.fromarray((picture % 256).astype(np.uint8)).convert(mode)
+        stream = io.BytesIO()
+        image.save(stream, "JPEG", quality=83, subsampling=subsampling)
+        channels = len(mode)
+        for box in ((0, 0, 43, 57), (7, 9, 21, 33)):
+            expected = engines.pillow(stream.getvalue(), box, channels)
+            found = getattr(engines, engine)(stream.getvalue(), box, channels)
+            if found is None or not np.array_equal(found, expected):
+                counters.fallback(f"{engine} disagrees with the installed Pillow; Pillow decodes")
+                return False
+    return True

@@ -1,0 +1,119 @@
+"""The host's JPEG decoders, each a function (data, box, channels) -> pixels or None where it declines.
+
+Pixels are uint8 [height, width, channels], C-contiguous; ``box`` is (top, left, height, width) inside the
+picture; 3 channels of a grey file are its values three times over, as Pillow converts "L" to "RGB".
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL.JpegImagePlugin import JpegImageFile
+
+Pixels = npt.NDArray[np.uint8]
+Box = tuple[int, int, int, int]
+Data = bytes | memoryview
+Engine = Callable[[Data, Box, int], "Pixels | None"]
+
+_log = logging.getLogger("accel")
+
+
+def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
+    """Pillow's own decoder, on the whole file: the reference, and the judge of broken streams.
+
+    Raises:
+        OSError, SyntaxError, ...: whatever Pillow raises for the file.
+    """
+    with JpegImageFile(io.BytesIO(data)) as image:
+        image.load()
+        top, left, height, width = box
+        part = image.crop((left, top, left + width, top + height))
+        pixels = np.array(part.convert("RGB" if channels == 3 else "L"))
+    return pixels.reshape(height, width, channels)
+
+
+def nvimgcodec(data: Data, box: Box, channels: int) -> Pixels | None:
+    """nvImageCodec's CPU decoder (libjpeg-turbo, islow, fancy upsampling), on the region alone."""
+    codec = _nvimgcodec_module()
+    decoder, grey, colour = _nvimgcodec_decoder()
+    top, left, height, width = box
+    stream = codec.CodeStream(data if isinstance(data, bytes) else np.frombuffer(data, np.uint8))
+    if (height, width) != (stream.height, stream.width):
+        stream = stream.get_sub_code_stream(region=codec.Region(top, left, top + height, left + width))
+    image = decoder.decode(stream, params=grey if channels == 1 else colour)
+    if image is None:
+        return None
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.shape != (height, width, channels):
+        return None
+    return np.ascontiguousarray(pixels)
+
+
+@cache
+def has_nvimgcodec() -> bool:
+    try:
+        return find_spec("nvidia.nvimgcodec") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@cache
+def _nvimgcodec_module() -> Any:
+    with _native_stderr_to_log():  # it complains there about GPU libraries that the CPU path does without
+        from nvidia import nvimgcodec as module
+    return module
+
+
+_per_thread = threading.local()
+os.register_at_fork(after_in_child=lambda: _per_thread.__dict__.clear())
+
+
+def _nvimgcodec_decoder() -> tuple[Any, Any, Any]:
+    """This thread's decoder with its parameters for grey and colour: a decoder serves one thread at a time."""
+    found = getattr(_per_thread, "nvimgcodec", None)
+    if found is None:
+        codec = _nvimgcodec_module()
+        with _native_stderr_to_log():
+            decoder = codec.Decoder(
+                device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY,
+                backends=[codec.Backend(codec.BackendKind.CPU_ONLY)],
+                max_num_cpu_threads=1,
+                options=":fancy_upsampling=1",
+            )
+        grey = codec.DecodeParams(apply_exif_orientation=False, color_spec=codec.ColorSpec.GRAY)
+        colour = codec.DecodeParams(apply_exif_orientation=False, color_spec=codec.ColorSpec.SRGB)
+        found = _per_thread.nvimgcodec = (decoder, grey, colour)
+    return found  # type: ignore[no-any-return]
+
+
+_stderr_lock = threading.Lock()
+
+
+@contextmanager
+def _native_stderr_to_log() -> Iterator[None]:
+    """Send what native code writes to file descriptor 2 to accel's debug log."""
+    with _stderr_lock, tempfile.TemporaryFile() as kept:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        saved = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            kept.seek(0)
+            if text := kept.read().decode(errors="replace").strip():
+                _log.debug("nvImageCodec: %s", text)

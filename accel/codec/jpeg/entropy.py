@@ -1,0 +1,114 @@
+"""Huffman decoding of single blocks (ITU T.81 F.2.2), from a 64-bit window that stays in registers.
+
+The window is the triple (buffer, bits, at): the top `bits` bits of `buffer` are the stream's next ones, and the byte
+at `at` follows them.  Reading is unchecked; the caller leaves slack behind the stream and looks at the position after
+each MCU.  `look` and `codes` point at one table's rows (see tables.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .memory import load_big_endian
+from .tables import CODE_PLACE, END, LOOK, UNRESOLVED
+
+BAD = -1  # returned in place of a block's extent
+BAD_DIFFERENCE = 1 << 20  # and in place of a DC difference
+BLOCK_SIZE = 80  # 64 coefficients, and one dump (64) for those past the end
+ORDER_SIZE = 128
+
+_U1, _U3, _U8 = np.uint64(1), np.uint64(3), np.uint64(8)
+_BYTE, _FULL, _LEAST = np.uint64(255), np.uint64(63), np.uint64(56)
+_INDEX = np.uint64(64 - LOOK)
+_16, _24, _32, _48 = np.uint64(16), np.uint64(24), np.uint64(32), np.uint64(48)
+
+
+@njit(forceinline=True)  # type: ignore[misc]
+def _refill(stream: Any, buffer: Any, bits: Any, at: Any) -> Any:
+    """At least 56 bits; those below `bits` may be there already, and are then the same."""
+    buffer |= load_big_endian(stream, at) >> bits
+    return buffer, bits | _LEAST, at + ((_FULL - bits) >> _U3)
+
+
+@njit(no_cpython_wrapper=True)  # type: ignore[misc]
+def _search(buffer: Any, codes: Any) -> Any:
+    """(length, symbol) of the code at the top of the buffer; length 17: there is none."""
+    window = np.uint32(buffer >> _48)
+    length = LOOK + 1 if window >= codes[LOOK] else 1
+    while length < 17 and window >= codes[length]:
+        length += 1
+    if length == 17:
+        return 17, 0
+    place = np.uint32(window >> np.uint32(16 - length)) + codes[CODE_PLACE + length]
+    return length, np.int64(codes[np.uint32(place)])
+
+
+@njit(forceinline=True)  # type: ignore[misc]
+def _magnitude(buffer: Any, length: Any, size: Any) -> int:
+    """The last `size` of the buffer's first `length` bits, as the signed value of T.81 table F.1 (EXTEND)."""
+    value = np.int64((buffer >> (np.uint64(64) - length)) & ((_U1 << size) - _U1))
+    return value if value >> np.int64(size - _U1) else value + 1 - (1 << np.int64(size))
+
+
+@njit(forceinline=True)  # type: ignore[misc]
+def read_dc(stream: Any, buffer: Any, bits: Any, at: Any, look: Any, codes: Any) -> Any:
+    """(buffer, bits, at, difference or BAD_DIFFERENCE)"""
+    buffer, bits, at = _refill(stream, buffer, bits, at)
+    entry = look[buffer >> _INDEX]
+    length = entry & _BYTE
+    difference = np.int64(np.int16(entry >> _32))
+    if (entry >> _24) & _BYTE == UNRESOLVED:
+        size = (entry >> _16) & _BYTE
+        if length == 0:
+            code_length, symbol = _search(buffer, codes)
+            size = np.uint64(symbol)
+            length = np.uint64(code_length) + size
+            if code_length == 17 or symbol > 15:
+                return buffer, bits, at, BAD_DIFFERENCE
+        difference = _magnitude(buffer, length, size) if size > 0 else 0
+    return buffer << length, bits - length, at, difference
+
+
+@njit(forceinline=True)  # type: ignore[misc]
+def read_ac(
+    stream: Any, buffer: Any, bits: Any, at: Any, look: Any, codes: Any, order: Any, block: Any, keep: bool
+) -> Any:
+    """(buffer, bits, at, extent): coefficients from `extent` on are zero, in zigzag order; BAD: not a valid block.
+
+    With `keep`, coefficient k goes to block[order[k]]; order[64:] points at the dump.
+    """
+    k = _U1
+    while True:
+        buffer, bits, at = _refill(stream, buffer, bits, at)
+        entry = look[buffer >> _INDEX]
+        following = k + ((entry >> _24) & _BYTE)
+        if keep:
+            # what is not there (a second coefficient, an unresolved one) is a zero stored where nothing is yet
+            block[order[k + ((entry >> _U8) & _BYTE)]] = np.int16(entry >> _32)
+            block[order[k + ((entry >> _16) & _BYTE)]] = np.int16(entry >> _48)
+        length = entry & _BYTE
+        if following > 63:
+            if following == 64 or (END <= following and following < END + 64):
+                return buffer << length, bits - length, at, np.int64(following & np.uint64(END - 1))
+            run, size = (entry >> _U8) & _BYTE, (entry >> _16) & _BYTE
+            if length == 0 or following < UNRESOLVED:
+                code_length, symbol = _search(buffer, codes)
+                run, size = np.uint64(symbol >> 4), np.uint64(symbol & 15)
+                length = np.uint64(code_length) + size
+                if code_length == 17:
+                    return buffer, bits, at, BAD
+                if symbol == 0:
+                    return buffer << length, bits - length, at, np.int64(k)
+            following = k + run + _U1
+            if following > 64:
+                return buffer, bits, at, BAD
+            if keep:
+                block[order[k + run]] = _magnitude(buffer, length, size) if size > 0 else 0
+            if following == 64:
+                return buffer << length, bits - length, at, 64
+        k = following
+        buffer <<= length
+        bits -= length

@@ -1,0 +1,104 @@
+"""Vectors of integers for numba code: a thin, operator-overloaded skin over LLVM's vector instructions.
+
+Numba has no vector type, and whether LLVM vectorises a loop over small arrays is luck.  The few kernels whose
+speed matters are therefore written with `Lanes` and wrapped as intrinsics; LLVM turns them into SSE, AVX or NEON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+from llvmlite import ir
+
+BYTE = ir.IntType(8)
+WORD = ir.IntType(64)
+
+
+class Lanes:
+    """Equal-width integers, one per lane; `value is None` stands for all zero, so that dead terms cost nothing."""
+
+    def __init__(self, builder: ir.IRBuilder, value: Any) -> None:
+        self.builder = builder
+        self.value = value
+
+    def constant(self, number: int) -> Any:
+        kind = self.value.type
+        return ir.Constant(kind, [number] * kind.count)
+
+    def _of(self, value: Any) -> Lanes:
+        return Lanes(self.builder, value)
+
+    def __add__(self, other: Lanes | int) -> Lanes:
+        if isinstance(other, int):
+            return self._of(self.builder.add(self.value, self.constant(other)))
+        if self.value is None or other.value is None:
+            return other if self.value is None else self
+        return self._of(self.builder.add(self.value, other.value))
+
+    def __sub__(self, other: Lanes | int) -> Lanes:
+        if isinstance(other, int):
+            return self + -other
+        if other.value is None:
+            return self
+        return self._of(self.builder.neg(other.value) if self.value is None else self.builder.sub(self.value, other.value))
+
+    def __mul__(self, other: Lanes | int) -> Lanes:
+        if self.value is None:
+            return self
+        factor = self.constant(other) if isinstance(other, int) else other.value
+        return self._of(self.builder.mul(self.value, factor))
+
+    def __lshift__(self, count: int) -> Lanes:
+        return self * (1 << count)
+
+    def __rshift__(self, count: int) -> Lanes:
+        return self._of(self.builder.ashr(self.value, self.constant(count)))
+
+    def clamp(self, low: int, high: int) -> Lanes:
+        below = self.builder.icmp_signed("<", self.value, self.constant(low))
+        value = self.builder.select(below, self.constant(low), self.value)
+        above = self.builder.icmp_signed(">", value, self.constant(high))
+        return self._of(self.builder.select(above, self.constant(high), value))
+
+    def magnitude(self) -> Lanes:
+        negative = self.builder.icmp_signed("<", self.value, self.constant(0))
+        return self._of(self.builder.select(negative, self.builder.neg(self.value), self.value))
+
+    def widen(self, bits: int, signed: bool = False) -> Lanes:
+        kind = ir.VectorType(ir.IntType(bits), self.value.type.count)
+        extend = self.builder.sext if signed else self.builder.zext
+        return self._of(extend(self.value, kind))
+
+    def narrow(self, bits: int) -> Lanes:
+        kind = ir.VectorType(ir.IntType(bits), self.value.type.count)
+        return self._of(self.builder.trunc(self.value, kind))
+
+    def shuffle(self, order: Sequence[int], other: Lanes | None = None) -> Lanes:
+        """Lane i of the result is lane order[i] of self followed by other."""
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), list(order))
+        second = self.value if other is None else other.value
+        return self._of(self.builder.shuffle_vector(self.value, second, mask))
+
+    def join(self, other: Lanes) -> Lanes:
+        return self.shuffle(range(2 * self.value.type.count), other)
+
+    def total(self) -> Any:
+        """The sum of all lanes, as one scalar."""
+        lanes = self
+        while (count := lanes.value.type.count) > 1:
+            lanes = lanes.shuffle(range(count // 2)) + lanes.shuffle(range(count // 2, count))
+        return self.builder.extract_element(lanes.value, ir.Constant(ir.IntType(32), 0))
+
+    def store(self, address: Any) -> None:
+        pointer = self.builder.bitcast(address, self.value.type.as_pointer())
+        self.builder.store(self.value, pointer, align=1)
+
+
+def load(builder: ir.IRBuilder, address: Any, count: int, bits: int) -> Lanes:
+    """`count` integers of `bits` bits from an i8 pointer of any alignment."""
+    kind = ir.VectorType(ir.IntType(bits), count)
+    return Lanes(builder, builder.load(builder.bitcast(address, kind.as_pointer()), align=1))
+
+

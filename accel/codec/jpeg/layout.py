@@ -1,0 +1,78 @@
+"""What part of each component a region needs, and where its samples lie in the scratch planes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from . import header as hd
+
+# Places in a component's row of the layout array (int64[3, LAYOUT_SIZE]).  Blocks and samples count from the
+# component's own top left corner.
+(
+    KIND,  # how it is upsampled: one of the constants below
+    H_RATIO,
+    V_RATIO,
+    COLUMNS,  # true size, in samples: neighbours are clamped to it
+    ROWS,
+    BLOCK_LEFT,  # needed blocks: half-open ranges
+    BLOCK_RIGHT,
+    BLOCK_TOP,
+    BLOCK_BOTTOM,
+    ORIGIN,  # place of sample (0, 0) in the planes, negative where the needed part starts further on
+    STRIDE,
+    LINE,  # place of one row of upsampled samples
+) = range(12)
+LAYOUT_SIZE = 12
+
+PLAIN, H2V1, H1V2, H2V2, REPEAT = range(5)
+
+PADDING = 64  # either side of a plane's rows: kernels look one sample to the left and a chunk to the right
+
+
+@njit  # type: ignore[misc]
+def _needed(start: int, stop: int, ratio: int, reach: int, size: int) -> tuple[int, int]:
+    """Blocks [first, last) with the samples of pixels [start, stop) and `reach` neighbours."""
+    first = max(start // ratio - reach, 0)
+    last = min((stop - 1) // ratio + reach, size - 1)
+    return first >> 3, (last >> 3) + 1
+
+
+@njit  # type: ignore[misc]
+def lay_out(header: Any, top: int, left: int, height: int, width: int, layout: Any) -> int:
+    """Fill `layout` for the region; returns the bytes that the planes and lines take."""
+    size = PADDING
+    for c in range(header[hd.COMPONENTS]):
+        row = layout[c]
+        fields = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :]
+        h_ratio = header[hd.H_MAX] // fields[hd.H_SAMP]
+        v_ratio = header[hd.V_MAX] // fields[hd.V_SAMP]
+        columns = (header[hd.WIDTH] + h_ratio - 1) // h_ratio
+        rows = (header[hd.HEIGHT] + v_ratio - 1) // v_ratio
+        # jinit_upsampler of jdsample.c; narrow planes are repeated
+        kind = REPEAT
+        if h_ratio == 1 and v_ratio == 1:
+            kind = PLAIN
+        elif h_ratio == 1 and v_ratio == 2:
+            kind = H1V2
+        elif h_ratio == 2 and v_ratio == 1 and columns > 2:
+            kind = H2V1
+        elif h_ratio == 2 and v_ratio == 2 and columns > 2:
+            kind = H2V2
+        h_reach = 1 if kind == H2V1 or kind == H2V2 else 0
+        v_reach = 1 if kind == H1V2 or kind == H2V2 else 0
+        block_left, block_right = _needed(left, left + width, h_ratio, h_reach, columns)
+        block_top, block_bottom = _needed(top, top + height, v_ratio, v_reach, rows)
+        stride = 8 * (block_right - block_left) + 2 * PADDING
+        row[KIND], row[H_RATIO], row[V_RATIO] = kind, h_ratio, v_ratio
+        row[COLUMNS], row[ROWS] = columns, rows
+        row[BLOCK_LEFT], row[BLOCK_RIGHT] = block_left, block_right
+        row[BLOCK_TOP], row[BLOCK_BOTTOM] = block_top, block_bottom
+        row[STRIDE] = stride
+        row[ORIGIN] = size + PADDING - 8 * block_left - 8 * block_top * stride
+        size += 8 * (block_bottom - block_top) * stride
+        row[LINE] = size + PADDING
+        size += width + 4 * PADDING
+    return np.int64(size)

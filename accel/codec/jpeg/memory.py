@@ -1,0 +1,68 @@
+"""Raw memory for the hot loops.
+
+Numba counts a reference, with a call, whenever an array is handed to a function or sliced; per block that costs more
+than the block.  Pointers are free: `p = pointer_to(array)`, then p[i] as in C, bounds unchecked.  Their owner must
+keep the array alive.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .lanes import BYTE, WORD, load
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def pointer_to(typing_context: Any, array: Any) -> Any:
+    """A C-contiguous array's data."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def advanced(typing_context: Any, pointer: Any, elements: Any) -> Any:
+    """The pointer, `elements` further on."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return pointer(pointer, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_big_endian(typing_context: Any, pointer: Any, offset: Any) -> Any:
+    """The eight bytes from pointer[offset] on as one big-endian uint64."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), WORD.as_pointer())
+        word = builder.load(address, align=1)
+        return builder.bswap(word) if sys.byteorder == "little" else word
+
+    return types.uint64(pointer, types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_and_find_ff(typing_context: Any, source: Any, target: Any) -> Any:
+    """Copy 64 bytes; returns how many precede the first 0xFF among them (64: there is none)."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        chunk = load(builder, arguments[0], 64, 8)
+        chunk.store(arguments[1])
+        found = builder.icmp_unsigned("==", chunk.value, chunk.constant(0xFF))
+        return builder.cttz(builder.bitcast(found, WORD), ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(source, target), generate
+
+
+def step(builder: ir.IRBuilder, pointer: Any, count: int | Any) -> Any:
+    """An i8 pointer, `count` bytes further on than `pointer`."""
+    offset = ir.Constant(WORD, count) if isinstance(count, int) else count
+    return builder.gep(builder.bitcast(pointer, BYTE.as_pointer()), [offset])

@@ -1,0 +1,116 @@
+"""From component planes to pixels: libjpeg-turbo's fancy upsampling (jdsample.c) and colour conversion (jdcolor.c).
+
+The kernels work on CHUNK samples at a time and may read and write past the end of a row, within the padding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .lanes import Lanes, load
+from .memory import step
+
+CHUNK = 32
+
+
+def _wide(builder: ir.IRBuilder, base: Any, offset: int, bits: int) -> Lanes:
+    return load(builder, step(builder, base, offset), CHUNK, 8).widen(bits)
+
+
+def _interleave(even: Lanes, odd: Lanes) -> Lanes:
+    return even.shuffle([i // 2 + CHUNK * (i % 2) for i in range(2 * CHUNK)], odd)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def upsample_h2v1(typing_context: Any, plane: Any, near: Any, place: Any) -> Any:
+    """plane[place:] = twice as many samples: 3/4 the nearer, 1/4 the further neighbour (h2v1_fancy_upsample)."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        source = step(builder, arguments[0], arguments[1])
+        before, here, after = (_wide(builder, source, i, 16) for i in (-1, 0, 1))
+        even = (here * 3 + before + 1) >> 2
+        odd = (here * 3 + after + 2) >> 2
+        target = step(builder, arguments[0], arguments[2])
+        _interleave(even.narrow(8), odd.narrow(8)).store(target)
+        return context.get_dummy_value()
+
+    return types.void(plane, types.uint64, types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def upsample_h2v2(typing_context: Any, plane: Any, near: Any, far: Any, place: Any) -> Any:
+    """The same in both directions: `near` and `far` are the rows' offsets in plane (h2v2_fancy_upsample)."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        near = step(builder, arguments[0], arguments[1])
+        far = step(builder, arguments[0], arguments[2])
+        before, here, after = (
+            _wide(builder, near, i, 16) * 3 + _wide(builder, far, i, 16) for i in (-1, 0, 1)
+        )
+        even = (here * 3 + before + 8) >> 4
+        odd = (here * 3 + after + 7) >> 4
+        target = step(builder, arguments[0], arguments[3])
+        _interleave(even.narrow(8), odd.narrow(8)).store(target)
+        return context.get_dummy_value()
+
+    return types.void(plane, types.uint64, types.uint64, types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def upsample_h1v2(typing_context: Any, plane: Any, near: Any, far: Any, bias: Any, place: Any) -> Any:
+    """Between two rows only; bias 1 for the upper output row, 2 for the lower (h1v2_fancy_upsample)."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(16), CHUNK)
+        near = step(builder, arguments[0], arguments[1])
+        far = step(builder, arguments[0], arguments[2])
+        small = builder.trunc(arguments[3], ir.IntType(16))
+        start = builder.insert_element(ir.Constant(kind, ir.Undefined), small, ir.Constant(ir.IntType(32), 0))
+        bias = Lanes(builder, start).shuffle([0] * CHUNK)
+        mixed = (_wide(builder, near, 0, 16) * 3 + _wide(builder, far, 0, 16) + bias) >> 2
+        mixed.narrow(8).store(step(builder, arguments[0], arguments[4]))
+        return context.get_dummy_value()
+
+    return types.void(plane, types.uint64, types.uint64, types.uint64, types.uint64), generate
+
+
+def _store_interleaved(red: Lanes, green: Lanes, blue: Lanes, target: Any) -> None:
+    planar = red.join(green).join(blue.join(blue))
+    planar.shuffle([CHUNK * (i % 3) + i // 3 for i in range(3 * CHUNK)]).store(target)
+
+
+def _three(builder: ir.IRBuilder, plane: Any, offsets: Any) -> list[Lanes]:
+    return [load(builder, step(builder, plane, offset), CHUNK, 8) for offset in offsets]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def ycc_to_rgb(typing_context: Any, plane: Any, y: Any, cb: Any, cr: Any, out: Any, place: Any) -> Any:
+    """CHUNK pixels of YCbCr, from three places in plane, to interleaved RGB at out[place:] (ycc_rgb_convert)."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        y, cb, cr = (s.widen(32) for s in _three(builder, arguments[0], arguments[1:4]))
+        cb, cr = cb - 128, cr - 128
+        red = y + ((cr * 91881 + 32768) >> 16)
+        green = y + ((cb * -22554 + cr * -46802 + 32768) >> 16)
+        blue = y + ((cb * 116130 + 32768) >> 16)
+        target = step(builder, arguments[4], arguments[5])
+        _store_interleaved(*(colour.clamp(0, 255).narrow(8) for colour in (red, green, blue)), target)
+        return context.get_dummy_value()
+
+    return types.void(plane, types.uint64, types.uint64, types.uint64, out, types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def interleave(typing_context: Any, plane: Any, r: Any, g: Any, b: Any, out: Any, place: Any) -> Any:
+    """CHUNK samples each from three places in plane, side by side at out[place:]."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        target = step(builder, arguments[4], arguments[5])
+        _store_interleaved(*_three(builder, arguments[0], arguments[1:4]), target)
+        return context.get_dummy_value()
+
+    return types.void(plane, types.uint64, types.uint64, types.uint64, out, types.uint64), generate

@@ -1,0 +1,124 @@
+"""Huffman look-up tables (ITU T.81 annex C), made anew for each picture because most bring their own.
+
+The next LOOK bits of the stream index a table whose uint64 entries resolve up to two AC symbols at once, magnitude
+bits included (after stb_image's "fast AC"):
+
+    bits  0-7    how many bits the symbols take
+    bits  8-15   the first coefficient's distance from k, the index of the next coefficient
+    bits 16-23   the second one's
+    bits 24-31   by how much k advances; END more after an end of block
+    bits 32-47   the first coefficient
+    bits 48-63   the second one; 0 where there is none
+
+Where LOOK bits hold a code but not all of its magnitude, the advance is UNRESOLVED and the first two distances are the
+code's run and size; where they do not even hold the code, the length is 0 too.  A DC entry has the size and, as its
+first coefficient, the difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+LOOK = 11
+LOOK_SIZE = 1 << LOOK
+END = 128
+UNRESOLVED = 255
+UNKNOWN_ENTRY = np.uint64(UNRESOLVED << 24)
+
+# A table's row of `codes`, for codes that LOOK bits do not hold (T.81 F.2.2.3): a 16-bit window below row[n] starts
+# with a code of at most n bits; row[CODE_PLACE + n], added modulo 2**32 to an n-bit code, is its symbol's place.
+CODE_PLACE = 17
+SYMBOLS = 34
+CODES_SIZE = SYMBOLS + 256
+
+
+def new_tables() -> tuple[np.ndarray, np.ndarray]:
+    """(look, codes) for DC tables 0..3 and AC tables 4..7; a ninth row of `look` is working space.
+
+    look: uint64[9, LOOK_SIZE]; codes: uint32[8, CODES_SIZE]
+    """
+    return np.empty((9, LOOK_SIZE), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
+
+
+@njit  # type: ignore[misc]
+def _canonical(data: Any, at: int, codes: Any) -> bool:
+    """Annex C, with libjpeg's rule (jdhuff.c) that no code may be all ones."""
+    code, count = 0, 0
+    codes[0] = 0
+    for length in range(1, 17):
+        codes[CODE_PLACE + length] = np.uint32(SYMBOLS + count - code)
+        for _ in range(np.int64(data[at + length - 1])):
+            codes[SYMBOLS + count] = data[at + 16 + count]
+            count += 1
+            code += 1
+        if data[at + length - 1] > 0 and code >= 1 << length:
+            return False
+        codes[length] = code << (16 - length)
+        code <<= 1
+    return True
+
+
+@njit  # type: ignore[misc]
+def _single(data: Any, at: int, is_dc: bool, look: Any) -> bool:
+    """Entries of one symbol each; codes ascend, so the table is simply written from start to end."""
+    place, count = 0, 0
+    for length in range(1, 17):
+        for _ in range(np.int64(data[at + length - 1])):
+            symbol = np.int64(data[at + 16 + count])
+            count += 1
+            run, size = (0, symbol) if is_dc else (symbol >> 4, symbol & 15)
+            if size > 15 or (size == 0 and 0 < run < 15):
+                return False
+            if length > LOOK:
+                continue
+            spare = LOOK - length - size
+            if spare < 0:
+                entry, values, repeat = UNRESOLVED << 24 | size << 16 | run << 8, 1, 1 << (LOOK - length)
+            elif size == 0 and run == 0 and not is_dc:
+                entry, values, repeat = END << 24, 1, 1 << spare
+            else:
+                entry, values, repeat = (run + 1) << 24 | size << 16 | run << 8, 1 << size, 1 << spare
+            entry |= length + size
+            for magnitude in range(values):
+                value = magnitude if 2 * magnitude >= values else magnitude + 1 - values
+                filled = np.uint64(entry) | np.uint64(value & 0xFFFF) << np.uint64(32)
+                for i in range(repeat):
+                    look[place + i] = filled
+                place += repeat
+    look[place:] = UNKNOWN_ENTRY
+    return True
+
+
+@njit  # type: ignore[misc]
+def _pair(single: Any, look: Any) -> None:
+    """Join each entry with the entry of the bits it leaves over, where those suffice."""
+    byte, mask = np.uint64(255), np.uint64(LOOK_SIZE - 1)
+    for i in range(LOOK_SIZE):
+        first = single[i]
+        length = first & byte
+        second = single[(np.uint64(i) << length) & mask]
+        advance, advance2 = (first >> np.uint64(24)) & byte, (second >> np.uint64(24)) & byte
+        joined = first & ~(byte << np.uint64(16))
+        joined += second & byte
+        joined += (((second >> np.uint64(8)) & byte) + advance) << np.uint64(16)
+        joined += advance2 << np.uint64(24)
+        joined += (second >> np.uint64(32)) << np.uint64(48)
+        fits = length + (second & byte) <= np.uint64(LOOK)
+        fits &= advance < np.uint64(END) and advance2 != np.uint64(UNRESOLVED)
+        look[i] = joined if fits else first
+
+
+@njit  # type: ignore[misc]
+def build(data: Any, at: int, table: int, look: Any, codes: Any) -> bool:
+    """Make table 0..7 from the 16 counts and the symbols at data[at:]; False: not a valid table."""
+    if not _canonical(data, at, codes[table]):
+        return False
+    if table < 4:
+        return _single(data, at, True, look[table])
+    if not _single(data, at, False, look[8]):
+        return False
+    _pair(look[8], look[table])
+    return True

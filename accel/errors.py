@@ -1,0 +1,25 @@
+"""Everything accel raises on its own behalf.
+
+    AccelError
+    |-- DecodeError         (also an OSError, as Pillow's own decoding errors are)
+    `-- BackendUnavailable  (also a RuntimeError)
+
+Each is built from one string: DataLoader re-raises a worker's exception as ``type(exc)(message)``.
+"""
+
+from __future__ import annotations
+
+
+class AccelError(Exception):
+    """Base of accel's exceptions."""
+
+
+class DecodeError(AccelError, OSError):
+    """An image could not be decoded; the message names the file, its place in the batch and the reason."""
+
+    position: int | None = None
+    """The image's place in the batch, where known (it does not cross a process border; the message does)."""
+
+
+class BackendUnavailable(AccelError, RuntimeError):
+    """A backend cannot run here; the message says what is missing and how to get it."""

@@ -1,0 +1,105 @@
+"""``accel.explain``: in words, what was recorded and what would run it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from PIL import Image
+
+from accel import switch
+from accel.image import LazyImage
+from accel.ops import OPS
+from accel.plan import Axis, Plan, Stage, plan
+from accel.recipe import Recipe, Step
+from accel.tensor import LazyTensor
+
+
+def explain(x: Any) -> str:
+    """What accel would do for ``x``, as text.
+
+    Args:
+        x: a late image or tensor (one image or a batch), a list or tuple of such; for anything else the text
+            says that it is not accel's, and why that may be.
+
+    Returns:
+        The source, the recorded steps, the fused stages with what they read, the backend and decoder that run
+        them, and what fell back.
+    """
+    if isinstance(x, LazyImage):
+        return _explain_image(x)
+    if type(x) is LazyTensor and x.late.value is None:
+        late = x.late
+        title = f"late tensor {list(x.shape)} {_name(x.dtype)}"
+        return _explain(title, late.recipes, plan(late.recipes, interleaved=late.interleaved))
+    if isinstance(x, torch.Tensor):
+        return f"plain tensor {list(x.shape)} {_name(x.dtype)}: its values are computed. {_in_force()}"
+    if isinstance(x, Image.Image):
+        kind = type(x).__name__
+        return f"plain Pillow image ({kind}, {x.mode}, {x.size}): Pillow runs what is done to it. {_in_force()}"
+    if isinstance(x, (list, tuple)):
+        return "\n".join(explain(each) for each in x)
+    return f"{type(x).__name__}: nothing of accel's. {_in_force()}"
+
+
+def _explain_image(image: LazyImage) -> str:
+    title = f"late image {image.mode} {image.size[0]}x{image.size[1]}"
+    if image.recipe is None:
+        by = f", asked for by {image._touched_by}" if image._touched_by else ""
+        return f"{title}: its pixels are computed{by}; what is done to it from now on, Pillow runs at once."
+    return _explain(title, (image.recipe,), plan([image.recipe], interleaved=True))
+
+
+def _explain(title: str, recipes: tuple[Recipe, ...], program: Plan) -> str:
+    selection = recipes[0].source.selection
+    lines = [f"{title}, {len(recipes)} image{'s' * (len(recipes) > 1)} from {len(program.decodes)} files"]
+    decode = program.decodes[0]
+    recipe = recipes[decode.items[0].position]
+    header = decode.source.header
+    lines.append(f"  first source: {decode.source!r}, {len(decode.source.data)} bytes")
+    lines.append("  recorded: " + (" -> ".join(map(_step, recipe.steps + recipe.values)) or "nothing yet"))
+    top, left, height, width = decode.box
+    share = 100 * height * width / (header.height * header.width)
+    lines.append(f"  decode: rows {top}..{top + height}, columns {left}..{left + width} ({share:.0f}% of the picture)")
+    for number, stage in enumerate(decode.items[0].stages):
+        lines.append(f"  stage {number + 1}: {_stage(stage)}")
+    table = decode.items[0].table
+    lines.append(f"  values: table of {table.shape[0]} x 256 {_name(table.dtype)}")
+    lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
+    lines.extend(f"  {line}" for line in selection.backend.describe(program))
+    return "\n".join(lines)
+
+
+def _step(step: Step) -> str:
+    name, params = step
+    values = ", ".join(f"{key}={_short(value)}" for key, value in zip(OPS[name].params, params, strict=True))
+    return f"{name}({values})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(_short, value)) + ")"
+    return f"{value:.4g}" if isinstance(value, float) else str(value).removeprefix("torch.")
+
+
+def _stage(stage: Stage) -> str:
+    rows, columns = _axis(stage.rows), _axis(stage.columns)
+    name = f" with {Image.Resampling(stage.resample).name}" if stage.resample else ""
+    return f"one pass{name}; rows {rows}; columns {columns}"
+
+
+def _axis(axis: Axis) -> str:
+    view = f"{axis.view.length}{' listed' if axis.view.table is not None else ' flipped' * (axis.view.step < 0)}"
+    window = f"{axis.window.length}"
+    flipped = " flipped" * (axis.window.table is None and axis.window.step < 0)
+    resized = f" -> {axis.size}" if axis.resampled else ""
+    return f"{view}{resized} -> {window} shown{flipped}"
+
+
+def _in_force() -> str:
+    name = switch.current().name
+    return f"The image backend in force is {name!r}."
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,107 @@
+"""One-dimensional index maps: what cropping, flipping, padding and nearest resizing do to one axis.
+
+Each of these acts on rows and columns separately, so any sequence of them is one map for the rows and one
+for the columns. A map says for every output position which input position it shows, or, negative, which
+fill colour: code ``-1 - i`` is colour ``i`` of the stage. Later pads get more negative codes, so that the
+smaller of the row's and the column's code is the colour of the later pad, as when the pads run one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+PadMode = Literal["constant", "edge", "reflect", "symmetric"]
+
+
+class Index(NamedTuple):
+    """A map from ``length`` output positions to input positions.
+
+    Affine (position p shows ``start + step * p``, step +1 or -1) unless ``table`` (int32[length]) lists the
+    input positions one by one.
+    """
+
+    start: int
+    step: int
+    length: int
+    table: npt.NDArray[np.int32] | None = None
+
+    @staticmethod
+    def identity(length: int) -> Index:
+        return Index(0, 1, length)
+
+    @staticmethod
+    def listed(table: npt.ArrayLike) -> Index:
+        entries = np.ascontiguousarray(table, dtype=np.int32)
+        return Index(0, 1, len(entries), entries)
+
+    def array(self) -> npt.NDArray[np.int32]:
+        """The map as int32[length]."""
+        if self.table is not None:
+            return self.table
+        stop = self.start + self.step * self.length
+        return np.arange(self.start, stop, self.step, dtype=np.int32)
+
+    def is_identity(self, length: int) -> bool:
+        return self.table is None and self.start == 0 and self.step == 1 and self.length == length
+
+    def flip(self) -> Index:
+        if self.table is None:
+            return Index(self.start + self.step * (self.length - 1), -self.step, self.length)
+        return Index.listed(self.table[::-1])
+
+    def crop(self, offset: int, length: int, fill: int) -> Index:
+        """Positions ``offset .. offset + length - 1``; those outside the axis show the fill code ``fill``."""
+        if offset >= 0 and offset + length <= self.length:
+            if self.table is None:
+                return Index(self.start + self.step * offset, self.step, length)
+            return Index.listed(self.table[offset : offset + length])
+        entries = np.full(length, fill, np.int32)
+        first, last = max(offset, 0), min(offset + length, self.length)
+        if first < last:
+            entries[first - offset : last - offset] = self.array()[first:last]
+        return Index.listed(entries)
+
+    def pad(self, before: int, after: int, mode: PadMode, fill: int) -> Index:
+        """``before`` and ``after`` more positions, as ``numpy.pad`` makes them; constant ones show ``fill``."""
+        if mode == "constant":
+            return self.crop(-before, before + self.length + after, fill)
+        return Index.listed(np.pad(self.array(), (before, after), mode=mode))
+
+    def take(self, positions: npt.NDArray[np.int32]) -> Index:
+        """The map that shows this one's ``positions`` (all inside it)."""
+        return Index.listed(self.array()[positions])
+
+    def shift(self, offset: int) -> Index:
+        """The same map onto an axis that begins ``offset`` positions earlier (fill codes stay)."""
+        if offset == 0:
+            return self
+        if self.table is None:
+            return Index(self.start + offset, self.step, self.length)
+        return Index.listed(np.where(self.table < 0, self.table, self.table + offset))
+
+    def span(self) -> tuple[int, int]:
+        """The half-open range of input positions shown; (0, 0) where all is fill."""
+        if self.table is None:
+            last = self.start + self.step * (self.length - 1)
+            return (self.start, last + 1) if self.step > 0 else (last, self.start + 1)
+        shown = self.table[self.table >= 0]
+        return (int(shown.min()), int(shown.max()) + 1) if len(shown) else (0, 0)
+
+    def span_of(self, first: int, last: int) -> tuple[int, int]:
+        """The half-open range of input positions that output positions ``first .. last - 1`` show."""
+        return self.crop(first, last - first, -1).span() if first < last else (0, 0)
+
+
+def nearest(size_in: int, size_out: int) -> npt.NDArray[np.int32]:
+    """The positions Pillow's NEAREST resize shows, int32[size_out].
+
+    Pillow (src/libImaging/Geometry.c, ImagingScaleAffine) adds the scale up in float64 position by position;
+    a product would round otherwise, so the sum is made the same way.
+    """
+    scale = size_in / size_out
+    steps = np.full(size_out, scale)
+    steps[0] = scale * 0.5
+    return np.minimum(np.cumsum(steps).astype(np.int32), size_in - 1)

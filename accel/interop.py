@@ -1,0 +1,176 @@
+"""Where accel enters Pillow, torchvision and torch's DataLoader: the only file that changes anything of theirs.
+
+All of it is put in place when the first backend comes into force and taken back when the last one goes; what
+is replaced passes straight through for everything that is not accel's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import IO, Any
+
+import torch
+from PIL import Image
+from torch.utils._pytree import tree_map
+from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data._utils import collate, fetch, worker
+from torchvision.datasets import folder
+from torchvision.transforms import _functional_pil, functional
+
+from accel import counters, patches, record, switch, tensor
+from accel.codec.header import claim
+from accel.errors import BackendUnavailable, DecodeError
+from accel.image import LazyImage
+from accel.recipe import Source
+from accel.tensor import LazyTensor
+
+_undo: list[patches.Undo] = []
+
+
+def install() -> None:
+    """Put every replacement in place.
+
+    Raises:
+        BackendUnavailable: this version of Pillow, torch or torchvision lacks a name that accel needs.
+    """
+    counters.share()
+    Image.preinit()
+    try:
+        _undo.append(patches.item(Image.OPEN, "JPEG", _opener(*Image.OPEN["JPEG"])))
+        _undo.append(patches.body(folder.pil_loader, _pil_loader))
+        _undo.append(patches.attribute(_functional_pil, "pad", record.pad(_functional_pil.pad)))
+        for name in ("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
+            _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
+        _undo.append(patches.item(collate.default_collate_fn_map, LazyTensor, _collate))
+        for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+            _undo.append(patches.attribute(fetcher, "fetch", _fetch(fetcher.fetch)))
+        _undo.append(patches.attribute(DataLoader, "_get_iterator", _get_iterator(DataLoader._get_iterator)))
+        _undo.append(patches.attribute(worker, "_worker_loop", _WorkerEntry(worker._worker_loop)))
+    except (AttributeError, KeyError) as error:
+        uninstall()
+        raise BackendUnavailable(
+            f"accel does not know this version of Pillow, torch or torchvision: {error}. "
+            "It needs torch 2.11 or newer, torchvision 0.26 or newer and Pillow 11.1 or newer."
+        ) from error
+
+
+def uninstall() -> None:
+    """Take everything back, last change first."""
+    while _undo:
+        _undo.pop()()
+
+
+switch.on_use(install, uninstall)
+
+
+# -- opening images -----------------------------------------------------------------------------------------
+
+
+def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., Any], Any]:
+    """Pillow's JPEG opener: ours for files that accel claims, else the original."""
+
+    def open_jpeg(file: IO[bytes], filename: str | bytes = "") -> Any:
+        selection = switch.current()
+        if selection.steps_aside:
+            return original(file, filename)
+        data = file.read()
+        header = claim(data)
+        if header is None:
+            counters.count(_UNCLAIMED)
+            file.seek(0)
+            return original(file, filename)
+        name = filename or getattr(file, "name", "") or "<bytes>"
+        image = LazyImage.open(Source(data, header, str(name), selection))
+        image.__dict__["_open_file"] = file
+        return image
+
+    return open_jpeg, accept
+
+
+_UNCLAIMED = "fallback: a JPEG that accel does not claim (CMYK, several pictures, truncated, ...) is Pillow's"
+
+
+def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
+
+    def pil_loader(path: Any) -> Any:
+        selection = switch.current()
+        if selection.steps_aside:
+            return original(path)
+        with open(path, "rb", buffering=0) as file:
+            data = file.readall()
+        header = claim(data)
+        if header is None:
+            return original(path)
+        Image._decompression_bomb_check((header.width, header.height))
+        return LazyImage.open(Source(data, header, str(path), selection)).convert("RGB")
+
+    return pil_loader
+
+
+# -- loading batches ----------------------------------------------------------------------------------------
+
+
+def _collate(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
+    """What ``default_collate`` does with late tensors."""
+    stacked = tensor.stack(batch)
+    if stacked is None:
+        plain = [t.value() if type(t) is LazyTensor else t for t in batch]
+        return collate.collate_tensor_fn(plain, collate_fn_map=collate_fn_map)  # type: ignore[no-any-return]
+    return stacked
+
+
+def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A fetcher's ``fetch``, whose batch in a host backend's worker is computed before it is sent."""
+
+    @functools.wraps(original)
+    def fetch_batch(self: Any, index: Any) -> Any:
+        try:
+            batch = original(self, index)
+            if get_worker_info() is None:
+                return batch
+            return tree_map(_settled, batch)
+        except DecodeError as error:
+            if error.position is None or not isinstance(index, list) or error.position >= len(index):
+                raise
+            raise DecodeError(f"{error} (dataset index {index[error.position]})") from error
+
+    return fetch_batch
+
+
+def _settled(value: Any) -> Any:
+    return tensor.realised_in_worker(value) if type(value) is LazyTensor else value
+
+
+def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``DataLoader._get_iterator``, which loads and compiles what workers need before they are forked."""
+
+    @functools.wraps(original)
+    def get_iterator(self: Any) -> Any:
+        selection = switch.current()
+        if self.num_workers > 0 and not selection.steps_aside:
+            selection.host.prepare()
+        return original(self)
+
+    return get_iterator
+
+
+class _WorkerEntry:
+    """The function a DataLoader worker runs. Forked, it inherits everything; otherwise it brings it along."""
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        self.original = original
+
+    def __call__(self, *args: Any) -> Any:
+        return self.original(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _enter_worker, (switch.current(), counters.handover())
+
+
+def _enter_worker(selection: switch.Selection, counters: counters.Handover) -> Callable[..., Any]:
+    counters.accept(counters)
+    switch.adopt(selection)
+    entry = worker._worker_loop
+    return entry.original if isinstance(entry, _WorkerEntry) else entry  # type: ignore[no-any-return]

@@ -1,0 +1,216 @@
+"""THE TABLE: one row for every op that accel records.
+
+A row states what the planner and the tests need to know; a backend adds one kernel per kind, not per op.
+Four kinds:
+
+- ``mode``: which channels the source is decoded to;
+- ``index``: every output pixel is one input pixel or a fill colour, rows and columns apart (``accel.index``);
+- ``resample``: Pillow's two-pass resize;
+- ``value``: every output value depends on one input value of the same channel, so on uint8 pixels any
+  sequence of them is a table of 256 entries per channel, made by running torchvision itself on 0..255.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from PIL.Image import Resampling
+
+from accel.index import Index, nearest
+
+Params = tuple[Any, ...]
+Size = tuple[int, int]
+Axes = tuple[Index, Index]
+Kind = Literal["mode", "index", "resample", "value"]
+
+
+@dataclass(frozen=True)
+class Op:
+    """One row.
+
+    Attributes:
+        name: as torchvision's functional names it.
+        kind: how the planner fuses it.
+        reference: the function whose results it equals.
+        params: the names of a step's parameters, in order.
+        samples: parameters to try it with.
+        size: output (height, width) from the input's and the parameters.
+        lower: for an index op, the maps of rows and columns after it, from those before it, the parameters,
+            and the code of the fill colour that ``fill`` names.
+        fill: the colour it may bring in, one value per channel from (params, channels).
+        apply: for a value op, the op itself on a tensor [C, H, W].
+        tolerance: largest difference from the reference, in levels of uint8; 0 is bit-identical.
+    """
+
+    name: str
+    kind: Kind
+    reference: str
+    params: tuple[str, ...]
+    samples: tuple[Params, ...]
+    size: Callable[[Size, Params], Size] = lambda size, params: size
+    lower: Callable[[Axes, Params, int], Axes] | None = None
+    fill: Callable[[Params, int], tuple[int, ...]] | None = None
+    apply: Callable[..., torch.Tensor] | None = None
+    tolerance: int = 0
+
+
+def _black(params: Params, channels: int) -> tuple[int, ...]:
+    return (0,) * channels
+
+
+def _lower_crop(axes: Axes, params: Params, code: int) -> Axes:
+    top, left, height, width = params
+    return axes[0].crop(top, height, code), axes[1].crop(left, width, code)
+
+
+def _lower_pad(axes: Axes, params: Params, code: int) -> Axes:
+    left, top, right, bottom, mode, _ = params
+    return axes[0].pad(top, bottom, mode, code), axes[1].pad(left, right, mode, code)
+
+
+def _lower_nearest(axes: Axes, params: Params, code: int) -> Axes:
+    rows, columns = axes
+    return rows.take(nearest(rows.length, params[0])), columns.take(nearest(columns.length, params[1]))
+
+
+def _pad_size(size: Size, params: Params) -> Size:
+    left, top, right, bottom = params[:4]
+    return size[0] + top + bottom, size[1] + left + right
+
+
+def _to_tensor(pixels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return pixels.to(dtype).div(255)
+
+
+def _convert_image_dtype(pixels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    from torchvision.transforms import _functional_tensor as F_t  # late: only tensors need it
+
+    return F_t.convert_image_dtype(pixels, dtype)  # type: ignore[no-any-return]
+
+
+def _normalize(pixels: torch.Tensor, mean: Any, std: Any) -> torch.Tensor:
+    from torchvision.transforms import _functional_tensor as F_t
+
+    return F_t.normalize(pixels, mean=mean, std=std)  # type: ignore[no-any-return]
+
+
+def _cast(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return values.to(dtype)
+
+
+_FILTERS = tuple(int(code) for code in sorted(Resampling) if code in (1, 2, 3, 4, 5))
+_SIZES = ((17, 23), (64, 48), (1, 1), (300, 5))
+
+_ROWS = (
+    Op(
+        "convert",
+        "mode",
+        "PIL.Image.Image.convert",
+        ("mode",),
+        (("RGB",),),
+    ),
+    Op(
+        "crop",
+        "index",
+        "torchvision.transforms._functional_pil.crop",
+        ("top", "left", "height", "width"),
+        ((0, 0, 1, 1), (3, 5, 20, 11), (-4, -7, 30, 25), (10, 10, 500, 400), (900, 0, 8, 8)),
+        size=lambda size, params: (params[2], params[3]),
+        lower=_lower_crop,
+        fill=_black,
+    ),
+    Op(
+        "hflip",
+        "index",
+        "torchvision.transforms._functional_pil.hflip",
+        (),
+        ((),),
+        lower=lambda axes, params, code: (axes[0], axes[1].flip()),
+    ),
+    Op(
+        "vflip",
+        "index",
+        "torchvision.transforms._functional_pil.vflip",
+        (),
+        ((),),
+        lower=lambda axes, params, code: (axes[0].flip(), axes[1]),
+    ),
+    Op(
+        "pad",
+        "index",
+        "torchvision.transforms._functional_pil.pad",
+        ("left", "top", "right", "bottom", "mode", "fill"),
+        (
+            (1, 2, 3, 4, "constant", (9, 200, 31)),
+            (5, 5, 5, 5, "edge", None),
+            (2, 3, 4, 1, "reflect", None),
+            (4, 1, 2, 3, "symmetric", None),
+        ),
+        size=_pad_size,
+        lower=_lower_pad,
+        fill=lambda params, channels: (params[5] * channels)[:channels] if params[5] else (0,) * channels,
+    ),
+    Op(
+        "resize_nearest",
+        "index",
+        "torchvision.transforms._functional_pil.resize",
+        ("height", "width"),
+        _SIZES,
+        size=lambda size, params: (params[0], params[1]),
+        lower=_lower_nearest,
+    ),
+    Op(
+        "resize",
+        "resample",
+        "torchvision.transforms._functional_pil.resize",
+        ("height", "width", "resample"),
+        tuple((*size, code) for size in _SIZES for code in _FILTERS),
+        size=lambda size, params: (params[0], params[1]),
+    ),
+    Op(
+        "to_tensor",
+        "value",
+        "torchvision.transforms.functional.to_tensor",
+        ("dtype",),
+        ((torch.float32,), (torch.float64,)),
+        apply=_to_tensor,
+    ),
+    Op(
+        "pil_to_tensor",
+        "value",
+        "torchvision.transforms.functional.pil_to_tensor",
+        (),
+        ((),),
+        apply=lambda pixels: pixels,
+    ),
+    Op(
+        "convert_image_dtype",
+        "value",
+        "torchvision.transforms.functional.convert_image_dtype",
+        ("dtype",),
+        ((torch.float32,), (torch.float16,), (torch.uint8,), (torch.int16,)),
+        apply=_convert_image_dtype,
+    ),
+    Op(
+        "normalize",
+        "value",
+        "torchvision.transforms.functional.normalize",
+        ("mean", "std"),
+        (((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), ((0.5,), (0.25,))),
+        apply=_normalize,
+    ),
+    Op(
+        "to",
+        "value",
+        "torch.Tensor.to",
+        ("dtype",),
+        ((torch.float16,), (torch.bfloat16,), (torch.float64,)),
+        apply=_cast,
+    ),
+)
+
+OPS: dict[str, Op] = {row.name: row for row in _ROWS}
+"""The rows by name."""

@@ -1,0 +1,51 @@
+"""Computing late values: recipes to pixels or tensors, on the backend their sources were made under."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel import counters
+from accel.plan import plan
+from accel.recipe import Recipe
+from accel.switch import Selection
+
+
+def pixels(recipe: Recipe) -> npt.NDArray[np.uint8]:
+    """One image's pixels, uint8 [height, width, channels], computed on the host.
+
+    Raises:
+        DecodeError: the file cannot be decoded.
+    """
+    counters.count(counters.REALISED_EARLY)
+    values = tensors([recipe], interleaved=True)
+    return values[0].permute(1, 2, 0).numpy()
+
+
+def tensors(recipes: Sequence[Recipe], *, interleaved: bool = False, shared: bool = False) -> torch.Tensor:
+    """Images that come out alike, as one plain tensor [images, channels, height, width] on the host.
+
+    Args:
+        interleaved: strided as torch's channels_last.
+        shared: in shared memory, for a DataLoader worker to send.
+
+    Raises:
+        DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
+    """
+    counters.count(counters.IMAGES, len(recipes))
+    batch = plan(recipes, interleaved=interleaved)
+    return selection_of(recipes).host.run(batch, shared=shared)
+
+
+def selection_of(recipes: Sequence[Recipe]) -> Selection:
+    """The selection of the images, which is one for all that are stacked."""
+    return recipes[0].source.selection
+
+
+def alike(recipes: Sequence[Recipe]) -> bool:
+    """Whether the images run on one backend, so that they can be one program."""
+    first = recipes[0].source.selection
+    return all(recipe.source.selection == first for recipe in recipes)

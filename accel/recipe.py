@@ -1,0 +1,50 @@
+"""What a late image is made of: a source and the steps recorded on it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from accel.codec.header import Header
+from accel.switch import Selection
+
+Step = tuple[str, tuple[Any, ...]]
+"""An op's name in the table (``accel.ops``) and its parameters."""
+
+
+class Source:
+    """The encoded bytes of one file, complete and with a header that accel claims.
+
+    Shared by every image made from it, never changed; copying it returns itself.
+
+    Attributes:
+        data: the whole file. header: its size and mode. name: what to call it in messages.
+        selection: the backend that runs the images made from it.
+    """
+
+    __slots__ = ("__weakref__", "data", "header", "name", "selection")
+
+    def __init__(self, data: bytes | memoryview, header: Header, name: str, selection: Selection) -> None:
+        self.data = data
+        self.header = header
+        self.name = name
+        self.selection = selection
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Source, (bytes(self.data), self.header, self.name, self.selection)
+
+    def __copy__(self) -> Source:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: JPEG {self.header.width}x{self.header.height} {self.header.mode}>"
+
+
+class Recipe(NamedTuple):
+    """One late image: its source, the steps on Pillow pixels, and then the steps on tensor values."""
+
+    source: Source
+    steps: tuple[Step, ...] = ()
+    values: tuple[Step, ...] = ()

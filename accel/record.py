@@ -1,0 +1,156 @@
+"""Recorders: torchvision's functions on late images and tensors, each made around the original.
+
+What a function checks it checks when it is recorded, by torchvision's own code where that is cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from accel import values
+from accel.image import LazyImage
+from accel.recipe import Recipe
+from accel.tensor import LazyTensor
+
+Function = Callable[..., Any]
+
+
+def pad(original: Function) -> Function:
+    """``torchvision.transforms._functional_pil.pad``."""
+
+    def pad(img: Any, padding: Any, fill: Any = 0, padding_mode: Any = "constant") -> Any:
+        if type(img) is not LazyImage or img.recipe is None:
+            return original(img, padding, fill, padding_mode)
+        sides = _sides(padding)
+        colour = _colour(fill, len(img.getbands()))
+        width, height = img.size
+        late = (
+            sides is not None
+            and colour is not None
+            and padding_mode in ("constant", "edge", "reflect", "symmetric")
+            and (padding_mode == "constant" or min(sides) >= 0)
+            and width + sides[0] + sides[2] > 0
+            and height + sides[1] + sides[3] > 0
+        )
+        if not late:  # wrong arguments among them: torchvision raises what it raises
+            return original(img, padding, fill, padding_mode)
+        return img.pad(sides, padding_mode, colour if padding_mode == "constant" else None)
+
+    return pad
+
+
+def _sides(padding: Any) -> tuple[int, int, int, int] | None:
+    """(left, top, right, bottom) of torchvision's forms of padding; None for what is no such form."""
+    sides = [padding] if isinstance(padding, int) else padding
+    if not isinstance(sides, (list, tuple)) or len(sides) not in (1, 2, 4):
+        return None
+    if not all(type(side) is int for side in sides):
+        return None
+    left, top, right, bottom = [*sides] * (4 // len(sides))
+    return left, top, right, bottom
+
+
+def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
+    """A fill as one int per channel, as torchvision hands it to Pillow; None for what is no such form."""
+    colour = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
+    if len(colour) == 1:
+        colour *= channels
+    if len(colour) != channels or not all(isinstance(value, (int, float)) for value in colour):
+        return None
+    return tuple(int(value) for value in colour)
+
+
+def to_tensor(original: Function) -> Function:
+    """``torchvision.transforms.functional.to_tensor``."""
+
+    def to_tensor(pic: Any) -> Any:
+        recipe = pic.recipe if type(pic) is LazyImage else None
+        if recipe is None:
+            return original(pic)
+        dtype = torch.get_default_dtype()
+        return _tensor(pic, recipe, ("to_tensor", (dtype,)), dtype)
+
+    return to_tensor
+
+
+def pil_to_tensor(original: Function) -> Function:
+    """``torchvision.transforms.functional.pil_to_tensor``, whose result is strided [height, width, channel]."""
+
+    def pil_to_tensor(pic: Any) -> Any:
+        recipe = pic.recipe if type(pic) is LazyImage else None
+        if recipe is None:
+            return original(pic)
+        return _tensor(pic, recipe, ("pil_to_tensor", ()), torch.uint8, interleaved=True)
+
+    return pil_to_tensor
+
+
+def _tensor(
+    image: LazyImage, recipe: Recipe, step: Any, dtype: torch.dtype, interleaved: bool = False
+) -> LazyTensor:
+    width, height = image.size
+    shape = (3 if image.mode == "RGB" else 1, height, width)
+    source, steps, _ = recipe
+    return LazyTensor.of((Recipe(source, steps, (step,)),), (), shape, dtype, interleaved)
+
+
+def convert_image_dtype(original: Function) -> Function:
+    """``torchvision.transforms.functional.convert_image_dtype``."""
+
+    def convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
+        if type(image) is not LazyTensor or not isinstance(dtype, torch.dtype):
+            return original(image, dtype)
+        if image.dtype == dtype:
+            return image
+        step = ("convert_image_dtype", (dtype,))
+        late = _recorded(image, step, dtype)
+        return original(image.value(), dtype) if late is None else late
+
+    return convert_image_dtype
+
+
+def normalize(original: Function) -> Function:
+    """``torchvision.transforms.functional.normalize``."""
+
+    def normalize(tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
+        if type(tensor) is not LazyTensor:
+            return original(tensor, mean, std, inplace)
+        means, stds = _numbers(mean), _numbers(std)
+        if means is not None and stds is not None:
+            late = _recorded(tensor, ("normalize", (means, stds)), tensor.dtype)
+            if late is not None and inplace:
+                tensor.late.recipes = late.late.recipes
+                return tensor
+            if late is not None:
+                return late
+        return original(tensor.value(), mean, std, inplace)
+
+    return normalize
+
+
+def _recorded(tensor: LazyTensor, step: Any, dtype: torch.dtype) -> LazyTensor | None:
+    """The tensor with a value step; None where torchvision would refuse it, or where it has values already."""
+    late = tensor.late
+    if late.value is not None:
+        return None
+    try:
+        for channels, steps in {(tensor.shape[-3], recipe.values) for recipe in late.recipes}:
+            values.table(channels, (*steps, step))
+    except Exception:
+        return None  # the caller runs the original on the values, which says what is wrong
+    return tensor.then(step, dtype=dtype)
+
+
+def _numbers(sequence: Any) -> tuple[float, ...] | None:
+    """A flat sequence of numbers, hashable; None for other forms."""
+    if isinstance(sequence, torch.Tensor):
+        sequence = sequence.tolist() if sequence.ndim == 1 else None
+    if type(sequence) is tuple and all(type(number) is float for number in sequence):
+        return sequence
+    try:
+        return tuple(float(number) for number in sequence)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,148 @@
+"""The switch: which backend is in force, for the process and for a context.
+
+The patches that let accel in (``accel.interop``) are held in place while any backend but "torchvision" is in
+force anywhere; interop registers how with ``on_use``, so that this file knows nothing of torchvision.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from accel import backend as registry
+from accel.backend import Backend, Options
+
+STEPS_ASIDE = "torchvision"
+
+
+class Selection(NamedTuple):
+    """A backend's name and options: small, comparable, picklable."""
+
+    name: str
+    options: Options
+
+    @property
+    def steps_aside(self) -> bool:
+        return self.name == STEPS_ASIDE
+
+    @property
+    def backend(self) -> Backend:
+        return registry.instance(self.name, self.options)
+
+    @property
+    def host(self) -> Backend:
+        """The backend that computes this selection's values on the host."""
+        backend = self.backend
+        if backend.host == self.name:
+            return backend
+        options = Options(exact=self.options.exact, on_error=self.options.on_error)
+        return registry.instance(backend.host, registry.find(backend.host).Options(**vars(options)))
+
+
+_TORCHVISION = Selection(STEPS_ASIDE, Options())
+_default = _TORCHVISION
+_context: ContextVar[Selection | None] = ContextVar("accel_image_backend", default=None)
+
+_lock = threading.RLock()
+_users = 0
+_install: Callable[[], None] = lambda: None
+_uninstall: Callable[[], None] = lambda: None
+
+
+def on_use(install: Callable[[], None], uninstall: Callable[[], None]) -> None:
+    """Call ``install`` when the first backend comes into force and ``uninstall`` when the last one goes."""
+    global _install, _uninstall
+    _install, _uninstall = install, uninstall
+
+
+def current() -> Selection:
+    """The selection in force here."""
+    return _context.get() or _default
+
+
+def select(name: str, options: dict[str, Any]) -> Selection:
+    """Check a name and its options; see ``set_image_backend`` for what is raised."""
+    if not isinstance(name, str):
+        raise TypeError(f"the backend's name must be a string, got {type(name).__name__}")
+    if name == "auto":
+        name = registry.best()
+    if name == STEPS_ASIDE:
+        if options:
+            raise TypeError(f"backend {STEPS_ASIDE!r} takes no options, got {', '.join(options)}")
+        return _TORCHVISION
+    selection = Selection(name, registry.parse_options(name, options))
+    _ = selection.backend
+    return selection
+
+
+def adopt(selection: Selection) -> None:
+    """Make an already checked selection the default of this process."""
+    global _default
+    with _lock:
+        _hold(selection)
+        _default, previous = selection, _default
+        _release(previous)
+
+
+def set_image_backend(name: str, **options: Any) -> None:
+    """Choose the backend that decodes and augments images, for the whole process.
+
+    Args:
+        name: "cpu", "auto" (the best one that runs here), the name of any installed backend, or
+            "torchvision": accel steps aside and every torchvision and Pillow name is the original again.
+        **options: ``exact`` and ``on_error`` (see ``accel.backend.Options``) and the backend's own.
+
+    Raises:
+        ValueError: the name is unknown, or an option's value is out of range.
+        TypeError: the backend does not know an option.
+        BackendUnavailable: the backend cannot run here; the message says what is missing.
+    """
+    adopt(select(name, options))
+
+
+@contextmanager
+def image_backend(name: str, **options: Any) -> Iterator[None]:
+    """Use a backend inside a ``with`` block, in this context only; what was in force before is restored.
+
+    Takes and raises what ``set_image_backend`` does. Threads started inside see the process's default, as with
+    any context variable; a DataLoader takes the backend in force at ``iter()`` along to its workers.
+    """
+    selection = select(name, options)
+    with _lock:
+        _hold(selection)
+    token = _context.set(selection)
+    try:
+        yield
+    finally:
+        _context.reset(token)
+        with _lock:
+            _release(selection)
+
+
+def get_image_backend() -> str:
+    """The name of the backend in force here."""
+    return current().name
+
+
+def image_backends() -> dict[str, str | None]:
+    """Every known backend, with None or the reason why it cannot run here."""
+    return {STEPS_ASIDE: None, **registry.availability()}
+
+
+def _hold(selection: Selection) -> None:
+    global _users
+    if not selection.steps_aside:
+        if _users == 0:
+            _install()
+        _users += 1
+
+
+def _release(selection: Selection) -> None:
+    global _users
+    if not selection.steps_aside:
+        _users -= 1
+        if _users == 0:
+            _uninstall()

@@ -1,0 +1,85 @@
+"""Pillow's 8-bit resize as two weighted sums of rows (Pillow src/libImaging/Resample.c).
+
+Pillow resamples the columns first, rounds to uint8, then resamples the rows.  The second pass is a weighted sum
+of whole rows and runs along contiguous bytes.  The first becomes the same sum by transposing: 16 rows at a time
+are turned so that one byte column of the image is 16 contiguous bytes, summed, and turned back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray, njit
+
+from .vector import LANES, pointer, transpose16, weighted_sum16, weighted_sum48, weighted_sum64
+
+
+@njit
+def padded(count: int) -> Any:
+    """``count`` bytes, rounded up to whole vectors."""
+    return (count + LANES - 1) // LANES * LANES
+
+
+@njit
+def copy_rows(source: int, stride: int, n_rows: int, n_bytes: int, target: int, target_stride: int) -> None:
+    """Copy an image's rows of ``n_bytes`` to ``target``, where they lie ``target_stride`` bytes apart."""
+    for y in range(n_rows):
+        row = carray(pointer(source + y * stride), (n_bytes,), np.uint8)
+        carray(pointer(target + y * target_stride), (n_bytes,), np.uint8)[:] = row
+
+
+@njit
+def resize_columns(
+    source: int,
+    stride: int,
+    n_rows: int,
+    n_bytes: int,
+    first: int,
+    step: int,
+    channels: int,
+    bounds: Any,
+    weights: Any,
+    tile: int,
+    sums: int,
+    target: int,
+    target_stride: int,
+) -> None:
+    """Resample every row of an image to ``len(bounds)`` columns.
+
+    ``source``: address of a row-major uint8 image of ``n_rows >= 16`` rows, ``stride`` bytes apart (either sign), and
+    ``n_bytes >= 16`` bytes in each; view column p is its column ``first + step * p``.  ``tile`` and ``sums``:
+    workspaces of ``16 * n_bytes`` and ``16 * padded(columns * channels)`` bytes.  ``target_stride`` is at least
+    ``padded(columns * channels)``.
+    """
+    pixel = LANES * channels
+    weights_at, weights_stride = weights.ctypes.data, weights.shape[1] * weights.itemsize
+    for y in range(0, n_rows, LANES):
+        row = min(y, n_rows - LANES)  # the last tile and the last block overlap the ones before
+        for x in range(0, n_bytes, LANES):
+            byte = min(x, n_bytes - LANES)
+            transpose16(source + row * stride + byte, stride, tile + byte * LANES, LANES)
+        for i in range(bounds.shape[0]):
+            start = tile + (first + step * bounds[i, 0]) * pixel
+            weight, taps, total = weights_at + i * weights_stride, bounds[i, 1], sums + i * pixel
+            if channels == 3:
+                weighted_sum48(start, step * pixel, weight, taps, total)
+            elif channels == 1:
+                weighted_sum16(start, step * pixel, weight, taps, total)
+            else:
+                weighted_sum64(start, step * pixel, weight, taps, total)
+        for x in range(0, bounds.shape[0] * channels, LANES):
+            transpose16(sums + x * LANES, LANES, target + row * target_stride + x, target_stride)
+
+
+@njit
+def resize_row(source: int, stride: int, n_bytes: int, weights: int, taps: int, target: int) -> None:
+    """One output row: the weighted sum of ``taps`` rows of ``n_bytes >= 16`` bytes."""
+    done = 0
+    while done + 4 * LANES <= n_bytes:
+        weighted_sum64(source + done, stride, weights, taps, target + done)
+        done += 4 * LANES
+    while done < n_bytes:
+        byte = min(done, n_bytes - LANES)
+        weighted_sum16(source + byte, stride, weights, taps, target + byte)
+        done = byte + LANES

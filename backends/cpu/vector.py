@@ -1,0 +1,116 @@
+"""Two vector primitives for compiled kernels: a 16x16 byte transpose and a weighted sum of rows.
+
+Numba has no vector types, and LLVM does not find these shapes in scalar loops by itself, so they are
+written as generic LLVM vector IR.  Nothing names an instruction set: LLVM lowers them to AVX-512, AVX2,
+SSE or NEON, whichever the machine has.  Addresses are plain int64 numbers and unaligned ones are fine;
+the caller answers for every byte lying inside its buffer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+LANES = 16
+PRECISION_BITS = 32 - 8 - 2  # Pillow's Resample.c: fixed-point weights leave two bits for overshoot
+
+_BYTE = ir.IntType(8)
+_WORD = ir.IntType(32)
+_BYTES = ir.VectorType(_BYTE, LANES)
+_WORDS = ir.VectorType(_WORD, LANES)
+
+
+def _splat(value: int) -> ir.Constant:
+    return ir.Constant(_WORDS, [ir.Constant(_WORD, value)] * LANES)
+
+
+def _load(builder: Any, address: Any, kind: ir.Type) -> Any:
+    load = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    load.align = 1
+    return load
+
+
+def _store(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
+
+
+def _offset(builder: Any, address: Any, count: int, stride: Any) -> Any:
+    return builder.add(address, builder.mul(stride, ir.Constant(stride.type, count)))
+
+
+@intrinsic
+def transpose16(typing: Any, source: Any, source_stride: Any, target: Any, target_stride: Any) -> Any:
+    """Write the transpose of a 16x16 block of bytes; the strides are those between its rows, in bytes.
+
+    Interleaving the two halves of the block rotates the 8 bits of a byte's (row, column) index by one;
+    after four interleavings row and column have changed places.
+    """
+    low = ir.Constant(ir.VectorType(_WORD, LANES), [i // 2 + LANES * (i % 2) for i in range(LANES)])
+    high = ir.Constant(low.type, [LANES // 2 + i // 2 + LANES * (i % 2) for i in range(LANES)])
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, source_stride, target, target_stride = args
+        rows = [_load(builder, _offset(builder, source, i, source_stride), _BYTES) for i in range(LANES)]
+        for _ in range(4):
+            pairs = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
+            rows = [builder.shuffle_vector(a, b, half) for a, b in pairs for half in (low, high)]
+        for i, row in enumerate(rows):
+            _store(builder, row, _offset(builder, target, i, target_stride))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+
+
+def _weighted_sum(blocks: int) -> Any:
+    """The weighted sum over ``16 * blocks`` neighbouring bytes, all accumulators kept in registers."""
+
+    @intrinsic
+    def weighted_sum(typing: Any, source: Any, stride: Any, weights: Any, taps: Any, target: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            source, stride, weights, taps, target = args
+            half = _splat(1 << (PRECISION_BITS - 1))
+            sums = [cgutils.alloca_once(builder, _WORDS) for _ in range(blocks)]
+            for total in sums:
+                builder.store(half, total)
+            with cgutils.for_range(builder, taps) as loop:
+                row = builder.add(source, builder.mul(loop.index, stride))
+                four = ir.Constant(weights.type, 4)
+                weight = _load(builder, builder.add(weights, builder.mul(loop.index, four)), _WORD)
+                lane = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), weight, ir.Constant(_WORD, 0))
+                weight = builder.shuffle_vector(lane, lane, ir.Constant(_WORDS, [0] * LANES))
+                for i, total in enumerate(sums):
+                    place = builder.add(row, ir.Constant(row.type, LANES * i))
+                    values = builder.zext(_load(builder, place, _BYTES), _WORDS)
+                    builder.store(builder.add(builder.load(total), builder.mul(values, weight)), total)
+            for i, total in enumerate(sums):
+                value = builder.ashr(builder.load(total), _splat(PRECISION_BITS))
+                for bound, worse in ((0, "<"), (255, ">")):
+                    limit = _splat(bound)
+                    value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
+                place = builder.add(target, ir.Constant(target.type, LANES * i))
+                _store(builder, builder.trunc(value, _BYTES), place)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64, types.int64, types.int64), generate
+
+    return weighted_sum
+
+
+@intrinsic
+def pointer(typing: Any, address: Any) -> Any:
+    """The address as a pointer for ``numba.carray``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], _BYTE.as_pointer())
+
+    return types.voidptr(types.int64), generate
+
+
+# target[j] = clip8((2**21 + sum(weights[t] * source[t * stride + j] for t in range(taps))) >> 22) for j below
+# 16, 48 or 64: uint8 source and target, int32 weights and sums that wrap, as in Pillow's Resample.c.
+weighted_sum16 = _weighted_sum(1)
+weighted_sum48 = _weighted_sum(3)
+weighted_sum64 = _weighted_sum(4)
