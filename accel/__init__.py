@@ -1,7 +1,7 @@
 """accel: an unchanged torchvision script decodes and augments its images on the accelerator.
 
-    import accel
-    accel.set_image_backend("cpu")
+import accel
+accel.set_image_backend("cpu")
 """
 
 import accel.interop  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader

@@ -97,13 +97,14 @@ def find(name: str) -> type[Backend]:
 
 def availability() -> dict[str, str | None]:
     """Every known backend: None where it can run here, else the reason why it cannot."""
-    found: dict[str, str | None] = {}
-    for name, entry in sorted(_entry_points().items()):
-        try:
-            found[name] = _load(entry).unavailable()
-        except BackendUnavailable as error:
-            found[name] = str(error)
-    return found
+    return {name: _reason(entry) for name, entry in sorted(_entry_points().items())}
+
+
+def _reason(entry: EntryPoint) -> str | None:
+    try:
+        return _load(entry).unavailable()
+    except BackendUnavailable as error:
+        return str(error)
 
 
 def best() -> str:

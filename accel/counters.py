@@ -69,9 +69,7 @@ def stats() -> dict[str, Any]:
             name = _rows["name"][row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_rows["count"][row, slot])
     result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY)}
-    result["fallbacks"] = {
-        name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)
-    }
+    result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}
     return result
 
 

@@ -98,7 +98,7 @@ class LazyImage(Image.Image):
             return super().crop(box)
         if box is None or tuple(box) == (0, 0, *self._size):
             return self.copy()
-        left, top, right, bottom = (int(round(edge)) for edge in box)
+        left, top, right, bottom = map(int, map(round, box))
         width, height = right - left, bottom - top
         if width < 1 or height < 1 or _too_large(width, height):
             return super().crop(box)

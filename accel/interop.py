@@ -116,7 +116,7 @@ def _collate(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.
     """What ``default_collate`` does with late tensors."""
     stacked = tensor.stack(batch)
     if stacked is None:
-        plain = [t.value() if type(t) is LazyTensor else t for t in batch]
+        plain = [t.evaluate() if type(t) is LazyTensor else t for t in batch]
         return collate.collate_tensor_fn(plain, collate_fn_map=collate_fn_map)  # type: ignore[no-any-return]
     return stacked
 
@@ -140,7 +140,7 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _settled(value: Any) -> Any:
-    return tensor.realised_in_worker(value) if type(value) is LazyTensor else value
+    return tensor.evaluated_in_worker(value) if type(value) is LazyTensor else value
 
 
 def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,8 +169,8 @@ class _WorkerEntry:
         return _enter_worker, (switch.current(), counters.handover())
 
 
-def _enter_worker(selection: switch.Selection, counters: counters.Handover) -> Callable[..., Any]:
-    counters.accept(counters)
+def _enter_worker(selection: switch.Selection, handed: counters.Handover) -> Callable[..., Any]:
+    counters.accept(handed)
     switch.adopt(selection)
     entry = worker._worker_loop
-    return entry.original if isinstance(entry, _WorkerEntry) else entry  # type: ignore[no-any-return]
+    return entry.original if isinstance(entry, _WorkerEntry) else entry

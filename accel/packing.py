@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from accel import memory
 from accel.codec.header import Header
 from accel.recipe import Recipe, Source, Step
 from accel.switch import Selection
@@ -33,11 +34,8 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
     sources: dict[int, Source] = {id(recipe.source): recipe.source for recipe in recipes}
     numbers = {key: number for number, key in enumerate(sources)}
     sizes = tuple(len(source.data) for source in sources.values())
-    if shared:
-        storage = torch.UntypedStorage._new_shared(sum(sizes))
-        data = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (sum(sizes),))  # type: ignore[call-overload]
-    else:
-        data = torch.empty(sum(sizes), dtype=torch.uint8)
+    shape = (sum(sizes),)
+    data = memory.shared(shape, torch.uint8) if shared else torch.empty(shape, dtype=torch.uint8)
     target, position = data.numpy(), 0
     for source, size in zip(sources.values(), sizes, strict=True):
         target[position : position + size] = np.frombuffer(source.data, np.uint8)
@@ -55,7 +53,7 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
 def unpack(packed: Packed) -> tuple[Recipe, ...]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
     sources, position = [], 0
-    view = memoryview(packed.data.numpy())
+    view = memoryview(packed.data.numpy())  # type: ignore[arg-type]  # numpy's stubs hide the buffer
     for size, header, name, selection in zip(
         packed.sizes, packed.headers, packed.names, packed.selections, strict=True
     ):

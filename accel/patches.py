@@ -40,9 +40,7 @@ def body(function: FunctionType, make: Callable[[FunctionType], Callable[..., An
     and ``__wrapped__`` keeps its source and signature visible to TorchScript and ``inspect``.
     """
     code = function.__code__
-    original = FunctionType(
-        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
+    original = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     original.__kwdefaults__ = function.__kwdefaults__
     original.__dict__.update(function.__dict__)
     original.__annotations__ = function.__annotations__

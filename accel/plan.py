@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from accel import resample, values
+from accel import memory, resample, values
 from accel.index import Index
 from accel.ops import OPS
 from accel.recipe import Recipe, Source, Step
@@ -116,12 +116,7 @@ class Plan(NamedTuple):
         """Uninitialised host memory for the result: [images, channels, height, width], strided as planned."""
         count, channels, height, width = self.shape
         shape = (count, height, width, channels) if self.interleaved else self.shape
-        if shared:
-            size = count * channels * height * width * self.dtype.itemsize
-            storage = torch.UntypedStorage._new_shared(size)
-            result = torch.empty(0, dtype=self.dtype).set_(storage, 0, shape)  # type: ignore[call-overload]
-        else:
-            result = torch.empty(shape, dtype=self.dtype)
+        result = memory.shared(shape, self.dtype) if shared else torch.empty(shape, dtype=self.dtype)
         return result.permute(0, 3, 1, 2) if self.interleaved else result
 
 

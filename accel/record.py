@@ -13,7 +13,7 @@ import torch
 from accel import values
 from accel.image import LazyImage
 from accel.recipe import Recipe
-from accel.tensor import LazyTensor
+from accel.tensor import LazyTensor, is_late
 
 Function = Callable[..., Any]
 
@@ -27,17 +27,16 @@ def pad(original: Function) -> Function:
         sides = _sides(padding)
         colour = _colour(fill, len(img.getbands()))
         width, height = img.size
-        late = (
+        if (
             sides is not None
             and colour is not None
             and padding_mode in ("constant", "edge", "reflect", "symmetric")
             and (padding_mode == "constant" or min(sides) >= 0)
             and width + sides[0] + sides[2] > 0
             and height + sides[1] + sides[3] > 0
-        )
-        if not late:  # wrong arguments among them: torchvision raises what it raises
-            return original(img, padding, fill, padding_mode)
-        return img.pad(sides, padding_mode, colour if padding_mode == "constant" else None)
+        ):
+            return img.pad(sides, padding_mode, colour if padding_mode == "constant" else None)
+        return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
 
     return pad
 
@@ -88,9 +87,7 @@ def pil_to_tensor(original: Function) -> Function:
     return pil_to_tensor
 
 
-def _tensor(
-    image: LazyImage, recipe: Recipe, step: Any, dtype: torch.dtype, interleaved: bool = False
-) -> LazyTensor:
+def _tensor(image: LazyImage, recipe: Recipe, step: Any, dtype: torch.dtype, interleaved: bool = False) -> LazyTensor:
     width, height = image.size
     shape = (3 if image.mode == "RGB" else 1, height, width)
     source, steps, _ = recipe
@@ -101,13 +98,13 @@ def convert_image_dtype(original: Function) -> Function:
     """``torchvision.transforms.functional.convert_image_dtype``."""
 
     def convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
-        if type(image) is not LazyTensor or not isinstance(dtype, torch.dtype):
+        if not is_late(image) or not isinstance(dtype, torch.dtype):
             return original(image, dtype)
-        if image.dtype == dtype:
+        if image.late.dtype == dtype:
             return image
         step = ("convert_image_dtype", (dtype,))
         late = _recorded(image, step, dtype)
-        return original(image.value(), dtype) if late is None else late
+        return original(image.evaluate(), dtype) if late is None else late
 
     return convert_image_dtype
 
@@ -116,29 +113,27 @@ def normalize(original: Function) -> Function:
     """``torchvision.transforms.functional.normalize``."""
 
     def normalize(tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
-        if type(tensor) is not LazyTensor:
+        if not is_late(tensor):
             return original(tensor, mean, std, inplace)
         means, stds = _numbers(mean), _numbers(std)
         if means is not None and stds is not None:
-            late = _recorded(tensor, ("normalize", (means, stds)), tensor.dtype)
+            late = _recorded(tensor, ("normalize", (means, stds)), tensor.late.dtype)
             if late is not None and inplace:
                 tensor.late.recipes = late.late.recipes
                 return tensor
             if late is not None:
                 return late
-        return original(tensor.value(), mean, std, inplace)
+        return original(tensor.evaluate(), mean, std, inplace)
 
     return normalize
 
 
 def _recorded(tensor: LazyTensor, step: Any, dtype: torch.dtype) -> LazyTensor | None:
-    """The tensor with a value step; None where torchvision would refuse it, or where it has values already."""
+    """The tensor with a value step; None where torchvision would refuse it."""
     late = tensor.late
-    if late.value is not None:
-        return None
     try:
-        for channels, steps in {(tensor.shape[-3], recipe.values) for recipe in late.recipes}:
-            values.table(channels, (*steps, step))
+        for steps in {recipe.values for recipe in late.recipes}:
+            values.table(late.shape[0], (*steps, step))
     except Exception:
         return None  # the caller runs the original on the values, which says what is wrong
     return tensor.then(step, dtype=dtype)

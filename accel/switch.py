@@ -48,8 +48,8 @@ _context: ContextVar[Selection | None] = ContextVar("accel_image_backend", defau
 
 _lock = threading.RLock()
 _users = 0
-_install: Callable[[], None] = lambda: None
-_uninstall: Callable[[], None] = lambda: None
+_install: Callable[[], None]
+_uninstall: Callable[[], None]
 
 
 def on_use(install: Callable[[], None], uninstall: Callable[[], None]) -> None:

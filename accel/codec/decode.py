@@ -103,7 +103,7 @@ def _agrees(engine: str) -> bool:
         for box in ((0, 0, 43, 57), (7, 9, 21, 33)):
             expected = engines.pillow(stream.getvalue(), box, channels)
             found = getattr(engines, engine)(stream.getvalue(), box, channels)
-            if found is None or not np.array_equal(found, expected):
+            if found is None or expected is None or not np.array_equal(found, expected):
                 counters.fallback(f"{engine} disagrees with the installed Pillow; Pillow decodes")
                 return False
     return True

@@ -95,7 +95,7 @@ def _nvimgcodec_decoder() -> tuple[Any, Any, Any]:
         grey = codec.DecodeParams(apply_exif_orientation=False, color_spec=codec.ColorSpec.GRAY)
         colour = codec.DecodeParams(apply_exif_orientation=False, color_spec=codec.ColorSpec.SRGB)
         found = _per_thread.nvimgcodec = (decoder, grey, colour)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 _stderr_lock = threading.Lock()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 _SOI = b"\xff\xd8\xff"
 _EOI = b"\xff\xd9"
-_SOS, _DQT, _DNL, _APP0, _APP14 = 0xDA, 0xDB, 0xDC, 0xE0, 0xEE
+_SOS, _DQT, _DNL, _APP0, _APP2, _APP14 = 0xDA, 0xDB, 0xDC, 0xE0, 0xE2, 0xEE
 _BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
 _OTHER_FRAMES = frozenset({0xC3, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB, 0xCC, 0xCD, 0xCE, 0xCF})
 _MPF = b"MPF\x00"
@@ -62,25 +62,25 @@ def claim(data: bytes) -> Header | None:
             components = data[position + 9]
             if components not in (1, 3) or length != 8 + 3 * components or not width or not height:
                 return None
-        elif marker in _OTHER_FRAMES or marker == _DNL:
-            return None
-        elif marker == _DQT and not _tables_fit(data, position + 4, length - 2):
-            return None
-        elif marker in (_APP0, _APP14) and length < 9:  # Pillow reads a version from JFIF's and Adobe's
-            return None
-        elif marker == 0xE2 and data[position + 4 : position + 8] == _MPF:  # several pictures in one file
+        elif marker in _OTHER_FRAMES or not _harmless(data, marker, position + 4, length - 2):
             return None
         position += 2 + length
     return None
 
 
-def _tables_fit(data: bytes, position: int, length: int) -> bool:
-    """Whether a DQT segment's payload is whole tables of 64 values of one or two bytes."""
-    while length > 0:
-        size = 65 if data[position] < 16 else 129
-        position += size
-        length -= size
-    return length == 0
+def _harmless(data: bytes, marker: int, position: int, length: int) -> bool:
+    """Whether neither Pillow nor a decoder can stumble over a segment's payload, as far as its form goes."""
+    if marker == _DQT:  # whole tables of 64 values of one or two bytes
+        while length > 0:
+            size = 65 if data[position] < 16 else 129
+            position += size
+            length -= size
+        return length == 0
+    if marker in (_APP0, _APP14):  # Pillow reads a version from JFIF's and Adobe's
+        return length >= 7
+    if marker == _APP2:  # several pictures in one file
+        return data[position : position + 4] != _MPF
+    return marker != _DNL
 
 
 def _ends_properly(data: bytes, position: int) -> bool:

@@ -82,8 +82,7 @@ class CpuBackend:
                 self._image(wanted, of, target, not plan.interleaved)
         else:
             tasks = [
-                self._threads().submit(self._image, wanted, of, target, not plan.interleaved)
-                for wanted in plan.decodes
+                self._threads().submit(self._image, wanted, of, target, not plan.interleaved) for wanted in plan.decodes
             ]
             errors = [error for task in tasks if (error := task.exception()) is not None]
             if errors:

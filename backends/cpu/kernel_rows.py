@@ -22,25 +22,36 @@ def shown(window: Any) -> Any:
 
 
 @njit
-def direction(window: Any) -> Any:
-    """1 or -1 where the window shows neighbouring positions in order or mirrored, without fill; else 0."""
-    if window.shape[0] < 2 or window.min() < 0:
-        return 0
-    step = window[1] - window[0]
-    for i in range(1, window.shape[0]):
-        if window[i] - window[i - 1] != step:
-            return 0
-    return step if abs(step) == 1 else 0
+def longest_run(window: Any) -> Any:
+    """The longest stretch of output positions that show neighbours in order or mirrored: begin, stop and step.
+
+    The step is 1 or -1.  Plain and mirrored windows are one such run, padded and reflected ones mostly.
+    """
+    best, best_stop, best_step = 0, 0, 1
+    begin, step = 0, 1
+    for x in range(window.shape[0]):
+        joined = x > begin and window[x] >= 0 and window[x - 1] >= 0 and abs(window[x] - window[x - 1]) == 1
+        if joined and x == begin + 1:
+            step = window[x] - window[x - 1]
+        elif not joined or window[x] - window[x - 1] != step:
+            begin, step = x, 1
+        if window[x] >= 0 and x + 1 - begin > best_stop - best:
+            best, best_stop, best_step = begin, x + 1, step
+    return best, best_stop, best_step
 
 
 @njit
 def emit_run(line: int, step: int, table: Any, out: Any, start: int, plane: int, pixel: int, count: int) -> None:
     """``count`` pixels, ``step`` bytes apart from address ``line`` on, to ``out[start + c * plane + x * pixel]``."""
     for c in range(table.shape[0]):
-        values, at = table[c], start + c * plane
-        for x in range(count):
-            byte = carray(pointer(line + c + x * step), (1,), np.uint8)
-            out[at + x * pixel] = values[byte[0]]
+        values, source, at = table[c], line + c, start + c * plane
+        x = 0
+        while x < count:
+            together = 4 if x + 4 <= count else 1
+            for i in range(4 if together == 4 else 1):
+                out[at + (x + i) * pixel] = values[carray(pointer(source + i * step), (1,), np.uint8)[0]]
+            source += together * step
+            x += together
 
 
 @njit

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
+from .kernel_blocks import NO_FACTORS, PROOF_SIZE, emit_blocks, factors, stands_in
 from .kernel_order import rows_first
 from .kernel_resize import copy_rows, padded, resize_columns, resize_row
-from .kernel_rows import direction, emit_codes, emit_run, shown
+from .kernel_rows import emit_codes, emit_run, longest_run, shown
 from .kernel_weights import taps, weigh, weights_size
 from .vector import LANES
 
@@ -81,6 +82,7 @@ def _emit(
     rows_first: bool,
     fills: Any,
     table: Any,
+    factors: Any,
     out: Any,
     planar: bool,
     scratch: Any,
@@ -119,7 +121,7 @@ def _emit(
     height, width = bottom - top, (right - left) * channels  # width in bytes
 
     # The resize works on 16 bytes and, for columns, on 16 rows at a time: a smaller image moves to a larger place.
-    small = (by_rows or by_cols) and width < LANES or by_cols and height < LANES
+    small = ((by_rows or by_cols) and width < LANES) or (by_cols and height < LANES)
     shown_rows, shown_cols = y_stop - y_first, x_stop - x_first
     resized_width = padded(shown_cols * channels)
 
@@ -128,12 +130,13 @@ def _emit(
     sums = tile + (_room(LANES * padded(width)) if by_cols else 0)
     middle = sums + (_room(LANES * resized_width) if by_cols else 0)
     resized_rows = middle + (_room(max(height, LANES) * resized_width) if by_cols else 0)
-    line = resized_rows + (_room(max(shown_rows, LANES) * padded(width)) if rows_first else 0)
+    proof = resized_rows + (_room(max(shown_rows, LANES) * padded(width)) if rows_first else 0)
+    line = proof + _room(PROOF_SIZE)
     row_memory = line + (_room(max(padded(width), resized_width)) if by_rows else 0)
     col_memory = row_memory + (_room(weights_size(resample, row_length, row_size, shown_rows)) if by_rows else 0)
-    end = col_memory + (_room(weights_size(resample, col_length, col_size, shown_cols)) if by_cols else 0)
-    if end - copy > scratch.size:
-        return end - copy
+    stop = col_memory + (_room(weights_size(resample, col_length, col_size, shown_cols)) if by_cols else 0)
+    if stop - copy > scratch.size:
+        return stop - copy
 
     if small:
         copy_rows(image, stride, height, width, copy, padded(width))
@@ -153,19 +156,26 @@ def _emit(
         )
         image, stride, width, first, step = middle, resized_width, resized_width, -x_first, 1
 
-    run = direction(col_window)
-    run_start = (first + step * col_window[0]) * channels
+    begin, end, direction = longest_run(col_window)
+    run_start, run_step = (first + step * col_window[begin]) * channels, direction * step * channels
+    arithmetic = end - begin >= LANES and channels != 4 and stands_in(table, factors, run_step, planar, proof)
     for y in range(n_rows):
-        code = np.int64(row_window[y])
+        code, at = np.int64(row_window[y]), y * pitch
+        if code < 0:
+            emit_codes(0, 0, 0, col_window, code, fills, table, flat, at, plane, pixel)
+            continue
         row = image + (code - top) * stride
-        if by_rows and not rows_first and code >= 0:
+        if by_rows and not rows_first:
             i, row = code - y_first, line
             source = image + (row_bounds[i, 0] - top) * stride
             resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], line)
-        if run != 0 and code >= 0:
-            emit_run(row + run_start, run * step * channels, table, flat, y * pitch, plane, pixel, n_cols)
+        run_at = at + begin * pixel
+        if arithmetic:
+            emit_blocks(row + run_start, run_step, factors, flat, run_at, plane, pixel, end - begin)
         else:
-            emit_codes(row, first, step, col_window, code, fills, table, flat, y * pitch, plane, pixel)
+            emit_run(row + run_start, run_step, table, flat, run_at, plane, pixel, end - begin)
+        emit_codes(row, first, step, col_window[:begin], code, fills, table, flat, at, plane, pixel)
+        emit_codes(row, first, step, col_window[end:], code, fills, table, flat, at + end * pixel, plane, pixel)
     return 0
 
 
@@ -182,7 +192,8 @@ def _gather(src: Any, rows: Any, cols: Any, fills: Any, out: Any) -> Any:
         or out.shape != (rows.shape[0], cols.shape[0], channels)
     ):
         return -1
-    in_order = direction(cols) == 1
+    begin, end, step = longest_run(cols)
+    in_order = end - begin == cols.shape[0] and step == 1
     for y in range(rows.shape[0]):
         if in_order and rows[y] >= 0:
             out[y] = src[rows[y], cols[0] : cols[0] + cols.shape[0]]
@@ -209,8 +220,8 @@ def _emit_for(dtype: str) -> Callable[..., int]:
     value = getattr(types, dtype)
     image, bytes_out = _array(types.uint8, 3), _array(types.uint8, 1, readonly=False)
     signature = types.int64(
-        image, *_AXIS, *_AXIS, types.int64, types.boolean, _array(types.uint8, 2), _array(value, 2), _array(value, 3, readonly=False),
-        types.boolean, bytes_out,
+        image, *_AXIS, *_AXIS, types.int64, types.boolean, _array(types.uint8, 2), _array(value, 2), _array(types.float32, 2),
+        _array(value, 3, readonly=False), types.boolean, bytes_out,
     )  # fmt: skip
     kernel: Callable[..., int] = njit(signature, **_COMPILE)(_emit)
     return kernel
@@ -264,13 +275,14 @@ def emit(
     """
     kernel = _emit_for(out.dtype.name)
     order = rows_first(rows.length, cols.length, rows.size, cols.size)
+    scale = factors(table.tobytes(), len(table)) if table.dtype == np.uint32 else NO_FACTORS
     memory = _workspace.memory
-    status = kernel(src, *rows, *cols, resample, order, fills, table, out, planar, memory)
+    status = kernel(src, *rows, *cols, resample, order, fills, table, scale, out, planar, memory)
     if status > 0:
         memory = np.empty(status, np.uint8)
         if status <= MOST_RETAINED:
             _workspace.memory = memory
-        status = kernel(src, *rows, *cols, resample, order, fills, table, out, planar, memory)
+        status = kernel(src, *rows, *cols, resample, order, fills, table, scale, out, planar, memory)
     if status:
         raise ValueError(f"arguments do not fit together: {rows=}, {cols=}, {src.shape=}, {fills.shape=}, {out.shape=}")
 

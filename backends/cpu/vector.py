@@ -27,13 +27,20 @@ def _splat(value: int) -> ir.Constant:
     return ir.Constant(_WORDS, [ir.Constant(_WORD, value)] * LANES)
 
 
-def _load(builder: Any, address: Any, kind: ir.Type) -> Any:
+def lanes_of(lanes: list[int]) -> ir.Constant:
+    """The mask of a ``shuffle_vector``: which lane of the input each lane of the result is."""
+    return ir.Constant(ir.VectorType(_WORD, len(lanes)), lanes)
+
+
+def load(builder: Any, address: Any, kind: ir.Type) -> Any:
+    """Emit an unaligned load of an LLVM type from an int64 address."""
     load = builder.load(builder.inttoptr(address, kind.as_pointer()))
     load.align = 1
     return load
 
 
-def _store(builder: Any, value: Any, address: Any) -> None:
+def store(builder: Any, value: Any, address: Any) -> None:
+    """Emit an unaligned store to an int64 address."""
     builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
 
 
@@ -48,17 +55,17 @@ def transpose16(typing: Any, source: Any, source_stride: Any, target: Any, targe
     Interleaving the two halves of the block rotates the 8 bits of a byte's (row, column) index by one;
     after four interleavings row and column have changed places.
     """
-    low = ir.Constant(ir.VectorType(_WORD, LANES), [i // 2 + LANES * (i % 2) for i in range(LANES)])
-    high = ir.Constant(low.type, [LANES // 2 + i // 2 + LANES * (i % 2) for i in range(LANES)])
+    low = lanes_of([i // 2 + LANES * (i % 2) for i in range(LANES)])
+    high = lanes_of([LANES // 2 + i // 2 + LANES * (i % 2) for i in range(LANES)])
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         source, source_stride, target, target_stride = args
-        rows = [_load(builder, _offset(builder, source, i, source_stride), _BYTES) for i in range(LANES)]
+        rows = [load(builder, _offset(builder, source, i, source_stride), _BYTES) for i in range(LANES)]
         for _ in range(4):
             pairs = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
             rows = [builder.shuffle_vector(a, b, half) for a, b in pairs for half in (low, high)]
         for i, row in enumerate(rows):
-            _store(builder, row, _offset(builder, target, i, target_stride))
+            store(builder, row, _offset(builder, target, i, target_stride))
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64, types.int64), generate
@@ -78,12 +85,12 @@ def _weighted_sum(blocks: int) -> Any:
             with cgutils.for_range(builder, taps) as loop:
                 row = builder.add(source, builder.mul(loop.index, stride))
                 four = ir.Constant(weights.type, 4)
-                weight = _load(builder, builder.add(weights, builder.mul(loop.index, four)), _WORD)
+                weight = load(builder, builder.add(weights, builder.mul(loop.index, four)), _WORD)
                 lane = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), weight, ir.Constant(_WORD, 0))
-                weight = builder.shuffle_vector(lane, lane, ir.Constant(_WORDS, [0] * LANES))
+                weight = builder.shuffle_vector(lane, lane, lanes_of([0] * LANES))
                 for i, total in enumerate(sums):
                     place = builder.add(row, ir.Constant(row.type, LANES * i))
-                    values = builder.zext(_load(builder, place, _BYTES), _WORDS)
+                    values = builder.zext(load(builder, place, _BYTES), _WORDS)
                     builder.store(builder.add(builder.load(total), builder.mul(values, weight)), total)
             for i, total in enumerate(sums):
                 value = builder.ashr(builder.load(total), _splat(PRECISION_BITS))
@@ -91,7 +98,7 @@ def _weighted_sum(blocks: int) -> Any:
                     limit = _splat(bound)
                     value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
                 place = builder.add(target, ir.Constant(target.type, LANES * i))
-                _store(builder, builder.trunc(value, _BYTES), place)
+                store(builder, builder.trunc(value, _BYTES), place)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64, types.int64, types.int64), generate

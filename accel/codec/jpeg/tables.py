@@ -8,7 +8,7 @@ bits included (after stb_image's "fast AC"):
     bits 16-23   the second one's
     bits 24-31   by how much k advances; END more after an end of block
     bits 32-47   the first coefficient
-    bits 48-63   the second one; 0 where there is none
+    bits 48-63   the second one; 0, for a place behind the first, where there is none
 
 Where LOOK bits hold a code but not all of its magnitude, the advance is UNRESOLVED and the first two distances are the
 code's run and size; where they do not even hold the code, the length is 0 too.  A DC entry has the size and, as its
@@ -80,7 +80,7 @@ def _single(data: Any, at: int, is_dc: bool, look: Any) -> bool:
             elif size == 0 and run == 0 and not is_dc:
                 entry, values, repeat = END << 24, 1, 1 << spare
             else:
-                entry, values, repeat = (run + 1) << 24 | size << 16 | run << 8, 1 << size, 1 << spare
+                entry, values, repeat = (run + 1) << 24 | (run + 1) << 16 | run << 8, 1 << size, 1 << spare
             entry |= length + size
             for magnitude in range(values):
                 value = magnitude if 2 * magnitude >= values else magnitude + 1 - values
