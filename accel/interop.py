@@ -22,6 +22,7 @@ from accel import counters, patches, record, switch, tensor
 from accel.codec.header import claim
 from accel.errors import BackendUnavailable, DecodeError
 from accel.image import LazyImage
+from accel.memory import file_buffers
 from accel.recipe import Source
 from accel.tensor import LazyTensor
 
@@ -98,13 +99,14 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
         selection = switch.current()
         if selection.steps_aside:
             return original(path)
-        with open(path, "rb", buffering=0) as file:
-            data = file.readall()
-        header = claim(data)
+        buffer, size = file_buffers.read(path)
+        header = claim(buffer, size)
         if header is None:
+            file_buffers.give_back(buffer)
             return original(path)
         Image._decompression_bomb_check((header.width, header.height))
-        return LazyImage.open(Source(data, header, str(path), selection)).convert("RGB")
+        source = Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
+        return LazyImage.open(source).convert("RGB")
 
     return pil_loader
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from accel.codec.header import Header
+from accel.memory import file_buffers
 from accel.switch import Selection
 
 Step = tuple[str, tuple[Any, ...]]
@@ -21,13 +23,30 @@ class Source:
         selection: the backend that runs the images made from it.
     """
 
-    __slots__ = ("__weakref__", "data", "header", "name", "selection")
+    __slots__ = ("__weakref__", "_buffer", "data", "header", "name", "selection")
 
-    def __init__(self, data: bytes | memoryview, header: Header, name: str, selection: Selection) -> None:
+    def __init__(
+        self,
+        data: bytes | memoryview,
+        header: Header,
+        name: str,
+        selection: Selection,
+        buffer: bytearray | None = None,
+    ) -> None:
+        """``buffer``: what ``data`` looks at, to be used for other files when the source is gone."""
         self.data = data
         self.header = header
         self.name = name
         self.selection = selection
+        self._buffer = buffer
+
+    def __del__(self, give_back: Callable[[bytearray], None] = file_buffers.give_back) -> None:
+        if self._buffer is not None and isinstance(self.data, memoryview):
+            try:
+                self.data.release()
+            except BufferError:  # somebody still looks at it
+                return
+            give_back(self._buffer)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Source, (bytes(self.data), self.header, self.name, self.selection)

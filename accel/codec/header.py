@@ -24,14 +24,15 @@ class Header(NamedTuple):
     progressive: bool
 
 
-def claim(data: bytes) -> Header | None:
+def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
     """The header of a complete 8-bit Huffman JPEG with one or three components; None for all else.
 
-    None leaves the file to Pillow, which opens it, or says what is wrong with it.
+    The file is the first ``size`` bytes of ``data``, by default all. None leaves the file to Pillow, which opens it, or says what is wrong with it.
     """
     if data[:3] != _SOI:
         return None
-    position, end = 2, len(data) - 1
+    size = len(data) if size is None else size
+    position, end = 2, size - 1
     width = height = components = frame = 0
     while position + 3 < end:
         if data[position] != 0xFF:
@@ -48,9 +49,9 @@ def claim(data: bytes) -> Header | None:
         if marker == _SOS:
             if not frame or data[position + 4] > components:
                 return None
-            complete = data.endswith(_EOI) or data.rfind(_EOI) > position + 2 + length
+            complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + 2 + length
             if frame == _PROGRESSIVE and complete:
-                complete = _ends_properly(data, position + 2 + length)
+                complete = _ends_properly(data, position + 2 + length, size)
             mode = "L" if components == 1 else "RGB"
             return Header(width, height, mode, frame == _PROGRESSIVE) if complete else None
         if marker <= _PROGRESSIVE:
@@ -68,7 +69,7 @@ def claim(data: bytes) -> Header | None:
     return None
 
 
-def _harmless(data: bytes, marker: int, position: int, length: int) -> bool:
+def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) -> bool:
     """Whether neither Pillow nor a decoder can stumble over a segment's payload, as far as its form goes."""
     if marker == _DQT:  # whole tables of 64 values of one or two bytes
         while length > 0:
@@ -83,12 +84,12 @@ def _harmless(data: bytes, marker: int, position: int, length: int) -> bool:
     return marker != _DNL
 
 
-def _ends_properly(data: bytes, position: int) -> bool:
+def _ends_properly(data: bytes | bytearray, position: int, size: int) -> bool:
     """Whether the scans that begin at ``position`` lead to an EOI marker, segment by segment.
 
     In a progressive file tables stand between the scans, and their bytes may look like an EOI.
     """
-    while (position := data.find(b"\xff", position)) >= 0 and position + 1 < len(data):
+    while (position := data.find(b"\xff", position, size)) >= 0 and position + 1 < size:
         marker = data[position + 1]
         if marker == _EOI[1]:
             return True
@@ -96,7 +97,7 @@ def _ends_properly(data: bytes, position: int) -> bool:
             position += 1
         elif marker == 0 or 0xD0 <= marker <= 0xD7:  # a stuffed byte, a restart marker
             position += 2
-        elif position + 3 < len(data):
+        elif position + 3 < size:
             position += 2 + ((data[position + 2] << 8) | data[position + 3])
         else:
             return False

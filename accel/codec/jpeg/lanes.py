@@ -84,12 +84,20 @@ class Lanes:
     def join(self, other: Lanes) -> Lanes:
         return self.shuffle(range(2 * self.value.type.count), other)
 
-    def total(self) -> Any:
-        """The sum of all lanes, as one scalar."""
-        lanes = self
-        while (count := lanes.value.type.count) > 1:
-            lanes = lanes.shuffle(range(count // 2)) + lanes.shuffle(range(count // 2, count))
-        return self.builder.extract_element(lanes.value, ir.Constant(ir.IntType(32), 0))
+    def reshape(self, count: int, bits: int) -> Lanes:
+        """The same bits as `count` lanes of `bits`."""
+        return self._of(self.builder.bitcast(self.value, ir.VectorType(ir.IntType(bits), count)))
+
+    def dot_lanes(self, other: Lanes) -> Lanes:
+        """Products of 16-bit lanes, in 32 bits, summed two by two (LLVM knows it as pmaddwd)."""
+        products = self.widen(32, signed=True) * other.widen(32, signed=True)
+        count = self.value.type.count
+        return products.shuffle(range(0, count, 2)) + products.shuffle(range(1, count, 2))
+
+    def dot(self, even: int, odd: int) -> Lanes:
+        """The same with two constants, for the even and the odd lanes."""
+        kind = self.value.type
+        return self.dot_lanes(self._of(ir.Constant(kind, [even, odd] * (kind.count // 2))))
 
     def store(self, address: Any) -> None:
         pointer = self.builder.bitcast(address, self.value.type.as_pointer())

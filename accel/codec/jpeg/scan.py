@@ -10,18 +10,13 @@ from numba import njit
 from . import header as hd
 from . import layout as lo
 from .entropy import BAD, BLOCK_SIZE, ORDER_SIZE, read_ac, read_dc
-from .idct import MAX_QUANT, idct_block
+from .idct import MAX_QUANT, block_order, idct_block
 from .memory import advanced, pointer_to
 from .rows import finish_rows
 from .stream import unstuff
 from .tables import CODES_SIZE, LOOK_SIZE, build
 
-ZIGZAG = (
-    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
-    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47,
-    55, 62, 63,
-)  # fmt: skip
-ORDER = np.array(ZIGZAG + (64,) * (ORDER_SIZE - 64), np.uint8)
+ORDER = np.concatenate([block_order(), np.full(ORDER_SIZE - 64, 64, np.uint8)])
 DC_LIMIT = 1 << 15
 
 # Places in a slot, the description of one block of each MCU (int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]).
@@ -99,7 +94,7 @@ def decode_scan(
     intervals = -(-mcu_columns * mcu_rows // interval)
     if not unstuff(pointer_to(data), header[hd.SCAN], len(data), pointer_to(stream), ends, intervals):
         return False
-    quant = np.empty((3, 64), np.int32)
+    quant = np.empty((3, 64), np.int16)
     if not _quantisers(data, header, quant) or not _huffman(data, header, look, codes):
         return False
 

@@ -1,0 +1,29 @@
+"""The command line: ``python -m accel``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from accel import __version__
+from accel.cli import compare, info
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status; wrong usage exits with 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m accel",
+        description="Unchanged torchvision scripts, decoded and augmented by accel's image backends.",
+    )
+    parser.add_argument("--version", action="version", version=f"accel {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in (compare, info):
+        command.add_parser(commands)
+    args = parser.parse_args(argv)
+    status: int = args.run(args)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

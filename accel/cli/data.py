@@ -1,0 +1,86 @@
+"""A folder of images as a torchvision dataset: an ImageFolder tree, or a flat folder as one class of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import is_image_file
+
+_SEED = 20_240_601
+
+
+class DataError(Exception):
+    """A folder that cannot be used; the message says why."""
+
+
+class Data(NamedTuple):
+    """A dataset, the order in which it is gone through, and what to tell the user about the folder."""
+
+    name: str
+    dataset: Any
+    order: list[int]
+    notes: list[str]
+
+    @property
+    def files(self) -> list[str]:
+        """The files in that order."""
+        return [self.dataset.samples[index][0] for index in self.order]
+
+
+class _FlatFolder(ImageFolder):  # type: ignore[misc]
+    """A folder that holds its images itself: one class, named after it."""
+
+    def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+        return [Path(directory).name], {os.curdir: 0}  # the class's folder is the folder
+
+
+def open_folder(folder: Path, transform: Any = None, limit: int | None = None) -> Data:
+    """Open a folder and shuffle it, the same way every time.
+
+    Args:
+        limit: how many images to take of it; None: all.
+
+    Raises:
+        DataError: it does not exist, cannot be read or holds no images.
+    """
+    beside, below, others = _survey(folder)
+    notes = []
+    if others:
+        notes.append(f"skipped {_files(len(others))} that torchvision does not take for an image: {_some(others)}")
+    if beside and below:
+        notes.append(f"left out {_files(beside)} beside the class folders")
+    if below:
+        dataset = ImageFolder(str(folder), transform, allow_empty=True)
+    else:
+        dataset = _FlatFolder(str(folder), transform)
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(_SEED)).tolist()
+    return Data(folder.resolve().name, dataset, order[:limit], notes)
+
+
+def _survey(folder: Path) -> tuple[int, int, list[str]]:
+    """How many images lie in the folder itself and how many below it, and the names of all other files."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}")
+
+    counts, others = {True: 0, False: 0}, []
+    for directory, _, names in os.walk(folder, onerror=refuse, followlinks=True):
+        images = sum(map(is_image_file, names))
+        counts[Path(directory) == folder] += images
+        if images < len(names):
+            others += [name for name in names if not is_image_file(name)]
+    if not any(counts.values()):
+        raise DataError(f"no images in {folder}")
+    return counts[True], counts[False], others
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'s' if count > 1 else ''}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")

@@ -1,0 +1,75 @@
+"""What a figure depends on beside the code: the machine and the versions of the packages."""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from PIL import features
+
+import accel
+
+_PACKAGES = {
+    "torch": ("torch",),
+    "torchvision": ("torchvision",),
+    "Pillow": ("pillow",),
+    "numpy": ("numpy",),
+    "numba": ("numba",),
+    "nvImageCodec": ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12"),
+    "cuda-core": ("cuda-core",),
+    "DALI": ("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
+}
+
+
+def versions() -> dict[str, str | None]:
+    """The version of everything that may touch a pixel; None for what is not installed."""
+    found: dict[str, str | None] = {"accel": accel.__version__, "Python": platform.python_version()}
+    for package, distributions in _PACKAGES.items():
+        found[package] = next(filter(None, map(_version, distributions)), None)
+    found["libjpeg-turbo (Pillow's)"] = features.version("libjpeg_turbo")
+    return found
+
+
+def machine() -> dict[str, str | int | list[str]]:
+    """The processor, the cores that this process may use, the CUDA devices and the system."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": cores(),
+        "cuda devices": _cuda_devices(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cuda_devices() -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a driver too old for this torch: no device then
+        if not torch.cuda.is_available():
+            return []
+        return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]

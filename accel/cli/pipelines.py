@@ -1,0 +1,36 @@
+"""The standard ImageNet pipelines, in torchvision's own classes: what ``compare`` and ``bench`` run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torchvision import transforms
+
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def _train() -> Any:
+    return transforms.Compose(
+        [
+            transforms.RandomResizedCrop(224),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(_MEAN, _STD),
+        ]
+    )
+
+
+def _eval() -> Any:
+    return transforms.Compose(
+        [
+            transforms.Resize(256),
+            transforms.CenterCrop(224),
+            transforms.ToTensor(),
+            transforms.Normalize(_MEAN, _STD),
+        ]
+    )
+
+
+PIPELINES: dict[str, Callable[[], Any]] = {"train": _train, "eval": _eval}
+"""What makes each pipeline, by name."""

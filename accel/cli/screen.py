@@ -1,0 +1,61 @@
+"""What the commands print on: results to standard output, progress and notes to standard error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+class Bar:
+    """One step of work on the screen, with its progress bar.
+
+    It is redrawn by its own calls and not by a thread: DataLoader forks its workers meanwhile.
+    """
+
+    def __init__(self, title: str, total: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task(title, total=total)
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.stop()
+
+    def advance(self, count: int = 1) -> None:
+        self._progress.update(self._task, advance=count, refresh=True)
+
+    def title(self, title: str) -> None:
+        self._progress.update(self._task, description=title, refresh=True)
+
+
+def note(text: str) -> None:
+    """A remark that is not the command's result."""
+    err.print(text, style="dim", markup=False)
+
+
+def fail(command: str, text: str) -> None:
+    """Why the command stops."""
+    err.print(f"{command}: {text}", style="bold red", markup=False, soft_wrap=True)
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Write a result where the user wants it, folders included."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content, indent=2) + "\n")
