@@ -20,6 +20,7 @@ from accel.errors import BackendUnavailable
 if TYPE_CHECKING:
     import torch
 
+    from accel.memory import Allocate
     from accel.plan import Plan
 
 GROUP = "accel.backends"
@@ -70,8 +71,8 @@ class Backend(Protocol):
     def prepare(self) -> None:
         """Load and compile what a run needs, so that forked workers inherit it."""
 
-    def run(self, plan: Plan, *, shared: bool = False) -> torch.Tensor:
-        """The plan's values as a plain tensor, in shared memory if ``shared``.
+    def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
+        """The plan's values as a plain tensor; a host backend's lies in memory from ``allocate``.
 
         Raises:
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.

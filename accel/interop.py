@@ -7,18 +7,19 @@ is replaced passes straight through for everything that is not accel's.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import IO, Any
 
 import torch
 from PIL import Image
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import collate, fetch, worker
 from torchvision.datasets import folder
 from torchvision.transforms import _functional_pil, functional
 
-from accel import counters, patches, record, switch, tensor
+from accel import counters, patches, record, ring, switch, tensor
 from accel.codec.header import claim
 from accel.errors import BackendUnavailable, DecodeError
 from accel.image import LazyImage
@@ -124,19 +125,21 @@ def _collate(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.
 
 
 def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A fetcher's ``fetch``, whose batch in a host backend's worker is computed before it is sent."""
+    """A fetcher's ``fetch``; a host backend's worker computes the batch there, before it is sent."""
 
     @functools.wraps(original)
     def fetch_batch(self: Any, index: Any) -> Any:
+        worker = get_worker_info()
+        if worker is None or sys._getframe(1).f_code.co_name != "_worker_loop":
+            return original(self, index)
         try:
-            batch = original(self, index)
-            if get_worker_info() is None:
-                return batch
-            return tree_map(_settled, batch)
+            leaves, structure = tree_flatten(tree_map(_settled, original(self, index)))
         except DecodeError as error:
             if error.position is None or not isinstance(index, list) or error.position >= len(index):
                 raise
             raise DecodeError(f"{error} (dataset index {index[error.position]})") from error
+        slots = ring.of_worker(worker.id)
+        return tree_unflatten(leaves if slots is None else slots.outgoing(leaves), structure)
 
     return fetch_batch
 
@@ -146,14 +149,18 @@ def _settled(value: Any) -> Any:
 
 
 def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``DataLoader._get_iterator``, which loads and compiles what workers need before they are forked."""
+    """``DataLoader._get_iterator``, which prepares what workers need before they are started."""
 
     @functools.wraps(original)
     def get_iterator(self: Any) -> Any:
         selection = switch.current()
-        if self.num_workers > 0 and not selection.steps_aside:
-            selection.host.prepare()
-        return original(self)
+        if self.num_workers == 0 or selection.steps_aside:
+            return original(self)
+        selection.host.prepare()
+        with ring.loader() as keep_for:
+            iterator = original(self)
+            keep_for(iterator)
+        return iterator
 
     return get_iterator
 
@@ -168,11 +175,12 @@ class _WorkerEntry:
         return self.original(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _enter_worker, (switch.current(), counters.handover())
+        return _enter_worker, (switch.current(), counters.handover(), ring.loader_number())
 
 
-def _enter_worker(selection: switch.Selection, handed: counters.Handover) -> Callable[..., Any]:
+def _enter_worker(selection: switch.Selection, handed: counters.Handover, loader: int) -> Callable[..., Any]:
     counters.accept(handed)
+    ring.join_loader(loader)
     switch.adopt(selection)
     entry = worker._worker_loop
     return entry.original if isinstance(entry, _WorkerEntry) else entry

@@ -1,17 +1,26 @@
-"""Host memory: tensors that cross a process border, and reused buffers for the files that are read.
+"""Host memory: reused buffers for results and for the files that are read, and tensors in shared memory.
 
-Fresh pages are dear: for a 110 KB file the kernel takes three times as long to hand them out as to fill them.
+Fresh pages are dear: the operating system takes longer to hand out the pages of a 224 x 224 float image, or of
+a 110 KB file, than accel takes to fill them. So memory that nobody refers to any more is used again.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+
+Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
+"""Makes an uninitialised, contiguous tensor of a shape and dtype."""
 
 
 def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -20,12 +29,77 @@ def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
 
 
-_KEPT = 64 << 20
-_LARGEST = 4 << 20
+class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
+    """Bytes that are handed on when the last array or tensor that looks at them is gone."""
+
+    on_release: Callable[[], None] | None = None
+
+    def __del__(self) -> None:
+        if self.on_release is not None:
+            self.on_release()
+
+
+def leased(memory: npt.NDArray[np.uint8], size: int, on_release: Callable[[], None]) -> torch.Tensor:
+    """A uint8 tensor over the first ``size`` bytes; ``on_release`` is called once nothing looks at it."""
+    lease = memory[:size].view(Lease)
+    lease.on_release = on_release
+    return torch.from_numpy(lease)
+
+
+class Results:
+    """Memory for the batches computed in this process: a few blocks, used again while they fit."""
+
+    _SMALLEST = 1 << 20  # below, torch's allocator keeps pages itself
+    _IDLE_BLOCKS = 3
+    _IDLE_BYTES = 1 << 30
+    _PATIENCE = 16  # results for which an idle block may be of no use
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[int, npt.NDArray[np.uint8]]] = []
+        self._clock = 0
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialised tensor."""
+        size = prod(shape) * dtype.itemsize
+        if size < self._SMALLEST:
+            return torch.empty(tuple(shape), dtype=dtype)
+        block = self._take(size)
+        return leased(block, size, lambda: self._give_back(block)).view(dtype).view(tuple(shape))
+
+    def _take(self, size: int) -> npt.NDArray[np.uint8]:
+        with self._lock:
+            self._clock += 1
+            self._idle = [(since, b) for since, b in self._idle if self._clock - since <= self._PATIENCE]
+            for position, (_, block) in enumerate(self._idle):
+                if size <= len(block) <= 2 * size:
+                    del self._idle[position]
+                    return block
+        return _huge_pages(size)
+
+    def _give_back(self, block: npt.NDArray[np.uint8]) -> None:
+        # may run inside any allocation, when the garbage collector finds a batch: never wait for the lock
+        if self._lock.acquire(blocking=False):
+            idle = sum(len(other) for _, other in self._idle)
+            if len(self._idle) < self._IDLE_BLOCKS and idle + len(block) <= self._IDLE_BYTES:
+                self._idle.append((self._clock, block))
+            self._lock.release()
+
+
+def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
+    """Fresh anonymous memory, in huge pages where the system grants them."""
+    memory = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 class FileBuffers:
-    """Buffers of sizes 2**n for whole files; at most ``_KEPT`` bytes of them lie idle."""
+    """Buffers of sizes 2**n for whole files."""
+
+    _LARGEST = 4 << 20
+    _IDLE_BYTES = 64 << 20
 
     def __init__(self) -> None:
         self._idle: dict[int, deque[bytearray]] = {}
@@ -41,16 +115,15 @@ class FileBuffers:
             expected = os.fstat(file.fileno()).st_size
             buffer = self._take(expected)
             size = file.readinto(memoryview(buffer)[:expected])
-            if size < expected or not expected:  # it grows, shrinks or is no regular file
-                rest = file.readall() or b""
-                buffer = buffer[:size] + rest
+            if size < expected or not expected:  # it changes, or is no regular file
+                buffer = buffer[:size] + (file.readall() or b"")
                 size = len(buffer)
             return buffer, size
 
     def give_back(self, buffer: bytearray) -> None:
         """Let others use a buffer, which nobody may look at any more."""
         capacity = len(buffer)
-        if capacity & (capacity - 1) or capacity > _LARGEST or self._idle_bytes + capacity > _KEPT:
+        if capacity & (capacity - 1) or capacity > self._LARGEST or self._idle_bytes + capacity > self._IDLE_BYTES:
             return
         self._idle_bytes += capacity
         self._idle.setdefault(capacity, deque()).append(buffer)
@@ -65,4 +138,6 @@ class FileBuffers:
         return buffer
 
 
+results = Results()
 file_buffers = FileBuffers()
+os.register_at_fork(after_in_child=results.__init__)  # type: ignore[misc]  # the parent's pages are no gain

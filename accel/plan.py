@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import torch
 
-from accel import memory, resample, values
+from accel import resample, values
 from accel.index import Index
+from accel.memory import Allocate
 from accel.ops import OPS
 from accel.recipe import Recipe, Source, Step
 
@@ -112,11 +113,11 @@ class Plan(NamedTuple):
     dtype: torch.dtype
     interleaved: bool
 
-    def empty(self, *, shared: bool = False) -> torch.Tensor:
+    def empty(self, allocate: Allocate) -> torch.Tensor:
         """Uninitialised host memory for the result: [images, channels, height, width], strided as planned."""
         count, channels, height, width = self.shape
         shape = (count, height, width, channels) if self.interleaved else self.shape
-        result = memory.shared(shape, self.dtype) if shared else torch.empty(shape, dtype=self.dtype)
+        result = allocate(shape, self.dtype)
         return result.permute(0, 3, 1, 2) if self.interleaved else result
 
 

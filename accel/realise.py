@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel import counters
+from accel import counters, memory
+from accel.memory import Allocate
 from accel.plan import plan
 from accel.recipe import Recipe
 from accel.switch import Selection
@@ -25,19 +26,21 @@ def pixels(recipe: Recipe) -> npt.NDArray[np.uint8]:
     return values[0].permute(1, 2, 0).numpy()
 
 
-def tensors(recipes: Sequence[Recipe], *, interleaved: bool = False, shared: bool = False) -> torch.Tensor:
+def tensors(
+    recipes: Sequence[Recipe], *, interleaved: bool = False, allocate: Allocate = memory.results.empty
+) -> torch.Tensor:
     """Images that come out alike, as one plain tensor [images, channels, height, width] on the host.
 
     Args:
         interleaved: strided as torch's channels_last.
-        shared: in shared memory, for a DataLoader worker to send.
+        allocate: makes the memory for the result.
 
     Raises:
         DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
     """
     counters.count(counters.IMAGES, len(recipes))
     batch = plan(recipes, interleaved=interleaved)
-    return selection_of(recipes).host.run(batch, shared=shared)
+    return selection_of(recipes).host.run(batch, allocate)
 
 
 def selection_of(recipes: Sequence[Recipe]) -> Selection:

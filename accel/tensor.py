@@ -18,8 +18,9 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import get_worker_info
 
-from accel import realise
+from accel import memory, realise, ring
 from accel.errors import DecodeError
+from accel.memory import Allocate
 from accel.packing import Packed, pack, unpack
 from accel.recipe import Recipe, Step
 
@@ -65,9 +66,9 @@ class Late:
             step *= length
         return tuple(strides)
 
-    def compute(self, *, shared: bool) -> torch.Tensor:
+    def compute(self, allocate: Allocate) -> torch.Tensor:
         try:
-            images = realise.tensors(self.recipes, interleaved=self.interleaved, shared=shared)
+            images = realise.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
         except DecodeError as error:
             if error.position is not None:  # of the image; of the sample it belongs to, from here on
                 error.position //= prod(self.lead[1:])
@@ -96,7 +97,7 @@ class LazyTensor(torch.Tensor):
         tensor.late = late
         return tensor
 
-    def evaluate(self, *, shared: bool = False) -> torch.Tensor:
+    def evaluate(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
         """The values as a plain tensor; this object becomes it, unless something still refers to the shell.
 
         Raises:
@@ -109,7 +110,7 @@ class LazyTensor(torch.Tensor):
             if type(self) is not LazyTensor:
                 return self
             if late.value is None:
-                late.value = late.compute(shared=shared)
+                late.value = late.compute(allocate)
             value: torch.Tensor = late.value
             try:
                 torch.utils.swap_tensors(self, value)
@@ -206,9 +207,11 @@ def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 def evaluated_in_worker(tensor: LazyTensor) -> torch.Tensor:
     """The tensor, computed into shared memory if this is a DataLoader worker of a host backend."""
-    if get_worker_info() is None or not realise.selection_of(tensor.late.recipes).backend.realises_in_workers:
+    worker = get_worker_info()
+    if worker is None or not realise.selection_of(tensor.late.recipes).backend.realises_in_workers:
         return tensor
-    return tensor.evaluate(shared=True)
+    slots = ring.of_worker(worker.id)
+    return tensor.evaluate(memory.shared if slots is None else slots.empty)
 
 
 def _plain(value: Any) -> Any:

@@ -65,6 +65,14 @@ class Difference(NamedTuple):
         return f"{self.contestant} differs from the reference, first in {self.file}: {self.what}"
 
 
+class Check(NamedTuple):
+    """The outcome of a check: None or the first difference; and the seconds each contestant took for its part,
+    loading and compiling included."""
+
+    difference: Difference | None
+    seconds: dict[str, float]
+
+
 def device() -> torch.device:
     """Where a training loop would want its batches."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -88,46 +96,57 @@ def epoch(contestant: Contestant, seed: int) -> Cost:
         return Cost(time.perf_counter() - begin, _cpu_seconds() - cpu)
 
 
-def first_difference(
+def take_turns(
+    contestants: Sequence[Contestant], rounds: int, on_turn: Callable[[], None] = lambda: None
+) -> dict[str, list[Cost]]:
+    """What some epochs of each cost, by name; interleaved, so that whatever else the machine does meets all.
+
+    Args:
+        on_turn: called after each epoch.
+    """
+    costs: dict[str, list[Cost]] = {contestant.name: [] for contestant in contestants}
+    for number in range(rounds):
+        for contestant in contestants:
+            costs[contestant.name].append(epoch(contestant, number))
+            on_turn()
+    return costs
+
+
+def check(
     reference: Contestant,
     others: Sequence[Contestant],
     files: Sequence[str],
     on_images: Callable[[int], None] = lambda count: None,
     seed: int = 0,
-) -> Difference | None:
-    """Whether all contestants make the reference's tensors: None, or where the first one does not.
+) -> Check:
+    """Go through an epoch with all contestants in turns and compare every batch with the reference's.
 
     Args:
         files: what the epoch's images are made from, in order.
         on_images: called with the number of images, batch by batch.
     """
-    turns = [_turns(contestant, seed) for contestant in others]
+    seconds = {contestant.name: 0.0 for contestant in (reference, *others)}
+    expected = _turns(reference, seed, seconds)
+    turns = [_turns(contestant, seed, seconds) for contestant in others]
     position = 0
-    for wanted in _turns(reference, seed):
-        size = len(wanted[0])
+    for wanted in expected:
         for contestant, turn in zip(others, turns, strict=True):
-            try:
-                found = next(turn, None)
-            except Exception as error:
-                what = f"in or after this file, {type(error).__name__}: {error}"
-                return Difference(contestant.name, files[position], what)
-            if found is None:
-                return Difference(contestant.name, files[position], "the epoch ended before it")
-            for i in range(0 if _equal(wanted, found) else size):
-                if (what := _unequal(wanted, found, i)) is not None:
-                    return Difference(contestant.name, files[position + i], what)
-        position += size
-        on_images(size)
-    return None
+            found = _difference(contestant, turn, wanted, files[position : position + len(wanted[0])])
+            if found is not None:
+                return Check(found, seconds)
+        position += len(wanted[0])
+        on_images(len(wanted[0]))
+    return Check(None, seconds)
 
 
-def _turns(contestant: Contestant, seed: int) -> Iterator[Batch]:
-    """The epoch's batches; backend and random state are in force only while one is made, so that contestants
-    can take turns."""
+def _turns(contestant: Contestant, seed: int, seconds: dict[str, float]) -> Iterator[Batch]:
+    """The epoch's batches. Backend and random state are in force only while one is made, so that contestants
+    can take turns; the time it takes is added to ``seconds``."""
     target = device()
     state = torch.Generator().manual_seed(seed).get_state()
     epoch: Iterator[Batch] | None = None
     while True:
+        begin = time.perf_counter()
         with contestant.in_force(), torch.random.fork_rng(devices=[]):
             torch.set_rng_state(state)
             if epoch is None:
@@ -137,34 +156,41 @@ def _turns(contestant: Contestant, seed: int) -> Iterator[Batch]:
                 return
             batch = [tensor.to(target) for tensor in batch]
             state = torch.get_rng_state()
+        seconds[contestant.name] += time.perf_counter() - begin
         yield batch
 
 
-def _equal(wanted: Batch, found: Batch) -> bool:
-    return len(wanted) == len(found) and all(
-        a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a, b) for a, b in zip(wanted, found, strict=True)
-    )
-
-
-def _unequal(wanted: Batch, found: Batch, i: int) -> str | None:
-    """What is different about image ``i`` of two batches; None if it is not this one."""
+def _difference(
+    contestant: Contestant, turn: Iterator[Batch], wanted: Batch, files: Sequence[str]
+) -> Difference | None:
+    """Whether a contestant's next batch is the wanted one, which is made from ``files``."""
+    try:
+        found = next(turn, None)
+    except Exception as error:
+        batch = f"batch of {len(files)} files that begins with it"
+        return Difference(contestant.name, files[0], f"{type(error).__name__} in the {batch}: {error}")
+    if found is None:
+        return Difference(contestant.name, files[0], "the epoch ends before it")
     for a, b in zip(wanted, found, strict=True):
-        if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype or a.stride() != b.stride():
-            return f"{_kind(b)} instead of {_kind(a)}"
-        if i >= len(b):
-            return "missing from the batch"
-        if not torch.equal(a[i], b[i]):
-            if a.ndim == 1:
-                return f"label {b[i].item()} instead of {a[i].item()}"
-            apart = (a[i].double() - b[i].double()).abs()
-            share = 100 * (apart > 0).double().mean().item()
-            return f"{share:.3g}% of its values differ, by at most {apart.max().item():.3g}"
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return Difference(contestant.name, files[0], f"its batch is {_kind(b)} instead of {_kind(a)}")
+    for i, file in enumerate(files):
+        for a, b in zip(wanted, found, strict=True):
+            if not torch.equal(a[i], b[i]):
+                return Difference(contestant.name, file, _unequal(a[i], b[i]))
     return None
 
 
+def _unequal(wanted: torch.Tensor, found: torch.Tensor) -> str:
+    if not wanted.ndim:
+        return f"label {found.item()} instead of {wanted.item()}"
+    apart = (wanted.double() - found.double()).abs()
+    share = 100 * (apart > 0).double().mean().item()
+    return f"{share:.3g}% of the values differ, by at most {apart.max().item():.3g}"
+
+
 def _kind(tensor: torch.Tensor) -> str:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{dtype} {list(tensor.shape)} with strides {list(tensor.stride())}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _cpu_seconds() -> float:

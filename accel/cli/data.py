@@ -28,7 +28,7 @@ class Data(NamedTuple):
     @property
     def files(self) -> list[str]:
         """The files in that order."""
-        return [self.dataset.samples[index][0] for index in self.order]
+        return [os.path.normpath(self.dataset.samples[index][0]) for index in self.order]
 
 
 class _FlatFolder(ImageFolder):  # type: ignore[misc]
@@ -53,10 +53,8 @@ def open_folder(folder: Path, transform: Any = None, limit: int | None = None) -
         notes.append(f"skipped {_files(len(others))} that torchvision does not take for an image: {_some(others)}")
     if beside and below:
         notes.append(f"left out {_files(beside)} beside the class folders")
-    if below:
-        dataset = ImageFolder(str(folder), transform, allow_empty=True)
-    else:
-        dataset = _FlatFolder(str(folder), transform)
+    kind = ImageFolder if below else _FlatFolder
+    dataset = kind(str(folder), transform, allow_empty=True)
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(_SEED)).tolist()
     return Data(folder.resolve().name, dataset, order[:limit], notes)
 

@@ -12,7 +12,7 @@ from rich.table import Table
 import accel
 from accel.cli import machine, samples, screen
 from accel.codec import decode
-from accel.codec.header import claim
+from accel.codec.header import Header, claim
 
 
 def add_parser(commands: Any) -> None:
@@ -57,15 +57,15 @@ def decoders() -> dict[str, str | None]:
     samples.picture(0, (16, 16)).save(stream, "JPEG")
     header = claim(stream.getvalue())
     assert header is not None
-    found: dict[str, str | None] = {}
-    for engine in decode.ENGINES:
-        try:
-            chosen = decode.choose(header, engine)
-        except Exception as error:  # what is missing differs from engine to engine
-            found[engine] = f"{type(error).__name__}: {error}"
-        else:
-            found[engine] = None if chosen == engine else f"{chosen} decodes"
-    return found
+    return {engine: _why_not(engine, header) for engine in decode.ENGINES}
+
+
+def _why_not(engine: str, header: Header) -> str | None:
+    try:
+        chosen = decode.choose(header, engine)
+    except Exception as error:  # what is missing differs from engine to engine
+        return f"{type(error).__name__}: {error}"
+    return None if chosen == engine else f"{chosen} decodes"
 
 
 def _table(title: str, rows: dict[str, Any], missing: str) -> Table:

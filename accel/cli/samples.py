@@ -43,9 +43,8 @@ def write(folder: Path, count: int = COUNT, on_image: Callable[[], None] = lambd
 def picture(seed: int, size: tuple[int, int], mode: str = "RGB") -> Image.Image:
     """A picture of ``size`` (width, height): noise at every scale, busy in some regions, over a gradient."""
     rng = np.random.default_rng(seed)
-    width, height = size
     octaves = [_noise(rng, size, scale) for scale in _SCALES]
-    light = np.linspace(-40, 40, height, dtype=np.float32)[:, None] * rng.uniform(-1, 1)
+    light = np.linspace(-40, 40, size[1], dtype=np.float32)[:, None] * rng.uniform(-1, 1)
     busy = 1 / (1 + np.exp(-3 * octaves[0] - 2 * octaves[1]))  # 0 as in a sky, 1 as in foliage
     light = light + 40 * octaves[0] + 20 * octaves[1] + 30 * np.sign(octaves[1] + octaves[2] / 2) * busy
     for scale, octave in zip(_SCALES[2:], octaves[2:], strict=True):

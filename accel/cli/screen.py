@@ -41,9 +41,6 @@ class Bar:
     def advance(self, count: int = 1) -> None:
         self._progress.update(self._task, advance=count, refresh=True)
 
-    def title(self, title: str) -> None:
-        self._progress.update(self._task, description=title, refresh=True)
-
 
 def note(text: str) -> None:
     """A remark that is not the command's result."""

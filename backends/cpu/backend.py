@@ -16,6 +16,7 @@ from torch.utils.data import get_worker_info
 
 from accel.backend import Options
 from accel.codec import decode
+from accel.memory import Allocate
 from accel.plan import Axis, Decode, Plan, Stage
 
 Pixels = npt.NDArray[np.uint8]
@@ -71,8 +72,8 @@ class CpuBackend:
         kernels.warm_up()
         decode.prepare(self.options.decode)
 
-    def run(self, plan: Plan, *, shared: bool = False) -> torch.Tensor:
-        result = plan.empty(shared=shared)
+    def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
+        result = plan.empty(allocate)
         memory = result.permute(0, 2, 3, 1) if plan.interleaved else result
         torch_type, numpy_type = _BITS[plan.dtype.itemsize]
         target = memory.view(torch_type).numpy().view(numpy_type)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import carray, njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .vector import LANES, lanes_of, load, pointer, store
@@ -63,51 +64,64 @@ def factors(table: bytes, channels: int) -> npt.NDArray[np.float32]:
     return result
 
 
-def _normalised(builder: Any, values: Any, factors: Any, channels: list[int]) -> Any:
-    """``(v / 255 - mean) / std`` of 16 bytes; ``channels`` names the channel of each."""
+def _normalised(builder: Any, values: Any, factors: list[Any]) -> Any:
+    """``(v / 255 - mean) / std`` of 16 bytes."""
     name = f"llvm.fmuladd.v{LANES}f32"
     fmuladd = builder.module.declare_intrinsic(name, (), ir.FunctionType(_FLOATS, [_FLOATS] * 3))
-    rows = []
-    for i in range(5):
-        row = load(builder, builder.add(factors, ir.Constant(factors.type, 16 * i)), ir.VectorType(_FLOAT, 4))
-        rows.append(builder.shuffle_vector(row, row, lanes_of(channels)))
-    scale, scale_rest, mean, inverse, inverse_rest = rows
+    scale, scale_rest, mean, inverse, inverse_rest = factors
     wide = builder.sitofp(builder.zext(values, ir.VectorType(ir.IntType(32), LANES)), _FLOATS)
     wide = builder.call(fmuladd, [wide, scale, builder.fmul(wide, scale_rest)])
     wide = builder.fsub(wide, mean)
     return builder.call(fmuladd, [wide, inverse, builder.fmul(wide, inverse_rest)])
 
 
-def _block(channels: int, *, planar: bool, mirrored: bool) -> Any:
-    """The code for one block of 16 pixels of ``channels`` bytes."""
+def _row(channels: int, *, planar: bool, mirrored: bool) -> Any:
+    """The code for a row of ``count >= 16`` pixels of ``channels`` bytes, 16 pixels at a time.
+
+    ``source`` is the address of the row's first pixel, ``target`` that of its place in ``out``, whose planes lie
+    ``plane`` bytes apart; ``factors`` is the address of ``factors``' result.
+    """
     pixels = [(x, c) for x in range(LANES) for c in range(channels)]
     if planar:
         pixels.sort(key=lambda pixel: pixel[1])
     places = [(LANES - 1 - x if mirrored else x) * channels + c for x, c in pixels]
+    parts = [slice(LANES * i, LANES * (i + 1)) for i in range(channels)]
 
     @intrinsic
-    def block(typing: Any, source: Any, factors: Any, target: Any, distance: Any, kind: Any) -> Any:
+    def row(typing: Any, source: Any, factors: Any, target: Any, plane: Any, count: Any, out: Any) -> Any:
+        scaled, item = out.dtype == types.uint32, out.dtype.bitwidth // 8
+
+        def constant(value: int) -> ir.Constant:
+            return ir.Constant(ir.IntType(64), value)
+
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            source, factors, target, distance, _ = args
-            data = load(builder, source, ir.VectorType(ir.IntType(8), LANES * channels))
-            for i in range(channels):
-                part = slice(LANES * i, LANES * (i + 1))
-                values = builder.shuffle_vector(data, data, lanes_of(places[part]))
-                if kind.dtype == types.uint32:
-                    values = _normalised(builder, values, factors, [c for _, c in pixels[part]])
-                if kind.dtype in (types.uint8, types.uint32):
-                    store(builder, values, target)
-                target = builder.add(target, distance)
+            source, factors, target, plane, count, _ = args
+            rows = [builder.add(factors, constant(16 * i)) for i in range(5 if scaled else 0)]
+            columns = [load(builder, row, ir.VectorType(_FLOAT, 4)) for row in rows]
+            of_part = [lanes_of([c for _, c in pixels[part]]) for part in parts]
+            spread = [[builder.shuffle_vector(f, f, lanes) for f in columns] for lanes in of_part]
+            last = builder.sub(count, constant(LANES))
+            with cgutils.for_range_slice(builder, constant(0), count, constant(LANES), inc=True) as (x, _):
+                at = builder.select(builder.icmp_signed("<", x, last), x, last)  # the last block may overlap
+                offset = builder.mul(at, constant(channels))
+                if mirrored:
+                    offset = builder.sub(constant((1 - LANES) * channels), offset)
+                data = load(builder, builder.add(source, offset), ir.VectorType(ir.IntType(8), LANES * channels))
+                place = builder.add(target, builder.mul(at, constant(item if planar else item * channels)))
+                for part, spread_factors in zip(parts, spread, strict=True):
+                    values = builder.shuffle_vector(data, data, lanes_of(places[part]))
+                    store(builder, _normalised(builder, values, spread_factors) if scaled else values, place)
+                    place = builder.add(place, plane if planar else constant(LANES * item))
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64, types.int64, types.int64, kind), generate
+        return types.void(types.int64, types.int64, types.int64, types.int64, types.int64, out), generate
 
-    return block
+    return row
 
 
-_planar3, _planar3_mirrored = _block(3, planar=True, mirrored=False), _block(3, planar=True, mirrored=True)
-_pixels3, _pixels3_mirrored = _block(3, planar=False, mirrored=False), _block(3, planar=False, mirrored=True)
-_grey, _grey_mirrored = _block(1, planar=True, mirrored=False), _block(1, planar=True, mirrored=True)
+_planar3, _planar3_mirrored = _row(3, planar=True, mirrored=False), _row(3, planar=True, mirrored=True)
+_pixels3, _pixels3_mirrored = _row(3, planar=False, mirrored=False), _row(3, planar=False, mirrored=True)
+_grey, _grey_mirrored = _row(1, planar=True, mirrored=False), _row(1, planar=True, mirrored=True)
 
 
 @njit
@@ -116,31 +130,26 @@ def emit_blocks(line: int, step: int, factors: Any, out: Any, start: int, plane:
 
     uint8: the identity; uint32: the bits of float32 normalisation by ``factors``.
     """
-    item = out.itemsize
-    factors_at, target = factors.ctypes.data, out.ctypes.data + start * item
-    for x in range(0, count, LANES):
-        at = min(x, count - LANES)  # the last block overlaps the one before
-        first = line + at * step if step > 0 else line + (at + LANES - 1) * step
-        place, planes, pixels = target + at * pixel * item, plane * item, LANES * item
-        if step == 3 and pixel == 1:
-            _planar3(first, factors_at, place, planes, out)
-        elif step == -3 and pixel == 1:
-            _planar3_mirrored(first, factors_at, place, planes, out)
-        elif step == 3:
-            _pixels3(first, factors_at, place, pixels, out)
-        elif step == -3:
-            _pixels3_mirrored(first, factors_at, place, pixels, out)
-        elif step == 1:
-            _grey(first, factors_at, place, planes, out)
-        else:
-            _grey_mirrored(first, factors_at, place, planes, out)
+    at, place, planes = factors.ctypes.data, out.ctypes.data + start * out.itemsize, plane * out.itemsize
+    if step == 3 and pixel == 1:
+        _planar3(line, at, place, planes, count, out)
+    elif step == -3 and pixel == 1:
+        _planar3_mirrored(line, at, place, planes, count, out)
+    elif step == 3:
+        _pixels3(line, at, place, planes, count, out)
+    elif step == -3:
+        _pixels3_mirrored(line, at, place, planes, count, out)
+    elif step == 1:
+        _grey(line, at, place, planes, count, out)
+    else:
+        _grey_mirrored(line, at, place, planes, count, out)
 
 
 @njit
 def stands_in(table: Any, factors: Any, step: int, planar: bool, memory: int) -> Any:
     """Whether ``emit_blocks`` writes exactly what ``table`` [1 or 3, 256] says, for all its entries."""
     channels = table.shape[0]
-    if table.itemsize == 4 and factors.shape[0] == 0:
+    if channels == 4 or table.itemsize not in (1, 4) or (table.itemsize == 4 and factors.shape[0] == 0):
         return False
     ramp = carray(pointer(memory), (256, channels), np.uint8)
     for value in range(256):

@@ -11,9 +11,7 @@ from PIL import __version__ as _installed
 _PILLOW = tuple(int(part) for part in _installed.split(".")[:2])
 
 
-def rows_first(
-    height: int, width: int, new_height: int, new_width: int, pillow: tuple[int, ...] = _PILLOW
-) -> bool:
+def rows_first(height: int, width: int, new_height: int, new_width: int, pillow: tuple[int, ...] = _PILLOW) -> bool:
     """Whether this version of Pillow (major, minor) resamples the rows of such an image before its columns."""
     if pillow >= (13, 0):
         return height - new_height > max(0, 2 * (width - new_width))

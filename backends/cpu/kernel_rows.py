@@ -1,4 +1,4 @@
-"""One row of finished pixels to one row of the output: window, fills, value table, layout and dtype."""
+"""Finished pixels to the output, row by row: window, fills, value table, layout and dtype."""
 
 from __future__ import annotations
 
@@ -45,13 +45,9 @@ def emit_run(line: int, step: int, table: Any, out: Any, start: int, plane: int,
     """``count`` pixels, ``step`` bytes apart from address ``line`` on, to ``out[start + c * plane + x * pixel]``."""
     for c in range(table.shape[0]):
         values, source, at = table[c], line + c, start + c * plane
-        x = 0
-        while x < count:
-            together = 4 if x + 4 <= count else 1
-            for i in range(4 if together == 4 else 1):
-                out[at + (x + i) * pixel] = values[carray(pointer(source + i * step), (1,), np.uint8)[0]]
-            source += together * step
-            x += together
+        for x in range(count):
+            byte = carray(pointer(source + x * step), (1,), np.uint8)[0]
+            out[np.uint64(at + x * pixel)] = values[byte]  # unsigned: no negative index to wrap around
 
 
 @njit
@@ -71,11 +67,38 @@ def emit_codes(
     """Any window: position p is at byte ``(first + step * p) * channels`` of the line, the lower code wins."""
     channels = table.shape[0]
     for x in range(window.shape[0]):
-        code = min(row_code, np.int64(window[x]))
+        position = np.int64(window[x])
+        code = position if position < row_code else row_code
         if code >= 0:
-            position = np.int64(window[x])
             colour = carray(pointer(line + (first + step * position) * channels), (channels,), np.uint8)
         else:
             colour = fills[-1 - code]
         for c in range(channels):
-            out[start + c * plane + x * pixel] = table[c, colour[c]]
+            out[np.uint64(start + c * plane + x * pixel)] = table[c, colour[c]]
+
+
+@njit
+def gather_image(src: Any, rows: Any, cols: Any, fills: Any, out: Any) -> Any:
+    """``kernels.gather``; returns 0, or -1 where arguments do not fit."""
+    height, width, channels = src.shape
+    row_lowest, _, row_stop = shown(rows)
+    col_lowest, _, col_stop = shown(cols)
+    if (
+        min(row_lowest, col_lowest) < -fills.shape[0]
+        or row_stop > height
+        or col_stop > width
+        or fills.shape[1] != channels
+        or out.shape != (rows.shape[0], cols.shape[0], channels)
+    ):
+        return -1
+    begin, end, step = longest_run(cols)
+    in_order = 0 < end - begin == cols.shape[0] and step == 1
+    for y in range(rows.shape[0]):
+        if in_order and rows[y] >= 0:
+            out[y] = src[rows[y], cols[0] : cols[0] + cols.shape[0]]
+            continue
+        for x in range(cols.shape[0]):
+            code = min(rows[y], cols[x])
+            for c in range(channels):
+                out[y, x, c] = src[rows[y], cols[x], c] if code >= 0 else fills[-1 - code, c]
+    return 0

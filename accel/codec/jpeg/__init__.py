@@ -9,7 +9,7 @@ import numpy as np
 from . import header as hd
 from .layout import LAYOUT_SIZE, lay_out
 from .header import parse
-from .scan import decode_scan
+from .scan import decode_scan, ORDER
 from .stream import SLACK
 from .tables import new_tables
 
@@ -64,6 +64,6 @@ def decode(data, box=None, *, channels=None, out=None):
     result = np.empty((height, width, channels), np.uint8)
     if len(scratch.ends) < 10000:
         scratch.ends = np.empty(10000, np.int64)
-    if decode_scan(source, header, scratch.layout, top, left, *scratch.tables, scratch.stream, scratch.ends, scratch.planes, result):
+    if decode_scan(source, header, scratch.layout, top, left, *scratch.tables, ORDER, scratch.stream, scratch.ends, scratch.planes, result):
         return result
     return None

@@ -1,8 +1,11 @@
 """Huffman decoding of single blocks (ITU T.81 F.2.2), from a 64-bit window that stays in registers.
 
 The window is the triple (buffer, bits, at): the top `bits` bits of `buffer` are the stream's next ones, and the byte
-at `at` follows them.  Reading is unchecked; the caller leaves slack behind the stream and looks at the position after
-each MCU.  `look` and `codes` point at one table's rows (see tables.py).
+at `at` follows them.  Between two symbols there are always enough for a look-up; the window is refilled while the
+look-up's load is on its way, for that load and the shift it leads to are what the speed depends on.
+
+Reading is unchecked; the caller leaves slack behind the stream and looks at the position after each MCU.  `look` and
+`codes` point at one table's rows (see tables.py).
 """
 
 from __future__ import annotations
@@ -13,21 +16,23 @@ import numpy as np
 from numba import njit
 
 from .memory import load_big_endian
-from .tables import CODE_PLACE, END, LOOK, UNRESOLVED
+from .tables import CODE_PLACE, DC_LOOK, END, LOOK, UNRESOLVED
 
 BAD = -1  # returned in place of a block's extent
 BAD_DIFFERENCE = 1 << 20  # and in place of a DC difference
 BLOCK_SIZE = 80  # 64 coefficients, and one dump (64) for those past the end
 ORDER_SIZE = 128
+LOOKS = 4  # resolved look-ups a refill lasts for, and one look-up more: 5 * LOOK <= 56
 
 _U1, _U3, _U8 = np.uint64(1), np.uint64(3), np.uint64(8)
 _BYTE, _FULL, _LEAST = np.uint64(255), np.uint64(63), np.uint64(56)
-_INDEX = np.uint64(64 - LOOK)
-_16, _24, _32, _48 = np.uint64(16), np.uint64(24), np.uint64(32), np.uint64(48)
+_SHIFT = np.uint64(63)  # a shift by `entry & _SHIFT` is one instruction: processors ignore the other bits
+_INDEX, _DC_INDEX = np.uint64(64 - LOOK), np.uint64(64 - DC_LOOK)
+_16, _24, _32, _48, _64 = np.uint64(16), np.uint64(24), np.uint64(32), np.uint64(48), np.uint64(64)
 
 
 @njit(forceinline=True)  # type: ignore[misc]
-def _refill(stream: Any, buffer: Any, bits: Any, at: Any) -> Any:
+def refill(stream: Any, buffer: Any, bits: Any, at: Any) -> Any:
     """At least 56 bits; those below `bits` may be there already, and are then the same."""
     buffer |= load_big_endian(stream, at) >> bits
     return buffer, bits | _LEAST, at + ((_FULL - bits) >> _U3)
@@ -49,27 +54,24 @@ def _search(buffer: Any, codes: Any) -> Any:
 @njit(forceinline=True)  # type: ignore[misc]
 def _magnitude(buffer: Any, length: Any, size: Any) -> int:
     """The last `size` of the buffer's first `length` bits, as the signed value of T.81 table F.1 (EXTEND)."""
-    value = np.int64((buffer >> (np.uint64(64) - length)) & ((_U1 << size) - _U1))
-    return value if value >> np.int64(size - _U1) else value + 1 - (1 << np.int64(size))
+    values = np.int64(1) << np.int64(size)
+    value = np.int64(buffer >> (_64 - length)) & (values - 1)
+    return value if 2 * value >= values else value - (values - 1)
 
 
 @njit(forceinline=True)  # type: ignore[misc]
 def read_dc(stream: Any, buffer: Any, bits: Any, at: Any, look: Any, codes: Any) -> Any:
     """(buffer, bits, at, difference or BAD_DIFFERENCE)"""
-    buffer, bits, at = _refill(stream, buffer, bits, at)
-    entry = look[buffer >> _INDEX]
-    length = entry & _BYTE
-    difference = np.int64(np.int16(entry >> _32))
-    if (entry >> _24) & _BYTE == UNRESOLVED:
-        size = (entry >> _16) & _BYTE
-        if length == 0:
-            code_length, symbol = _search(buffer, codes)
-            size = np.uint64(symbol)
-            length = np.uint64(code_length) + size
-            if code_length == 17 or symbol > 15:
-                return buffer, bits, at, BAD_DIFFERENCE
-        difference = _magnitude(buffer, length, size) if size > 0 else 0
-    return buffer << length, bits - length, at, difference
+    entry = look[buffer >> _DC_INDEX]
+    buffer, bits, at = refill(stream, buffer, bits, at)
+    length, size = entry & _BYTE, entry >> _16
+    if length == 0:
+        code_length, symbol = _search(buffer, codes)
+        if code_length == 17:
+            return buffer, bits, at, BAD_DIFFERENCE
+        size = np.uint64(symbol)
+        length = np.uint64(code_length) + size
+    return buffer << length, bits - length, at, _magnitude(buffer, length, size)
 
 
 @njit(forceinline=True)  # type: ignore[misc]
@@ -82,33 +84,43 @@ def read_ac(
     """
     k = _U1
     while True:
-        buffer, bits, at = _refill(stream, buffer, bits, at)
-        entry = look[buffer >> _INDEX]
-        following = k + ((entry >> _24) & _BYTE)
-        if keep:
-            # what is not there (a second coefficient, an unresolved one) is a zero stored where nothing is yet
-            block[order[k + ((entry >> _U8) & _BYTE)]] = np.int16(entry >> _32)
-            block[order[k + ((entry >> _16) & _BYTE)]] = np.int16(entry >> _48)
-        length = entry & _BYTE
-        if following > 63:
-            if following == 64 or (END <= following and following < END + 64):
-                return buffer << length, bits - length, at, np.int64(following & np.uint64(END - 1))
-            run, size = (entry >> _U8) & _BYTE, (entry >> _16) & _BYTE
-            if length == 0 or following < UNRESOLVED:
-                code_length, symbol = _search(buffer, codes)
-                run, size = np.uint64(symbol >> 4), np.uint64(symbol & 15)
-                length = np.uint64(code_length) + size
-                if code_length == 17:
-                    return buffer, bits, at, BAD
-                if symbol == 0:
-                    return buffer << length, bits - length, at, np.int64(k)
-            following = k + run + _U1
-            if following > 64:
-                return buffer, bits, at, BAD
+        index = buffer >> _INDEX
+        buffer, bits, at = refill(stream, buffer, bits, at)
+        for _ in range(LOOKS):
+            entry = look[index]
+            following = k + ((entry >> _24) & _BYTE)
             if keep:
-                block[order[k + run]] = _magnitude(buffer, length, size) if size > 0 else 0
-            if following == 64:
-                return buffer << length, bits - length, at, 64
-        k = following
+                # what is not there (a second coefficient, an unresolved one) is a zero stored where nothing is yet
+                block[order[k + ((entry >> _U8) & _BYTE)]] = np.int16(entry >> _32)
+                block[order[k + ((entry >> _16) & _BYTE)]] = np.int16(entry >> _48)
+            if following > 63:
+                break
+            k = following
+            buffer <<= entry & _SHIFT
+            bits -= entry & _BYTE
+            index = buffer >> _INDEX
+        if following < 64:
+            continue
+        length = entry & _BYTE
+        if following == 64 or (END <= following and following < END + 64):
+            return buffer << length, bits - length, at, np.int64(following & np.uint64(END - 1))
+        buffer, bits, at = refill(stream, buffer, bits, at)
+        run, size = (entry >> _U8) & _BYTE, (entry >> _16) & _BYTE
+        if length == 0 or following < UNRESOLVED:
+            code_length, symbol = _search(buffer, codes)
+            run, size = np.uint64(symbol >> 4), np.uint64(symbol & 15)
+            length = np.uint64(code_length) + size
+            if code_length == 17:
+                return buffer, bits, at, BAD
+            if symbol == 0:
+                return buffer << length, bits - length, at, np.int64(k)
+        following = k + run + _U1
+        if following > 64:
+            return buffer, bits, at, BAD
+        if keep:
+            block[order[k + run]] = _magnitude(buffer, length, size)
         buffer <<= length
         bits -= length
+        if following == 64:
+            return buffer, bits, at, 64
+        k = following

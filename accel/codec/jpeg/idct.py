@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .lanes import BYTE, Lanes, load
+from .lanes import Lanes, load, sum_of
 from .memory import step
 
 CONSTANT_BITS = 13
@@ -29,16 +29,22 @@ MAX_QUANT = 8191  # keeps the check itself within 32 bits
 
 # Lines of a block are taken in pairs, and so a block lies in memory: a row of PAIRS after the other, each as 8 columns,
 # in the same sequence, of 2 coefficients.
-PAIRS = ((0, 4), (2, 6), (1, 5), (3, 7))
+PAIRS = ((0, 2), (1, 3), (4, 6), (5, 7))
 _SEQUENCE = [line for pair in PAIRS for line in pair]
-# What jidctint.c's constants come to for each line: even part (x2, x6), odd part (x1, x5) and (x3, x7).
-_HIGH, _LOW = (10703, 4433), (4433, -10704)
-_ODD = (
-    ((11363, 6437), (9633, 2260)),
-    ((9633, -11362), (-2259, -6436)),
-    ((6437, 2261), (-11362, 9633)),
-    ((2260, 9633), (-6436, -11363)),
+# What jidctint.c's constants come to for each pair, by line of output: first the even part, then the odd one.
+_EVEN = (
+    ((8192, 10703), (8192, 4433)),
+    ((8192, 4433), (-8192, -10704)),
+    ((8192, -4433), (-8192, 10704)),
+    ((8192, -10703), (8192, -4433)),
 )
+_ODD = (
+    ((11363, 9633), (6437, 2260)),
+    ((9633, -2259), (-11362, -6436)),
+    ((6437, -11362), (2261, 9633)),
+    ((2260, -6436), (9633, -11363)),
+)
+LOW = 10  # a block whose coefficients end before this zigzag index has none outside its first four rows and columns
 
 _ZIGZAG = (
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
@@ -54,14 +60,12 @@ def block_order() -> np.ndarray:
 
 
 def _pass(pairs: Sequence[Lanes], bias: int, shift: int) -> list[Lanes]:
-    """One-dimensional inverse DCTs, one a lane: eight lines of (sum + bias) >> shift from PAIRS of lines."""
-    x0_x4, x2_x6, x1_x5, x3_x7 = pairs
-    one = 1 << CONSTANT_BITS
-    difference = x0_x4.dot(one, -one) + bias
-    total = difference + x0_x4.dot(0, 2 * one)  # LLVM would make shifts of dot(one, one)
-    high, low = x2_x6.dot(*_HIGH), x2_x6.dot(*_LOW)
-    even = (total + high, difference + low, difference - low, total - high)
-    odd = [x1_x5.dot(*first) + x3_x7.dot(*second) for first, second in _ODD]
+    """One-dimensional inverse DCTs, one a lane: eight lines of (sum + bias) >> shift from PAIRS, or its first two."""
+    even, odd = (
+        [sum_of([pair.dot(*factors) for pair, factors in zip(pairs[part::2], line, strict=False)]) for line in table]
+        for part, table in enumerate((_EVEN, _ODD))
+    )
+    even = [line + bias for line in even]
     lines = [even[i] + odd[i] for i in range(4)] + [even[i] - odd[i] for i in (3, 2, 1, 0)]
     return [line >> shift for line in lines]
 
@@ -86,41 +90,55 @@ def _turn(lines: Sequence[Lanes]) -> list[Lanes]:
     return [x.shuffle(half, y).reshape(16, 16) for half in halves for x, y in ((a, c), (b, d))]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def idct_block(typing_context: Any, block: Any, quant: Any, target: Any, stride: Any) -> Any:
-    """Samples of block * quant (int16[64] each, in block_order) to 8 rows at target; the block is cleared.
+def _turn_low(lines: Sequence[Lanes]) -> list[Lanes]:
+    """The same for the first four columns only: two pairs."""
+    halves = [line.reshape(8, 16).shuffle([0, 2, 4, 6]) for line in lines]
+    twos = [halves[i].join(halves[i + 1]) for i in (0, 2, 4, 6)]
+    rows = twos[0].join(twos[1]).join(twos[2].join(twos[3])).reshape(16, 32)
+    return [rows.shuffle(range(i, 16, 2)).reshape(16, 16) for i in (0, 1)]
 
-    All are pointers.  False where libjpeg-turbo's arithmetic could overflow.
-    """
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        block, quant, target, stride = arguments
-        rows, sums = [], []
-        for i in range(4):
-            at = step(builder, block, 32 * i)
-            raw, factor = load(builder, at, 16, 16), load(builder, step(builder, quant, 32 * i), 16, 16)
-            rows.append(raw * factor)
-            sums.append(raw.magnitude().dot_lanes(factor))
-            (raw - raw).store(at)
-        column = (sums[0] + sums[1]) + (sums[2] + sums[3])
-        column = column + column.shuffle([1, 0, 3, 2, 5, 4, 7, 6])
-        bad = builder.icmp_unsigned(">", column.value, column.constant(SAFE_SUM))
-        safe = builder.icmp_unsigned("==", builder.bitcast(bad, BYTE), ir.Constant(BYTE, 0))
+def _idct(low: bool) -> Any:
+    """The kernel; `low` for blocks whose coefficients end before LOW."""
+    pairs, lanes = (2, 8) if low else (4, 16)
 
-        shift = CONSTANT_BITS - PASS1_BITS
-        columns = _turn(_pass(rows, 1 << (shift - 1), shift))
-        shift = CONSTANT_BITS + PASS1_BITS + 3
-        samples = _pass(columns, (128 << shift) + (1 << (shift - 1)), shift)
-        left, right = (
-            _pack(samples[i], samples[i + 1]).clamp(0, 255).join(_pack(samples[i + 2], samples[i + 3]).clamp(0, 255)).narrow(8)
-            for i in (0, 4)
-        )
-        # left: columns 0 and 1, rows 0..3 each, the same for rows 4..7, then columns 2 and 3; right: the next four
-        for row in range(8):
-            first = row % 4 + 8 * (row // 4)
-            order = [first, first + 4, first + 16, first + 20]
-            left.shuffle(order + [32 + i for i in order], right).store(target)
-            target = step(builder, target, stride)
-        return safe
+    def kernel(typing_context: Any, block: Any, quant: Any, target: Any, stride: Any) -> Any:
+        """Samples of block * quant (int16[64] each, in block_order) to 8 rows at target; the block is cleared.
 
-    return types.boolean(block, quant, target, types.uint64), generate
+        All are pointers.  False where libjpeg-turbo's arithmetic could overflow.
+        """
+
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            block, quant, target, stride = arguments
+            rows, sums = [], []
+            for i in range(pairs):
+                at = step(builder, block, 32 * i)
+                raw, factor = load(builder, at, lanes, 16), load(builder, step(builder, quant, 32 * i), lanes, 16)
+                rows.append(raw * factor)
+                sums.append(raw.magnitude().dot_lanes(factor))
+                (raw - raw).store(at)
+            column = sum_of(sums)
+            if not low:
+                column = column + column.shuffle([4, 5, 6, 7, 0, 1, 2, 3])
+            safe = column.at_most(SAFE_SUM)
+
+            shift = CONSTANT_BITS - PASS1_BITS
+            columns = (_turn_low if low else _turn)(_pass(rows, 1 << (shift - 1), shift))
+            shift = CONSTANT_BITS + PASS1_BITS + 3
+            samples = _pass(columns, (128 << shift) + (1 << (shift - 1)), shift)
+            packed = [_pack(samples[i], samples[i + 1]).clamp(0, 255) for i in (0, 2, 4, 6)]
+            left, right = packed[0].join(packed[1]).narrow(8), packed[2].join(packed[3]).narrow(8)
+            # left: columns 0 and 1, rows 0..3 each, the same for rows 4..7, then columns 2 and 3; right: the next four
+            for row in range(8):
+                first = row % 4 + 8 * (row // 4)
+                order = [first, first + 4, first + 16, first + 20]
+                left.shuffle(order + [32 + i for i in order], right).store(target)
+                target = step(builder, target, stride)
+            return safe
+
+        return types.boolean(block, quant, target, types.uint64), generate
+
+    return intrinsic(kernel)
+
+
+idct_block, idct_low = _idct(low=False), _idct(low=True)

@@ -7,6 +7,7 @@ speed matters are therefore written with `Lanes` and wrapped as intrinsics; LLVM
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 
@@ -99,9 +100,23 @@ class Lanes:
         kind = self.value.type
         return self.dot_lanes(self._of(ir.Constant(kind, [even, odd] * (kind.count // 2))))
 
+    def high_product(self, factor: int) -> Lanes:
+        """16-bit lanes times a constant, over 65536 (LLVM knows it as pmulhw)."""
+        return (self.widen(32, signed=True) * factor >> 16).narrow(16)
+
+    def at_most(self, limit: int) -> Any:
+        """One bit: whether no lane, taken as unsigned, exceeds the limit."""
+        above = self.builder.icmp_unsigned(">", self.value, self.constant(limit))
+        bits = ir.IntType(self.value.type.count)
+        return self.builder.icmp_unsigned("==", self.builder.bitcast(above, bits), ir.Constant(bits, 0))
+
     def store(self, address: Any) -> None:
         pointer = self.builder.bitcast(address, self.value.type.as_pointer())
         self.builder.store(self.value, pointer, align=1)
+
+
+def sum_of(terms: Sequence[Lanes]) -> Lanes:
+    return reduce(lambda total, term: total + term, terms)
 
 
 def load(builder: ir.IRBuilder, address: Any, count: int, bits: int) -> Lanes:

@@ -92,11 +92,12 @@ def ycc_to_rgb(typing_context: Any, plane: Any, y: Any, cb: Any, cr: Any, out: A
     """CHUNK pixels of YCbCr, from three places in plane, to interleaved RGB at out[place:] (ycc_rgb_convert)."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        y, cb, cr = (s.widen(32) for s in _three(builder, arguments[0], arguments[1:4]))
+        y, cb, cr = (s.widen(16) for s in _three(builder, arguments[0], arguments[1:4]))
         cb, cr = cb - 128, cr - 128
-        red = y + ((cr * 91881 + 32768) >> 16)
-        green = y + ((cb * -22554 + cr * -46802 + 32768) >> 16)
-        blue = y + ((cb * 116130 + 32768) >> 16)
+        # (65536 + 26345) * cr, (65536 * 2 - 14942) * cb and so on, rounded, over 65536: what 16 bits do not hold, apart
+        red = y + cr + ((cr * 2).high_product(26345) + 1 >> 1)
+        blue = y + cb * 2 + ((cb * 2).high_product(-14942) + 1 >> 1)
+        green = y - cr + ((_interleave(cb, cr).dot(-22554, 18734) + 32768) >> 16).narrow(16)
         target = step(builder, arguments[4], arguments[5])
         _store_interleaved(*(colour.clamp(0, 255).narrow(8) for colour in (red, green, blue)), target)
         return context.get_dummy_value()

@@ -9,8 +9,8 @@ from numba import njit
 
 from . import header as hd
 from . import layout as lo
-from .entropy import BAD, BLOCK_SIZE, ORDER_SIZE, read_ac, read_dc
-from .idct import MAX_QUANT, block_order, idct_block
+from .entropy import BAD, BLOCK_SIZE, ORDER_SIZE, read_ac, read_dc, refill
+from .idct import LOW, MAX_QUANT, block_order, idct_block, idct_low
 from .memory import advanced, pointer_to
 from .rows import finish_rows
 from .stream import unstuff
@@ -34,7 +34,7 @@ SLOT_SIZE = 8
 
 
 @njit  # type: ignore[misc]
-def _quantisers(data: Any, header: Any, quant: Any) -> bool:
+def _quantisers(data: Any, header: Any, order: Any, quant: Any) -> bool:
     for c in range(header[hd.COMPONENTS]):
         at = header[hd.QUANT_AT + header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.QUANT]]
         wide = data[at] >> 4
@@ -44,7 +44,7 @@ def _quantisers(data: Any, header: Any, quant: Any) -> bool:
                 value = np.int64(data[at + 1 + 2 * k]) << 8 | np.int64(data[at + 2 + 2 * k])
             if value > MAX_QUANT:
                 return False
-            quant[c, ORDER[k]] = value
+            quant[c, order[k]] = value
     return True
 
 
@@ -86,7 +86,7 @@ def _fill_slots(header: Any, layout: Any, mcu_row: int, slots: Any) -> int:
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[misc]
 def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any,
-    stream: Any, ends: Any, plane: Any, out: Any,
+    order: Any, stream: Any, ends: Any, plane: Any, out: Any,
 ) -> bool:  # fmt: skip
     mcu_columns = -(-header[hd.WIDTH] // (8 * header[hd.H_MAX]))
     mcu_rows = -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
@@ -95,14 +95,13 @@ def decode_scan(
     if not unstuff(pointer_to(data), header[hd.SCAN], len(data), pointer_to(stream), ends, intervals):
         return False
     quant = np.empty((3, 64), np.int16)
-    if not _quantisers(data, header, quant) or not _huffman(data, header, look, codes):
+    if not _quantisers(data, header, order, quant) or not _huffman(data, header, look, codes):
         return False
 
     block_array = np.zeros(BLOCK_SIZE, np.int16)
     spare = np.empty(256, np.uint8)
     predictions = np.zeros(3, np.int64)
     slots = np.zeros((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
-    buffer, bits, at = np.uint64(0), np.uint64(0), np.uint64(0)
     done, remaining = 0, interval
     end = ends[0]
     bottom = top + out.shape[0]
@@ -114,15 +113,16 @@ def decode_scan(
         last_row = max(last_row, (layout[c, lo.BLOCK_BOTTOM] - 1) // v)
         if layout[c, lo.KIND] == lo.H1V2 or layout[c, lo.KIND] == lo.H2V2:
             lag = 1
-    sp, pp, lp, cp, op = pointer_to(stream), pointer_to(plane), pointer_to(look), pointer_to(codes), pointer_to(ORDER)
+    sp, pp, lp, cp, op = pointer_to(stream), pointer_to(plane), pointer_to(look), pointer_to(codes), pointer_to(order)
     block, qp, pred, slotp = pointer_to(block_array), pointer_to(quant), pointer_to(predictions), pointer_to(slots)
+    buffer, bits, at = refill(sp, np.uint64(0), np.uint64(0), np.uint64(0))
     for mcu_row in range(last_row + 1):
         blocks = _fill_slots(header, layout, mcu_row, slots)
         for mcu_column in range(mcu_columns):
             if remaining == 0:
                 if (np.int64(at) * 8 - np.int64(bits) + 7) >> 3 != end:
                     return False
-                at, buffer, bits = np.uint64(end), np.uint64(0), np.uint64(0)
+                buffer, bits, at = refill(sp, np.uint64(0), np.uint64(0), np.uint64(end))
                 predictions[:] = 0
                 done += 1
                 end = ends[done]
@@ -144,9 +144,13 @@ def decode_scan(
                     block[0] = prediction
                     buffer, bits, at, extent = read_ac(sp, buffer, bits, at, lookp, codesp, op, block, True)
                     place = slot[PLACE] + mcu_column * slot[STEP]
-                    if extent == BAD or not idct_block(
-                        block, advanced(qp, 64 * slot[OWNER]), advanced(pp, place), np.uint64(slot[STRIDE])
-                    ):
+                    if extent == BAD:
+                        return False
+                    target, factors, stride = advanced(pp, place), advanced(qp, 64 * slot[OWNER]), np.uint64(slot[STRIDE])
+                    if extent <= LOW:
+                        if not idct_low(block, factors, target, stride):
+                            return False
+                    elif not idct_block(block, factors, target, stride):
                         return False
                 else:
                     buffer, bits, at, extent = read_ac(sp, buffer, bits, at, lookp, codesp, op, block, False)

@@ -11,8 +11,10 @@ bits included (after stb_image's "fast AC"):
     bits 48-63   the second one; 0, for a place behind the first, where there is none
 
 Where LOOK bits hold a code but not all of its magnitude, the advance is UNRESOLVED and the first two distances are the
-code's run and size; where they do not even hold the code, the length is 0 too.  A DC entry has the size and, as its
-first coefficient, the difference.
+code's run and size; where they do not even hold the code, the length is 0 too.
+
+A DC table is indexed by DC_LOOK bits, and its entries have only the length and the size, in the place of the second
+distance: differences vary too much to be worth resolving.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-LOOK = 11
+LOOK = 10
+DC_LOOK = 9
 LOOK_SIZE = 1 << LOOK
 END = 128
 UNRESOLVED = 255
@@ -62,22 +65,40 @@ def _canonical(data: Any, at: int, codes: Any) -> bool:
 
 
 @njit  # type: ignore[misc]
-def _single(data: Any, at: int, is_dc: bool, look: Any) -> bool:
-    """Entries of one symbol each; codes ascend, so the table is simply written from start to end."""
+def _fill_dc(data: Any, at: int, look: Any) -> bool:
+    """Codes ascend, so a table is simply written from start to end."""
+    place, count = 0, 0
+    for length in range(1, 17):
+        for _ in range(np.int64(data[at + length - 1])):
+            size = np.int64(data[at + 16 + count])
+            count += 1
+            if size > 15:
+                return False
+            if length <= DC_LOOK:
+                filled = place + (1 << (DC_LOOK - length))
+                look[place:filled] = np.uint64(size << 16 | (length + size))
+                place = filled
+    look[place : 1 << DC_LOOK] = 0
+    return True
+
+
+@njit  # type: ignore[misc]
+def _fill_ac(data: Any, at: int, look: Any) -> bool:
+    """Entries of one symbol each."""
     place, count = 0, 0
     for length in range(1, 17):
         for _ in range(np.int64(data[at + length - 1])):
             symbol = np.int64(data[at + 16 + count])
             count += 1
-            run, size = (0, symbol) if is_dc else (symbol >> 4, symbol & 15)
-            if size > 15 or (size == 0 and 0 < run < 15):
+            run, size = symbol >> 4, symbol & 15
+            if size == 0 and 0 < run < 15:
                 return False
             if length > LOOK:
                 continue
             spare = LOOK - length - size
             if spare < 0:
                 entry, values, repeat = UNRESOLVED << 24 | size << 16 | run << 8, 1, 1 << (LOOK - length)
-            elif size == 0 and run == 0 and not is_dc:
+            elif symbol == 0:
                 entry, values, repeat = END << 24, 1, 1 << spare
             else:
                 entry, values, repeat = (run + 1) << 24 | (run + 1) << 16 | run << 8, 1 << size, 1 << spare
@@ -85,8 +106,8 @@ def _single(data: Any, at: int, is_dc: bool, look: Any) -> bool:
             for magnitude in range(values):
                 value = magnitude if 2 * magnitude >= values else magnitude + 1 - values
                 filled = np.uint64(entry) | np.uint64(value & 0xFFFF) << np.uint64(32)
-                for i in range(repeat):
-                    look[place + i] = filled
+                for i in range(place, place + repeat):
+                    look[i] = filled
                 place += repeat
     look[place:] = UNKNOWN_ENTRY
     return True
@@ -117,8 +138,8 @@ def build(data: Any, at: int, table: int, look: Any, codes: Any) -> bool:
     if not _canonical(data, at, codes[table]):
         return False
     if table < 4:
-        return _single(data, at, True, look[table])
-    if not _single(data, at, False, look[8]):
+        return _fill_dc(data, at, look[table])
+    if not _fill_ac(data, at, look[8]):
         return False
     _pair(look[8], look[table])
     return True

@@ -1,0 +1,186 @@
+"""``python -m accel compare``: the main job, with and without accel."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch.utils.data import DataLoader
+
+import accel
+from accel.cli import machine, samples, screen
+from accel.cli.contest import Check, Contestant, Cost, check, device, take_turns
+from accel.cli.data import Data, DataError, open_folder
+from accel.cli.pipelines import PIPELINES
+
+EQUAL, DIFFERENT, USAGE = 0, 1, 2
+_EPOCH = 1000  # images at least: the start of the workers is a small part of it, as in a real epoch
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "compare",
+        help="run the standard ImageNet pipeline with and without accel",
+        description="Run the standard ImageNet pipeline through ImageFolder and DataLoader under torchvision and "
+        "under an image backend, in turns. Check that all tensors and labels are equal, then show the speeds.",
+        epilog="Exit status: 0 all equal, 1 different (no speeds are shown), 2 wrong usage.",
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="an ImageFolder tree or a flat folder of images [made for the run]"
+    )
+    parser.add_argument(
+        "--pipeline",
+        choices=PIPELINES,
+        default="train",
+        help="train: RandomResizedCrop(224), RandomHorizontalFlip; eval: Resize(256), CenterCrop(224); "
+        "then ToTensor, Normalize [%(default)s]",
+    )
+    parser.add_argument("--backend", default="auto", metavar="NAME", help="what to compare with [%(default)s]")
+    parser.add_argument(
+        "--workers",
+        type=_count(0),
+        default=min(2, machine.cores()),
+        metavar="N",
+        help="DataLoader's num_workers, for both [%(default)s]",
+    )
+    parser.add_argument("--batch-size", type=_count(1), default=50, metavar="N", help="[%(default)s]")
+    parser.add_argument(
+        "--rounds", type=_count(1), default=3, metavar="N", help="epochs of each; medians are shown [%(default)s]"
+    )
+    parser.add_argument("--limit", type=_count(1), metavar="N", help="use N images of the folder [all]")
+    parser.add_argument(
+        "--threads",
+        type=_count(1),
+        metavar="N",
+        help="threads of torch and of the backend in this process [one for each core]",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    options = {} if args.threads is None else {"threads": args.threads}
+    try:
+        with accel.image_backend(args.backend, **options):
+            backend = accel.get_image_backend()
+        with folder(args.data) as (root, name):
+            data = open_folder(root, PIPELINES[args.pipeline](), args.limit)
+            return _compare(args, data._replace(name=name), backend, options)
+    except (DataError, accel.BackendUnavailable, TypeError, ValueError) as error:
+        screen.fail("compare", str(error))
+        return USAGE
+
+
+@contextmanager
+def folder(given: Path | None) -> Iterator[tuple[Path, str]]:
+    """The folder the user gave, or one of pictures made for the time of the block; and what to call it."""
+    if given is not None:
+        yield given, given.resolve().name
+        return
+    with tempfile.TemporaryDirectory(prefix="accel-") as made:
+        with screen.Bar("making JPEG files", samples.COUNT) as bar:
+            samples.write(Path(made), on_image=bar.advance)
+        yield Path(made), "made for the run"
+
+
+def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[str, Any]) -> int:
+    for text in data.notes:
+        screen.note(text)
+    order = data.order * -(-_EPOCH // len(data.order))
+
+    def batches() -> DataLoader[Any]:
+        return DataLoader(
+            data.dataset,
+            args.batch_size,
+            sampler=order,
+            num_workers=args.workers,
+            pin_memory=device().type == "cuda",
+        )
+
+    plain = Contestant("torchvision", batches, torch_threads=args.threads)
+    ours = Contestant(f"accel, {backend}", batches, backend, options, args.threads)
+    result: dict[str, Any] = {
+        "versions": machine.versions(),
+        "machine": machine.machine(),
+        "data": {"name": data.name, "images": len(data.order), "images per epoch": len(order)},
+        "settings": {
+            "pipeline": args.pipeline,
+            "backend": backend,
+            "workers": args.workers,
+            "batch size": args.batch_size,
+            "rounds": args.rounds,
+            "torch threads": args.threads or torch.get_num_threads(),
+            "options": options,
+        },
+    }
+    with screen.Bar("checking that all tensors are equal", len(order)) as bar:
+        checked = check(plain, [ours], [*data.files * (len(order) // len(data.order))], bar.advance)
+    result["equal"] = checked.difference is None
+    if checked.difference is not None:
+        screen.fail("compare", str(checked.difference))
+        result["difference"] = checked.difference._asdict() | {"file": Path(checked.difference.file).name}
+    else:
+        with screen.Bar("measuring", 2 * args.rounds) as bar:
+            costs = take_turns((plain, ours), args.rounds, bar.advance)
+        result["contestants"] = [
+            _figures(contestant, checked, costs[contestant.name], len(order)) for contestant in (plain, ours)
+        ]
+        _show(result)
+    if args.json:
+        screen.write_json(args.json, result)
+    return EQUAL if checked.difference is None else DIFFERENT
+
+
+def _figures(contestant: Contestant, checked: Check, costs: list[Cost], images: int) -> dict[str, Any]:
+    return {
+        "name": contestant.name,
+        "images per second": images / median(cost.seconds for cost in costs),
+        "host CPU ms per image": 1000 * median(cost.cpu_seconds for cost in costs) / images,
+        "first epoch seconds": checked.seconds[contestant.name],
+        "rounds": [cost._asdict() for cost in costs],
+    }
+
+
+def _show(result: dict[str, Any]) -> None:
+    settings, data = result["settings"], result["data"]
+    plain, ours = result["contestants"]
+    table = Table(
+        title=f"{settings['pipeline']} pipeline, {data['images']} images ({data['name']}), "
+        f"{settings['workers']} workers, batches of {settings['batch size']}, "
+        f"medians of {settings['rounds']} rounds",
+        title_justify="left",
+        caption="all tensors and labels equal",
+        caption_justify="left",
+    )
+    for column in ("", "img/s", "ratio", "host CPU ms/image", "first epoch s"):
+        table.add_column(column, justify="right" if column else "left")
+    for row in (plain, ours):
+        table.add_row(
+            row["name"],
+            f"{row['images per second']:.0f}",
+            f"{row['images per second'] / plain['images per second']:.2f}x",
+            f"{row['host CPU ms per image']:.2f}",
+            f"{row['first epoch seconds']:.1f}",
+        )
+    screen.out.print(table)
+    screen.note("the first epoch, in which all tensors were compared, includes loading and compiling")
+
+
+def _count(least: int) -> Any:
+    """An argparse type: an int that is at least ``least``."""
+
+    def parse(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+        return value
+
+    parse.__name__ = "int"
+    return parse

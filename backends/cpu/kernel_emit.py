@@ -1,0 +1,157 @@
+"""One image through the whole kernel: what is needed of it, its workspace, and the passes in Pillow's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .kernel_blocks import PROOF_SIZE, emit_blocks, stands_in
+from .kernel_resize import copy_rows, padded, resize_columns, resize_row
+from .kernel_rows import emit_codes, emit_run, longest_run, shown
+from .kernel_weights import taps, weigh, weights_size
+from .vector import LANES
+
+
+@njit
+def _needed(length: int, size: int, window: Any, resample: int) -> Any:
+    """What an axis shows: its lowest code, a range of resampled positions, and the range of view positions below.
+
+    Both ranges are half-open, and empty where all is fill.
+    """
+    lowest, first, stop = shown(window)
+    if first == stop or length == size:
+        return lowest, first, stop, first, stop
+    return lowest, first, stop, taps(resample, length, size, first)[0], taps(resample, length, size, stop - 1)[1]
+
+
+@njit
+def _inside(start: int, step: int, first: int, stop: int, extent: int) -> Any:
+    """Whether view positions ``first <= p < stop`` read source positions below ``extent``."""
+    ends = start + step * first, start + step * (stop - 1)
+    return first == stop or (abs(step) == 1 and min(ends) >= 0 and max(ends) < extent)
+
+
+@njit
+def _room(count: int, wanted: bool) -> Any:
+    """``count`` bytes of workspace, rounded up to a cache line; none where they are not wanted."""
+    return (count + 63) // 64 * 64 if wanted else 0
+
+
+@njit
+def emit_image(
+    src: Any,
+    row_start: int,
+    row_step: int,
+    row_length: int,
+    row_size: int,
+    row_window: Any,
+    col_start: int,
+    col_step: int,
+    col_length: int,
+    col_size: int,
+    col_window: Any,
+    resample: int,
+    rows_first: bool,
+    fills: Any,
+    table: Any,
+    factors: Any,
+    out: Any,
+    planar: bool,
+    scratch: Any,
+) -> Any:
+    """``kernels.emit``; returns 0, or the size of the workspace it would need, or -1 where arguments do not fit."""
+    src_height, src_width, channels = src.shape
+    n_rows, n_cols = row_window.shape[0], col_window.shape[0]
+    row_lowest, y_first, y_stop, top, bottom = _needed(row_length, row_size, row_window, resample)
+    col_lowest, x_first, x_stop, left, right = _needed(col_length, col_size, col_window, resample)
+    by_rows, by_cols = row_length != row_size, col_length != col_size
+    if (
+        min(row_lowest, col_lowest) < -fills.shape[0]
+        or y_stop > row_size
+        or x_stop > col_size
+        or not _inside(row_start, row_step, top, bottom, src_height)
+        or not _inside(col_start, col_step, left, right, src_width)
+        or channels not in (1, 3, 4)
+        or (fills.shape[1], table.shape) != (channels, (channels, 256))
+        or out.shape != ((channels, n_rows, n_cols) if planar else (n_rows, n_cols, channels))
+        or ((by_rows or by_cols) and not 1 <= resample <= 5)
+    ):
+        return -1
+
+    flat = out.reshape(-1)
+    plane, pixel, pitch = (n_rows * n_cols, 1, n_cols) if planar else (1, channels, n_cols * channels)
+    if y_first == y_stop or x_first == x_stop:
+        for y in range(n_rows):
+            emit_codes(0, 0, 0, col_window, row_window[y], fills, table, flat, y * pitch, plane, pixel)
+        return 0
+
+    # ``image`` is the address of the first pixel that is needed, in the order of the view's rows and the source's
+    # columns: view row p is its row ``p - top``, view column p its column ``first + step * p``.  ``height`` and
+    # ``width`` are its rows and bytes.  Each pass below reads it and puts its own result in its place.
+    leftmost = min(col_start + col_step * left, col_start + col_step * (right - 1))
+    image = src.ctypes.data + ((row_start + row_step * top) * src_width + leftmost) * channels
+    stride = row_step * src_width * channels
+    first, step = col_start - leftmost, col_step
+    height, width = bottom - top, (right - left) * channels
+    shown_rows, shown_cols = y_stop - y_first, x_stop - x_first
+
+    # The resize works on 16 bytes and, for columns, on 16 rows at a time: a smaller image moves to a larger place.
+    small = ((by_rows or by_cols) and width < LANES) or (by_cols and height < LANES)
+    rows_first = rows_first and by_rows and by_cols
+    full_width, full_height, full_shown = padded(width), max(height, LANES), max(shown_rows, LANES)
+    middle_width, middle_height = padded(shown_cols * channels), full_shown if rows_first else full_height
+
+    copy = np.int64(scratch.ctypes.data)
+    shrunk = copy + _room(full_height * full_width, small)
+    tile = shrunk + _room(full_shown * full_width, rows_first)
+    sums = tile + _room(LANES * full_width, by_cols)
+    middle = sums + _room(LANES * middle_width, by_cols)
+    line = middle + _room(middle_height * middle_width, by_cols)
+    row_memory = line + _room(max(full_width, middle_width), by_rows)
+    col_memory = row_memory + _room(weights_size(resample, row_length, row_size, shown_rows), by_rows)
+    proof = col_memory + _room(weights_size(resample, col_length, col_size, shown_cols), by_cols)
+    size = proof + PROOF_SIZE - copy
+    if size > scratch.size:
+        return size
+
+    if small:
+        copy_rows(image, stride, height, width, copy, full_width)
+        image, stride, height, width = copy, full_width, full_height, full_width
+    if by_rows:
+        row_bounds, row_weights = weigh(resample, row_length, row_size, y_first, shown_rows, row_memory)
+    if rows_first:
+        for i in range(shown_rows):
+            source, target = image + (row_bounds[i, 0] - top) * stride, shrunk + i * full_width
+            resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], target)
+        image, stride, height, top = shrunk, full_width, full_shown, y_first
+    if by_cols:
+        bounds, weights = weigh(resample, col_length, col_size, x_first, shown_cols, col_memory)
+        resize_columns(
+            image, stride, height, width, first, step, channels, bounds, weights, tile, sums, middle, middle_width
+        )
+        image, stride, width, first, step = middle, middle_width, middle_width, -x_first, 1
+
+    begin, end, direction = longest_run(col_window)
+    run_start, run_step = (first + step * col_window[begin]) * channels, direction * step * channels
+    arithmetic = end - begin >= LANES and stands_in(table, factors, run_step, planar, proof)
+    for y in range(n_rows):
+        code, at = np.int64(row_window[y]), y * pitch
+        if code < 0:
+            emit_codes(0, 0, 0, col_window, code, fills, table, flat, at, plane, pixel)
+            continue
+        row, run_at = image + (code - top) * stride, at + begin * pixel
+        if by_rows and not rows_first:
+            i, row = code - y_first, line
+            source = image + (row_bounds[i, 0] - top) * stride
+            resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], line)
+        if arithmetic:
+            emit_blocks(row + run_start, run_step, factors, flat, run_at, plane, pixel, end - begin)
+        else:
+            emit_run(row + run_start, run_step, table, flat, run_at, plane, pixel, end - begin)
+        if begin > 0:
+            emit_codes(row, first, step, col_window[:begin], code, fills, table, flat, at, plane, pixel)
+        if end < n_cols:
+            emit_codes(row, first, step, col_window[end:], code, fills, table, flat, at + end * pixel, plane, pixel)
+    return 0
