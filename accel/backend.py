@@ -102,10 +102,13 @@ def availability() -> dict[str, str | None]:
 
 
 def _reason(entry: EntryPoint) -> str | None:
+    """Why a backend cannot run here; one that fails to say so cannot."""
     try:
         return _load(entry).unavailable()
     except BackendUnavailable as error:
         return str(error)
+    except Exception as error:
+        return f"asking it failed: {type(error).__name__}: {error}"
 
 
 def best() -> str:
@@ -122,7 +125,7 @@ def best() -> str:
 
 
 _instances: dict[tuple[str, Options], Backend] = {}
-_instances_lock = threading.Lock()
+_instances_lock = threading.RLock()  # a backend may be made of another one
 
 
 def instance(name: str, options: Options) -> Backend:
@@ -147,7 +150,7 @@ def parse_options(name: str, options: dict[str, Any]) -> Options:
         if option not in known:
             raise TypeError(f"backend {name!r} has no option {option!r}; it takes {', '.join(known)}")
     parsed = backend.Options(**options)
-    if (reason := backend.unavailable()) is not None:
+    if (reason := _reason(_entry_points()[name])) is not None:
         raise BackendUnavailable(f"image backend {name!r} cannot run here: {reason}")
     return parsed
 

@@ -7,13 +7,14 @@ takes the next row; a spawned one is handed the block and a row (``handover``).
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from accel import fork
 
 _log = logging.getLogger("accel")
 
@@ -128,4 +129,4 @@ def _in_child() -> None:
     _row = _forked_row
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
+fork.register(before=_before_fork, in_parent=_in_parent, in_child=_in_child)

@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel import fork
+
 Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 """Makes an uninitialised, contiguous tensor of a shape and dtype."""
 
@@ -140,4 +142,4 @@ class FileBuffers:
 
 results = Results()
 file_buffers = FileBuffers()
-os.register_at_fork(after_in_child=results.__init__)  # type: ignore[misc]  # the parent's pages are no gain
+fork.register(in_child=results.__init__)  # type: ignore[misc]  # a child would only copy its parent's pages

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,9 +12,9 @@ from rich.table import Table
 from torch.utils.data import DataLoader
 
 import accel
-from accel.cli import machine, samples, screen
+from accel.cli import machine, screen
 from accel.cli.contest import Check, Contestant, Cost, check, device, take_turns
-from accel.cli.data import Data, DataError, open_folder
+from accel.cli.data import Data, DataError, folder, open_folder
 from accel.cli.pipelines import PIPELINES
 
 EQUAL, DIFFERENT, USAGE = 0, 1, 2
@@ -71,24 +68,16 @@ def run(args: argparse.Namespace) -> int:
     try:
         with accel.image_backend(args.backend, **options):
             backend = accel.get_image_backend()
+    except (accel.BackendUnavailable, TypeError, ValueError) as error:
+        screen.fail("compare", str(error))
+        return USAGE
+    try:
         with folder(args.data) as (root, name):
             data = open_folder(root, PIPELINES[args.pipeline](), args.limit)
             return _compare(args, data._replace(name=name), backend, options)
-    except (DataError, accel.BackendUnavailable, TypeError, ValueError) as error:
+    except DataError as error:
         screen.fail("compare", str(error))
         return USAGE
-
-
-@contextmanager
-def folder(given: Path | None) -> Iterator[tuple[Path, str]]:
-    """The folder the user gave, or one of pictures made for the time of the block; and what to call it."""
-    if given is not None:
-        yield given, given.resolve().name
-        return
-    with tempfile.TemporaryDirectory(prefix="accel-") as made:
-        with screen.Bar("making JPEG files", samples.COUNT) as bar:
-            samples.write(Path(made), on_image=bar.advance)
-        yield Path(made), "made for the run"
 
 
 def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[str, Any]) -> int:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 import accel
+from accel.cli.data import DataError
 
 Batch = Sequence[torch.Tensor]
 """What a DataLoader gives: images and labels."""
@@ -124,12 +125,15 @@ def check(
     Args:
         files: what the epoch's images are made from, in order.
         on_images: called with the number of images, batch by batch.
+
+    Raises:
+        DataError: the reference cannot load them.
     """
     seconds = {contestant.name: 0.0 for contestant in (reference, *others)}
     expected = _turns(reference, seed, seconds)
     turns = [_turns(contestant, seed, seconds) for contestant in others]
     position = 0
-    for wanted in expected:
+    while (wanted := _wanted(reference, expected)) is not None:
         for contestant, turn in zip(others, turns, strict=True):
             found = _difference(contestant, turn, wanted, files[position : position + len(wanted[0])])
             if found is not None:
@@ -158,6 +162,14 @@ def _turns(contestant: Contestant, seed: int, seconds: dict[str, float]) -> Iter
             state = torch.get_rng_state()
         seconds[contestant.name] += time.perf_counter() - begin
         yield batch
+
+
+def _wanted(reference: Contestant, turn: Iterator[Batch]) -> Batch | None:
+    try:
+        return next(turn, None)
+    except Exception as error:  # a DataLoader worker's comes with its traceback as text
+        reason = str(error).strip().rpartition("\n")[2]
+        raise DataError(f"{reference.name} cannot load the images: {type(error).__name__}: {reason}") from error
 
 
 def _difference(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -10,11 +13,13 @@ import torch
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import is_image_file
 
+from accel.cli import samples, screen
+
 _SEED = 20_240_601
 
 
 class DataError(Exception):
-    """A folder that cannot be used; the message says why."""
+    """Images that cannot be used; the message says why."""
 
 
 class Data(NamedTuple):
@@ -36,6 +41,18 @@ class _FlatFolder(ImageFolder):  # type: ignore[misc]
 
     def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
         return [Path(directory).name], {os.curdir: 0}  # the class's folder is the folder
+
+
+@contextmanager
+def folder(given: Path | None) -> Iterator[tuple[Path, str]]:
+    """The folder the user gave, or one of pictures made for the time of the block; and what to call it."""
+    if given is not None:
+        yield given, given.resolve().name
+        return
+    with tempfile.TemporaryDirectory(prefix="accel-") as made:
+        with screen.Bar("making JPEG files", samples.COUNT) as bar:
+            samples.write(Path(made), on_image=bar.advance)
+        yield Path(made), "made for the run"
 
 
 def open_folder(folder: Path, transform: Any = None, limit: int | None = None) -> Data:

@@ -28,6 +28,7 @@ class Bar:
             console=err,
             auto_refresh=False,
             transient=True,
+            disable=not err.is_terminal,
         )
         self._task = self._progress.add_task(title, total=total)
 

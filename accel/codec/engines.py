@@ -22,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL.JpegImagePlugin import JpegImageFile
 
+from accel import fork
+
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 Data = bytes | memoryview
@@ -77,7 +79,7 @@ def _nvimgcodec_module() -> Any:
 
 
 _per_thread = threading.local()
-os.register_at_fork(after_in_child=lambda: _per_thread.__dict__.clear())
+fork.register(in_child=lambda: _per_thread.__dict__.clear())
 
 
 def _nvimgcodec_decoder() -> tuple[Any, Any, Any]:

@@ -27,7 +27,8 @@ class Header(NamedTuple):
 def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
     """The header of a complete 8-bit Huffman JPEG with one or three components; None for all else.
 
-    The file is the first ``size`` bytes of ``data``, by default all. None leaves the file to Pillow, which opens it, or says what is wrong with it.
+    The file is the first ``size`` bytes of ``data``, by default all. None leaves it to Pillow, which opens it,
+    or says what is wrong with it.
     """
     if data[:3] != _SOI:
         return None

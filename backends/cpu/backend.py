@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
 
+from accel import fork
 from accel.backend import Options
 from accel.codec import decode
 from accel.memory import Allocate
@@ -58,7 +59,7 @@ class CpuBackend:
         self.options = options
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._forget_threads)
+        fork.register(in_child=self._forget_threads)
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -101,7 +102,7 @@ class CpuBackend:
     def threads(self) -> int:
         if get_worker_info() is not None:
             return 1
-        return self.options.threads or len(os.sched_getaffinity(0))
+        return self.options.threads or _cores()
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -125,6 +126,13 @@ class CpuBackend:
                 _emit(image, stage, _levels(wanted.channels), between, planar=False)
                 image = between
             _emit(image, stages[-1], _bits(table), target[position], planar=planar)
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _emit(pixels: Pixels, stage: Stage, table: npt.NDArray[Any], out: npt.NDArray[Any], *, planar: bool) -> None:

@@ -1,69 +1,103 @@
-"""A CPU JPEG decoder whose pixels equal libjpeg-turbo's, and which decodes only the region asked for."""
+"""A CPU JPEG decoder whose pixels equal libjpeg-turbo's, and which decodes only the region asked for.
+
+    header.py    markers -> a header array              layout.py   header, region -> the blocks and planes needed
+    tables.py    Huffman look-up tables                 stream.py   the scan without byte stuffing
+    entropy.py   one block's coefficients               idct.py     one block's samples
+    scan.py      the loop over all MCUs                 rows.py, pixels.py   upsampling, colour, rows out
+    lanes.py, memory.py   vectors and pointers for numba
+
+Everything below `decode` is compiled by numba at the first call (about ten seconds) and cached on disk.
+"""
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 
 from . import header as hd
-from .layout import LAYOUT_SIZE, lay_out
-from .header import parse
-from .scan import decode_scan, ORDER
+from .entropy import full_order
+from .layout import LAYOUT_SIZE, prepare
+from .scan import decode_scan
 from .stream import SLACK
 from .tables import new_tables
 
-from numba import njit
-
 __all__ = ["decode"]
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def prepare(data, header, layout, top, left, height, width):
-    if not parse(data, header):
-        return 0
-    if height < 0:
-        height, width = header[hd.HEIGHT], header[hd.WIDTH]
-    if top < 0 or left < 0 or height < 1 or width < 1 or top + height > header[hd.HEIGHT] or left + width > header[hd.WIDTH]:
-        return 0
-    return lay_out(header, top, left, height, width, layout)
+_KEPT = 1 << 25  # scratch bytes of one kind that a thread keeps; what a larger picture needs is given back
 
 
 class _Scratch(threading.local):
-    """Working memory of one thread, kept from picture to picture."""
+    """A thread's working memory, kept from picture to picture."""
 
     def __init__(self) -> None:
         self.header = np.empty(hd.HEADER_SIZE, np.int64)
         self.layout = np.empty((3, LAYOUT_SIZE), np.int64)
-        self.tables = new_tables()
+        self.look, self.codes = new_tables()
+        self.order = full_order()
         self.stream = np.empty(1 << 18, np.uint8)
-        self.ends = np.empty(1, np.int64)
         self.planes = np.empty(1 << 20, np.uint8)
+
+    def room(self, name: str, size: int) -> Any:
+        """The array `name`, grown to at least `size` bytes."""
+        array = getattr(self, name)
+        if len(array) < size:
+            array = np.empty(size + size // 4, np.uint8)
+            if size <= _KEPT:
+                setattr(self, name, array)
+        return array
 
 
 _scratch = _Scratch()
 
 
-def decode(data, box=None, *, channels=None, out=None):
-    scratch = _scratch
+def decode(
+    data: bytes | memoryview,
+    box: tuple[int, int, int, int] | None = None,
+    *,
+    channels: int | None = None,
+    out: np.ndarray | None = None,
+) -> np.ndarray | None:
+    """The pixels of a JPEG file, or of a region of it, as Pillow would give them.
+
+    Args:
+        data: the whole file.
+        box: (top, left, height, width) in pixels; None for the whole picture.
+        channels: 1 or 3; None for the file's own.  A grey file has equal channels when 3 are asked for.
+        out: where to put them, C-contiguous uint8[height, width, channels]; its content is lost when None comes back.
+
+    Returns:
+        C-contiguous uint8[height, width, channels]; or None where the stream is out of scope (progressive, arithmetic,
+        12 bits, CMYK, several scans), damaged or merely odd, where the box is not inside the picture, and where a
+        colour file is asked for in one channel.  Pillow then decides what it is.
+
+        Of a region's stream nothing below the region is read, beyond the markers.
+
+    Raises:
+        ValueError: channels is neither None, 1 nor 3, or out does not fit.
+    """
+    if channels not in (None, 1, 3):
+        raise ValueError(f"channels must be None, 1 or 3, not {channels}")
+    scratch, header = _scratch, _scratch.header
     source = np.frombuffer(data, np.uint8)
-    source.flags.writeable = False
-    header = scratch.header
-    top, left, height, width = (0, 0, -1, -1) if box is None else box
-    size = prepare(source, header, scratch.layout, top, left, height, width)
+    source.flags.writeable = False  # numba would compile everything once more for a writeable array
+    top, left, height, width = (0, 0, 0, 0) if box is None else (int(edge) for edge in box)
+    size = prepare(source, header, scratch.layout, box is None, top, left, height, width)
     if size == 0:
         return None
     if box is None:
         height, width = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
     own = int(header[hd.COMPONENTS])
-    if channels is None:
-        channels = own
-    if len(source) + SLACK > len(scratch.stream):
-        scratch.stream = np.empty(2 * len(source) + SLACK, np.uint8)
-    if size > len(scratch.planes):
-        scratch.planes = np.empty(2*size, np.uint8)
-    result = np.empty((height, width, channels), np.uint8)
-    if len(scratch.ends) < 10000:
-        scratch.ends = np.empty(10000, np.int64)
-    if decode_scan(source, header, scratch.layout, top, left, *scratch.tables, ORDER, scratch.stream, scratch.ends, scratch.planes, result):
-        return result
-    return None
+    if channels == 1 and own == 3:
+        return None
+    shape = (height, width, channels or own)
+    if out is None:
+        out = np.empty(shape, np.uint8)
+    elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
+    done = decode_scan(
+        source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order,
+        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), out,
+    )  # fmt: skip
+    return out if done else None

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .memory import load_big_endian
+from .idct import block_order
+from .memory import i64, load_big_endian, u64
 from .tables import CODE_PLACE, DC_LOOK, END, LOOK, UNRESOLVED
 
 BAD = -1  # returned in place of a block's extent
@@ -24,21 +25,26 @@ BLOCK_SIZE = 80  # 64 coefficients, and one dump (64) for those past the end
 ORDER_SIZE = 128
 LOOKS = 4  # resolved look-ups a refill lasts for, and one look-up more: 5 * LOOK <= 56
 
-_U1, _U3, _U8 = np.uint64(1), np.uint64(3), np.uint64(8)
-_BYTE, _FULL, _LEAST = np.uint64(255), np.uint64(63), np.uint64(56)
-_SHIFT = np.uint64(63)  # a shift by `entry & _SHIFT` is one instruction: processors ignore the other bits
-_INDEX, _DC_INDEX = np.uint64(64 - LOOK), np.uint64(64 - DC_LOOK)
-_16, _24, _32, _48, _64 = np.uint64(16), np.uint64(24), np.uint64(32), np.uint64(48), np.uint64(64)
+_U1, _U3, _U8 = u64(1), u64(3), u64(8)
+_BYTE, _FULL, _LEAST = u64(255), u64(63), u64(56)
+_SHIFT = u64(63)  # a shift by `entry & _SHIFT` is one instruction: processors ignore the other bits
+_INDEX, _DC_INDEX = u64(64 - LOOK), u64(64 - DC_LOOK)
+_16, _24, _32, _48, _64 = u64(16), u64(24), u64(32), u64(48), u64(64)
 
 
-@njit(forceinline=True)  # type: ignore[misc]
+def full_order() -> np.ndarray:
+    """uint8[ORDER_SIZE]: block_order, and the dump for every index past the end."""
+    return np.concatenate([block_order(), np.full(ORDER_SIZE - 64, 64, np.uint8)])
+
+
+@njit(forceinline=True)
 def refill(stream: Any, buffer: Any, bits: Any, at: Any) -> Any:
     """At least 56 bits; those below `bits` may be there already, and are then the same."""
     buffer |= load_big_endian(stream, at) >> bits
     return buffer, bits | _LEAST, at + ((_FULL - bits) >> _U3)
 
 
-@njit(no_cpython_wrapper=True)  # type: ignore[misc]
+@njit
 def _search(buffer: Any, codes: Any) -> Any:
     """(length, symbol) of the code at the top of the buffer; length 17: there is none."""
     window = np.uint32(buffer >> _48)
@@ -48,18 +54,18 @@ def _search(buffer: Any, codes: Any) -> Any:
     if length == 17:
         return 17, 0
     place = np.uint32(window >> np.uint32(16 - length)) + codes[CODE_PLACE + length]
-    return length, np.int64(codes[np.uint32(place)])
+    return length, i64(codes[np.uint32(place)])
 
 
-@njit(forceinline=True)  # type: ignore[misc]
+@njit(forceinline=True)
 def _magnitude(buffer: Any, length: Any, size: Any) -> int:
     """The last `size` of the buffer's first `length` bits, as the signed value of T.81 table F.1 (EXTEND)."""
-    values = np.int64(1) << np.int64(size)
-    value = np.int64(buffer >> (_64 - length)) & (values - 1)
+    values = i64(1) << i64(size)
+    value = i64(buffer >> (_64 - length)) & (values - 1)
     return value if 2 * value >= values else value - (values - 1)
 
 
-@njit(forceinline=True)  # type: ignore[misc]
+@njit(forceinline=True)
 def read_dc(stream: Any, buffer: Any, bits: Any, at: Any, look: Any, codes: Any) -> Any:
     """(buffer, bits, at, difference or BAD_DIFFERENCE)"""
     entry = look[buffer >> _DC_INDEX]
@@ -69,12 +75,12 @@ def read_dc(stream: Any, buffer: Any, bits: Any, at: Any, look: Any, codes: Any)
         code_length, symbol = _search(buffer, codes)
         if code_length == 17:
             return buffer, bits, at, BAD_DIFFERENCE
-        size = np.uint64(symbol)
-        length = np.uint64(code_length) + size
+        size = u64(symbol)
+        length = u64(code_length) + size
     return buffer << length, bits - length, at, _magnitude(buffer, length, size)
 
 
-@njit(forceinline=True)  # type: ignore[misc]
+@njit(forceinline=True)
 def read_ac(
     stream: Any, buffer: Any, bits: Any, at: Any, look: Any, codes: Any, order: Any, block: Any, keep: bool
 ) -> Any:
@@ -103,17 +109,17 @@ def read_ac(
             continue
         length = entry & _BYTE
         if following == 64 or (END <= following and following < END + 64):
-            return buffer << length, bits - length, at, np.int64(following & np.uint64(END - 1))
+            return buffer << length, bits - length, at, i64(following & u64(END - 1))
         buffer, bits, at = refill(stream, buffer, bits, at)
         run, size = (entry >> _U8) & _BYTE, (entry >> _16) & _BYTE
         if length == 0 or following < UNRESOLVED:
             code_length, symbol = _search(buffer, codes)
-            run, size = np.uint64(symbol >> 4), np.uint64(symbol & 15)
-            length = np.uint64(code_length) + size
+            run, size = u64(symbol >> 4), u64(symbol & 15)
+            length = u64(code_length) + size
             if code_length == 17:
                 return buffer, bits, at, BAD
             if symbol == 0:
-                return buffer << length, bits - length, at, np.int64(k)
+                return buffer << length, bits - length, at, i64(k)
         following = k + run + _U1
         if following > 64:
             return buffer, bits, at, BAD

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import njit
+
+from .memory import i64
 
 # Places in the header array (int64[HEADER_SIZE]).
 WIDTH, HEIGHT, COMPONENTS, COLOUR, RESTART, SCAN, H_MAX, V_MAX = range(8)
@@ -24,16 +25,16 @@ MAX_PIXELS = 1 << 26  # above this the scratch planes are no longer cheap, and P
 MAX_BLOCKS_IN_MCU = 10  # T.81 B.2.3
 
 
-@njit(inline="never")  # type: ignore[misc]
-def _u16(data: Any, at: int) -> int:
-    return (np.int64(data[at]) << 8) | np.int64(data[at + 1])
+@njit
+def _u16(data: Any, at: int) -> Any:
+    return (i64(data[at]) << 8) | i64(data[at + 1])
 
 
-@njit  # type: ignore[misc]
+@njit
 def _quantisation_tables(data: Any, at: int, end: int, header: Any) -> bool:
     while at < end:
-        precision, identity = data[at] >> 4, np.int64(data[at] & 15)
-        size = 1 + 64 * (1 + np.int64(precision))
+        precision, identity = data[at] >> 4, i64(data[at] & 15)
+        size = 1 + 64 * (1 + i64(precision))
         if precision > 1 or identity > 3 or at + size > end:
             return False
         header[QUANT_AT + identity] = at
@@ -41,15 +42,15 @@ def _quantisation_tables(data: Any, at: int, end: int, header: Any) -> bool:
     return True
 
 
-@njit  # type: ignore[misc]
+@njit
 def _huffman_tables(data: Any, at: int, end: int, header: Any) -> bool:
     while at < end:
-        table_class, identity = np.int64(data[at] >> 4), np.int64(data[at] & 15)
+        table_class, identity = i64(data[at] >> 4), i64(data[at] & 15)
         if table_class > 1 or identity > 3 or at + 17 > end:
             return False
         symbols = 0
         for length in range(16):
-            symbols += np.int64(data[at + 1 + length])
+            symbols += i64(data[at + 1 + length])
         if symbols > 256 or at + 17 + symbols > end:
             return False
         header[HUFFMAN_AT + 4 * table_class + identity] = at + 1
@@ -57,12 +58,12 @@ def _huffman_tables(data: Any, at: int, end: int, header: Any) -> bool:
     return True
 
 
-@njit  # type: ignore[misc]
+@njit
 def _frame(data: Any, at: int, end: int, header: Any) -> bool:
     if end - at < 6 or data[at] != 8 or header[COMPONENTS] != 0:
         return False
     header[HEIGHT], header[WIDTH] = _u16(data, at + 1), _u16(data, at + 3)
-    count = np.int64(data[at + 5])
+    count = i64(data[at + 5])
     if header[HEIGHT] == 0 or header[WIDTH] == 0 or header[HEIGHT] * header[WIDTH] > MAX_PIXELS:
         return False
     if (count != 1 and count != 3) or end - at != 6 + 3 * count:
@@ -73,7 +74,7 @@ def _frame(data: Any, at: int, end: int, header: Any) -> bool:
         fields = header[COMPONENT + COMPONENT_FIELDS * c :]
         entry = at + 6 + 3 * c
         fields[IDENTIFIER] = data[entry]
-        h, v = np.int64(data[entry + 1] >> 4), np.int64(data[entry + 1] & 15)
+        h, v = i64(data[entry + 1] >> 4), i64(data[entry + 1] & 15)
         fields[QUANT] = data[entry + 2]
         if h < 1 or h > 4 or v < 1 or v > 4 or fields[QUANT] > 3:
             return False
@@ -92,7 +93,7 @@ def _frame(data: Any, at: int, end: int, header: Any) -> bool:
     return blocks <= MAX_BLOCKS_IN_MCU
 
 
-@njit  # type: ignore[misc]
+@njit
 def _scan(data: Any, at: int, end: int, header: Any) -> bool:
     count = header[COMPONENTS]
     if count == 0 or end - at != 4 + 2 * count or data[at] != count:
@@ -100,17 +101,17 @@ def _scan(data: Any, at: int, end: int, header: Any) -> bool:
     for c in range(count):
         fields = header[COMPONENT + COMPONENT_FIELDS * c :]
         entry = at + 1 + 2 * c
-        fields[DC_TABLE], fields[AC_TABLE] = data[entry + 1] >> 4, 4 + np.int64(data[entry + 1] & 15)
+        fields[DC_TABLE], fields[AC_TABLE] = data[entry + 1] >> 4, 4 + i64(data[entry + 1] & 15)
         if data[entry] != fields[IDENTIFIER] or fields[DC_TABLE] > 3 or fields[AC_TABLE] > 7:
             return False
         if header[HUFFMAN_AT + fields[DC_TABLE]] == 0 or header[HUFFMAN_AT + fields[AC_TABLE]] == 0:
             return False
         if header[QUANT_AT + fields[QUANT]] == 0:
             return False
-    return data[end - 3] == 0 and data[end - 2] == 63 and data[end - 1] == 0
+    return bool(data[end - 3] == 0 and data[end - 2] == 63 and data[end - 1] == 0)
 
 
-@njit  # type: ignore[misc]
+@njit
 def _is(data: Any, at: int, text: tuple[int, ...]) -> bool:
     same = True
     for i in range(len(text)):
@@ -118,7 +119,7 @@ def _is(data: Any, at: int, text: tuple[int, ...]) -> bool:
     return same
 
 
-@njit  # type: ignore[misc]
+@njit
 def parse(data: Any, header: Any) -> bool:
     """Fill `header` (int64[HEADER_SIZE]) from `data` (uint8[n]); False: not a picture for this decoder.
 
@@ -158,7 +159,7 @@ def parse(data: Any, header: Any) -> bool:
             jfif |= end - at >= 14 and _is(data, at, (74, 70, 73, 70, 0))  # "JFIF\0"
         elif marker == 0xEE:
             if end - at >= 12 and _is(data, at, (65, 100, 111, 98, 101)):  # "Adobe"
-                adobe = np.int64(data[at + 11])
+                adobe = i64(data[at + 11])
         else:
             good = 0xE0 <= marker <= 0xEF or marker == 0xFE
         if not good:

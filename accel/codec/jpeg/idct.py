@@ -56,7 +56,8 @@ _ZIGZAG = (
 def block_order() -> np.ndarray:
     """uint8[64]: the place in a block of the coefficients, by their zigzag index (T.81 figure A.6)."""
     rows, columns = (np.array([_SEQUENCE.index(line) for line in lines]) for lines in divmod(np.array(_ZIGZAG), 8))
-    return (16 * (rows // 2) + 2 * columns + rows % 2).astype(np.uint8)
+    order: np.ndarray = (16 * (rows // 2) + 2 * columns + rows % 2).astype(np.uint8)
+    return order
 
 
 def _pass(pairs: Sequence[Lanes], bias: int, shift: int) -> list[Lanes]:
@@ -116,7 +117,7 @@ def _idct(low: bool) -> Any:
                 raw, factor = load(builder, at, lanes, 16), load(builder, step(builder, quant, 32 * i), lanes, 16)
                 rows.append(raw * factor)
                 sums.append(raw.magnitude().dot_lanes(factor))
-                (raw - raw).store(at)
+                (raw * 0).store(at)
             column = sum_of(sums)
             if not low:
                 column = column + column.shuffle([4, 5, 6, 7, 0, 1, 2, 3])

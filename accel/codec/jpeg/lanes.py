@@ -18,41 +18,31 @@ WORD = ir.IntType(64)
 
 
 class Lanes:
-    """Equal-width integers, one per lane; `value is None` stands for all zero, so that dead terms cost nothing."""
+    """Integers of equal width, one a lane."""
 
     def __init__(self, builder: ir.IRBuilder, value: Any) -> None:
         self.builder = builder
         self.value = value
 
     def constant(self, number: int) -> Any:
+        """The number in every lane, as an LLVM value."""
         kind = self.value.type
         return ir.Constant(kind, [number] * kind.count)
 
     def _of(self, value: Any) -> Lanes:
         return Lanes(self.builder, value)
 
+    def _operand(self, other: Lanes | int) -> Any:
+        return self.constant(other) if isinstance(other, int) else other.value
+
     def __add__(self, other: Lanes | int) -> Lanes:
-        if isinstance(other, int):
-            return self._of(self.builder.add(self.value, self.constant(other)))
-        if self.value is None or other.value is None:
-            return other if self.value is None else self
-        return self._of(self.builder.add(self.value, other.value))
+        return self._of(self.builder.add(self.value, self._operand(other)))
 
     def __sub__(self, other: Lanes | int) -> Lanes:
-        if isinstance(other, int):
-            return self + -other
-        if other.value is None:
-            return self
-        return self._of(self.builder.neg(other.value) if self.value is None else self.builder.sub(self.value, other.value))
+        return self._of(self.builder.sub(self.value, self._operand(other)))
 
     def __mul__(self, other: Lanes | int) -> Lanes:
-        if self.value is None:
-            return self
-        factor = self.constant(other) if isinstance(other, int) else other.value
-        return self._of(self.builder.mul(self.value, factor))
-
-    def __lshift__(self, count: int) -> Lanes:
-        return self * (1 << count)
+        return self._of(self.builder.mul(self.value, self._operand(other)))
 
     def __rshift__(self, count: int) -> Lanes:
         return self._of(self.builder.ashr(self.value, self.constant(count)))
@@ -123,5 +113,3 @@ def load(builder: ir.IRBuilder, address: Any, count: int, bits: int) -> Lanes:
     """`count` integers of `bits` bits from an i8 pointer of any alignment."""
     kind = ir.VectorType(ir.IntType(bits), count)
     return Lanes(builder, builder.load(builder.bitcast(address, kind.as_pointer()), align=1))
-
-

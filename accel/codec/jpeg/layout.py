@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import njit
 
+from .memory import i64
+
 from . import header as hd
+from .header import parse
 
 # Places in a component's row of the layout array (int64[3, LAYOUT_SIZE]).  Blocks and samples count from the
 # component's own top left corner.
@@ -32,7 +34,7 @@ PLAIN, H2V1, H1V2, H2V2, REPEAT = range(5)
 PADDING = 64  # either side of a plane's rows: kernels look one sample to the left and a chunk to the right
 
 
-@njit  # type: ignore[misc]
+@njit
 def _needed(start: int, stop: int, ratio: int, reach: int, size: int) -> tuple[int, int]:
     """Blocks [first, last) with the samples of pixels [start, stop) and `reach` neighbours."""
     first = max(start // ratio - reach, 0)
@@ -40,8 +42,8 @@ def _needed(start: int, stop: int, ratio: int, reach: int, size: int) -> tuple[i
     return first >> 3, (last >> 3) + 1
 
 
-@njit  # type: ignore[misc]
-def lay_out(header: Any, top: int, left: int, height: int, width: int, layout: Any) -> int:
+@njit
+def _lay_out(header: Any, top: int, left: int, height: int, width: int, layout: Any) -> Any:
     """Fill `layout` for the region; returns the bytes that the planes and lines take."""
     size = PADDING
     for c in range(header[hd.COMPONENTS]):
@@ -61,8 +63,8 @@ def lay_out(header: Any, top: int, left: int, height: int, width: int, layout: A
             kind = H2V1
         elif h_ratio == 2 and v_ratio == 2 and columns > 2:
             kind = H2V2
-        h_reach = 1 if kind == H2V1 or kind == H2V2 else 0
-        v_reach = 1 if kind == H1V2 or kind == H2V2 else 0
+        h_reach = 1 if kind in (H2V1, H2V2) else 0
+        v_reach = 1 if kind in (H1V2, H2V2) else 0
         block_left, block_right = _needed(left, left + width, h_ratio, h_reach, columns)
         block_top, block_bottom = _needed(top, top + height, v_ratio, v_reach, rows)
         stride = 8 * (block_right - block_left) + 2 * PADDING
@@ -75,4 +77,21 @@ def lay_out(header: Any, top: int, left: int, height: int, width: int, layout: A
         size += 8 * (block_bottom - block_top) * stride
         row[LINE] = size + PADDING
         size += width + 4 * PADDING
-    return np.int64(size)
+    return size
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def prepare(data: Any, header: Any, layout: Any, whole: bool, top: int, left: int, height: int, width: int) -> Any:
+    """Read the header and lay out the region, or the whole picture.
+
+    Returns the bytes that the planes and lines take; 0: nothing for this decoder.
+    """
+    if not parse(data, header):
+        return 0
+    if whole:
+        top, left, height, width = 0, 0, header[hd.HEIGHT], header[hd.WIDTH]
+    if top < 0 or left < 0 or height < 1 or width < 1:
+        return 0
+    if height > header[hd.HEIGHT] - top or width > header[hd.WIDTH] - left:
+        return 0
+    return _lay_out(header, top, left, height, width, layout)

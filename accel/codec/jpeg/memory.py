@@ -10,14 +10,19 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from .lanes import BYTE, WORD, load
 
+# Numba keeps signed and unsigned apart (their sum would be a float); mypy takes no numpy scalar for an int.
+i64: Any = np.int64
+u64: Any = np.uint64
 
-@intrinsic  # type: ignore[untyped-decorator]
+
+@intrinsic
 def pointer_to(typing_context: Any, array: Any) -> Any:
     """A C-contiguous array's data."""
 
@@ -27,7 +32,7 @@ def pointer_to(typing_context: Any, array: Any) -> Any:
     return types.CPointer(array.dtype)(array), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def advanced(typing_context: Any, pointer: Any, elements: Any) -> Any:
     """The pointer, `elements` further on."""
 
@@ -37,7 +42,7 @@ def advanced(typing_context: Any, pointer: Any, elements: Any) -> Any:
     return pointer(pointer, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_big_endian(typing_context: Any, pointer: Any, offset: Any) -> Any:
     """The eight bytes from pointer[offset] on as one big-endian uint64."""
 
@@ -49,7 +54,7 @@ def load_big_endian(typing_context: Any, pointer: Any, offset: Any) -> Any:
     return types.uint64(pointer, types.uint64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def copy_and_find_ff(typing_context: Any, source: Any, target: Any) -> Any:
     """Copy 64 bytes; returns how many precede the first 0xFF among them (64: there is none)."""
 

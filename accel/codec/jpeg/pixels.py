@@ -5,6 +5,7 @@ The kernels work on CHUNK samples at a time and may read and write past the end 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -25,7 +26,7 @@ def _interleave(even: Lanes, odd: Lanes) -> Lanes:
     return even.shuffle([i // 2 + CHUNK * (i % 2) for i in range(2 * CHUNK)], odd)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def upsample_h2v1(typing_context: Any, plane: Any, near: Any, place: Any) -> Any:
     """plane[place:] = twice as many samples: 3/4 the nearer, 1/4 the further neighbour (h2v1_fancy_upsample)."""
 
@@ -41,16 +42,14 @@ def upsample_h2v1(typing_context: Any, plane: Any, near: Any, place: Any) -> Any
     return types.void(plane, types.uint64, types.uint64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def upsample_h2v2(typing_context: Any, plane: Any, near: Any, far: Any, place: Any) -> Any:
     """The same in both directions: `near` and `far` are the rows' offsets in plane (h2v2_fancy_upsample)."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         near = step(builder, arguments[0], arguments[1])
         far = step(builder, arguments[0], arguments[2])
-        before, here, after = (
-            _wide(builder, near, i, 16) * 3 + _wide(builder, far, i, 16) for i in (-1, 0, 1)
-        )
+        before, here, after = (_wide(builder, near, i, 16) * 3 + _wide(builder, far, i, 16) for i in (-1, 0, 1))
         even = (here * 3 + before + 8) >> 4
         odd = (here * 3 + after + 7) >> 4
         target = step(builder, arguments[0], arguments[3])
@@ -60,7 +59,7 @@ def upsample_h2v2(typing_context: Any, plane: Any, near: Any, far: Any, place: A
     return types.void(plane, types.uint64, types.uint64, types.uint64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def upsample_h1v2(typing_context: Any, plane: Any, near: Any, far: Any, bias: Any, place: Any) -> Any:
     """Between two rows only; bias 1 for the upper output row, 2 for the lower (h1v2_fancy_upsample)."""
 
@@ -78,7 +77,8 @@ def upsample_h1v2(typing_context: Any, plane: Any, near: Any, far: Any, bias: An
     return types.void(plane, types.uint64, types.uint64, types.uint64, types.uint64), generate
 
 
-def _store_interleaved(red: Lanes, green: Lanes, blue: Lanes, target: Any) -> None:
+def _store_interleaved(colours: Sequence[Lanes], target: Any) -> None:
+    red, green, blue = colours
     planar = red.join(green).join(blue.join(blue))
     planar.shuffle([CHUNK * (i % 3) + i // 3 for i in range(3 * CHUNK)]).store(target)
 
@@ -87,7 +87,7 @@ def _three(builder: ir.IRBuilder, plane: Any, offsets: Any) -> list[Lanes]:
     return [load(builder, step(builder, plane, offset), CHUNK, 8) for offset in offsets]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def ycc_to_rgb(typing_context: Any, plane: Any, y: Any, cb: Any, cr: Any, out: Any, place: Any) -> Any:
     """CHUNK pixels of YCbCr, from three places in plane, to interleaved RGB at out[place:] (ycc_rgb_convert)."""
 
@@ -99,19 +99,19 @@ def ycc_to_rgb(typing_context: Any, plane: Any, y: Any, cb: Any, cr: Any, out: A
         blue = y + cb * 2 + ((cb * 2).high_product(-14942) + 1 >> 1)
         green = y - cr + ((_interleave(cb, cr).dot(-22554, 18734) + 32768) >> 16).narrow(16)
         target = step(builder, arguments[4], arguments[5])
-        _store_interleaved(*(colour.clamp(0, 255).narrow(8) for colour in (red, green, blue)), target)
+        _store_interleaved([colour.clamp(0, 255).narrow(8) for colour in (red, green, blue)], target)
         return context.get_dummy_value()
 
     return types.void(plane, types.uint64, types.uint64, types.uint64, out, types.uint64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def interleave(typing_context: Any, plane: Any, r: Any, g: Any, b: Any, out: Any, place: Any) -> Any:
     """CHUNK samples each from three places in plane, side by side at out[place:]."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         target = step(builder, arguments[4], arguments[5])
-        _store_interleaved(*_three(builder, arguments[0], arguments[1:4]), target)
+        _store_interleaved(_three(builder, arguments[0], arguments[1:4]), target)
         return context.get_dummy_value()
 
     return types.void(plane, types.uint64, types.uint64, types.uint64, out, types.uint64), generate

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import njit
 
 from . import header as hd
 from . import layout as lo
-from .memory import pointer_to
+from .memory import pointer_to, u64
 from .pixels import CHUNK, interleave, upsample_h1v2, upsample_h2v1, upsample_h2v2, ycc_to_rgb
 
 
-@njit  # type: ignore[misc]
+SPARE = 3 * CHUNK  # bytes that a row narrower than a chunk is made in
+
+
+@njit
 def _clamp_neighbours(plane: Any, start: int, first: int, last: int, columns: int) -> None:
     """Repeat the outermost samples of the row at plane[start:], where samples [first, last) touch them."""
     if first == 0:
@@ -22,18 +24,18 @@ def _clamp_neighbours(plane: Any, start: int, first: int, last: int, columns: in
         plane[start + columns] = plane[start + columns - 1]
 
 
-@njit  # type: ignore[misc]
-def _upsample(plane: Any, row: Any, y: int, left: int, right: int) -> int:
+@njit
+def _upsample(plane: Any, row: Any, y: int, left: int, right: int) -> Any:
     """The place in `plane` of one component's pixels [left, right) of picture row y, upsampled if need be."""
     kind, h_ratio, v_ratio = row[lo.KIND], row[lo.H_RATIO], row[lo.V_RATIO]
     near = row[lo.ORIGIN] + (y // v_ratio) * row[lo.STRIDE]
     line = row[lo.LINE]
     if kind == lo.PLAIN:
-        return np.int64(near + left)
+        return near + left
     if kind == lo.REPEAT:
         for x in range(left, right):
             plane[line + x - left] = plane[near + x // h_ratio]
-        return np.int64(line)
+        return line
     neighbour = min(max(y // v_ratio + 2 * (y & 1) - 1, 0), row[lo.ROWS] - 1)
     far = row[lo.ORIGIN] + neighbour * row[lo.STRIDE]
     first, last = left // h_ratio, (right - 1) // h_ratio + 1
@@ -42,27 +44,27 @@ def _upsample(plane: Any, row: Any, y: int, left: int, right: int) -> int:
     if kind == lo.H2V2:
         _clamp_neighbours(plane, far, first, last, row[lo.COLUMNS])
     for x in range(first, last, CHUNK):
-        a, b, place = np.uint64(near + x), np.uint64(far + x), np.uint64(line + (x - first) * h_ratio)
+        a, b, place = u64(near + x), u64(far + x), u64(line + (x - first) * h_ratio)
         if kind == lo.H2V2:
             upsample_h2v2(plane, a, b, place)
         elif kind == lo.H2V1:
             upsample_h2v1(plane, a, place)
         else:
-            upsample_h1v2(plane, a, b, np.uint64(1 + (y & 1)), place)
-    return np.int64(line + left - first * h_ratio)
+            upsample_h1v2(plane, a, b, u64(1 + (y & 1)), place)
+    return line + left - first * h_ratio
 
 
-@njit  # type: ignore[misc]
+@njit
 def _mix(colour: int, plane: Any, at: Any, x: int, out: Any, place: int) -> None:
     """CHUNK pixels from column x of the three rows of samples on."""
-    a, b, c = np.uint64(at[0] + x), np.uint64(at[1] + x), np.uint64(at[2] + x)
+    a, b, c = u64(at[0] + x), u64(at[1] + x), u64(at[2] + x)
     if colour == hd.YCC:
-        ycc_to_rgb(plane, a, b, c, out, np.uint64(place))
+        ycc_to_rgb(plane, a, b, c, out, u64(place))
     else:
-        interleave(plane, a, b, c, out, np.uint64(place))
+        interleave(plane, a, b, c, out, u64(place))
 
 
-@njit  # type: ignore[misc]
+@njit
 def _colour_row(colour: int, plane: Any, at: Any, width: int, out: Any, place: int, spare: Any) -> None:
     """One row of RGB pixels to out[place:], nothing beyond it: the last chunk overlaps the one before."""
     if width < CHUNK:
@@ -75,7 +77,7 @@ def _colour_row(colour: int, plane: Any, at: Any, width: int, out: Any, place: i
     _mix(colour, plane, at, width - CHUNK, out, place + 3 * (width - CHUNK))
 
 
-@njit(inline="never")  # type: ignore[misc]
+@njit(inline="never")
 def finish_rows(
     header: Any, layout: Any, plane: Any, start: int, stop: int, top: int, left: int, out: Any, spare: Any
 ) -> None:

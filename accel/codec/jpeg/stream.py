@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import njit
 
-from .memory import advanced, copy_and_find_ff
+from .memory import advanced, copy_and_find_ff, u64
 
 # Behind the stream: room for one whole MCU read past its end (10 blocks of 64 symbols of 31 bits), which is noticed
 # only after the MCU, and for the eight-byte loads.
 SLACK = 10 * 64 * 4 + 64
 
 
-@njit  # type: ignore[misc]
+@njit
 def unstuff(data: Any, start: int, size: int, stream: Any, ends: Any, intervals: int) -> bool:
     """Copy the scan at data[start:size] to `stream` without stuffing; ends[i]: where restart interval i ends in it.
 
     True when there are exactly `intervals` of them, separated by the right markers, and then EOI.
     """
-    one, chunk = np.uint64(1), np.uint64(64)
-    size = np.uint64(size)
-    at, place = np.uint64(start), np.uint64(0)
+    one, chunk = u64(1), u64(64)
+    stop = u64(size)
+    at, place = u64(start), u64(0)
     interval = 0
-    while at + one < size:
-        if at + chunk <= size:
+    while at + one < stop:
+        if at + chunk <= stop:
             plain = copy_and_find_ff(advanced(data, at), advanced(stream, place))
             at += plain
             place += plain
-            if plain == chunk or at + one >= size:
+            if plain == chunk or at + one >= stop:
                 continue
         if data[at] != 0xFF:
             stream[place] = data[at]
@@ -37,7 +36,7 @@ def unstuff(data: Any, start: int, size: int, stream: Any, ends: Any, intervals:
             place += one
             continue
         following = data[at + one]
-        at += np.uint64(2)
+        at += u64(2)
         if following == 0:
             stream[place] = 0xFF
             place += one
@@ -45,7 +44,7 @@ def unstuff(data: Any, start: int, size: int, stream: Any, ends: Any, intervals:
         ends[interval] = place
         interval += 1
         if interval == intervals:
-            return following == 0xD9
+            return bool(following == 0xD9)
         if following != 0xD0 + ((interval - 1) & 7):
             return False
     return False

@@ -24,12 +24,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from .memory import i64, u64
+
 LOOK = 10
 DC_LOOK = 9
 LOOK_SIZE = 1 << LOOK
 END = 128
 UNRESOLVED = 255
-UNKNOWN_ENTRY = np.uint64(UNRESOLVED << 24)
+UNKNOWN_ENTRY = u64(UNRESOLVED << 24)
 
 # A table's row of `codes`, for codes that LOOK bits do not hold (T.81 F.2.2.3): a 16-bit window below row[n] starts
 # with a code of at most n bits; row[CODE_PLACE + n], added modulo 2**32 to an n-bit code, is its symbol's place.
@@ -46,14 +48,14 @@ def new_tables() -> tuple[np.ndarray, np.ndarray]:
     return np.empty((9, LOOK_SIZE), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
 
 
-@njit  # type: ignore[misc]
+@njit
 def _canonical(data: Any, at: int, codes: Any) -> bool:
     """Annex C, with libjpeg's rule (jdhuff.c) that no code may be all ones."""
     code, count = 0, 0
     codes[0] = 0
     for length in range(1, 17):
         codes[CODE_PLACE + length] = np.uint32(SYMBOLS + count - code)
-        for _ in range(np.int64(data[at + length - 1])):
+        for _ in range(i64(data[at + length - 1])):
             codes[SYMBOLS + count] = data[at + 16 + count]
             count += 1
             code += 1
@@ -64,31 +66,31 @@ def _canonical(data: Any, at: int, codes: Any) -> bool:
     return True
 
 
-@njit  # type: ignore[misc]
+@njit
 def _fill_dc(data: Any, at: int, look: Any) -> bool:
     """Codes ascend, so a table is simply written from start to end."""
     place, count = 0, 0
     for length in range(1, 17):
-        for _ in range(np.int64(data[at + length - 1])):
-            size = np.int64(data[at + 16 + count])
+        for _ in range(i64(data[at + length - 1])):
+            size = i64(data[at + 16 + count])
             count += 1
             if size > 15:
                 return False
             if length <= DC_LOOK:
                 filled = place + (1 << (DC_LOOK - length))
-                look[place:filled] = np.uint64(size << 16 | (length + size))
+                look[place:filled] = u64(size << 16 | (length + size))
                 place = filled
     look[place : 1 << DC_LOOK] = 0
     return True
 
 
-@njit  # type: ignore[misc]
+@njit
 def _fill_ac(data: Any, at: int, look: Any) -> bool:
     """Entries of one symbol each."""
     place, count = 0, 0
     for length in range(1, 17):
-        for _ in range(np.int64(data[at + length - 1])):
-            symbol = np.int64(data[at + 16 + count])
+        for _ in range(i64(data[at + length - 1])):
+            symbol = i64(data[at + 16 + count])
             count += 1
             run, size = symbol >> 4, symbol & 15
             if size == 0 and 0 < run < 15:
@@ -105,7 +107,7 @@ def _fill_ac(data: Any, at: int, look: Any) -> bool:
             entry |= length + size
             for magnitude in range(values):
                 value = magnitude if 2 * magnitude >= values else magnitude + 1 - values
-                filled = np.uint64(entry) | np.uint64(value & 0xFFFF) << np.uint64(32)
+                filled = u64(entry) | u64(value & 0xFFFF) << u64(32)
                 for i in range(place, place + repeat):
                     look[i] = filled
                 place += repeat
@@ -113,26 +115,26 @@ def _fill_ac(data: Any, at: int, look: Any) -> bool:
     return True
 
 
-@njit  # type: ignore[misc]
+@njit
 def _pair(single: Any, look: Any) -> None:
     """Join each entry with the entry of the bits it leaves over, where those suffice."""
-    byte, mask = np.uint64(255), np.uint64(LOOK_SIZE - 1)
+    byte, mask = u64(255), u64(LOOK_SIZE - 1)
     for i in range(LOOK_SIZE):
         first = single[i]
         length = first & byte
-        second = single[(np.uint64(i) << length) & mask]
-        advance, advance2 = (first >> np.uint64(24)) & byte, (second >> np.uint64(24)) & byte
-        joined = first & ~(byte << np.uint64(16))
+        second = single[(u64(i) << length) & mask]
+        advance, advance2 = (first >> u64(24)) & byte, (second >> u64(24)) & byte
+        joined = first & ~(byte << u64(16))
         joined += second & byte
-        joined += (((second >> np.uint64(8)) & byte) + advance) << np.uint64(16)
-        joined += advance2 << np.uint64(24)
-        joined += (second >> np.uint64(32)) << np.uint64(48)
-        fits = length + (second & byte) <= np.uint64(LOOK)
-        fits &= advance < np.uint64(END) and advance2 != np.uint64(UNRESOLVED)
+        joined += (((second >> u64(8)) & byte) + advance) << u64(16)
+        joined += advance2 << u64(24)
+        joined += (second >> u64(32)) << u64(48)
+        fits = length + (second & byte) <= u64(LOOK)
+        fits &= advance < u64(END) and advance2 != u64(UNRESOLVED)
         look[i] = joined if fits else first
 
 
-@njit  # type: ignore[misc]
+@njit
 def build(data: Any, at: int, table: int, look: Any, codes: Any) -> bool:
     """Make table 0..7 from the 16 counts and the symbols at data[at:]; False: not a valid table."""
     if not _canonical(data, at, codes[table]):
