@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from accel.backends.cpu import kernels
+from accel.backends.cpu.kernel_blocks import NO_FACTORS, factors
 from accel.backends.cpu.kernels import Axis
+from accel.resample import rows_first
 
 Array = npt.NDArray[Any]
 
@@ -52,8 +54,8 @@ def pillow(image: Array, height: int, width: int, resample: int) -> Array:
     """Pillow's own resize, channel by channel where it would treat the fourth as alpha."""
     if image.shape[2] == 3:
         return np.asarray(Image.fromarray(image).resize((width, height), resample))
-    planes = (np.ascontiguousarray(image[..., c]) for c in range(image.shape[2]))
-    return np.stack([Image.fromarray(plane).resize((width, height), resample) for plane in planes], axis=2)
+    planes = (Image.fromarray(np.ascontiguousarray(image[..., c])) for c in range(image.shape[2]))
+    return np.stack([np.asarray(plane.resize((width, height), resample)) for plane in planes], axis=2)
 
 
 def windowed(image: Array, rows: Array, cols: Array, fills: Array) -> Array:
@@ -174,10 +176,45 @@ SIZES = [
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("resample", FILTERS)
 @pytest.mark.parametrize(("before", "after"), SIZES)
-def test_resize_is_pillows(
-    before: tuple[int, int], after: tuple[int, int], resample: int, channels: int
-) -> None:
+def test_resize_is_pillows(before: tuple[int, int], after: tuple[int, int], resample: int, channels: int) -> None:
     check(picture(*before, channels), axis(before[0], after[0]), axis(before[1], after[1]), resample)
+
+
+@pytest.mark.parametrize("resample", FILTERS)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # either side of the limits where Pillow 13 and Pillow 12.2 turn to resampling the rows first
+        ((60, 40), (40, 30)),
+        ((61, 40), (40, 30)),
+        ((40, 40), (40, 41)),
+        ((40, 40), (39, 41)),
+        ((300, 3), (290, 4)),
+        ((301, 3), (290, 4)),
+        ((301, 3), (299, 2)),
+        ((20, 17), (3, 40)),
+        ((20, 3), (3, 4)),
+    ],
+)
+def test_either_order_of_the_axes(
+    before: tuple[int, int], after: tuple[int, int], channels: int, resample: int
+) -> None:
+    image = picture(*before, channels)
+    check(image, axis(before[0], after[0]), axis(before[1], after[1]), resample)
+    for rows in (whole(after[0])[1:][:2].copy(), whole(after[0])[::-1].copy()):
+        check(image, axis(before[0], after[0], rows), axis(before[1], after[1], codes(1)), resample)
+
+
+def test_order_of_the_axes_by_version() -> None:
+    assert not rows_first(1000, 3, 10, 3, pillow=(12, 1))
+    assert rows_first(1000, 3, 10, 3, pillow=(12, 3))
+    assert not rows_first(300, 3, 10, 3, pillow=(12, 2))
+    assert not rows_first(400, 300, 224, 224, pillow=(12, 3))
+    assert rows_first(400, 300, 224, 224, pillow=(13, 0))
+    assert not rows_first(300, 400, 224, 224, pillow=(13, 0))
+    assert not rows_first(200, 150, 224, 224, pillow=(14, 1))
+    assert rows_first(40, 40, 39, 41, pillow=(14, 1))
 
 
 @pytest.mark.parametrize("resample", FILTERS)
@@ -227,7 +264,8 @@ def test_windows(rows: str, cols: str, size: int) -> None:
 def test_the_later_pad_wins_where_two_overlap() -> None:
     fills = np.array([[10], [20]], np.uint8)
     table = np.arange(256, dtype=np.uint8)[None]
-    got = emitted(np.full((1, 1, 1), 99, np.uint8), axis(1, 1, codes(-1, 0, -2)), axis(1, 1, codes(-2, 0, -1)), 2, fills, table)
+    rows, cols = axis(1, 1, codes(-1, 0, -2)), axis(1, 1, codes(-2, 0, -1))
+    got = emitted(np.full((1, 1, 1), 99, np.uint8), rows, cols, BILINEAR, fills, table)
     np.testing.assert_array_equal(got[..., 0], [[20, 10, 10], [20, 99, 10], [20, 20, 20]])
 
 
@@ -287,6 +325,15 @@ def test_wrong_arithmetic_would_be_seen() -> None:
     assert not np.array_equal(got[BILINEAR], rows_first)
 
 
+IMAGENET = [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)]
+COMMON = [
+    *IMAGENET,
+    (0.48145466, 0.26862954), (0.4578275, 0.26130258), (0.40821073, 0.27577711),  # CLIP
+    (0.4914, 0.2023), (0.4822, 0.1994), (0.4465, 0.2010),  # CIFAR
+    (0.1307, 0.3081), (0.5, 0.5), (0.0, 1.0), (0.0, 1 / 255),
+]  # fmt: skip
+
+
 def normalisation(mean: float, std: float) -> Array:
     """ToTensor and Normalize of every byte, float32 as torchvision computes it."""
     scaled = np.arange(256, dtype=np.float32) / np.float32(255)
@@ -295,16 +342,50 @@ def normalisation(mean: float, std: float) -> Array:
 
 @pytest.mark.parametrize("planar", [False, True])
 @pytest.mark.parametrize("cols", WINDOWS)
-def test_normalised_values_are_the_tables(cols: str, planar: bool) -> None:
-    """Tables that arithmetic could stand in for, and the same with a single bit wrong, are both obeyed."""
-    image, fills = picture(40, 31, 3), np.array([[1, 2, 3], [250, 251, 252]], np.uint8)
-    table = np.stack([normalisation(0.485, 0.229), normalisation(0.456, 0.224), normalisation(0.406, 0.225)])
-    nearly = table.view(np.uint32).copy()
-    nearly[1, 77] ^= 1
-    rows, cols_axis = axis(40, 33), axis(31, 24, WINDOWS[cols])
-    for bits in (table.view(np.uint32), nearly):
-        want = expected(image, rows, cols_axis, BILINEAR, fills, bits)
-        np.testing.assert_array_equal(emitted(image, rows, cols_axis, BILINEAR, fills, bits, planar), want)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_tables_that_arithmetic_stands_in_for(cols: str, planar: bool, channels: int) -> None:
+    """The identity and ToTensor with Normalize, and the same with a single bit wrong, which must be obeyed."""
+    image, fills = picture(40, 31, channels), picture(2, 1, channels, seed=5)[:, 0]
+    identity = np.tile(np.arange(256, dtype=np.uint8), (channels, 1))
+    normal = np.stack([normalisation(*COMMON[c]) for c in range(channels)]).view(np.uint32)
+    for table in (identity, normal):
+        for flaw in (0, 1):
+            table[-1, 77] ^= flaw
+            rows, columns = axis(40, 33), axis(31, 24, WINDOWS[cols])
+            want = expected(image, rows, columns, BILINEAR, fills, table)
+            np.testing.assert_array_equal(emitted(image, rows, columns, BILINEAR, fills, table, planar), want)
+
+
+def all_bytes(table: Array) -> Array:
+    """A float32 table [3, 256] as ``emit`` applies it to an image of all bytes."""
+    image = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(1, 256, 3)
+    bits = emitted(image, axis(1), axis(256), BILINEAR, no_fills(3), table.view(np.uint32), planar=True)
+    return np.ascontiguousarray(bits[0].T)
+
+
+@pytest.mark.parametrize(("mean", "std"), COMMON)
+def test_common_normalisations_are_recognised(mean: float, std: float) -> None:
+    table = np.stack([normalisation(mean, std)] * 3)
+    assert factors(table.tobytes(), 3) is not NO_FACTORS
+    np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(-2, 2, width=32), st.floats(0.001953125, 8, width=32)), min_size=3, max_size=3))
+def test_any_normalisation(parameters: list[tuple[float, float]]) -> None:
+    table = np.stack([normalisation(mean, std) for mean, std in parameters])
+    np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
+
+
+def test_odd_float_tables() -> None:
+    """Infinities, NaN with a payload, constants, negative zero: looked up as they are."""
+    for value in (np.inf, np.nan, 0.0, -0.0, 1e38, 1e-45):
+        table = np.full((3, 256), value, np.float32)
+        np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
+        table[1] = np.linspace(-1, 1, 256)
+        np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
+    payloads = np.arange(0x7FC00000, 0x7FC00000 + 768, dtype=np.uint32).reshape(3, 256)
+    np.testing.assert_array_equal(all_bytes(payloads), payloads)
 
 
 @pytest.mark.parametrize("cols", WINDOWS)
@@ -346,6 +427,7 @@ def test_read_only_input_is_accepted() -> None:
         (axis(20, start=18, step=-1), axis(21)),
         (axis(20, 10, start=-1), axis(21)),
         (axis(20), axis(22, 11)),
+        (axis(4, step=2), axis(21)),
     ],
 )
 def test_misfits_are_refused_and_nothing_is_written(rows: Axis, cols: Axis) -> None:
@@ -356,6 +438,13 @@ def test_misfits_are_refused_and_nothing_is_written(rows: Axis, cols: Axis) -> N
     assert (out == POISON).all()
 
 
+def test_an_unknown_filter_is_refused() -> None:
+    image, table, out = picture(20, 21, 3), random_table(3), np.empty((10, 21, 3), np.uint8)
+    for resample in (-1, 0, 6):
+        with pytest.raises(ValueError, match="fit"):
+            kernels.emit(image, axis(20, 10), axis(21), resample, no_fills(3), table, out, False)
+
+
 def test_wrong_shapes_are_refused() -> None:
     image, rows, cols, fills, table = picture(20, 21, 3), axis(20), axis(21), no_fills(3), random_table(3)
     wrong: list[tuple[Array, Array, tuple[int, ...], bool]] = [
@@ -364,6 +453,7 @@ def test_wrong_shapes_are_refused() -> None:
         (fills, table, (3, 20, 21), False),
         (fills, random_table(1), (20, 21, 3), False),
         (no_fills(1), table, (20, 21, 3), False),
+        (fills, table[:, :128].copy(), (20, 21, 3), False),
     ]
     for some_fills, some_table, shape, planar in wrong:
         with pytest.raises(ValueError, match="fit"):

@@ -13,12 +13,12 @@ from torch.utils.data import DataLoader
 
 import accel
 from accel.cli import machine, screen
+from accel.cli.arguments import at_least
 from accel.cli.contest import Check, Contestant, Cost, check, device, take_turns
 from accel.cli.data import Data, DataError, folder, open_folder
 from accel.cli.pipelines import PIPELINES
 
 EQUAL, DIFFERENT, USAGE = 0, 1, 2
-_EPOCH = 1000  # images at least: the start of the workers is a small part of it, as in a real epoch
 
 
 def add_parser(commands: Any) -> None:
@@ -43,19 +43,19 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--backend", default="auto", metavar="NAME", help="what to compare with [%(default)s]")
     parser.add_argument(
         "--workers",
-        type=_count(0),
+        type=at_least(0),
         default=min(2, machine.cores()),
         metavar="N",
         help="DataLoader's num_workers, for both [%(default)s]",
     )
-    parser.add_argument("--batch-size", type=_count(1), default=50, metavar="N", help="[%(default)s]")
+    parser.add_argument("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
     parser.add_argument(
-        "--rounds", type=_count(1), default=3, metavar="N", help="epochs of each; medians are shown [%(default)s]"
+        "--rounds", type=at_least(1), default=3, metavar="N", help="epochs of each; medians are shown [%(default)s]"
     )
-    parser.add_argument("--limit", type=_count(1), metavar="N", help="use N images of the folder [all]")
+    parser.add_argument("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
     parser.add_argument(
         "--threads",
-        type=_count(1),
+        type=at_least(1),
         metavar="N",
         help="threads of torch and of the backend in this process [one for each core]",
     )
@@ -83,13 +83,13 @@ def run(args: argparse.Namespace) -> int:
 def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[str, Any]) -> int:
     for text in data.notes:
         screen.note(text)
-    order = data.order * -(-_EPOCH // len(data.order))
+    epoch = data.repeated()
 
     def batches() -> DataLoader[Any]:
         return DataLoader(
             data.dataset,
             args.batch_size,
-            sampler=order,
+            sampler=epoch.order,
             num_workers=args.workers,
             pin_memory=device().type == "cuda",
         )
@@ -99,7 +99,7 @@ def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[s
     result: dict[str, Any] = {
         "versions": machine.versions(),
         "machine": machine.machine(),
-        "data": {"name": data.name, "images": len(data.order), "images per epoch": len(order)},
+        "data": {"name": data.name, "images": len(data.order), "images per epoch": len(epoch.order)},
         "settings": {
             "pipeline": args.pipeline,
             "backend": backend,
@@ -110,8 +110,8 @@ def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[s
             "options": options,
         },
     }
-    with screen.Bar("checking that all tensors are equal", len(order)) as bar:
-        checked = check(plain, [ours], [*data.files * (len(order) // len(data.order))], bar.advance)
+    with screen.Bar("checking that all tensors are equal", len(epoch.order)) as bar:
+        checked = check(plain, [ours], epoch.files, bar.advance)
     result["equal"] = checked.difference is None
     if checked.difference is not None:
         screen.fail("compare", str(checked.difference))
@@ -120,7 +120,7 @@ def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[s
         with screen.Bar("measuring", 2 * args.rounds) as bar:
             costs = take_turns((plain, ours), args.rounds, bar.advance)
         result["contestants"] = [
-            _figures(contestant, checked, costs[contestant.name], len(order)) for contestant in (plain, ours)
+            _figures(contestant, checked, costs[contestant.name], len(epoch.order)) for contestant in (plain, ours)
         ]
         _show(result)
     if args.json:
@@ -161,15 +161,3 @@ def _show(result: dict[str, Any]) -> None:
         )
     screen.out.print(table)
     screen.note("the first epoch, in which all tensors were compared, includes loading and compiling")
-
-
-def _count(least: int) -> Any:
-    """An argparse type: an int that is at least ``least``."""
-
-    def parse(text: str) -> int:
-        if (value := int(text)) < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
-        return value
-
-    parse.__name__ = "int"
-    return parse

@@ -168,8 +168,8 @@ def _wanted(reference: Contestant, turn: Iterator[Batch]) -> Batch | None:
     try:
         return next(turn, None)
     except Exception as error:  # a DataLoader worker's comes with its traceback as text
-        reason = str(error).strip().rpartition("\n")[2]
-        raise DataError(f"{reference.name} cannot load the images: {type(error).__name__}: {reason}") from error
+        reason = str(error).strip().rpartition("\n")[2] if "Traceback" in str(error) else repr(error)
+        raise DataError(f"{reference.name} cannot load the images: {reason}") from error
 
 
 def _difference(

@@ -16,6 +16,7 @@ from torchvision.datasets.folder import is_image_file
 from accel.cli import samples, screen
 
 _SEED = 20_240_601
+_EPOCH, _TIMES = 1000, 8  # images that an epoch should have, but no image more often than that
 
 
 class DataError(Exception):
@@ -34,6 +35,11 @@ class Data(NamedTuple):
     def files(self) -> list[str]:
         """The files in that order."""
         return [os.path.normpath(self.dataset.samples[index][0]) for index in self.order]
+
+    def repeated(self) -> Data:
+        """The same for an epoch that is long enough to be measured: the start of workers is a small part of it."""
+        times = min(-(-_EPOCH // len(self.order)), _TIMES)
+        return self._replace(order=self.order * times)
 
 
 class _FlatFolder(ImageFolder):  # type: ignore[misc]

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
+from accel.resample import rows_first
+
 from .kernel_blocks import NO_FACTORS, factors
 from .kernel_emit import emit_image
-from .kernel_order import rows_first
 from .kernel_rows import gather_image
 
 MOST_RETAINED = 16 << 20

@@ -58,7 +58,7 @@ def _search(buffer: Any, codes: Any) -> Any:
 
 
 @njit(forceinline=True)
-def _magnitude(buffer: Any, length: Any, size: Any) -> int:
+def _magnitude(buffer: Any, length: Any, size: Any) -> Any:
     """The last `size` of the buffer's first `length` bits, as the signed value of T.81 table F.1 (EXTEND)."""
     values = i64(1) << i64(size)
     value = i64(buffer >> (_64 - length)) & (values - 1)
@@ -108,7 +108,7 @@ def read_ac(
         if following < 64:
             continue
         length = entry & _BYTE
-        if following == 64 or (END <= following and following < END + 64):
+        if following == 64 or (following >= END and following < END + 64):
             return buffer << length, bits - length, at, i64(following & u64(END - 1))
         buffer, bits, at = refill(stream, buffer, bits, at)
         run, size = (entry >> _U8) & _BYTE, (entry >> _16) & _BYTE

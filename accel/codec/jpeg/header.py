@@ -1,6 +1,7 @@
 """From the first byte to the start of the scan: the markers of ITU T.81 annex B, strictly read.
 
-Whatever is unusual makes the parser say no; Pillow, which is asked next, then decides what it means.
+Whatever is unusual makes the parser say no; Pillow, which is asked next, then decides what it means.  (Pillow also
+reads metadata, and may refuse a file for what its Photoshop or ICC segments hold; those are skipped here.)
 """
 
 from __future__ import annotations
@@ -112,10 +113,10 @@ def _scan(data: Any, at: int, end: int, header: Any) -> bool:
 
 
 @njit
-def _is(data: Any, at: int, text: tuple[int, ...]) -> bool:
-    same = True
+def _begins(data: Any, at: int, end: int, text: tuple[int, ...]) -> bool:
+    same = end - at >= len(text)
     for i in range(len(text)):
-        same &= data[at + i] == text[i]
+        same = same and data[at + i] == text[i]
     return same
 
 
@@ -155,10 +156,13 @@ def parse(data: Any, header: Any) -> bool:
             if not _scan(data, at, end, header):
                 return False
             break
-        elif marker == 0xE0:
-            jfif |= end - at >= 14 and _is(data, at, (74, 70, 73, 70, 0))  # "JFIF\0"
-        elif marker == 0xEE:
-            if end - at >= 12 and _is(data, at, (65, 100, 111, 98, 101)):  # "Adobe"
+        elif marker == 0xE0 and _begins(data, at, end, (74, 70, 73, 70)):  # "JFIF"
+            good = end - at >= 14
+            if good:
+                jfif |= data[at + 4] == 0
+        elif marker == 0xEE and _begins(data, at, end, (65, 100, 111, 98, 101)):  # "Adobe"
+            good = end - at >= 12
+            if good:
                 adobe = i64(data[at + 11])
         else:
             good = 0xE0 <= marker <= 0xEF or marker == 0xFE

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-
 from llvmlite import ir
 
 BYTE = ir.IntType(8)

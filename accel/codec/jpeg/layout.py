@@ -6,8 +6,6 @@ from typing import Any
 
 from numba import njit
 
-from .memory import i64
-
 from . import header as hd
 from .header import parse
 

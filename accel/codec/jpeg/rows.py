@@ -11,7 +11,6 @@ from . import layout as lo
 from .memory import pointer_to, u64
 from .pixels import CHUNK, interleave, upsample_h1v2, upsample_h2v1, upsample_h2v2, ycc_to_rgb
 
-
 SPARE = 3 * CHUNK  # bytes that a row narrower than a chunk is made in
 
 

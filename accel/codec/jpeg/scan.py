@@ -1,4 +1,4 @@
-"""One sequential scan: the MCUs up to the last row needed, the needed blocks to the planes, rows out as they are done."""
+"""One sequential scan: MCUs up to the last row needed, needed blocks to the planes, rows out as they are done."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any, order: Any,
     stream: Any, planes: Any, out: Any,
 ) -> bool:  # fmt: skip
-    """Decode the region that begins at (top, left) and that `layout` describes; False: something is not as it should be.
+    """Decode the region from (top, left) on that `layout` describes; False: something is not as it should be.
 
     Args:
         data, header, layout: as for `layout.prepare`, which has said yes to them.

@@ -140,7 +140,7 @@ def build(data: Any, at: int, table: int, look: Any, codes: Any) -> bool:
     if not _canonical(data, at, codes[table]):
         return False
     if table < 4:
-        return _fill_dc(data, at, look[table])
+        return bool(_fill_dc(data, at, look[table]))
     if not _fill_ac(data, at, look[8]):
         return False
     _pair(look[8], look[table])

@@ -1,0 +1,41 @@
+"""Every test leaves the process as it found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import write_image_folder
+from PIL import Image
+from torchvision.datasets import folder
+
+import accel
+
+Image.preinit()
+_JPEG_OPENER = Image.OPEN["JPEG"]
+_PIL_LOADER = folder.pil_loader.__code__
+
+torch.set_num_threads(1)  # the tests' tensors are small
+
+
+@pytest.fixture(autouse=True)
+def _back_to_torchvision() -> Iterator[None]:
+    """Every test begins without accel, and takes it back where it forgot to."""
+    assert Image.OPEN["JPEG"] is _JPEG_OPENER
+    assert folder.pil_loader.__code__ is _PIL_LOADER
+    yield
+    accel.set_image_backend("torchvision")
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve good JPEG files in two classes."""
+    return write_image_folder(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="session")
+def paths(image_folder: Path) -> list[str]:
+    """Those files, in the order of their numbers."""
+    return [str(path) for path in sorted(image_folder.rglob("*.jpg"), key=lambda path: path.name)]

@@ -1,0 +1,476 @@
+"""The switch: names, options, contexts, and that nothing of accel's stays behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import helpers
+import pytest
+import torch
+from PIL import Image, JpegImagePlugin
+from torch.utils.data import DataLoader
+from torch.utils.data._utils import collate, fetch, worker
+from torchvision.datasets import folder
+from torchvision.transforms import _functional_pil, functional
+
+import accel
+from accel import backend as registry
+from accel import interop, switch
+
+# -- names and options --------------------------------------------------------------------------------------
+
+
+def test_default_is_torchvision() -> None:
+    assert accel.get_image_backend() == "torchvision"
+    assert type(Image.open(BytesIO(helpers.jpeg(9, 9)))) is JpegImagePlugin.JpegImageFile
+
+
+def test_set_and_get() -> None:
+    accel.set_image_backend("cpu")
+    assert accel.get_image_backend() == "cpu"
+    assert type(Image.open(BytesIO(helpers.jpeg(9, 9)))) is accel.LazyImage
+    accel.set_image_backend("torchvision")
+    assert accel.get_image_backend() == "torchvision"
+
+
+def test_auto_is_a_real_backend_that_runs_here() -> None:
+    accel.set_image_backend("auto")
+    assert accel.get_image_backend() in accel.image_backends()
+    assert accel.get_image_backend() not in ("auto", "torchvision")
+    assert accel.image_backends()[accel.get_image_backend()] is None
+
+
+def test_image_backends_lists_every_backend_with_its_reason() -> None:
+    backends = accel.image_backends()
+    assert backends["torchvision"] is None
+    assert backends["cpu"] is None
+    assert all(reason is None or (isinstance(reason, str) and reason) for reason in backends.values())
+
+
+def test_a_missing_dependency_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accel.backends.cpu import backend as cpu
+
+    monkeypatch.setattr(cpu, "find_spec", lambda name: None)
+    assert "pip install numba" in str(accel.image_backends()["cpu"])
+    with pytest.raises(accel.BackendUnavailable, match=r"'cpu' cannot run here: numba is missing: pip install numba"):
+        accel.set_image_backend("cpu")
+    with pytest.raises(accel.BackendUnavailable, match="cpu: numba is missing"):
+        accel.set_image_backend("auto")
+    assert accel.get_image_backend() == "torchvision"
+
+
+USES: list[Callable[..., Any]] = [
+    accel.set_image_backend,
+    lambda *args, **options: accel.image_backend(*args, **options).__enter__(),
+]
+
+
+@pytest.mark.parametrize("use", USES, ids=["set", "context"])
+@pytest.mark.parametrize(
+    ("name", "options", "error", "text"),
+    [
+        ("gpu", {}, ValueError, r"unknown image backend 'gpu'; known are 'torchvision', 'auto', .*'cpu'"),
+        ("CPU", {}, ValueError, r"unknown image backend 'CPU'"),
+        ("", {}, ValueError, r"unknown image backend ''"),
+        (None, {}, TypeError, r"must be a string, got NoneType"),
+        (b"cpu", {}, TypeError, r"must be a string, got bytes"),
+        ("cpu", {"thread": 2}, TypeError, r"'cpu' has no option 'thread'; it takes .*threads"),
+        ("cpu", {"threads": 0}, ValueError, r"threads must be a positive int or None, got 0"),
+        ("cpu", {"threads": 1.5}, ValueError, r"threads must be a positive int or None, got 1.5"),
+        ("cpu", {"threads": True}, ValueError, r"threads must be a positive int or None, got True"),
+        ("cpu", {"exact": 1}, TypeError, r"exact must be True or False, got 1"),
+        ("cpu", {"on_error": "ignore"}, ValueError, r"on_error must be 'raise' or 'replace', got 'ignore'"),
+        ("cpu", {"decode": "fast"}, ValueError, r"decode must be one of auto, .*got 'fast'"),
+        ("torchvision", {"threads": 2}, TypeError, r"'torchvision' takes no options, got threads"),
+        ("auto", {"nonsense": 2}, TypeError, r"has no option 'nonsense'"),
+    ],
+)
+def test_wrong_names_and_options(use: Any, name: Any, options: Any, error: type[Exception], text: str) -> None:
+    before = [get() for get in REPLACED.values()]
+    with pytest.raises(error, match=text):
+        use(name, **options)
+    assert accel.get_image_backend() == "torchvision"
+    assert all(get() is original for get, original in zip(REPLACED.values(), before, strict=True))
+
+
+def test_a_failed_switch_leaves_the_one_in_force() -> None:
+    accel.set_image_backend("cpu", threads=2)
+    in_force = switch.current()
+    for name, options in (("gpu", {}), ("cpu", {"threads": -1}), ("cpu", {"no": 1})):
+        with pytest.raises((ValueError, TypeError)):
+            accel.set_image_backend(name, **options)
+    assert switch.current() is in_force
+
+
+def test_options_reach_the_backend_and_equal_ones_share_an_instance() -> None:
+    with accel.image_backend("cpu", threads=3):
+        first = switch.current().backend
+        assert first.threads == 3  # type: ignore[attr-defined]
+    with accel.image_backend("cpu", threads=3):
+        assert switch.current().backend is first
+    with accel.image_backend("cpu", threads=4):
+        assert switch.current().backend is not first
+
+
+# -- contexts -----------------------------------------------------------------------------------------------
+
+
+def test_contexts_nest_and_restore() -> None:
+    accel.set_image_backend("cpu")
+    with accel.image_backend("cpu", threads=1):
+        inner = switch.current()
+        with accel.image_backend("torchvision"):
+            assert accel.get_image_backend() == "torchvision"
+            with accel.image_backend("cpu", threads=2):
+                assert switch.current().options.threads == 2  # type: ignore[attr-defined]
+            assert accel.get_image_backend() == "torchvision"
+        assert switch.current() is inner
+    assert switch.current().options.threads is None  # type: ignore[attr-defined]
+
+
+def test_context_is_restored_after_an_exception() -> None:
+    with pytest.raises(KeyError, match="mine"), accel.image_backend("cpu"):  # noqa: PT012
+        assert accel.get_image_backend() == "cpu"
+        raise KeyError("mine")
+    assert accel.get_image_backend() == "torchvision"
+
+
+def test_the_default_may_change_inside_a_context() -> None:
+    with accel.image_backend("cpu", threads=1):
+        accel.set_image_backend("cpu", threads=2)
+        assert switch.current().options.threads == 1  # type: ignore[attr-defined]
+        accel.set_image_backend("torchvision")
+        assert accel.get_image_backend() == "cpu"
+        assert type(Image.open(BytesIO(helpers.jpeg(9, 9)))) is accel.LazyImage
+    assert accel.get_image_backend() == "torchvision"
+
+
+def in_thread(function: Callable[[], Any]) -> Any:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(helpers.outcome(function)))
+    thread.start()
+    thread.join(30)
+    return results[0]
+
+
+def test_a_new_thread_sees_the_default_and_not_the_context() -> None:
+    accel.set_image_backend("cpu")
+    with accel.image_backend("torchvision"):
+        assert in_thread(accel.get_image_backend) == "cpu"
+    accel.set_image_backend("torchvision")
+    with accel.image_backend("cpu"):
+        assert in_thread(accel.get_image_backend) == "torchvision"
+        kind = in_thread(lambda: type(Image.open(BytesIO(helpers.jpeg(9, 9)))))
+        assert kind is JpegImagePlugin.JpegImageFile
+
+
+def test_torchvision_inside_an_active_default_passes_straight_through(image_folder: Path) -> None:
+    path = next(image_folder.rglob("*.jpg"))
+    accel.set_image_backend("cpu")
+    with accel.image_backend("torchvision"):
+        with Image.open(path) as opened:
+            assert type(opened) is JpegImagePlugin.JpegImageFile
+            assert type(functional.to_tensor(opened)) is torch.Tensor
+            assert type(functional.pad(opened, 3)) is Image.Image
+        assert type(folder.default_loader(str(path))) is Image.Image
+    assert type(folder.default_loader(str(path))) is accel.LazyImage
+
+
+def test_an_image_runs_on_the_backend_it_was_opened_under() -> None:
+    data = helpers.jpeg(40, 30)
+    with accel.image_backend("cpu"):
+        late = Image.open(BytesIO(data))
+    expected = functional.to_tensor(Image.open(BytesIO(data)).crop((3, 4, 30, 20)))
+    with accel.image_backend("torchvision"):
+        cropped = late.crop((3, 4, 30, 20))
+        assert helpers.is_late(cropped)
+        helpers.assert_same(functional.to_tensor(cropped), expected)
+    helpers.assert_same(functional.to_tensor(late.crop((3, 4, 30, 20))), expected)
+
+
+# -- what is replaced, and put back -------------------------------------------------------------------------
+
+REPLACED: dict[str, Callable[[], Any]] = {
+    "Image.OPEN['JPEG']": lambda: Image.OPEN["JPEG"],
+    "pil_loader.__code__": lambda: folder.pil_loader.__code__,
+    "to_tensor.__code__": lambda: functional.to_tensor.__code__,
+    "pil_to_tensor.__code__": lambda: functional.pil_to_tensor.__code__,
+    "convert_image_dtype.__code__": lambda: functional.convert_image_dtype.__code__,
+    "normalize.__code__": lambda: functional.normalize.__code__,
+    "_functional_pil.pad": lambda: _functional_pil.pad,
+    "default_collate_fn_map": lambda: collate.default_collate_fn_map.get(accel.LazyTensor),
+    "_MapDatasetFetcher.fetch": lambda: fetch._MapDatasetFetcher.__dict__["fetch"],
+    "_IterableDatasetFetcher.fetch": lambda: fetch._IterableDatasetFetcher.__dict__["fetch"],
+    "DataLoader._get_iterator": lambda: DataLoader.__dict__["_get_iterator"],
+    "_worker_loop": lambda: worker._worker_loop,
+}
+ORIGINALS = {name: get() for name, get in REPLACED.items()}
+FUNCTIONS = (folder.pil_loader, functional.to_tensor, functional.pil_to_tensor, functional.normalize)
+
+
+def assert_installed(installed: bool) -> None:
+    for name, get in REPLACED.items():
+        assert (get() is not ORIGINALS[name]) is installed, name
+    for function in FUNCTIONS:
+        assert hasattr(function, "__wrapped__") is installed
+
+
+def test_every_name_is_the_original_again() -> None:
+    assert_installed(False)
+    accel.set_image_backend("cpu")
+    assert_installed(True)
+    accel.set_image_backend("torchvision")
+    assert_installed(False)
+    with accel.image_backend("cpu"):
+        assert_installed(True)
+    assert_installed(False)
+
+
+def test_installs_are_counted() -> None:
+    with accel.image_backend("cpu"):
+        accel.set_image_backend("cpu")
+        with accel.image_backend("cpu", threads=1):
+            assert_installed(True)
+        accel.set_image_backend("torchvision")
+        assert_installed(True)
+        accel.set_image_backend("cpu")
+    assert_installed(True)
+    accel.set_image_backend("cpu", threads=2)
+    assert_installed(True)
+    accel.set_image_backend("torchvision")
+    assert_installed(False)
+
+
+def test_torchvision_contexts_install_nothing() -> None:
+    with accel.image_backend("torchvision"):
+        assert_installed(False)
+
+
+def test_names_bound_early_are_caught_and_let_go() -> None:
+    from torchvision.transforms.functional import to_tensor
+
+    assert to_tensor is functional.to_tensor
+    data = helpers.jpeg(20, 10)
+    with accel.image_backend("cpu"):
+        assert helpers.is_late(to_tensor(Image.open(BytesIO(data))))
+    assert type(to_tensor(Image.open(BytesIO(data)))) is torch.Tensor
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
+def test_functions_can_still_be_scripted_and_inspected() -> None:
+    import inspect
+
+    signature = inspect.signature(functional.normalize)
+    with accel.image_backend("cpu"):
+        assert inspect.signature(functional.normalize) == signature
+        scripted = torch.jit.script(torch.nn.Sequential(Normalized()))
+        value = torch.rand(3, 4, 5)
+        assert torch.equal(scripted(value), functional.normalize(value, [0.5] * 3, [0.25] * 3))
+
+
+class Normalized(torch.nn.Module):
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        return functional.normalize(tensor, [0.5, 0.5, 0.5], [0.25, 0.25, 0.25])
+
+
+def test_an_unknown_version_of_torchvision_is_refused_and_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(worker, "_worker_loop")
+    with pytest.raises(accel.BackendUnavailable, match=r"_worker_loop.*It needs torch"):
+        accel.set_image_backend("cpu")
+    monkeypatch.undo()
+    assert_installed(False)
+    assert accel.get_image_backend() == "torchvision"
+    accel.set_image_backend("cpu")
+    assert_installed(True)
+
+
+def test_switching_from_many_threads_at_once() -> None:
+    start, failures = threading.Barrier(8), []
+    data = helpers.jpeg(30, 20)
+    expected = Image.open(BytesIO(data)).tobytes()
+
+    def work(number: int) -> None:
+        start.wait()
+        for turn in range(60):
+            with accel.image_backend("cpu" if (turn + number) % 2 else "torchvision"):
+                name = accel.get_image_backend()
+                opened = Image.open(BytesIO(data))
+                if isinstance(opened, accel.LazyImage) != (name == "cpu") or opened.tobytes() != expected:
+                    failures.append((number, turn, name, type(opened)))
+            if turn % 7 == number % 7:
+                accel.set_image_backend("cpu" if number % 2 else "torchvision")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failures
+    accel.set_image_backend("torchvision")
+    assert_installed(False)
+    assert switch._users == 0
+    assert not interop._undo
+
+
+# -- other people's backends --------------------------------------------------------------------------------
+
+DUMMY_PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "dummy-accel-backend"
+version = "1.0"
+
+[project.entry-points."accel.backends"]
+dummy = "dummy_accel:Dummy"
+absent = "dummy_accel:Absent"
+grumpy = "dummy_accel:Grumpy"
+broken = "dummy_accel.broken:Backend"
+hollow = "dummy_accel:Hollow"
+
+[tool.setuptools]
+packages = ["dummy_accel"]
+"""
+
+DUMMY_MODULE = '''
+"""A third party's backends."""
+from dataclasses import dataclass
+
+from accel.backend import Options, find, instance
+
+
+@dataclass(frozen=True)
+class DummyOptions(Options):
+    level: int = 1
+
+
+class Dummy:
+    """Lends the cpu backend's hands, and keeps count."""
+
+    Options = DummyOptions
+    realises_in_workers = True
+    auto_rank = 1
+    host = "dummy"
+    plans = 0
+
+    def __init__(self, options):
+        self.level = options.level
+        self.cpu = instance("cpu", find("cpu").Options())
+
+    @classmethod
+    def unavailable(cls):
+        return None
+
+    def prepare(self):
+        self.cpu.prepare()
+
+    def run(self, plan, *, shared=False):
+        type(self).plans += 1
+        return self.cpu.run(plan, shared=shared)
+
+    def describe(self, plan):
+        return [f"runs: dummy at level {self.level}"]
+
+
+class Absent(Dummy):
+    auto_rank = 0
+
+    @classmethod
+    def unavailable(cls):
+        return "the dummy chip is missing: plug one in"
+
+
+class Grumpy(Dummy):
+    auto_rank = 0
+
+    @classmethod
+    def unavailable(cls):
+        raise RuntimeError("driver says no")
+
+
+class Hollow:
+    pass
+'''
+
+
+@pytest.fixture(scope="module")
+def dummy_distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A distribution with good and bad backends, installed with pip beside everything else."""
+    project, target = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("site")
+    (project / "pyproject.toml").write_text(DUMMY_PROJECT)
+    (project / "dummy_accel").mkdir()
+    (project / "dummy_accel" / "__init__.py").write_text(DUMMY_MODULE)
+    (project / "dummy_accel" / "broken.py").write_text("import a_module_that_nobody_has\n")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", str(target), str(project)], check=True, timeout=120)
+    return target
+
+
+def test_a_backend_of_an_installed_distribution(dummy_distribution: Path, paths: list[str]) -> None:
+    code = """
+import faulthandler; faulthandler.dump_traceback_later(60, exit=True)
+import accel, sys, torch
+from PIL import Image
+from torchvision.transforms.functional import to_tensor
+assert "dummy_accel" not in sys.modules
+expected = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
+accel.set_image_backend("dummy", level=7)
+import dummy_accel
+late = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
+assert type(late) is accel.LazyTensor
+assert "backend: dummy" in accel.explain(late) and "dummy at level 7" in accel.explain(late)
+assert dummy_accel.Dummy.plans == 0
+assert torch.equal(late, expected)
+assert dummy_accel.Dummy.plans == 1
+for name, options, error, text in [
+    ("dummy", {"levels": 1}, TypeError, "'dummy' has no option 'levels'; it takes exact, on_error, level"),
+    ("absent", {}, accel.BackendUnavailable, "'absent' cannot run here: the dummy chip is missing: plug one in"),
+    ("broken", {}, accel.BackendUnavailable, "No module named 'a_module_that_nobody_has'"),
+    ("hollow", {}, accel.BackendUnavailable, "has no 'Options'"),
+]:
+    try:
+        accel.set_image_backend(name, **options)
+    except error as raised:
+        assert text in str(raised), str(raised)
+    else:
+        raise AssertionError(name)
+    assert accel.get_image_backend() == "dummy"
+"""
+    helpers.python(code, paths[0], path=dummy_distribution)
+
+
+def test_reasons_and_auto_with_good_and_bad_backends(dummy_distribution: Path) -> None:
+    code = """
+import accel
+backends = accel.image_backends()
+assert backends["dummy"] is None and backends["cpu"] is None
+assert backends["absent"] == "the dummy chip is missing: plug one in"
+assert "a_module_that_nobody_has" in backends["broken"]
+assert "has no 'Options'" in backends["hollow"]
+assert "driver says no" in backends["grumpy"]
+accel.set_image_backend("auto")
+assert accel.get_image_backend() == "dummy"
+"""
+    helpers.python(code, path=dummy_distribution)
+
+
+def test_nothing_of_a_backend_is_imported_before_it_is_asked_for(dummy_distribution: Path) -> None:
+    code = """
+import sys, accel
+accel.set_image_backend("cpu")
+assert "dummy_accel" not in sys.modules
+"""
+    helpers.python(code, path=dummy_distribution)
+
+
+def test_the_group_of_entry_points_is_the_documented_one() -> None:
+    assert registry.GROUP == "accel.backends"
+    assert isinstance(switch.select("cpu", {}).backend, registry.Backend)
