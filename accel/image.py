@@ -39,16 +39,19 @@ class LazyImage(Image.Image):
 
     _recipe: Recipe | None
     _file: JpegImageFile | None = None
+    _filename: str | bytes = ""
     _is_file = False
+    _loaded = False  # Pillow would have decoded it by now: no draft() any more
     _info: dict[Any, Any] | None = None
     _touched_by: str | None = None
 
     @classmethod
-    def open(cls, source: Source) -> LazyImage:
-        """The image as ``Image.open`` returns it."""
+    def open(cls, source: Source, filename: str | bytes = "") -> LazyImage:
+        """The image as ``Image.open`` returns it; ``filename`` as Pillow's images have it."""
         header = source.header
         image = cls._make(Recipe(source), header.mode, (header.width, header.height))
         image._is_file = True
+        image._filename = filename
         return image
 
     @classmethod
@@ -67,6 +70,7 @@ class LazyImage(Image.Image):
     def then(self, name: str, params: tuple[Any, ...], mode: str | None = None) -> LazyImage:
         """This image with one more step recorded."""
         assert self._recipe is not None
+        self._loaded = True
         source, steps, values = self._recipe
         height, width = OPS[name].size((self._size[1], self._size[0]), params)
         step: Step = (name, params)
@@ -80,6 +84,7 @@ class LazyImage(Image.Image):
     def copy(self) -> Image.Image:
         if self.recipe is None:
             return super().copy()
+        self._loaded = True
         image = self._make(self.recipe, self._mode, self._size)
         if self._info is not None:
             image._info = self._info.copy()
@@ -94,7 +99,7 @@ class LazyImage(Image.Image):
         return super().convert(mode, matrix, *args, **kwargs)
 
     def crop(self, box: tuple[float, float, float, float] | None = None) -> Image.Image:
-        if self.recipe is None:
+        if self.recipe is None or not (box is None or (isinstance(box, (tuple, list)) and len(box) == 4)):
             return super().crop(box)
         if box is None or tuple(box) == (0, 0, *self._size):
             return self.copy()
@@ -162,6 +167,7 @@ class LazyImage(Image.Image):
 
     def load(self) -> Any:
         """Pixel access, as Pillow's; computes nothing until a pixel is read or written."""
+        self._loaded = True
         return _LateAccess(self) if self.recipe is not None else self._load_now()
 
     def _load_now(self) -> Any:
@@ -201,7 +207,7 @@ class LazyImage(Image.Image):
 
     def draft(self, mode: str | None, size: tuple[int, int] | None) -> Any:
         """Let Pillow configure its decoder, as it does for thumbnails; the image is Pillow's from then on."""
-        if not self._is_file or self.recipe is None:
+        if not self._is_file or self._loaded or self.recipe is None:
             return None
         file = self._pillow_file()
         drafted = file.draft(mode, size)
@@ -215,8 +221,7 @@ class LazyImage(Image.Image):
 
     def _open_with_pillow(self) -> JpegImageFile:
         assert self._recipe is not None
-        source = self._recipe.source
-        return JpegImageFile(BytesIO(source.data), source.name)
+        return JpegImageFile(BytesIO(self._recipe.source.data), self._filename)
 
     def _pillow_file(self) -> JpegImageFile:
         if self._file is None:
@@ -225,7 +230,7 @@ class LazyImage(Image.Image):
 
     def __getattr__(self, name: str) -> Any:
         # only reached for what neither this class nor Image has: quantization, layer, applist, _getexif, ...
-        if self._is_file and not name.startswith("__") and self.__dict__.get("_recipe") is not None:
+        if self._is_file and not name.startswith("__") and (self._file or self.__dict__.get("_recipe")):
             return getattr(self._pillow_file(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -248,7 +253,8 @@ class LazyImage(Image.Image):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         if self.recipe is not None:
-            return _restore_late, (self.recipe, self._mode, self._size, self._is_file, self._info)
+            state = {name: self.__dict__[name] for name in _KEPT if name in self.__dict__}
+            return _restore_late, (self.recipe, self._mode, self._size, state)
         return _restore, (self.__getstate__(),)
 
 
@@ -265,10 +271,12 @@ class _LateAccess:
         self._image._load_now()[position] = colour
 
 
-def _restore_late(recipe: Recipe, mode: str, size: tuple[int, int], is_file: bool, info: Any) -> LazyImage:
+_KEPT = ("_filename", "_info", "_is_file", "_loaded")
+
+
+def _restore_late(recipe: Recipe, mode: str, size: tuple[int, int], state: dict[str, Any]) -> LazyImage:
     image = LazyImage._make(recipe, mode, size)
-    image._is_file = is_file
-    image._info = info
+    image.__dict__.update(state)
     return image
 
 

@@ -75,12 +75,15 @@ class Index(NamedTuple):
         return Index.listed(self.array()[positions])
 
     def shift(self, offset: int) -> Index:
-        """The same map onto an axis that begins ``offset`` positions earlier (fill codes stay)."""
+        """The same map onto an axis that begins ``offset`` positions earlier (fill codes stay).
+
+        Listed positions before that axis, which nobody asks for, become its first: negative ones mean fill.
+        """
         if offset == 0:
             return self
         if self.table is None:
             return Index(self.start + offset, self.step, self.length)
-        return Index.listed(np.where(self.table < 0, self.table, self.table + offset))
+        return Index.listed(np.where(self.table < 0, self.table, np.maximum(self.table + offset, 0)))
 
     def span(self) -> tuple[int, int]:
         """The half-open range of input positions shown; (0, 0) where all is fill."""

@@ -7,6 +7,7 @@ is replaced passes straight through for everything that is not accel's.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import IO, Any
@@ -82,8 +83,8 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
             counters.count(_UNCLAIMED)
             file.seek(0)
             return original(file, filename)
-        name = filename or getattr(file, "name", "") or "<bytes>"
-        image = LazyImage.open(Source(data, header, str(name), selection))
+        name = os.fsdecode(filename) or getattr(file, "name", "") or "<bytes>"
+        image = LazyImage.open(Source(data, header, str(name), selection), filename)
         image.__dict__["_open_file"] = file
         return image
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
@@ -18,12 +17,9 @@ from accel import fork
 from accel.backend import Options
 from accel.codec import decode
 from accel.memory import Allocate
-from accel.plan import Axis, Decode, Plan, Stage
+from accel.plan import Decode, Plan
 
-Pixels = npt.NDArray[np.uint8]
-
-_BITS = {1: (torch.uint8, np.uint8), 2: (torch.int16, np.uint16), 4: (torch.int32, np.uint32)}
-_BITS[8] = (torch.int64, np.uint64)
+from .stages import bits, emit, resizes_as_pillow
 
 
 @dataclass(frozen=True)
@@ -72,12 +68,12 @@ class CpuBackend:
 
         kernels.warm_up()
         decode.prepare(self.options.decode)
+        resizes_as_pillow()
 
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
         result = plan.empty(allocate)
         memory = result.permute(0, 2, 3, 1) if plan.interleaved else result
-        torch_type, numpy_type = _BITS[plan.dtype.itemsize]
-        target = memory.view(torch_type).numpy().view(numpy_type)
+        target = bits(memory)
         of = plan.shape[0]
         if len(plan.decodes) == 1 or self.threads == 1:
             for wanted in plan.decodes:
@@ -119,13 +115,7 @@ class CpuBackend:
         """Decode one source and write all images made from it into ``target``."""
         pixels = decode.read(wanted, of, self.options, self.options.decode)
         for position, stages, table in wanted.items:
-            image = pixels
-            for stage in stages[:-1]:
-                height, width = stage.output_size
-                between = np.empty((height, width, wanted.channels), np.uint8)
-                _emit(image, stage, _levels(wanted.channels), between, planar=False)
-                image = between
-            _emit(image, stages[-1], _bits(table), target[position], planar=planar)
+            emit(pixels, stages, bits(table), target[position], planar=planar)
 
 
 def _cores() -> int:
@@ -133,50 +123,3 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _emit(pixels: Pixels, stage: Stage, table: npt.NDArray[Any], out: npt.NDArray[Any], *, planar: bool) -> None:
-    from . import kernels
-
-    fills = np.array(stage.fills, np.uint8).reshape(-1, pixels.shape[2])
-    rows, columns = stage.rows, stage.columns
-    if rows.view.table is not None or columns.view.table is not None:
-        pixels = _viewed(pixels, stage, fills)
-        rows, columns = _whole(rows), _whole(columns)
-    kernels.emit(pixels, _axis(rows), _axis(columns), stage.resample, fills, table, out, planar)
-
-
-def _viewed(pixels: Pixels, stage: Stage, fills: Pixels) -> Pixels:
-    """The stage's view as an image of its own: taps may lie in padding there."""
-    from . import kernels
-
-    rows, columns = _within(stage.rows.view.array(), pixels.shape[0]), stage.columns.view.array()
-    columns = _within(columns, pixels.shape[1])
-    view = np.empty((len(rows), len(columns), pixels.shape[2]), np.uint8)
-    kernels.gather(pixels, rows, columns, fills, view)
-    return view
-
-
-def _within(positions: npt.NDArray[np.int32], length: int) -> npt.NDArray[np.int32]:
-    """Positions outside what was decoded are never looked at; point them somewhere that exists."""
-    return np.minimum(positions, length - 1)
-
-
-def _whole(axis: Axis) -> Axis:
-    return axis._replace(view=axis.view.identity(axis.view.length))
-
-
-def _axis(axis: Axis) -> Any:
-    from . import kernels
-
-    view = axis.view
-    return kernels.Axis(view.start, view.step, view.length, axis.size, axis.window.array())
-
-
-def _bits(table: torch.Tensor) -> npt.NDArray[Any]:
-    torch_type, numpy_type = _BITS[table.dtype.itemsize]
-    return table.view(torch_type).numpy().view(numpy_type)
-
-
-def _levels(channels: int) -> Pixels:
-    return np.tile(np.arange(256, dtype=np.uint8), (channels, 1))

@@ -131,10 +131,10 @@ def _idct(low: bool) -> Any:
             packed = [_pack(samples[i], samples[i + 1]).clamp(0, 255) for i in (0, 2, 4, 6)]
             left, right = packed[0].join(packed[1]).narrow(8), packed[2].join(packed[3]).narrow(8)
             # left: columns 0 and 1, rows 0..3 each, the same for rows 4..7, then columns 2 and 3; right: the next four
+            order = [row % 4 + 8 * (row // 4) + 4 * (i % 2) + 16 * (i // 2) for row in range(8) for i in range(8)]
+            square = left.shuffle(order, right).reshape(8, 64)
             for row in range(8):
-                first = row % 4 + 8 * (row // 4)
-                order = [first, first + 4, first + 16, first + 20]
-                left.shuffle(order + [32 + i for i in order], right).store(target)
+                square.store_lane(row, target)
                 target = step(builder, target, stride)
             return safe
 

@@ -103,6 +103,11 @@ class Lanes:
         pointer = self.builder.bitcast(address, self.value.type.as_pointer())
         self.builder.store(self.value, pointer, align=1)
 
+    def store_lane(self, lane: int, address: Any) -> None:
+        pointer = self.builder.bitcast(address, self.value.type.element.as_pointer())
+        value = self.builder.extract_element(self.value, ir.Constant(ir.IntType(32), lane))
+        self.builder.store(value, pointer, align=1)
+
 
 def sum_of(terms: Sequence[Lanes]) -> Lanes:
     return reduce(lambda total, term: total + term, terms)

@@ -21,15 +21,17 @@ DC_LIMIT = 1 << 15
 # Places in a slot, the description of one block of each MCU (int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]).
 (
     OWNER,  # component
-    DC_TABLE,
-    AC_TABLE,
+    DC_LOOK,  # where its tables' rows begin in `look` and in `codes`
+    DC_CODES,
+    AC_LOOK,
+    AC_CODES,
     FIRST,  # MCU columns [FIRST, LAST) of the present row need this block
     LAST,
     PLACE,  # in the planes, of the first MCU's block
     STEP,  # from there to the next MCU's
     STRIDE,
-) = range(8)
-SLOT_SIZE = 8
+) = range(10)
+SLOT_SIZE = 10
 
 
 @njit
@@ -67,13 +69,15 @@ def _fill_slots(header: Any, layout: Any, mcu_row: int, slots: Any) -> int:
     count = 0
     for c in range(header[hd.COMPONENTS]):
         fields = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :]
-        h, v = fields[hd.H_SAMP], fields[hd.V_SAMP]
+        h, v, dc, ac = fields[hd.H_SAMP], fields[hd.V_SAMP], fields[hd.DC_TABLE], fields[hd.AC_TABLE]
         row = layout[c]
         for y in range(mcu_row * v, (mcu_row + 1) * v):
             for x in range(h):
                 slot = slots[count]
                 count += 1
-                slot[OWNER], slot[DC_TABLE], slot[AC_TABLE] = c, fields[hd.DC_TABLE], fields[hd.AC_TABLE]
+                slot[OWNER] = c
+                slot[DC_LOOK], slot[DC_CODES] = dc * LOOK_SIZE, dc * CODES_SIZE
+                slot[AC_LOOK], slot[AC_CODES] = ac * LOOK_SIZE, ac * CODES_SIZE
                 slot[FIRST], slot[LAST] = 0, 0
                 if row[lo.BLOCK_TOP] <= y and y < row[lo.BLOCK_BOTTOM]:
                     slot[FIRST] = -(-(row[lo.BLOCK_LEFT] - x) // h)
@@ -152,15 +156,14 @@ def decode_scan(
             remaining -= 1
             slot = pointer_to(slots)
             for _ in range(blocks):
-                owner, table = slot[OWNER], slot[DC_TABLE]
-                look_at, codes_at = advanced(looks, table * LOOK_SIZE), advanced(all_codes, table * CODES_SIZE)
+                owner = slot[OWNER]
+                look_at, codes_at = advanced(looks, slot[DC_LOOK]), advanced(all_codes, slot[DC_CODES])
                 buffer, bits, at, difference = read_dc(source, buffer, bits, at, look_at, codes_at)
                 dc = prediction[owner] + difference
                 prediction[owner] = dc
                 if dc >= DC_LIMIT or dc <= -DC_LIMIT:
                     return False
-                table = slot[AC_TABLE]
-                look_at, codes_at = advanced(looks, table * LOOK_SIZE), advanced(all_codes, table * CODES_SIZE)
+                look_at, codes_at = advanced(looks, slot[AC_LOOK]), advanced(all_codes, slot[AC_CODES])
                 if slot[FIRST] <= mcu_column and mcu_column < slot[LAST]:
                     block[0] = dc
                     buffer, bits, at, extent = read_ac(source, buffer, bits, at, look_at, codes_at, places, block, True)

@@ -26,10 +26,14 @@ def unstuff(data: Any, start: int, size: int, stream: Any, ends: Any, intervals:
     while at + one < stop:
         if at + chunk <= stop:
             plain = copy_and_find_ff(advanced(data, at), advanced(stream, place))
+            if plain == chunk:  # a constant step: the next load need not wait for this one
+                at += chunk
+                place += chunk
+                continue
             at += plain
             place += plain
-            if plain == chunk or at + one >= stop:
-                continue
+            if at + one >= stop:
+                break
         if data[at] != 0xFF:
             stream[place] = data[at]
             at += one

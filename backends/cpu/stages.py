@@ -1,0 +1,142 @@
+"""Stages of a plan on one image: the compiled kernel, and Pillow itself should the two ever disagree."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from accel import counters
+from accel.index import Index
+from accel.plan import Axis, Stage
+from accel.resample import SUPPORT
+
+Pixels = npt.NDArray[np.uint8]
+
+_BITS: dict[int, tuple[torch.dtype, Any]] = {
+    1: (torch.uint8, np.uint8),
+    2: (torch.int16, np.uint16),
+    4: (torch.int32, np.uint32),
+    8: (torch.int64, np.uint64),
+}
+
+
+def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """The tensor's memory as unsigned integers of its item size: a table look-up moves bits, whatever they mean."""
+    torch_type, numpy_type = _BITS[tensor.dtype.itemsize]
+    return tensor.view(torch_type).numpy().view(numpy_type)
+
+
+def emit(
+    pixels: Pixels, stages: tuple[Stage, ...], table: npt.NDArray[Any], out: npt.NDArray[Any], *, planar: bool
+) -> None:
+    """Run ``stages`` on pixels [height, width, channels], look the results up in ``table`` and write them to ``out``.
+
+    ``table``: [channels, 256] unsigned integers; ``out``: of the same dtype, [channels, rows, columns] if ``planar``,
+    else [rows, columns, channels].
+    """
+    for stage in stages[:-1]:
+        between = np.empty((*stage.output_size, pixels.shape[2]), np.uint8)
+        _stage(pixels, stage, _levels(pixels.shape[2]), between, planar=False)
+        pixels = between
+    _stage(pixels, stages[-1], table, out, planar=planar)
+
+
+def _stage(pixels: Pixels, stage: Stage, table: npt.NDArray[Any], out: npt.NDArray[Any], *, planar: bool) -> None:
+    from . import kernels
+
+    fills = np.array(stage.fills, np.uint8).reshape(-1, pixels.shape[2])
+    listed = stage.rows.view.table is not None or stage.columns.view.table is not None
+    if stage.resample and not resizes_as_pillow():
+        stage, pixels = _resized_by_pillow(pixels, stage, fills)
+    elif listed:
+        stage, pixels = _viewed(pixels, stage, fills)
+    kernels.emit(pixels, _axis(stage.rows), _axis(stage.columns), stage.resample, fills, table, out, planar)
+
+
+def _viewed(pixels: Pixels, stage: Stage, fills: Pixels) -> tuple[Stage, Pixels]:
+    """The stage's view as an image of its own (taps may lie in padding there), and the stage on that."""
+    from . import kernels
+
+    rows, columns = _within(stage.rows.view, pixels.shape[0]), _within(stage.columns.view, pixels.shape[1])
+    view = np.empty((len(rows), len(columns), pixels.shape[2]), np.uint8)
+    kernels.gather(pixels, rows, columns, fills, view)
+    return stage._replace(rows=_whole(stage.rows), columns=_whole(stage.columns)), view
+
+
+def _within(view: Index, length: int) -> npt.NDArray[np.int32]:
+    """The view's positions; those outside what was decoded are never looked at, so any that exists will do."""
+    positions = view.array()
+    if view.table is None:
+        positions = np.maximum(positions, 0)
+    return np.minimum(positions, length - 1)
+
+
+def _whole(axis: Axis) -> Axis:
+    return axis._replace(view=Index.identity(axis.view.length))
+
+
+def _axis(axis: Axis) -> Any:
+    from . import kernels
+
+    view = axis.view
+    return kernels.Axis(view.start, view.step, view.length, axis.size, axis.window.array())
+
+
+def _levels(channels: int) -> Pixels:
+    return np.tile(np.arange(256, dtype=np.uint8), (channels, 1))
+
+
+# -- should a version of Pillow ever resize in another way ---------------------------------------------------
+
+
+@cache
+def resizes_as_pillow() -> bool:
+    """Whether the kernel's resize equals the installed Pillow's, on a few images of all proportions."""
+    noise = np.random.default_rng(0).integers(0, 256, (97, 97, 3), np.uint8)
+    for resample in SUPPORT:
+        for height, width, new_height, new_width in (
+            (61, 53, 22, 25),
+            (97, 31, 24, 29),
+            (29, 97, 40, 33),
+            (97, 1, 5, 2),
+        ):
+            picture = np.ascontiguousarray(noise[:height, :width])
+            found = np.empty((new_height, new_width, 3), np.uint8)
+            if not np.array_equal(_resized(picture, resample, found), _by_pillow(picture, resample, found)):
+                counters.fallback("the installed Pillow resizes in a way that accel does not know; Pillow resizes")
+                return False
+    return True
+
+
+def _resized(picture: Pixels, resample: int, like: Pixels) -> Pixels:
+    from . import kernels
+
+    (height, width), (new_height, new_width) = picture.shape[:2], like.shape[:2]
+    out = np.empty_like(like)
+    rows = Axis(Index.identity(height), new_height, Index.identity(new_height))
+    columns = Axis(Index.identity(width), new_width, Index.identity(new_width))
+    no_fills = np.empty((0, 3), np.uint8)
+    kernels.emit(picture, _axis(rows), _axis(columns), resample, no_fills, _levels(3), out, False)
+    return out
+
+
+def _by_pillow(picture: Pixels, resample: int, like: Pixels) -> Pixels:
+    size = like.shape[1], like.shape[0]
+    if picture.shape[2] == 1:
+        return np.asarray(Image.fromarray(picture[:, :, 0]).resize(size, resample))[:, :, None]
+    return np.asarray(Image.fromarray(picture).resize(size, resample))
+
+
+def _resized_by_pillow(pixels: Pixels, stage: Stage, fills: Pixels) -> tuple[Stage, Pixels]:
+    """The stage's view, resized as a whole by Pillow, and what is left of the stage."""
+    stage, view = _viewed(pixels, stage, fills)
+    rows, columns = stage.rows, stage.columns
+    like = np.empty((rows.size, columns.size, view.shape[2]), np.uint8)
+    resized = np.ascontiguousarray(_by_pillow(view, stage.resample, like))
+    rows, columns = rows._replace(view=Index.identity(rows.size)), columns._replace(view=Index.identity(columns.size))
+    return stage._replace(rows=rows, columns=columns, resample=0), resized
