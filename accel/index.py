@@ -8,6 +8,7 @@ smaller of the row's and the column's code is the colour of the later pad, as wh
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -38,11 +39,8 @@ class Index(NamedTuple):
         return Index(0, 1, len(entries), entries)
 
     def array(self) -> npt.NDArray[np.int32]:
-        """The map as int32[length]."""
-        if self.table is not None:
-            return self.table
-        stop = self.start + self.step * self.length
-        return np.arange(self.start, stop, self.step, dtype=np.int32)
+        """The map as int32[length], read-only."""
+        return _progression(self.start, self.step, self.length) if self.table is None else self.table
 
     def is_identity(self, length: int) -> bool:
         return self.table is None and self.start == 0 and self.step == 1 and self.length == length
@@ -96,6 +94,13 @@ class Index(NamedTuple):
     def span_of(self, first: int, last: int) -> tuple[int, int]:
         """The half-open range of input positions that output positions ``first .. last - 1`` show."""
         return self.crop(first, last - first, -1).span() if first < last else (0, 0)
+
+
+@lru_cache(maxsize=512)
+def _progression(start: int, step: int, length: int) -> npt.NDArray[np.int32]:
+    positions = np.arange(start, start + step * length, step, dtype=np.int32)
+    positions.flags.writeable = False
+    return positions
 
 
 def nearest(size_in: int, size_out: int) -> npt.NDArray[np.int32]:

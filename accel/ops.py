@@ -18,6 +18,9 @@ from typing import Any, Literal
 
 import torch
 from PIL.Image import Resampling
+from torchvision.transforms import _functional_pil as F_pil
+from torchvision.transforms import _functional_tensor as F_t
+from torchvision.transforms import functional as F
 
 from accel.index import Index, nearest
 
@@ -34,7 +37,8 @@ class Op:
     Attributes:
         name: as torchvision's functional names it.
         kind: how the planner fuses it.
-        reference: the function whose results it equals.
+        reference: torchvision's (or Pillow's, or torch's) own function on an image or tensor, with a step's
+            parameters: what the op equals, and on a late one, what records it.
         params: the names of a step's parameters, in order.
         samples: parameters to try it with.
         size: output (height, width) from the input's and the parameters.
@@ -47,7 +51,7 @@ class Op:
 
     name: str
     kind: Kind
-    reference: str
+    reference: Callable[[Any, Params], Any]
     params: tuple[str, ...]
     samples: tuple[Params, ...]
     size: Callable[[Size, Params], Size] = lambda size, params: size
@@ -81,19 +85,28 @@ def _pad_size(size: Size, params: Params) -> Size:
     return size[0] + top + bottom, size[1] + left + right
 
 
+def _fill(image: Any, params: Params) -> Any:
+    return (params[5] * 3)[: len(image.getbands())] if params[5] else 0
+
+
+def _with_default_dtype(dtype: torch.dtype, function: Callable[[], Any]) -> Any:
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        return function()
+    finally:
+        torch.set_default_dtype(previous)
+
+
 def _to_tensor(pixels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return pixels.to(dtype).div(255)
 
 
 def _convert_image_dtype(pixels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    from torchvision.transforms import _functional_tensor as F_t  # late: only tensors need it
-
     return F_t.convert_image_dtype(pixels, dtype)  # type: ignore[no-any-return]
 
 
 def _normalize(pixels: torch.Tensor, mean: Any, std: Any) -> torch.Tensor:
-    from torchvision.transforms import _functional_tensor as F_t
-
     return F_t.normalize(pixels, mean=mean, std=std)  # type: ignore[no-any-return]
 
 
@@ -108,14 +121,14 @@ _ROWS = (
     Op(
         "convert",
         "mode",
-        "PIL.Image.Image.convert",
+        lambda image, params: image.convert(*params),
         ("mode",),
         (("RGB",),),
     ),
     Op(
         "crop",
         "index",
-        "torchvision.transforms._functional_pil.crop",
+        lambda image, params: F_pil.crop(image, *params),
         ("top", "left", "height", "width"),
         ((0, 0, 1, 1), (3, 5, 20, 11), (-4, -7, 30, 25), (10, 10, 500, 400), (900, 0, 8, 8)),
         size=lambda size, params: (params[2], params[3]),
@@ -125,7 +138,7 @@ _ROWS = (
     Op(
         "hflip",
         "index",
-        "torchvision.transforms._functional_pil.hflip",
+        lambda image, params: F_pil.hflip(image),
         (),
         ((),),
         lower=lambda axes, params, code: (axes[0], axes[1].flip()),
@@ -133,7 +146,7 @@ _ROWS = (
     Op(
         "vflip",
         "index",
-        "torchvision.transforms._functional_pil.vflip",
+        lambda image, params: F_pil.vflip(image),
         (),
         ((),),
         lower=lambda axes, params, code: (axes[0].flip(), axes[1]),
@@ -141,7 +154,7 @@ _ROWS = (
     Op(
         "pad",
         "index",
-        "torchvision.transforms._functional_pil.pad",
+        lambda image, params: F_pil.pad(image, params[:4], _fill(image, params), params[4]),
         ("left", "top", "right", "bottom", "mode", "fill"),
         (
             (1, 2, 3, 4, "constant", (9, 200, 31)),
@@ -156,7 +169,7 @@ _ROWS = (
     Op(
         "resize_nearest",
         "index",
-        "torchvision.transforms._functional_pil.resize",
+        lambda image, params: F_pil.resize(image, list(params[:2]), 0),
         ("height", "width"),
         _SIZES,
         size=lambda size, params: (params[0], params[1]),
@@ -165,7 +178,7 @@ _ROWS = (
     Op(
         "resize",
         "resample",
-        "torchvision.transforms._functional_pil.resize",
+        lambda image, params: F_pil.resize(image, list(params[:2]), params[2]),
         ("height", "width", "resample"),
         tuple((*size, code) for size in _SIZES for code in _FILTERS),
         size=lambda size, params: (params[0], params[1]),
@@ -173,7 +186,7 @@ _ROWS = (
     Op(
         "to_tensor",
         "value",
-        "torchvision.transforms.functional.to_tensor",
+        lambda image, params: _with_default_dtype(params[0], lambda: F.to_tensor(image)),
         ("dtype",),
         ((torch.float32,), (torch.float64,)),
         apply=_to_tensor,
@@ -181,7 +194,7 @@ _ROWS = (
     Op(
         "pil_to_tensor",
         "value",
-        "torchvision.transforms.functional.pil_to_tensor",
+        lambda image, params: F.pil_to_tensor(image),
         (),
         ((),),
         apply=lambda pixels: pixels,
@@ -189,7 +202,7 @@ _ROWS = (
     Op(
         "convert_image_dtype",
         "value",
-        "torchvision.transforms.functional.convert_image_dtype",
+        lambda tensor, params: F.convert_image_dtype(tensor, *params),
         ("dtype",),
         ((torch.float32,), (torch.float16,), (torch.uint8,), (torch.int16,)),
         apply=_convert_image_dtype,
@@ -197,7 +210,7 @@ _ROWS = (
     Op(
         "normalize",
         "value",
-        "torchvision.transforms.functional.normalize",
+        lambda tensor, params: F.normalize(tensor, *params),
         ("mean", "std"),
         (((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), ((0.5,), (0.25,))),
         apply=_normalize,
@@ -205,7 +218,7 @@ _ROWS = (
     Op(
         "to",
         "value",
-        "torch.Tensor.to",
+        lambda tensor, params: tensor.to(*params),
         ("dtype",),
         ((torch.float16,), (torch.bfloat16,), (torch.float64,)),
         apply=_cast,

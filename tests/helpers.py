@@ -71,6 +71,9 @@ class Named(NamedTuple):
     name: str
     data: bytes
 
+    def __repr__(self) -> str:
+        return self.name
+
     def open(self) -> Image.Image:
         return Image.open(BytesIO(self.data))
 

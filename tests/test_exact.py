@@ -612,7 +612,15 @@ def test_v2_transforms_are_right_too(seed: int) -> None:
         v2.Compose([*head, v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]),
         v2.Compose([v2.PILToTensor(), *head, v2.ConvertImageDtype(torch.float32)]),
         v2.Compose([v2.Pad(4, fill=3), v2.RandomRotation(20), v2.ColorJitter(0.3), *head, v2.PILToTensor()]),
-        v2.Compose([v2.Pad(4, fill={Image.Image: 200, "others": 0}), v2.RandomRotation(20, fill=9), v2.ToImage()]),
+        v2.Compose([v2.Pad(4, fill=7), v2.RandomRotation(20, fill=9), v2.ToImage()]),
         v2.Compose([T.Resize(60), v2.RandomCrop(50), v2.ToImage(), v2.RandomErasing(1), v2.ToPureTensor()]),
     ):
         check(transform, pictures=helpers.pictures()[:3], seed=seed)
+
+
+def test_v2_fill_by_type() -> None:
+    from torchvision.transforms import v2
+
+    check(
+        v2.Compose([v2.Pad(4, fill={Image.Image: 200, "others": 0}), v2.PILToTensor()]), pictures=helpers.pictures()[:3]
+    )

@@ -133,14 +133,17 @@ def check(
     expected = _turns(reference, seed, seconds)
     turns = [_turns(contestant, seed, seconds) for contestant in others]
     position = 0
-    while (wanted := _wanted(reference, expected)) is not None:
+    while True:
+        wanted = _wanted(reference, expected)
+        size = 0 if wanted is None else len(wanted[0])
         for contestant, turn in zip(others, turns, strict=True):
-            found = _difference(contestant, turn, wanted, files[position : position + len(wanted[0])])
-            if found is not None:
-                return Check(found, seconds)
-        position += len(wanted[0])
-        on_images(len(wanted[0]))
-    return Check(None, seconds)
+            difference = _difference(contestant, turn, wanted, files[position : position + size] or files[-1:])
+            if difference is not None:
+                return Check(difference, seconds)
+        if wanted is None:
+            return Check(None, seconds)
+        position += size
+        on_images(size)
 
 
 def _turns(contestant: Contestant, seed: int, seconds: dict[str, float]) -> Iterator[Batch]:
@@ -148,14 +151,14 @@ def _turns(contestant: Contestant, seed: int, seconds: dict[str, float]) -> Iter
     can take turns; the time it takes is added to ``seconds``."""
     target = device()
     state = torch.Generator().manual_seed(seed).get_state()
-    epoch: Iterator[Batch] | None = None
+    batches: Iterator[Batch] | None = None
     while True:
         begin = time.perf_counter()
         with contestant.in_force(), torch.random.fork_rng(devices=[]):
             torch.set_rng_state(state)
-            if epoch is None:
-                epoch = iter(contestant.batches())
-            batch = next(epoch, None)
+            if batches is None:
+                batches = iter(contestant.batches())
+            batch = next(batches, None)
             if batch is None:
                 return
             batch = [tensor.to(target) for tensor in batch]
@@ -167,22 +170,33 @@ def _turns(contestant: Contestant, seed: int, seconds: dict[str, float]) -> Iter
 def _wanted(reference: Contestant, turn: Iterator[Batch]) -> Batch | None:
     try:
         return next(turn, None)
-    except Exception as error:  # a DataLoader worker's comes with its traceback as text
-        reason = str(error).strip().rpartition("\n")[2] if "Traceback" in str(error) else repr(error)
-        raise DataError(f"{reference.name} cannot load the images: {reason}") from error
+    except Exception as error:
+        raise DataError(f"{reference.name} cannot load the images: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The error in one line; a DataLoader worker's comes with its traceback as text."""
+    text = str(error).strip()
+    return text.rpartition("\n")[2] if "Traceback" in text else f"{type(error).__name__}: {text}"
 
 
 def _difference(
-    contestant: Contestant, turn: Iterator[Batch], wanted: Batch, files: Sequence[str]
+    contestant: Contestant, turn: Iterator[Batch], wanted: Batch | None, files: Sequence[str]
 ) -> Difference | None:
-    """Whether a contestant's next batch is the wanted one, which is made from ``files``."""
+    """Whether a contestant's next batch is the wanted one, which is made from ``files``; None: the end."""
     try:
         found = next(turn, None)
     except Exception as error:
         batch = f"batch of {len(files)} files that begins with it"
-        return Difference(contestant.name, files[0], f"{type(error).__name__} in the {batch}: {error}")
-    if found is None:
-        return Difference(contestant.name, files[0], "the epoch ends before it")
+        return Difference(contestant.name, files[0], f"in the {batch}, {_reason(error)}")
+    if wanted is None or found is None:
+        if wanted is found:
+            return None
+        return Difference(
+            contestant.name, files[0], "the epoch " + ("ends before it" if wanted else "goes on after it")
+        )
+    if len(wanted) != len(found):
+        return Difference(contestant.name, files[0], f"{len(found)} tensors instead of {len(wanted)}")
     for a, b in zip(wanted, found, strict=True):
         if a.shape != b.shape or a.dtype != b.dtype:
             return Difference(contestant.name, files[0], f"its batch is {_kind(b)} instead of {_kind(a)}")

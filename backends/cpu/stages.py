@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -49,13 +49,18 @@ def emit(
 def _stage(pixels: Pixels, stage: Stage, table: npt.NDArray[Any], out: npt.NDArray[Any], *, planar: bool) -> None:
     from . import kernels
 
-    fills = np.array(stage.fills, np.uint8).reshape(-1, pixels.shape[2])
+    fills = _colours(stage.fills, pixels.shape[2])
     listed = stage.rows.view.table is not None or stage.columns.view.table is not None
     if stage.resample and not resizes_as_pillow():
         stage, pixels = _resized_by_pillow(pixels, stage, fills)
     elif listed:
         stage, pixels = _viewed(pixels, stage, fills)
     kernels.emit(pixels, _axis(stage.rows), _axis(stage.columns), stage.resample, fills, table, out, planar)
+
+
+@lru_cache(maxsize=64)
+def _colours(fills: tuple[tuple[int, ...], ...], channels: int) -> Pixels:
+    return np.array(fills, np.uint8).reshape(-1, channels)
 
 
 def _viewed(pixels: Pixels, stage: Stage, fills: Pixels) -> tuple[Stage, Pixels]:

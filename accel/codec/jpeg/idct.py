@@ -72,19 +72,13 @@ def _pass(pairs: Sequence[Lanes], bias: int, shift: int) -> list[Lanes]:
     return [line >> shift for line in lines]
 
 
-def _pack(first: Lanes, second: Lanes) -> Lanes:
-    """The low halves of 8 + 8 lanes: four of first, four of second, four of first, four of second."""
-    order = [0, 2, 4, 6, 16, 18, 20, 22, 8, 10, 12, 14, 24, 26, 28, 30]
-    return first.reshape(16, 16).shuffle(order, second.reshape(16, 16))
-
-
 def _turn(lines: Sequence[Lanes]) -> list[Lanes]:
     """Eight rows, 32 bits a lane, columns in PAIRS' sequence -> four pairs of columns, 16 bits, rows in order."""
     low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
     quads = []
     for i in (0, 4):
-        even = _pack(lines[i], lines[i + 2]).reshape(8, 32)
-        odd = _pack(lines[i + 1], lines[i + 3]).reshape(8, 32)
+        even = lines[i].pack(lines[i + 2]).reshape(8, 32)
+        odd = lines[i + 1].pack(lines[i + 3]).reshape(8, 32)
         first, second = even.shuffle(low, odd).reshape(4, 64), even.shuffle(high, odd).reshape(4, 64)
         quads.append((first.shuffle([0, 4, 2, 6], second), first.shuffle([1, 5, 3, 7], second)))
     (a, b), (c, d) = quads
@@ -128,10 +122,10 @@ def _idct(low: bool) -> Any:
             columns = (_turn_low if low else _turn)(_pass(rows, 1 << (shift - 1), shift))
             shift = CONSTANT_BITS + PASS1_BITS + 3
             samples = _pass(columns, (128 << shift) + (1 << (shift - 1)), shift)
-            packed = [_pack(samples[i], samples[i + 1]).clamp(0, 255) for i in (0, 2, 4, 6)]
-            left, right = packed[0].join(packed[1]).narrow(8), packed[2].join(packed[3]).narrow(8)
-            # left: columns 0 and 1, rows 0..3 each, the same for rows 4..7, then columns 2 and 3; right: the next four
-            order = [row % 4 + 8 * (row // 4) + 4 * (i % 2) + 16 * (i // 2) for row in range(8) for i in range(8)]
+            packed = [samples[i].pack(samples[i + 1]) for i in (0, 2, 4, 6)]
+            left, right = packed[0].pack(packed[1]), packed[2].pack(packed[3])
+            # left: columns 0 to 3, rows 0..3 each, and the same for rows 4..7; right: the next four columns
+            order = [row % 4 + 16 * (row // 4) + 4 * (i % 4) + 32 * (i // 4) for row in range(8) for i in range(8)]
             square = left.shuffle(order, right).reshape(8, 64)
             for row in range(8):
                 square.store_lane(row, target)

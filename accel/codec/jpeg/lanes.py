@@ -11,9 +11,13 @@ from functools import reduce
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils, codegen, config
 
 BYTE = ir.IntType(8)
 WORD = ir.IntType(64)
+
+_FEATURES = codegen.get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
+_HAS_AVX2 = "+avx2" in _FEATURES.split(",")
 
 
 class Lanes:
@@ -64,6 +68,24 @@ class Lanes:
     def narrow(self, bits: int) -> Lanes:
         kind = ir.VectorType(ir.IntType(bits), self.value.type.count)
         return self._of(self.builder.trunc(self.value, kind))
+
+    def pack(self, other: Lanes) -> Lanes:
+        """Two vectors of 256 bits in lanes of half the width, saturated: signed 32 to 16 bits, 16 to unsigned 8.
+
+        In the order of AVX2's instruction: half of self, half of other, the other half of self, of other.  LLVM finds
+        that instruction by itself where there is no AVX-512; where there is, it prefers four slower ones.
+        """
+        count, bits = self.value.type.count, self.value.type.element.width
+        if _HAS_AVX2:
+            kind = ir.VectorType(ir.IntType(bits // 2), 2 * count)
+            signature = ir.FunctionType(kind, [self.value.type] * 2)
+            name = "llvm.x86.avx2.packssdw" if bits == 32 else "llvm.x86.avx2.packuswb"
+            function = cgutils.get_or_insert_function(self.builder.module, signature, name)
+            return self._of(self.builder.call(function, [self.value, other.value]))
+        half = count // 2
+        order = [i % half + count * (i // half % 2) + half * (i // count) for i in range(2 * count)]
+        low, high = (-(1 << 15), (1 << 15) - 1) if bits == 32 else (0, 255)
+        return self.shuffle(order, other).clamp(low, high).narrow(bits // 2)
 
     def shuffle(self, order: Sequence[int], other: Lanes | None = None) -> Lanes:
         """Lane i of the result is lane order[i] of self followed by other."""

@@ -1,0 +1,116 @@
+"""The conformance suite: every op of the table, as any backend must run it.
+
+import pytest
+from accel import testing
+
+@pytest.mark.parametrize("case", testing.cases(), ids=str)
+def test_conformance(case):
+    testing.check(case, "mine", some_option=1)
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+
+from accel.image import LazyImage
+from accel.ops import OPS, Op, Params
+from accel.switch import image_backend
+from accel.tensor import LazyTensor
+
+SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
+"""(height, width) of the images tried."""
+
+
+class Case(NamedTuple):
+    """One op with one of its samples, on an image of one size and mode."""
+
+    op: str
+    params: Params
+    size: tuple[int, int]
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.op}-{'-'.join(map(str, self.params))}-{self.size[0]}x{self.size[1]}-{self.mode}"
+
+
+def cases() -> Iterator[Case]:
+    """All cases of the table; those that the reference refuses are left out."""
+    for op in OPS.values():
+        for params in op.samples:
+            for size in SIZES:
+                for mode in ("RGB", "L"):
+                    case = Case(op.name, params, size, mode)
+                    if not _refused(case):
+                        yield case
+
+
+def check(case: Case, backend: str, **options: Any) -> None:
+    """Run a case on a backend, late, and on plain torchvision, and compare.
+
+    Raises:
+        AssertionError: values, shape, dtype, mode or strides differ, or nothing was recorded.
+    """
+    stream = picture(case.size, case.mode)
+    op = OPS[case.op]
+    with image_backend("torchvision"):
+        expected = _run(op, case.params, Image.open(io.BytesIO(stream)))
+    with image_backend(backend, **options):
+        late = _run(op, case.params, Image.open(io.BytesIO(stream)))
+        if isinstance(late, LazyTensor):
+            _compare_tensors(case, late, expected)
+        else:
+            assert isinstance(late, LazyImage), f"{case}: not recorded"
+            _compare_images(case, late, expected)
+
+
+def picture(size: tuple[int, int], mode: str, quality: int = 90) -> bytes:
+    """A JPEG of structured noise, always the same for the same arguments."""
+    height, width = size
+    noise = np.random.default_rng((height, width)).normal(0, 24, (height, width, 3))
+    waves = 127 + 90 * np.sin(np.add.outer(np.arange(height) / 9, np.arange(width) / 7))
+    pixels = np.clip(waves[:, :, None] + noise, 0, 255).astype(np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(stream, "JPEG", quality=quality)
+    return stream.getvalue()
+
+
+def _run(op: Op, params: Params, image: Any) -> Any:
+    if op.kind == "value" and "tensor" not in op.name:  # an op on tensors
+        image = OPS["to_tensor"].reference(image, (torch.float32,))
+    return op.reference(image, params)
+
+
+def _refused(case: Case) -> bool:
+    try:
+        with image_backend("torchvision"):
+            _run(OPS[case.op], case.params, Image.new(case.mode, case.size[::-1]))
+    except Exception:
+        return True
+    return False
+
+
+def _compare_tensors(case: Case, late: torch.Tensor, expected: torch.Tensor) -> None:
+    assert late.shape == expected.shape, f"{case}: shape {tuple(late.shape)}, not {tuple(expected.shape)}"
+    assert late.dtype == expected.dtype, f"{case}: dtype {late.dtype}, not {expected.dtype}"
+    assert _strides(late) == _strides(expected), f"{case}: strides {late.stride()}, not {expected.stride()}"
+    assert torch.equal(late, expected), f"{case}: {int((late != expected).sum())} values differ"
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """The strides that mean something: those of axes longer than one."""
+    return [stride for stride, length in zip(tensor.stride(), tensor.shape, strict=True) if length > 1]
+
+
+def _compare_images(case: Case, late: Image.Image, expected: Image.Image) -> None:
+    assert late.mode == expected.mode, f"{case}: mode {late.mode}, not {expected.mode}"
+    assert late.size == expected.size, f"{case}: size {late.size}, not {expected.size}"
+    found, wanted = np.asarray(late, np.int16), np.asarray(expected, np.int16)
+    worst = int(np.abs(found - wanted).max())
+    tolerance = OPS[case.op].tolerance
+    assert worst <= tolerance, f"{case}: off by {worst} levels, more than {tolerance}"

@@ -1,0 +1,39 @@
+"""Every op of the table on every backend that runs here."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from accel import image_backends, testing, values
+from accel.ops import OPS
+
+CASES = list(testing.cases())
+BACKENDS = [name for name, reason in image_backends().items() if reason is None and name != "torchvision"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_op(case: testing.Case, backend: str) -> None:
+    testing.check(case, backend)
+
+
+def test_every_op_is_tried() -> None:
+    assert {case.op for case in CASES} == set(OPS)
+    assert len(CASES) > 200
+
+
+def test_a_wrong_op_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = OPS["crop"]
+    monkeypatch.setitem(OPS, "crop", replace(row, lower=lambda axes, params, code: OPS["hflip"].lower(axes, (), code)))
+    with pytest.raises((AssertionError, ValueError)):
+        testing.check(testing.Case("crop", (0, 0, 64, 48), (64, 49), "RGB"), BACKENDS[0])
+
+
+def test_a_wrong_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = OPS["to"]
+    monkeypatch.setitem(OPS, "to", replace(row, apply=lambda values, dtype: values.to(dtype) + 1))
+    values.table.cache_clear()
+    with pytest.raises(AssertionError, match="differ"):
+        testing.check(testing.Case("to", (torch.float64,), (64, 48), "RGB"), BACKENDS[0])
+    values.table.cache_clear()
