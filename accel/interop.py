@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import collate, fetch, worker
 from torchvision.datasets import folder
-from torchvision.transforms import _functional_pil, functional
+from torchvision.transforms import _functional_pil, functional, v2
 
 from accel import counters, patches, record, ring, switch, tensor
 from accel.codec.header import claim
@@ -45,6 +45,8 @@ def install() -> None:
         _undo.append(patches.attribute(_functional_pil, "pad", record.pad(_functional_pil.pad)))
         for name in ("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
+        _undo.append(patches.body(v2._utils._get_fill, record.get_fill))
+        _undo.append(patches.attribute(v2.ToDtype, "transform", record.to_dtype(v2.ToDtype.transform)))
         _undo.append(patches.item(collate.default_collate_fn_map, LazyTensor, _collate))
         for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
             _undo.append(patches.attribute(fetcher, "fetch", _fetch(fetcher.fetch)))

@@ -5,10 +5,12 @@ What a function checks it checks when it is recorded, by torchvision's own code 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from PIL import Image
 
 from accel import values
 from accel.image import LazyImage
@@ -126,6 +128,30 @@ def normalize(original: Function) -> Function:
         return original(tensor.evaluate(), mean, std, inplace)
 
     return normalize
+
+
+def get_fill(original: Function) -> Function:
+    """``torchvision.transforms.v2._utils._get_fill``, which looks types up exactly: late ones as what they are."""
+
+    def get_fill(fill_dict: Any, inpt_type: Any) -> Any:
+        return original(fill_dict, _CANONICAL.get(inpt_type, inpt_type))
+
+    return get_fill
+
+
+def to_dtype(original: Function) -> Function:
+    """``torchvision.transforms.v2.ToDtype.transform``, which looks up types exactly if it has several dtypes."""
+
+    @functools.wraps(original)
+    def transform(self: Any, inpt: Any, params: Any) -> Any:
+        if type(inpt) is LazyTensor and isinstance(self.dtype, dict):
+            inpt = inpt.evaluate()
+        return original(self, inpt, params)
+
+    return transform
+
+
+_CANONICAL: dict[type, type] = {LazyImage: Image.Image, LazyTensor: torch.Tensor}
 
 
 def _recorded(tensor: LazyTensor, step: Any, dtype: torch.dtype) -> LazyTensor | None:
