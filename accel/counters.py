@@ -56,6 +56,16 @@ def fallback(reason: str) -> None:
             _log.warning("accel fell back: %s", reason)
 
 
+def early(reason: str, loses: bool) -> None:
+    """Count an image whose values were asked for one at a time, before a batch was made.
+
+    ``loses``: steps were recorded that now run apart from what follows; that is a fallback as well.
+    """
+    count(REALISED_EARLY)
+    if loses:
+        fallback(reason)
+
+
 def stats() -> dict[str, Any]:
     """What accel has done since the process began, its DataLoader workers included.
 

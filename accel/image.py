@@ -8,7 +8,6 @@ painted on.
 from __future__ import annotations
 
 import operator
-import sys
 from io import BytesIO
 from typing import Any
 
@@ -16,6 +15,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from accel import counters, realise
+from accel.caller import caller
 from accel.index import PadMode
 from accel.ops import OPS
 from accel.recipe import Recipe, Source, Step
@@ -159,9 +159,8 @@ class LazyImage(Image.Image):
             assert self._file is not None
             self._file.load()
             return self._file.im
-        self._touched_by = _user_code()
-        if self._recipe.steps:
-            counters.fallback(f"the pixels of a late image were asked for by {self._touched_by}")
+        self._touched_by = caller()
+        counters.early(f"the pixels of a late image were asked for by {self._touched_by}", bool(self._recipe.steps))
         pixels = realise.pixels(self._recipe)
         return Image.frombytes(self._mode, self._size, pixels.tobytes()).im
 
@@ -289,20 +288,3 @@ def _restore(state: list[Any]) -> Image.Image:
 def _too_large(width: int, height: int) -> bool:
     limit = Image.MAX_IMAGE_PIXELS
     return limit is not None and width * height > limit
-
-
-_LIBRARIES = ("PIL.", "accel.", "numpy.", "torch.")
-
-
-def _user_code() -> str:
-    """The innermost torchvision function, or place in the user's code, that asked for the pixels."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
-        module, function = f"{frame.f_globals.get('__name__', '?')}.", frame.f_code.co_name
-        if module.startswith("torchvision."):
-            return module + function
-        if not module.startswith(_LIBRARIES):
-            break
-        frame = frame.f_back
-    file = frame.f_code.co_filename.rsplit("/", 1)[-1]
-    return f"{frame.f_code.co_name} ({file}:{frame.f_lineno})"

@@ -21,7 +21,6 @@ def pixels(recipe: Recipe) -> npt.NDArray[np.uint8]:
     Raises:
         DecodeError: the file cannot be decoded.
     """
-    counters.count(counters.REALISED_EARLY)
     values = tensors([recipe], interleaved=True)
     return values[0].permute(1, 2, 0).numpy()
 

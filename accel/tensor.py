@@ -18,7 +18,8 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import get_worker_info
 
-from accel import memory, realise, ring
+from accel import counters, memory, realise, ring
+from accel.caller import caller
 from accel.errors import DecodeError
 from accel.memory import Allocate
 from accel.packing import Packed, pack, unpack
@@ -215,7 +216,12 @@ def evaluated_in_worker(tensor: LazyTensor) -> torch.Tensor:
 
 
 def _plain(value: Any) -> Any:
-    return value.evaluate() if type(value) is LazyTensor else value
+    if type(value) is not LazyTensor:
+        return value
+    if not value.late.lead and value.late.value is None:
+        in_pipeline = get_worker_info() is not None
+        counters.early(f"the values of a single late tensor were asked for by {caller()}", loses=in_pipeline)
+    return value.evaluate()
 
 
 # -- functions that keep a tensor late; NotImplemented has the values computed ------------------------------

@@ -27,7 +27,7 @@ from numba import njit
 from .memory import i64, u64
 
 LOOK = 10
-DC_LOOK = 9
+DC_LOOK = 8
 LOOK_SIZE = 1 << LOOK
 END = 128
 UNRESOLVED = 255
