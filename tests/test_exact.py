@@ -222,6 +222,27 @@ def test_crops_at_every_border(mode: Mode | None, offset: int) -> None:
         check(transform, late=True, pictures=[picture])
 
 
+def test_columns_and_rows_of_one_pixel() -> None:
+    """Where decoders of regions go wrong: at the borders of files with shared chroma."""
+    for picture in helpers.pictures():
+        width, height = picture.open().size
+        for left in sorted({0, 1, width // 2, width - 2, width - 1} & set(range(width))):
+            check(T.Lambda(lambda image: F.to_tensor(F.crop(image, 0, left, height, 1))), pictures=[picture])  # noqa: B023
+        for top in sorted({0, 1, height // 2, height - 2, height - 1} & set(range(height))):
+            check(T.Lambda(lambda image: F.to_tensor(F.crop(image, top, 0, 1, width))), pictures=[picture])  # noqa: B023
+
+
+@pytest.mark.parametrize("box", [(0, 900, 5, 6), (900, 0, 5, 6), (-9, -9, 3, 3), (0, -5, 200, 5)], ids=str)
+def test_crops_wholly_outside(box: tuple[int, int, int, int]) -> None:
+    for size in (None, [1, 1], [90, 80]):
+
+        def transform(image: Any, size: Any = size) -> Any:
+            image = F.crop(F.pad(image, 2, 99) if size is None else F.resize(image, size), *box)
+            return F.to_tensor(F.resize(image, [7, 8]))
+
+        check(transform, late=True, pictures=helpers.pictures())
+
+
 @pytest.mark.parametrize("flips", ["h", "v", "hv", "hh"])
 def test_flips_before_and_after_resizes(flips: str) -> None:
     def flipped(image: Any) -> Any:

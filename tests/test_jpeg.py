@@ -348,6 +348,11 @@ def test_markers_around_the_scan() -> None:
         np.testing.assert_array_equal(decode(data + garbage), expected)
 
 
+def test_extended_sequential() -> None:
+    data = encode(picture("smooth", 40, 40)).replace(b"\xff\xc0", b"\xff\xc1", 1)
+    assert_same(data)
+
+
 def test_what_is_left_to_pillow() -> None:
     pixels = picture("smooth", 40, 40)
     cmyk = BytesIO()

@@ -23,7 +23,8 @@ from accel.plan import Decode
 
 _log = logging.getLogger("accel")
 
-ENGINES = ("auto", "nvimgcodec", "pillow")
+ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
+"""What may be asked for; "auto": accel's own decoder, or nvImageCodec (if installed) for progressive files."""
 
 
 def decode(data: Data, header: Header, box: Box, channels: int, engine: str = "auto") -> Pixels:
@@ -77,16 +78,19 @@ def _warn_replaced_once() -> None:
 def choose(header: Header, engine: str = "auto") -> str:
     """The name of the engine that decodes files with this header."""
     if engine == "auto":
-        engine = "nvimgcodec" if engines.has_nvimgcodec() else "pillow"
-        if engine == "pillow":
-            counters.fallback("nvImageCodec is not installed; Pillow decodes whole files")
+        engine = "accel"
+    if engine == "accel" and header.progressive:
+        engine = "nvimgcodec"
+    if engine == "nvimgcodec" and not engines.has_nvimgcodec():
+        engine = "pillow"
+        counters.fallback("nvImageCodec is not installed; Pillow decoded whole files in its place")
     if engine != "pillow" and not _agrees(engine):
         return "pillow"
     return engine
 
 
 def prepare(engine: str = "auto") -> None:
-    """Load the decoders, so that forked workers inherit them."""
+    """Load the decoder of baseline files, so that forked workers inherit it."""
     choose(Header(8, 8, "RGB", False), engine)
 
 

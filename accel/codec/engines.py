@@ -32,6 +32,13 @@ Engine = Callable[[Data, Box, int], "Pixels | None"]
 _log = logging.getLogger("accel")
 
 
+def accel(data: Data, box: Box, channels: int) -> Pixels | None:
+    """accel's own decoder, on the region alone; declines whatever is not plainly an intact baseline file."""
+    from accel.codec import jpeg  # late: it is compiled
+
+    return jpeg.decode(data, box, channels=channels)
+
+
 def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
     """Pillow's own decoder, on the whole file: the reference, and the judge of broken streams.
 

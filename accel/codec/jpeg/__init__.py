@@ -6,7 +6,8 @@
     scan.py      the loop over all MCUs                 rows.py, pixels.py   upsampling, colour, rows out
     lanes.py, memory.py   vectors and pointers for numba
 
-Everything below `decode` is compiled by numba at the first call (about ten seconds) and cached on disk.
+Everything below `decode` is compiled by numba at the first call (about ten seconds) and cached on disk, in __pycache__.
+Numba looks for changes only in scan.py and layout.py, whose functions it caches: delete the cache after other edits.
 """
 
 from __future__ import annotations

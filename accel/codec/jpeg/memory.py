@@ -2,12 +2,11 @@
 
 Numba counts a reference, with a call, whenever an array is handed to a function or sliced; per block that costs more
 than the block.  Pointers are free: `p = pointer_to(array)`, then p[i] as in C, bounds unchecked.  Their owner must
-keep the array alive.
+keep the array alive.  All of numba's platforms are little-endian, and so is this code.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -48,8 +47,7 @@ def load_big_endian(typing_context: Any, pointer: Any, offset: Any) -> Any:
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), WORD.as_pointer())
-        word = builder.load(address, align=1)
-        return builder.bswap(word) if sys.byteorder == "little" else word
+        return builder.bswap(builder.load(address, align=1))
 
     return types.uint64(pointer, types.uint64), generate
 
