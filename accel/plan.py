@@ -37,11 +37,12 @@ class Axis(NamedTuple):
         return self.size != self.view.length
 
     def reads(self, code: int) -> tuple[int, int]:
-        """The half-open range of input positions that the window needs."""
+        """The half-open range of input positions that the window needs; one of them where all that shows is fill."""
         first, last = self.window.span()
         if self.resampled and first < last:
             first, last = resample.taps(code, self.view.length, self.size, first, last)
-        return self.view.span_of(first, last)
+        first, last = self.view.span_of(first, last)
+        return (first, last) if first < last else (0, 1)
 
     def onto(self, offset: int) -> Axis:
         """The same axis of an input that begins ``offset`` positions later."""
@@ -62,11 +63,9 @@ class Stage(NamedTuple):
 
     @property
     def reads(self) -> Box:
-        """The part of the input that is needed; one pixel of it where all that shows is fill."""
+        """The part of the input that is needed."""
         top, bottom = self.rows.reads(self.resample)
         left, right = self.columns.reads(self.resample)
-        if top == bottom or left == right:
-            return 0, 0, 1, 1
         return top, left, bottom - top, right - left
 
     def onto(self, box: Box) -> Stage:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from math import prod
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,13 @@ class Late:
 
     def compute(self, allocate: Allocate) -> torch.Tensor:
         try:
-            images = realise.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
+            with torch.inference_mode(False):  # the values outlive the mode of whoever asks first
+                images = realise.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
+                return images if len(self.lead) == 1 else images.view(*self.lead, *self.shape)
         except DecodeError as error:
             if error.position is not None:  # of the image; of the sample it belongs to, from here on
                 error.position //= prod(self.lead[1:])
             raise
-        return images if len(self.lead) == 1 else images.view(*self.lead, *self.shape)
 
 
 class LazyTensor(torch.Tensor):
@@ -137,7 +139,7 @@ class LazyTensor(torch.Tensor):
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _METADATA:
+        if func in _METADATA and is_late(args[0]):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         handler = _HANDLERS.get(func)
@@ -161,19 +163,34 @@ class LazyTensor(torch.Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         return self.clone()
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Encoded bytes and recipes; nothing is decoded, and nothing can fail (see ``accel.packing``)."""
-        late = self.late
-        if late.value is not None:
-            return late.value.__reduce_ex__(protocol)  # type: ignore[no-any-return]
-        packed = pack(late.recipes, shared=get_worker_info() is not None)
-        return _rebuild, (packed, late.lead, late.shape, late.dtype, late.interleaved)
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As a plain tensor: what is saved can be loaded without accel."""
+        return self.evaluate().__reduce_ex__(protocol)
 
 
-def _rebuild(
+def _send(tensor: LazyTensor) -> Any:
+    """How a late tensor goes to another process: encoded bytes and recipes.
+
+    Nothing is decoded and nothing can fail, for this may run in a queue's feeder thread (see ``accel.packing``).
+    """
+    late: Late | None = tensor.__dict__.get("late")
+    if late is None or late.value is not None:  # somebody has its values
+        return _receive_value, (tensor if late is None else late.value,)
+    packed = pack(late.recipes, shared=get_worker_info() is not None)
+    return _receive, (packed, late.lead, late.shape, late.dtype, late.interleaved)
+
+
+def _receive(
     packed: Packed, lead: tuple[int, ...], shape: ImageShape, dtype: torch.dtype, interleaved: bool
 ) -> LazyTensor:
     return LazyTensor.of(unpack(packed), lead, shape, dtype, interleaved)
+
+
+def _receive_value(value: torch.Tensor) -> torch.Tensor:
+    return value
+
+
+ForkingPickler.register(LazyTensor, _send)  # as torch registers its own tensors
 
 
 def is_late(value: Any) -> bool:

@@ -129,9 +129,8 @@ def test_strides_are_torchvisions(make: Maker) -> None:
     assert all(a == b for a, b in meaningful)
 
 
-_TORCHS_OWN_WARNING = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"
-)
+# torch's plain tensors have numpy warn of this as well
+_QUIET = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
 # -- what computes ------------------------------------------------------------------------------------------
 
@@ -290,7 +289,7 @@ USES: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@_TORCHS_OWN_WARNING
+@_QUIET
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_any_use_gives_what_torch_gives(make: Maker, use: Callable[[torch.Tensor], Any]) -> None:
     late, plain = both(make)
@@ -298,7 +297,7 @@ def test_any_use_gives_what_torch_gives(make: Maker, use: Callable[[torch.Tensor
     assert_same(late, plain)
 
 
-@_TORCHS_OWN_WARNING
+@_QUIET
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_any_use_of_a_shell_that_cannot_become_its_values(make: Maker, use: Callable[[torch.Tensor], Any]) -> None:
     """A weak reference keeps ``swap_tensors`` from working; the values are handed out beside the shell."""
@@ -438,10 +437,9 @@ def test_grad_modes(context: Callable[[], Any]) -> None:
 def test_a_model_trains_on_it() -> None:
     def losses(images: torch.Tensor) -> list[float]:
         torch.manual_seed(0)
-        model = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(2)
-        )
-        optimizer: torch.optim.Optimizer | None = None
+        layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(140, 2)]
+        model = torch.nn.Sequential(*layers)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
         result = []
         for _ in range(3):
             loss = torch.nn.functional.cross_entropy(model(images), torch.zeros(len(images), dtype=torch.long))

@@ -57,8 +57,12 @@ def nvimgcodec(data: Data, box: Box, channels: int) -> Pixels | None:
     """nvImageCodec's CPU decoder (libjpeg-turbo, islow, fancy upsampling), on the region alone."""
     codec = _nvimgcodec_module()
     decoder, grey, colour = _nvimgcodec_decoder()
-    top, left, height, width = box
     stream = codec.CodeStream(data if isinstance(data, bytes) else np.frombuffer(data, np.uint8))
+    top, left, height, width = box
+    if width == 1 < stream.width:  # libjpeg-turbo's chroma is off where a region is one column wide at a border
+        first = max(left - 1, 0)
+        wider = nvimgcodec(data, (top, first, height, 2), channels)
+        return None if wider is None else np.ascontiguousarray(wider[:, left - first : left - first + 1])
     if (height, width) != (stream.height, stream.width):
         stream = stream.get_sub_code_stream(region=codec.Region(top, left, top + height, left + width))
     image = decoder.decode(stream, params=grey if channels == 1 else colour)
