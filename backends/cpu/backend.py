@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -20,6 +23,8 @@ from accel.memory import Allocate
 from accel.plan import Decode, Plan
 
 from .stages import bits, emit, resizes_as_pillow
+
+_log = logging.getLogger("accel")
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class CpuBackend:
         self.options = options
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
+        self._prepared = False
         fork.register(in_child=self._forget_threads)
 
     @classmethod
@@ -64,27 +70,41 @@ class CpuBackend:
         return None
 
     def prepare(self) -> None:
-        from . import kernels
+        with self._lock:
+            if not self._prepared:
+                with _hint_if_slow():
+                    from . import kernels
 
-        kernels.warm_up()
-        decode.prepare(self.options.decode)
-        resizes_as_pillow()
+                    kernels.warm_up()
+                    decode.prepare(self.options.decode)
+                    resizes_as_pillow()
+                self._prepared = True
 
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
+        if not self._prepared:
+            self.prepare()
         result = plan.empty(allocate)
         memory = result.permute(0, 2, 3, 1) if plan.interleaved else result
         target = bits(memory)
-        of = plan.shape[0]
-        if len(plan.decodes) == 1 or self.threads == 1:
-            for wanted in plan.decodes:
-                self._image(wanted, of, target, not plan.interleaved)
-        else:
-            tasks = [
-                self._threads().submit(self._image, wanted, of, target, not plan.interleaved) for wanted in plan.decodes
-            ]
-            errors = [error for task in tasks if (error := task.exception()) is not None]
-            if errors:
-                raise errors[0]
+        todo = iter(plan.decodes)
+
+        def work() -> dict[int, Exception]:
+            """Take images until none is left; one that fails keeps nobody from the others."""
+            failed = {}
+            for wanted in todo:
+                try:
+                    self._image(wanted, plan.shape[0], target, planar=not plan.interleaved)
+                except Exception as error:
+                    failed[wanted.items[0].position] = error
+            return failed
+
+        helpers = min(self.threads, len(plan.decodes)) - 1
+        tasks = [self._threads().submit(work) for _ in range(helpers)]
+        failed = work()
+        for task in tasks:
+            failed.update(task.result())
+        if failed:
+            raise failed[min(failed)]
         return result
 
     def describe(self, plan: Plan) -> list[str]:
@@ -103,7 +123,7 @@ class CpuBackend:
     def _threads(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="accel-cpu")
+                self._pool = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="accel-cpu")
             return self._pool
 
     def _forget_threads(self) -> None:
@@ -111,11 +131,24 @@ class CpuBackend:
         self._pool = None
         self._lock = threading.Lock()
 
-    def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], planar: bool) -> None:
+    def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
         """Decode one source and write all images made from it into ``target``."""
         pixels = decode.read(wanted, of, self.options, self.options.decode)
         for position, stages, table in wanted.items:
             emit(pixels, stages, bits(table), target[position], planar=planar)
+
+
+@contextmanager
+def _hint_if_slow() -> Iterator[None]:
+    """Say what takes so long, the first time on a machine."""
+    hint = threading.Timer(1.5, _log.warning, ["accel compiles its kernels for this machine, once: about 20 s"])
+    hint.daemon = True
+    hint.start()
+    try:
+        yield
+    finally:
+        hint.cancel()
+        hint.join()
 
 
 def _cores() -> int:
