@@ -1,12 +1,13 @@
 """Counters of what was done and what fell back, over this process and the workers it started.
 
-They live in one block of shared memory, a row a process, so that nobody waits for anybody. A forked child
-takes the next row; a spawned one is handed the block and a row (``handover``).
+They live in one block of shared memory, a row a process, so that nobody waits for anybody: counts, and beside
+each the name it counts, so that any process can read them.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from typing import Any
 
@@ -14,23 +15,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel import fork
+from accel import fork, memory
 
 _log = logging.getLogger("accel")
 
 IMAGES, REPLACED, REALISED_EARLY = "images", "replaced", "realised early"
 _FALLBACK = "fallback: "
-_ROWS, _COUNTERS = 1024, 48
-_NAME = 96  # bytes kept of a reason's name
-
-Handover = tuple[torch.Tensor, int]
-_ROW = np.dtype([("count", np.int64, _COUNTERS), ("name", f"S{_NAME}", _COUNTERS)])
+_FIRST = (IMAGES, REPLACED, REALISED_EARLY, _FALLBACK + "any other reason")
+_ROWS, _SLOTS = 1024, 64
+_COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
 _lock = threading.RLock()
-_memory: torch.Tensor | None = None
-_rows: npt.NDArray[np.void] = np.zeros(0, _ROW)
-_row = 0
-_next_row = 1
+_block: torch.Tensor | None = None
+_counts: npt.NDArray[np.int64]
+_names: npt.NDArray[np.bytes_]
 _logged: set[str] = set()
 
 
@@ -38,13 +36,21 @@ def count(name: str, amount: int = 1) -> None:
     """Add to a counter of this process."""
     with _lock:
         share()
-        names, counts = _rows["name"][_row], _rows["count"][_row]
-        encoded = name.encode()[:_NAME]
-        for slot in range(_COUNTERS):
-            if names[slot] == encoded or not names[slot]:
-                break
-        names[slot] = encoded
-        counts[slot] += amount
+        row = os.getpid() % _ROWS
+        _counts[row, _slot(_names[row], name)] += amount
+
+
+def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
+    """Where a name is counted: the first few have their places, the others come as they come."""
+    if name in _FIRST:
+        slot = _FIRST.index(name)
+    else:
+        encoded = name.encode()[: _NAME.itemsize]
+        free = (i for i in range(len(_FIRST), _SLOTS) if names[i] == encoded or not names[i])
+        slot = next(free, len(_FIRST) - 1)
+        name = name if slot >= len(_FIRST) else _FIRST[slot]
+    names[slot] = name.encode()
+    return slot
 
 
 def fallback(reason: str) -> None:
@@ -76,67 +82,37 @@ def stats() -> dict[str, Any]:
     """
     totals: dict[str, int] = {}
     with _lock:
-        for row, slot in np.argwhere(_rows["count"]):
-            name = _rows["name"][row, slot].decode(errors="replace")
-            totals[name] = totals.get(name, 0) + int(_rows["count"][row, slot])
+        share()
+        for row, slot in np.argwhere(_counts):
+            name = _names[row, slot].decode(errors="replace")
+            totals[name] = totals.get(name, 0) + int(_counts[row, slot])
     result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY)}
     result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}
     return result
 
 
-def share() -> None:
-    """Make the shared block, if there is none yet: before the processes that are to count into it start."""
+def share() -> torch.Tensor:
+    """The shared block; made if there is none yet, which must be before the processes start that count into it."""
     with _lock:
-        if _memory is None:
-            _use(torch.zeros(_ROWS * _ROW.itemsize, dtype=torch.uint8).share_memory_())
+        if _block is None:
+            join(memory.shared((_ROWS * _SLOTS * (_COUNT.itemsize + _NAME.itemsize),), torch.uint8))
+        assert _block is not None
+        return _block
 
 
-def handover() -> Handover:
-    """What a process started without fork needs to count into the same block."""
+def join(block: torch.Tensor) -> None:
+    """Count into the block that another process shared."""
+    global _block, _counts, _names
     with _lock:
-        share()
-        assert _memory is not None
-        return _memory, _take_row()
-
-
-def accept(given: Handover) -> None:
-    """Count into the block of the process that gave this."""
-    global _row
-    with _lock:
-        _use(given[0])
-        _row = given[1]
-
-
-def _use(memory: torch.Tensor) -> None:
-    global _memory, _rows
-    _memory = memory
-    _rows = memory.numpy().view(_ROW)
-
-
-def _take_row() -> int:
-    """The next row for another process; reused after a thousand of them, which by then have ended."""
-    global _next_row
-    row, _next_row = _next_row, _next_row % (_ROWS - 1) + 1
-    return row
-
-
-_forked_row = 0
-
-
-def _before_fork() -> None:
-    global _forked_row
-    _lock.acquire()
-    _forked_row = _take_row()
-
-
-def _in_parent() -> None:
-    _lock.release()
+        _block = block
+        content, split = block.numpy(), _ROWS * _SLOTS * _COUNT.itemsize
+        _counts = content[:split].view(_COUNT).reshape(_ROWS, _SLOTS)
+        _names = content[split:].view(_NAME).reshape(_ROWS, _SLOTS)
 
 
 def _in_child() -> None:
-    global _lock, _row
+    global _lock
     _lock = threading.RLock()
-    _row = _forked_row
 
 
-fork.register(before=_before_fork, in_parent=_in_parent, in_child=_in_child)
+fork.register(before=lambda: _lock.acquire(), in_parent=lambda: _lock.release(), in_child=_in_child)

@@ -178,11 +178,11 @@ class _WorkerEntry:
         return self.original(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _enter_worker, (switch.current(), counters.handover(), ring.loader_number())
+        return _enter_worker, (switch.current(), counters.share(), ring.loader_number())
 
 
-def _enter_worker(selection: switch.Selection, handed: counters.Handover, loader: int) -> Callable[..., Any]:
-    counters.accept(handed)
+def _enter_worker(selection: switch.Selection, counts: torch.Tensor, loader: int) -> Callable[..., Any]:
+    counters.join(counts)
     ring.join_loader(loader)
     switch.adopt(selection)
     entry = worker._worker_loop
