@@ -52,7 +52,7 @@ def _explain_image(image: LazyImage) -> str:
 
 def _explain(title: str, recipes: tuple[Recipe, ...], program: Plan) -> str:
     selection = recipes[0].source.selection
-    lines = [f"{title}, {len(recipes)} image{'s' * (len(recipes) > 1)} from {len(program.decodes)} files"]
+    lines = [f"{title}: {_many(len(recipes), 'image')} from {_many(len(program.decodes), 'file')}"]
     decode = program.decodes[0]
     recipe = recipes[decode.items[0].position]
     header = decode.source.header
@@ -68,6 +68,10 @@ def _explain(title: str, recipes: tuple[Recipe, ...], program: Plan) -> str:
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
     lines.extend(f"  {line}" for line in selection.backend.describe(program))
     return "\n".join(lines)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _step(step: Step) -> str:

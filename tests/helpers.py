@@ -54,14 +54,14 @@ def exif(orientation: int = 6) -> bytes:
 
 
 def undecodable(width: int = 64, height: int = 48, seed: int = 0) -> bytes:
-    """A file whose header is fine and whose pixels nobody can decode: its Huffman tables are gone.
+    """A file whose header is fine and whose pixels nobody can decode: its quantization tables are gone.
 
     Pillow opens it, and raises when it is asked for pixels.
     """
     data, kept, position = jpeg(width, height, seed=seed), b"\xff\xd8", 2
     while data[position + 1] != 0xDA:
         end = position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-        if data[position + 1] != 0xC4:
+        if data[position + 1] != 0xDB:
             kept += data[position:end]
         position = end
     return kept + data[position:]

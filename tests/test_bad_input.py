@@ -13,7 +13,7 @@ import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import Files, assert_same, is_late, open_rgb, outcome
+from helpers import Files, assert_same, is_late, outcome
 from PIL import Image, ImageFile
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
@@ -28,6 +28,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
 GOOD = helpers.jpeg(64, 48)
 PROGRESSIVE = helpers.jpeg(64, 48, progressive=True)
+GREY = helpers.jpeg(50, 41, "L")
 
 
 def header_at(data: bytes) -> int:
@@ -72,10 +73,15 @@ def later_or_same(actual: Any, expected: Any) -> bool:
     return actual is expected or (actual is accel.DecodeError and issubclass(expected, (OSError, SyntaxError)))
 
 
+def open_carefully(path: str) -> Image.Image:
+    with Image.open(path) as image:  # Pillow leaves the file of a broken image open
+        return image.convert("RGB")
+
+
 def check(path: Path, data: bytes, transform: Callable[[Any], Any] = FIXED) -> Any:
     """What a file gives or raises, through both ways of opening, is the same with and without accel."""
     path.write_bytes(data)
-    for load in (default_loader, open_rgb):
+    for load in (default_loader, open_carefully):
 
         def run(load: Callable[[str], Any] = load) -> Any:
             with warnings.catch_warnings():
@@ -135,7 +141,7 @@ def test_truncated_anywhere(tmp_path: Path, data: bytes) -> None:
     seen = {
         check(tmp_path / "cut.jpg", data[:end]) for end in [*range(0, len(data), 37), *range(len(data) - 5, len(data))]
     }
-    assert {OSError, Image.UnidentifiedImageError} <= seen
+    assert {OSError, Image.UnidentifiedImageError} <= {each for each in seen if isinstance(each, type)}
 
 
 @pytest.mark.parametrize(
