@@ -18,7 +18,11 @@ class DecodeError(AccelError, OSError):
     """An image could not be decoded; the message names the file, its place in the batch and the reason."""
 
     position: int | None = None
-    """The image's place in the batch, where known (it does not cross a process border; the message does)."""
+    """The image's place in its plan, or the sample's in its batch, where there is one of ``batch`` samples.
+
+    Where known: it does not cross a process border, as the message does."""
+
+    batch: int | None = None
 
 
 class BackendUnavailable(AccelError, RuntimeError):

@@ -18,7 +18,7 @@ from accel import counters, realise
 from accel.caller import caller
 from accel.index import PadMode
 from accel.ops import OPS
-from accel.recipe import Recipe, Source, Step
+from accel.recipe import Recipe, Source
 from accel.resample import SUPPORT
 
 _FLIPS = {Image.Transpose.FLIP_LEFT_RIGHT: "hflip", Image.Transpose.FLIP_TOP_BOTTOM: "vflip"}
@@ -73,8 +73,7 @@ class LazyImage(Image.Image):
         self._loaded = True
         source, steps, values = self._recipe
         height, width = OPS[name].size((self._size[1], self._size[0]), params)
-        step: Step = (name, params)
-        image = self._make(Recipe(source, (*steps, step), values), mode or self._mode, (width, height))
+        image = self._make(Recipe(source, (*steps, (name, params)), values), mode or self._mode, (width, height))
         if self._info is not None:
             image._info = self._info.copy()
         return image

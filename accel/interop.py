@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import IO, Any
 
 import torch
-from PIL import Image
+from PIL import Image, ImageFile
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import collate, fetch, worker
 from torchvision.datasets import folder
-from torchvision.transforms import _functional_pil, functional, v2
+from torchvision.transforms import RandomResizedCrop, _functional_pil, functional, v2
 
-from accel import counters, patches, record, ring, switch, tensor
-from accel.codec.header import claim
+from accel import counters, parameters, patches, record, ring, switch, tensor
+from accel.codec.header import Header, claim
 from accel.errors import BackendUnavailable, DecodeError
 from accel.image import LazyImage
 from accel.memory import file_buffers
@@ -42,6 +42,7 @@ def install() -> None:
     try:
         _undo.append(patches.item(Image.OPEN, "JPEG", _opener(*Image.OPEN["JPEG"])))
         _undo.append(patches.body(folder.pil_loader, _pil_loader))
+        _undo.append(patches.body(RandomResizedCrop.get_params, parameters.get_params))
         _undo.append(patches.attribute(_functional_pil, "pad", record.pad(_functional_pil.pad)))
         for name in ("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
@@ -81,7 +82,7 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
             return original(file, filename)
         data = file.read()
         header = claim(data)
-        if header is None:
+        if header is None or not _claimed(header, selection):
             counters.count(_UNCLAIMED)
             file.seek(0)
             return original(file, filename)
@@ -91,6 +92,12 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
         return image
 
     return open_jpeg, accept
+
+
+def _claimed(header: Header, selection: switch.Selection) -> bool:
+    """Whether a file is accel's. An incomplete one is Pillow's, which raises, unless it is to be replaced."""
+    replaced = selection.options.on_error == "replace" and not ImageFile.LOAD_TRUNCATED_IMAGES
+    return header.complete or replaced
 
 
 _UNCLAIMED = "fallback: a JPEG that accel does not claim (CMYK, several pictures, truncated, ...) is Pillow's"
@@ -105,7 +112,7 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(path)
         buffer, size = file_buffers.read(path)
         header = claim(buffer, size)
-        if header is None:
+        if header is None or not _claimed(header, selection):
             file_buffers.give_back(buffer)
             return original(path)
         Image._decompression_bomb_check((header.width, header.height))
@@ -138,9 +145,10 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             leaves, structure = tree_flatten(tree_map(_settled, original(self, index)))
         except DecodeError as error:
-            if error.position is None or not isinstance(index, list) or error.position >= len(index):
+            where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
+            if where is None:
                 raise
-            raise DecodeError(f"{error} (dataset index {index[error.position]})") from error
+            raise DecodeError(f"{error} (dataset index {where})") from error
         slots = ring.of_worker(worker.id)
         return tree_unflatten(leaves if slots is None else slots.outgoing(leaves), structure)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
@@ -97,47 +96,46 @@ def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8)
 
 
-class FileBuffers:
-    """Buffers of sizes 2**n for whole files."""
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
-    _LARGEST = 4 << 20
-    _IDLE_BYTES = 64 << 20
+
+class FileBuffers:
+    """Buffers for whole files."""
+
+    _ORDINARY = 1 << 18
+    _IDLE = 256  # of the ordinary size
 
     def __init__(self) -> None:
-        self._idle: dict[int, deque[bytearray]] = {}
-        self._idle_bytes = 0
+        self._idle: list[bytearray] = []
 
     def read(self, path: Any) -> tuple[bytearray, int]:
         """The content of the file at ``path``, in the first bytes of a buffer, and how many they are.
 
+        Three system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
+
         Raises:
             OSError: what ``open`` raises.
         """
-        with open(path, "rb", buffering=0) as file:
-            expected = os.fstat(file.fileno()).st_size
-            buffer = self._take(expected)
-            size = file.readinto(memoryview(buffer)[:expected])
-            if size < expected or not expected:  # it changes, or is no regular file
-                buffer = buffer[:size] + (file.readall() or b"")
-                size = len(buffer)
+        buffer = self._idle.pop() if self._idle else bytearray(self._ORDINARY)
+        try:
+            descriptor = os.open(path, _FLAGS)
+            try:
+                size = os.readv(descriptor, (buffer,))
+            finally:
+                os.close(descriptor)
+        except (OSError, AttributeError):  # not every system has readv
+            size = 0
+        if 0 < size < self._ORDINARY:
             return buffer, size
+        self.give_back(buffer)
+        with open(path, "rb") as file:  # large, empty, a directory, not there: as ``open`` has it
+            content = bytearray(file.read())
+        return content, len(content)
 
     def give_back(self, buffer: bytearray) -> None:
         """Let others use a buffer, which nobody may look at any more."""
-        capacity = len(buffer)
-        if capacity & (capacity - 1) or capacity > self._LARGEST or self._idle_bytes + capacity > self._IDLE_BYTES:
-            return
-        self._idle_bytes += capacity
-        self._idle.setdefault(capacity, deque()).append(buffer)
-
-    def _take(self, size: int) -> bytearray:
-        capacity = 1 << max(size - 1, 1).bit_length()
-        try:
-            buffer = self._idle[capacity].pop()
-        except (KeyError, IndexError):
-            return bytearray(capacity)
-        self._idle_bytes -= capacity
-        return buffer
+        if len(buffer) == self._ORDINARY and len(self._idle) < self._IDLE:
+            self._idle.append(buffer)
 
 
 results = Results()

@@ -158,8 +158,8 @@ def _recorded(tensor: LazyTensor, step: Any, dtype: torch.dtype) -> LazyTensor |
     """The tensor with a value step; None where torchvision would refuse it."""
     late = tensor.late
     try:
-        for steps in {recipe.values for recipe in late.recipes}:
-            values.table(late.shape[0], (*steps, step))
+        for recipe in late.recipes:
+            values.table(late.shape[0], (*recipe.values, step))
     except Exception:
         return None  # the caller runs the original on the values, which says what is wrong
     return tensor.then(step, dtype=dtype)
@@ -169,9 +169,7 @@ def _numbers(sequence: Any) -> tuple[float, ...] | None:
     """A flat sequence of numbers, hashable; None for other forms."""
     if isinstance(sequence, torch.Tensor):
         sequence = sequence.tolist() if sequence.ndim == 1 else None
-    if type(sequence) is tuple and all(type(number) is float for number in sequence):
-        return sequence
     try:
-        return tuple(float(number) for number in sequence)
+        return tuple(map(float, sequence))
     except (TypeError, ValueError):
         return None

@@ -1,11 +1,17 @@
-"""Pillow's resampling filters: which input positions an output position is made of.
+"""Two dialects of resampling, Pillow's and torch's: which input positions an output position is made of.
 
-Source: Pillow, src/libImaging/Resample.c (precompute_coeffs). The fixed-point weights themselves are made by
-the backends, next to the kernels that use them.
+Sources: Pillow, src/libImaging/Resample.c (precompute_coeffs); PyTorch, aten/src/ATen/native/cpu/UpSampleKernel.cpp
+(HelperInterpBase) and aten/src/ATen/native/UpSample.h. The fixed-point weights themselves are made by the backends,
+next to the kernels that use them.
 """
 
 from __future__ import annotations
 
+import math
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
 from PIL import __version__ as _installed
 from PIL.Image import Resampling
 
@@ -19,28 +25,87 @@ SUPPORT: dict[int, float] = {
 """The filters that interpolate, by Pillow's code, with their support in input positions at scale 1."""
 
 
+class Aten(IntEnum):
+    """``torch.nn.functional.interpolate`` of uint8 to a size, ``align_corners=False``, as codes beside Pillow's.
+
+    The low three bits are Pillow's code of the filter. The first three antialias, the POINT ones do not.
+    """
+
+    LANCZOS = 8 + Resampling.LANCZOS
+    BILINEAR = 8 + Resampling.BILINEAR
+    BICUBIC = 8 + Resampling.BICUBIC
+    BILINEAR_POINT = 16 + Resampling.BILINEAR
+    BICUBIC_POINT = 16 + Resampling.BICUBIC
+
+
 def taps(resample: int, size_in: int, size_out: int, first: int, last: int) -> tuple[int, int]:
     """The half-open range of input positions that outputs ``first .. last - 1`` are made of.
 
-    The same float64 arithmetic as Pillow's, so that the range is neither too small nor too large.
+    The same float64 arithmetic as Pillow's and torch's, so that the range is neither too small nor too large.
     """
     scale = size_in / size_out
-    support = SUPPORT[resample] * max(scale, 1.0)
+    if resample >= Aten.BILINEAR_POINT:
+        reach = int(SUPPORT[resample & 7])
+        low, high = (_point(p, scale, size_in, cubic=reach > 1) for p in (first, last - 1))
+        return max(low - reach + 1, 0), min(high + reach + 1, size_in)
+    support = SUPPORT[resample & 7] * max(scale, 1.0)
     low = int((first + 0.5) * scale - support + 0.5)
     high = int((last - 0.5) * scale + support + 0.5)
     return max(low, 0), min(high, size_in)
 
 
+def _point(position: int, scale: float, size_in: int, *, cubic: bool) -> int:
+    """The input position at or before the point that an output position samples.
+
+    Sources: UpSample.h, area_pixel_compute_source_index and guard_index_and_lambda, which takes ``floorf`` of a double.
+    """
+    point = scale * (position + 0.5) - 0.5
+    if not cubic:
+        point = max(point, 0.0)
+    return min(math.floor(np.float32(point)), size_in - 1)
+
+
 _PILLOW = tuple(int(part) for part in _installed.split(".")[:2])
 
 
-def rows_first(height: int, width: int, new_height: int, new_width: int, pillow: tuple[int, ...] = _PILLOW) -> bool:
-    """Whether this version of Pillow (major, minor) resamples the rows of such an image before its columns.
+def rows_first(
+    resample: int, height: int, width: int, new_height: int, new_width: int, pillow: tuple[int, ...] = _PILLOW
+) -> bool:
+    """Whether the rows of such an image are resampled before its columns, by this version of Pillow (major, minor).
 
     The pixels in between are rounded to uint8, so the order shows in the result. Sources: Pillow 12.2
     PIL/Image.py (Image.resize) and Pillow 13.0 src/libImaging/Resample.c (ImagingResampleInner); up to 12.1 the
-    columns always come first.
+    columns always come first, and in torch they do.
     """
+    if resample not in SUPPORT:
+        return False
     if pillow >= (13, 0):
         return height - new_height > max(0, 2 * (width - new_width))
     return pillow >= (12, 2) and height > 100 * width and height > new_height
+
+
+def nearest(size_in: int, size_out: int) -> npt.NDArray[np.int32]:
+    """The input position of every output position, as ``interpolate(mode="nearest")`` picks it.
+
+    Source: UpSample.h, nearest_neighbor_compute_source_index: ``floorf(position * scale)`` in float32.
+    """
+    scale = np.float32(size_in) / np.float32(size_out)
+    return _below(np.arange(size_out, dtype=np.float32) * scale, size_in)
+
+
+def nearest_exact(size_in: int, size_out: int, other_out: int) -> npt.NDArray[np.int32]:
+    """The input position of every output position, as ``interpolate(mode="nearest-exact")`` picks it.
+
+    torch has two kernels for this, which round differently, and takes the first where the two sides of the result
+    sum up to no more than 128: ``other_out`` is the size of the other axis. Sources: UpSample.h,
+    nearest_neighbor_exact_compute_source_index; UpSampleKernel.cpp, HelperInterpNearestExact and
+    _use_vectorized_kernel_cond_2d (for up to three channels).
+    """
+    points = (np.arange(size_out) + 0.5) * np.float64(np.float32(size_in) / np.float32(size_out))
+    if size_out + other_out > 128:
+        points = np.maximum((points - 0.5).astype(np.float32), np.float32(0)).astype(np.float64) + 0.5
+    return _below(points.astype(np.float32), size_in)
+
+
+def _below(points: npt.NDArray[np.float32], size_in: int) -> npt.NDArray[np.int32]:
+    return np.minimum(np.floor(points).astype(np.int32), np.int32(size_in - 1))

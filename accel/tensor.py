@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -25,6 +26,8 @@ from accel.errors import DecodeError
 from accel.memory import Allocate
 from accel.packing import Packed, pack, unpack
 from accel.recipe import Recipe, Step
+
+_make = torch.Tensor._make_wrapper_subclass
 
 ImageShape = tuple[int, int, int]
 """(channels, height, width)"""
@@ -58,25 +61,28 @@ class Late:
         self.lock = threading.Lock()
         self.value: torch.Tensor | None = None
 
-    def strides(self) -> tuple[int, ...]:
-        """Those torchvision's tensor has: images one after another, each in its memory order."""
-        channels, height, width = self.shape
-        strides = [1, width * channels, channels] if self.interleaved else [height * width, width, 1]
-        step = channels * height * width
-        for length in reversed(self.lead):
-            strides.insert(0, step)
-            step *= length
-        return tuple(strides)
-
     def compute(self, allocate: Allocate) -> torch.Tensor:
         try:
             with torch.inference_mode(False):  # the values outlive the mode of whoever asks first
                 images = realise.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
                 return images if len(self.lead) == 1 else images.view(*self.lead, *self.shape)
         except DecodeError as error:
-            if error.position is not None:  # of the image; of the sample it belongs to, from here on
+            if error.position is not None and self.lead:
                 error.position //= prod(self.lead[1:])
+                error.batch = self.lead[0]
             raise
+
+
+@lru_cache(maxsize=1024)
+def _strides(lead: tuple[int, ...], shape: ImageShape, interleaved: bool) -> tuple[int, ...]:
+    """Those torchvision's tensor has: images one after another, each in its memory order."""
+    channels, height, width = shape
+    strides = [1, width * channels, channels] if interleaved else [height * width, width, 1]
+    step = channels * height * width
+    for length in reversed(lead):
+        strides.insert(0, step)
+        step *= length
+    return tuple(strides)
 
 
 class LazyTensor(torch.Tensor):
@@ -93,11 +99,10 @@ class LazyTensor(torch.Tensor):
         interleaved: bool = False,
     ) -> LazyTensor:
         """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``."""
-        late = Late(recipes, lead, shape, dtype, interleaved)
-        tensor: LazyTensor = torch.Tensor._make_wrapper_subclass(
-            LazyTensor, (*lead, *shape), strides=late.strides(), dtype=dtype
+        tensor: LazyTensor = _make(
+            LazyTensor, (*lead, *shape), strides=_strides(lead, shape, interleaved), dtype=dtype
         )
-        tensor.late = late
+        tensor.late = Late(recipes, lead, shape, dtype, interleaved)
         return tensor
 
     def evaluate(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
@@ -125,7 +130,7 @@ class LazyTensor(torch.Tensor):
     def then(self, *steps: Step, dtype: torch.dtype | None = None, interleaved: bool | None = None) -> LazyTensor:
         """A new tensor: this one with more value steps recorded, which lead to ``dtype``."""
         late = self.late
-        recipes = tuple(Recipe(source, pixels, values + steps) for source, pixels, values in late.recipes)
+        recipes = tuple([Recipe(source, pixels, values + steps) for source, pixels, values in late.recipes])
         return LazyTensor.of(
             recipes,
             late.lead,

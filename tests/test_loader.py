@@ -204,15 +204,21 @@ def test_ten_crops(paths: list[str], workers: int) -> None:
     assert batches[0][0].shape == (4, 10, 3, 30, 20)
 
 
-def jittered(image: Image.Image) -> Any:
-    return T.Compose(
-        [T.ColorJitter(0.4, 0.4), T.RandomRotation(20), T.RandomCrop(30), T.ToTensor(), T.RandomErasing(1)]
-    )(image)
+JITTERED = T.Compose(
+    [
+        T.RandomResizedCrop(40),
+        T.ColorJitter(0.4, 0.4),
+        T.RandomRotation(20),
+        T.RandomCrop(30),
+        T.ToTensor(),
+        T.RandomErasing(1),
+    ]
+)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pipelines_that_realise(paths: list[str], workers: int) -> None:
-    check(Files(paths, jittered), num_workers=workers, shuffle=True)
+    check(Files(paths, JITTERED), num_workers=workers, shuffle=True)
 
 
 # -- what arrives from a worker -----------------------------------------------------------------------------
@@ -298,9 +304,8 @@ class Names(Dataset[Any]):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_get_the_backend_in_force_at_iter(paths: list[str], method: str) -> None:
-    loader = DataLoader(
-        Names(paths[0]), batch_size=None, num_workers=1, timeout=TIMEOUT, multiprocessing_context=method
-    )
+    options: dict[str, Any] = {"batch_size": None, "num_workers": 1, "multiprocessing_context": method}
+    loader = DataLoader(Names(paths[0]), timeout=TIMEOUT, **options)
     with accel.image_backend("cpu"):
         iterator = iter(loader)
     assert accel.get_image_backend() == "torchvision"
@@ -334,7 +339,7 @@ if __name__ == "__main__":
     accel.set_image_backend(sys.argv[1])
     data = ImageFolder({str(image_folder)!r}, T.Compose([T.RandomResizedCrop(32), T.ToTensor()]))
     torch.manual_seed(0)
-    loader = DataLoader(data, 4, shuffle=True, num_workers=2, multiprocessing_context="spawn", timeout={TIMEOUT})
+    loader = DataLoader(data, 4, shuffle=True, num_workers=1, multiprocessing_context="spawn", timeout={TIMEOUT})
     print(sum(images.double().sum().item() * (i + 1) for i, (images, _) in enumerate(loader)), file=sys.stdout)
     print(accel.stats()["images"])
 """)
@@ -396,7 +401,7 @@ def test_stats_count_images(paths: list[str], workers: int) -> None:
 def test_stats_count_what_falls_back(paths: list[str]) -> None:
     accel.set_image_backend("cpu")
     before = accel.stats()
-    epoch(Files(paths, jittered), num_workers=2)
+    epoch(Files(paths, JITTERED), num_workers=2)
     after = accel.stats()
     assert after["realised early"] - before["realised early"] >= len(paths)
     reasons = [reason for reason in after["fallbacks"] if reason not in before["fallbacks"]]
@@ -436,10 +441,10 @@ def resources() -> tuple[int, int]:
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("leave", [True, False])
 def test_epochs_leak_nothing(paths: list[str], workers: int, leave: bool) -> None:
+    options: dict[str, Any] = {"num_workers": 1, "timeout": TIMEOUT} if workers else {}
+
     def once() -> None:
-        for images, _ in DataLoader(
-            Files(paths, FIXED), batch_size=2, num_workers=workers, timeout=TIMEOUT * (workers > 0)
-        ):
+        for images, _ in DataLoader(Files(paths, FIXED), batch_size=2, **options):
             images.sum()
             if leave:
                 break

@@ -372,9 +372,9 @@ class Dummy:
     def prepare(self):
         self.cpu.prepare()
 
-    def run(self, plan, *, shared=False):
+    def run(self, plan, allocate):
         type(self).plans += 1
-        return self.cpu.run(plan, shared=shared)
+        return self.cpu.run(plan, allocate)
 
     def describe(self, plan):
         return [f"runs: dummy at level {self.level}"]

@@ -77,6 +77,8 @@ def _warn_replaced_once() -> None:
 
 def choose(header: Header, engine: str = "auto") -> str:
     """The name of the engine that decodes files with this header."""
+    if not header.ordinary:  # Pillow decides what becomes of it
+        return "pillow"
     if engine == "auto":
         engine = "accel"
     if engine == "accel" and header.progressive:
@@ -91,7 +93,7 @@ def choose(header: Header, engine: str = "auto") -> str:
 
 def prepare(engine: str = "auto") -> None:
     """Load the decoder of baseline files, so that forked workers inherit it."""
-    choose(Header(8, 8, "RGB", False), engine)
+    choose(Header(8, 8, "RGB"), engine)
 
 
 @cache

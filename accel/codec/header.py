@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from accel.codec.progressive import survey
+
 _SOI = b"\xff\xd8\xff"
 _EOI = b"\xff\xd9"
 _SOS, _DQT, _DNL, _APP0, _APP2, _APP14 = 0xDA, 0xDB, 0xDC, 0xE0, 0xE2, 0xEE
@@ -16,16 +18,21 @@ _MPF = b"MPF\x00"
 
 
 class Header(NamedTuple):
-    """A claimed file: its size in pixels, Pillow's mode ("L" or "RGB") and whether it is progressive."""
+    """A file that accel may claim: its size in pixels, Pillow's mode ("L" or "RGB"), and of what kind it is.
+
+    ``complete``: it has its end marker. ``ordinary``: and nothing of the picture is missing; all decoders agree.
+    """
 
     width: int
     height: int
     mode: str
-    progressive: bool
+    progressive: bool = False
+    complete: bool = True
+    ordinary: bool = True
 
 
 def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
-    """The header of a complete 8-bit Huffman JPEG with one or three components; None for all else.
+    """The header of an 8-bit Huffman JPEG with one or three components; None for all else.
 
     The file is the first ``size`` bytes of ``data``, by default all. None leaves it to Pillow, which opens it,
     or says what is wrong with it.
@@ -35,6 +42,7 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
     size = len(data) if size is None else size
     position, end = 2, size - 1
     width = height = components = frame = 0
+    ids: bytes | bytearray = b""
     while position + 3 < end:
         if data[position] != 0xFF:
             return None
@@ -50,11 +58,11 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
         if marker == _SOS:
             if not frame or data[position + 4] > components:
                 return None
-            complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + 2 + length
-            if frame == _PROGRESSIVE and complete:
-                complete = _ends_properly(data, position + 2 + length, size)
             mode = "L" if components == 1 else "RGB"
-            return Header(width, height, mode, frame == _PROGRESSIVE) if complete else None
+            if frame == _PROGRESSIVE:
+                return Header(width, height, mode, True, *survey(data, position, size, ids))
+            complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + 2 + length
+            return Header(width, height, mode, False, complete, complete)
         if marker <= _PROGRESSIVE:
             if frame or length < 8 or data[position + 4] != 8:
                 return None
@@ -62,6 +70,7 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
             height = (data[position + 5] << 8) | data[position + 6]
             width = (data[position + 7] << 8) | data[position + 8]
             components = data[position + 9]
+            ids = data[position + 10 : position + 2 + length : 3]
             if components not in (1, 3) or length != 8 + 3 * components or not width or not height:
                 return None
         elif marker in _OTHER_FRAMES or not _harmless(data, marker, position + 4, length - 2):
@@ -83,23 +92,3 @@ def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) 
     if marker == _APP2:  # several pictures in one file
         return data[position : position + 4] != _MPF
     return marker != _DNL
-
-
-def _ends_properly(data: bytes | bytearray, position: int, size: int) -> bool:
-    """Whether the scans that begin at ``position`` lead to an EOI marker, segment by segment.
-
-    In a progressive file tables stand between the scans, and their bytes may look like an EOI.
-    """
-    while (position := data.find(b"\xff", position, size)) >= 0 and position + 1 < size:
-        marker = data[position + 1]
-        if marker == _EOI[1]:
-            return True
-        if marker == 0xFF:
-            position += 1
-        elif marker == 0 or 0xD0 <= marker <= 0xD7:  # a stuffed byte, a restart marker
-            position += 2
-        elif position + 3 < size:
-            position += 2 + ((data[position + 2] << 8) | data[position + 3])
-        else:
-            return False
-    return False

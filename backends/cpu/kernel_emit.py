@@ -1,4 +1,4 @@
-"""One image through the whole kernel: what is needed of it, its workspace, and the passes in Pillow's order."""
+"""One image through the whole kernel: what is needed of it, its workspace, and the passes in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numba import njit
 from .kernel_blocks import PROOF_SIZE, emit_blocks, stands_in
 from .kernel_resize import copy_rows, padded, resize_columns, resize_row
 from .kernel_rows import emit_codes, emit_run, longest_run, shown
-from .kernel_weights import taps, weigh, weights_size
+from .kernel_weights import known, taps, weigh, weights_size
 from .vector import LANES
 
 
@@ -76,7 +76,7 @@ def emit_image(
         or channels not in (1, 3, 4)
         or (fills.shape[1], table.shape) != (channels, (channels, 256))
         or out.shape != ((channels, n_rows, n_cols) if planar else (n_rows, n_cols, channels))
-        or ((by_rows or by_cols) and not 1 <= resample <= 5)
+        or ((by_rows or by_cols) and not known(resample))
     ):
         return -1
 
@@ -120,17 +120,18 @@ def emit_image(
         copy_rows(image, stride, height, width, copy, full_width)
         image, stride, height, width = copy, full_width, full_height, full_width
     if by_rows:
-        row_bounds, row_weights = weigh(resample, row_length, row_size, y_first, shown_rows, row_memory)
+        row_bounds, row_weights, row_shift = weigh(resample, row_length, row_size, y_first, shown_rows, row_memory)
     if rows_first:
         for i in range(shown_rows):
             source, target = image + (row_bounds[i, 0] - top) * stride, shrunk + i * full_width
-            resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], target)
+            resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], row_shift, target)
         image, stride, height, top = shrunk, full_width, full_shown, y_first
     if by_cols:
-        bounds, weights = weigh(resample, col_length, col_size, x_first, shown_cols, col_memory)
+        bounds, weights, shift = weigh(resample, col_length, col_size, x_first, shown_cols, col_memory)
         resize_columns(
-            image, stride, height, width, first, step, channels, bounds, weights, tile, sums, middle, middle_width
-        )
+            image, stride, height, width, first, step, channels, bounds, weights, shift, tile, sums, middle,
+            middle_width,
+        )  # fmt: skip
         image, stride, width, first, step = middle, middle_width, middle_width, -x_first, 1
 
     begin, end, direction = longest_run(col_window)
@@ -145,7 +146,7 @@ def emit_image(
         if by_rows and not rows_first:
             i, row = code - y_first, line
             source = image + (row_bounds[i, 0] - top) * stride
-            resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], line)
+            resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], row_shift, line)
         if arithmetic:
             emit_blocks(row + run_start, run_step, factors, flat, run_at, plane, pixel, end - begin)
         else:

@@ -1,6 +1,6 @@
-"""Pillow's 8-bit resize as two weighted sums of rows (Pillow src/libImaging/Resample.c).
+"""An 8-bit resize as two weighted sums of rows (Pillow src/libImaging/Resample.c, ATen UpSampleKernel.cpp).
 
-Pillow resamples the columns first, rounds to uint8, then resamples the rows.  The second pass is a weighted sum
+The columns are resampled first, rounded to uint8, then the rows.  The second pass is a weighted sum
 of whole rows and runs along contiguous bytes.  The first becomes the same sum by transposing: 16 rows at a time
 are turned so that one byte column of the image is 16 contiguous bytes, summed, and turned back.
 """
@@ -40,6 +40,7 @@ def resize_columns(
     channels: int,
     bounds: Any,
     weights: Any,
+    shift: int,
     tile: int,
     sums: int,
     target: int,
@@ -63,23 +64,23 @@ def resize_columns(
             start = tile + (first + step * bounds[i, 0]) * pixel
             weight, taps, total = weights_at + i * weights_stride, bounds[i, 1], sums + i * pixel
             if channels == 3:
-                weighted_sum48(start, step * pixel, weight, taps, total)
+                weighted_sum48(start, step * pixel, weight, taps, shift, total)
             elif channels == 1:
-                weighted_sum16(start, step * pixel, weight, taps, total)
+                weighted_sum16(start, step * pixel, weight, taps, shift, total)
             else:
-                weighted_sum64(start, step * pixel, weight, taps, total)
+                weighted_sum64(start, step * pixel, weight, taps, shift, total)
         for x in range(0, bounds.shape[0] * channels, LANES):
             transpose16(sums + x * LANES, LANES, target + row * target_stride + x, target_stride)
 
 
 @njit
-def resize_row(source: int, stride: int, n_bytes: int, weights: int, taps: int, target: int) -> None:
+def resize_row(source: int, stride: int, n_bytes: int, weights: int, taps: int, shift: int, target: int) -> None:
     """One output row: the weighted sum of ``taps`` rows of ``n_bytes >= 16`` bytes."""
     done = 0
     while done + 4 * LANES <= n_bytes:
-        weighted_sum64(source + done, stride, weights, taps, target + done)
+        weighted_sum64(source + done, stride, weights, taps, shift, target + done)
         done += 4 * LANES
     while done < n_bytes:
         byte = min(done, n_bytes - LANES)
-        weighted_sum16(source + byte, stride, weights, taps, target + byte)
+        weighted_sum16(source + byte, stride, weights, taps, shift, target + byte)
         done = byte + LANES

@@ -1,4 +1,9 @@
-"""Pillow's resampling weights, bit for bit (Pillow src/libImaging/Resample.c)."""
+"""Resampling weights in fixed point, bit for bit.
+
+Sources: Pillow, src/libImaging/Resample.c; ATen's for uint8, aten/src/ATen/native/cpu/UpSampleKernel.cpp
+(HelperInterpBase).  An antialiasing filter has the same float64 weights in both; ATen then rounds them to as many bits
+as the largest of an axis leaves of 16.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,26 @@ from typing import Any
 import numpy as np
 from numba import carray, njit
 
-from .vector import PRECISION_BITS, pointer
+from .vector import pointer
 
 LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = 1, 2, 3, 4, 5
+ATEN, ATEN_POINT = 8, 16  # added to one of these: ``accel.resample.Aten``
+
+PILLOW_BITS = 32 - 8 - 2  # Resample.c: two bits for overshoot
+MOST_ATEN_BITS = 22
 
 # Resample.c writes these two as float literals.
 _HAMMING_MEAN = float(np.float32(0.54))
 _HAMMING_SWING = float(np.float32(0.46))
+
+
+@njit
+def known(resample: int) -> Any:
+    """Whether there is such a filter."""
+    filter = resample & 7
+    if resample < ATEN:
+        return 1 <= resample <= 5
+    return 1 <= filter <= 3 if resample < ATEN_POINT else resample < 24 and 2 <= filter <= 3
 
 
 @njit
@@ -23,6 +41,14 @@ def _sinc(x: float) -> Any:
         return 1.0
     x = x * math.pi
     return math.sin(x) / x
+
+
+@njit
+def _cubic(a: float, x: float) -> Any:
+    """UpSample.h, cubic_convolution1 and 2; at Pillow's ``a``, -0.5, its other order of operations rounds alike."""
+    if x < 1.0:
+        return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    return ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a if x < 2.0 else 0.0
 
 
 @njit
@@ -36,9 +62,7 @@ def _filter(resample: int, x: float) -> Any:
     if resample == BILINEAR:
         return 1.0 - x if x < 1.0 else 0.0
     if resample == BICUBIC:
-        if x < 1.0:
-            return ((-0.5 + 2.0) * x - (-0.5 + 3.0)) * x * x + 1
-        return (((x - 5) * x + 8) * x - 4) * -0.5 if x < 2.0 else 0.0
+        return _cubic(-0.5, x)
     if x == 0.0:
         return 1.0
     if x >= 1.0:
@@ -50,7 +74,8 @@ def _filter(resample: int, x: float) -> Any:
 @njit
 def _support(resample: int, length: int, size: int) -> Any:
     """Half the width of the filter, in view positions."""
-    scale = max(length / size, 1.0)
+    scale = 1.0 if resample >= ATEN_POINT else max(length / size, 1.0)
+    resample &= 7
     if resample == LANCZOS:
         return 3.0 * scale
     if resample == BICUBIC:
@@ -65,11 +90,79 @@ def _most_taps(resample: int, length: int, size: int) -> Any:
 
 
 @njit
+def _point(resample: int, length: int, size: int, position: int) -> Any:
+    """Where a resampled position samples the view, without antialiasing: a view position, and how far beyond it."""
+    point = length / size * (position + 0.5) - 0.5
+    if point < 0.0 and (resample & 7) == BILINEAR:
+        point = 0.0
+    index = min(np.int64(math.floor(np.float32(point))), length - 1)  # ``floorf`` of a double
+    return index, min(max(point - index, 0.0), 1.0)
+
+
+@njit
 def taps(resample: int, length: int, size: int, position: int) -> Any:
     """The half-open range of view positions that one resampled position is made of."""
+    if resample >= ATEN_POINT:
+        index, reach = _point(resample, length, size, position)[0], (resample & 7) - 1
+        return max(index - reach + 1, 0), min(index + reach + 1, length)
     support = _support(resample, length, size)
     center = (position + 0.5) * (length / size)
     return max(np.int64(center - support + 0.5), 0), min(np.int64(center + support + 0.5), length)
+
+
+@njit
+def _weigh_point(resample: int, length: int, size: int, position: int, exact: Any) -> Any:
+    """``_weigh`` without antialiasing: weights beyond an edge count for the pixel there.
+
+    The largest weight is the largest that any had on the way.
+    """
+    start, stop = taps(resample, length, size, position)
+    index, beyond = _point(resample, length, size, position)
+    reach, largest, t = (resample & 7) - 1, 0.0, 0
+    for j in range(2 * reach):
+        exact[j] = 0.0
+        x = abs(j + 1 - reach - beyond)
+        if index - reach + 1 + j <= 0:
+            t = 0
+        elif index - reach + 1 + j >= length - 1:
+            t = stop - start - 1
+        exact[t] += _cubic(-0.75, x) if reach == 2 else _filter(BILINEAR, x)
+        largest = max(largest, exact[t])
+        t += 1
+    return start, stop, largest
+
+
+@njit
+def _weigh(resample: int, length: int, size: int, position: int, exact: Any) -> Any:
+    """The float64 weights of one resampled position, to ``exact``; returns its taps and the largest weight."""
+    if resample >= ATEN_POINT:
+        return _weigh_point(resample, length, size, position, exact)
+    start, stop = taps(resample, length, size, position)
+    scale = length / size
+    center, shrink = (position + 0.5) * scale, 1.0 / max(scale, 1.0)
+    total, largest = 0.0, 0.0
+    for t in range(stop - start):
+        exact[t] = _filter(resample & 7, (t + start - center + 0.5) * shrink)
+        total += exact[t]
+    if total != 0.0:
+        for t in range(stop - start):
+            exact[t] /= total
+            largest = max(largest, exact[t])
+    return start, stop, largest
+
+
+@njit
+def _bits(resample: int, length: int, size: int, exact: Any) -> Any:
+    """The bits after the binary point of an axis' weights: of the whole axis, whatever part of it is shown."""
+    if resample < ATEN:
+        return PILLOW_BITS
+    largest = 0.0
+    for position in range(size):
+        largest = max(largest, _weigh(resample, length, size, position, exact)[2])
+    bits = 0
+    while bits < MOST_ATEN_BITS and np.int64(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
+        bits += 1
+    return bits
 
 
 @njit
@@ -82,25 +175,18 @@ def weights_size(resample: int, length: int, size: int, count: int) -> Any:
 def weigh(resample: int, length: int, size: int, first: int, count: int, memory: int) -> Any:
     """The weights of ``count`` resampled positions from ``first`` on, in memory at that address.
 
-    Returns ``bounds`` int32 [count, 2], first tap and number of taps, and ``weights`` int32 [count, most taps], fixed
-    point with ``PRECISION_BITS`` bits.
+    Returns ``bounds`` int32 [count, 2], first tap and number of taps, ``weights`` int32 [count, most taps], fixed
+    point, and how many of their bits are after the point.
     """
     most = _most_taps(resample, length, size)
     exact = carray(pointer(memory), (most,), np.float64)
     weights = carray(pointer(memory + 8 * most), (count, most), np.int32)
     bounds = carray(pointer(memory + 4 * most * (count + 2)), (count, 2), np.int32)
-    scale = length / size
-    shrink = 1.0 / max(scale, 1.0)
+    bits = _bits(resample, length, size, exact)
     for i in range(count):
-        center = (first + i + 0.5) * scale
-        start, stop = taps(resample, length, size, first + i)
-        total = 0.0
+        start, stop, _ = _weigh(resample, length, size, first + i, exact)
         for t in range(stop - start):
-            exact[t] = _filter(resample, (t + start - center + 0.5) * shrink)
-            total += exact[t]
-        for t in range(stop - start):
-            weight = exact[t] / total if total != 0.0 else exact[t]
-            weights[i, t] = np.int32((-0.5 if weight < 0.0 else 0.5) + weight * (1 << PRECISION_BITS))
+            weights[i, t] = np.int32((-0.5 if exact[t] < 0.0 else 0.5) + exact[t] * (1 << bits))
         bounds[i, 0] = start
         bounds[i, 1] = stop - start
-    return bounds, weights
+    return bounds, weights, bits

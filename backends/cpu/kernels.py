@@ -1,4 +1,4 @@
-"""The CPU backend's kernel: crop, Pillow's resize, flip, pad, value table, layout and dtype in one call.
+"""The CPU backend's kernel: crop, resize, flip, pad, value table, layout and dtype in one call.
 
 An image is read once and its output written once.  In between there are only the rows of one pass of the resize and
 one finished row, in a workspace that each thread keeps.  The calls hold no lock and run in any number of threads.
@@ -60,7 +60,8 @@ def emit(
         src: uint8 [h, w, C], C in 1, 3, 4; only the positions that something shown depends on need to lie inside.
         rows: the vertical axis.
         cols: the horizontal axis.
-        resample: Pillow's code of the filter (1 Lanczos, 2 bilinear, 3 bicubic, 4 box, 5 Hamming).
+        resample: Pillow's code of the filter (1 Lanczos, 2 bilinear, 3 bicubic, 4 box, 5 Hamming), or one of
+            ``resample.Aten``.
         fills: uint8 [F, C]; where row and column both name a colour, the lower code wins.
         table: [C, 256] of uint8, uint16, uint32 or uint64: the bit patterns of the output values.
         out: ``table``'s dtype, [C, rows, cols] if ``planar``, else [rows, cols, C].
@@ -71,7 +72,7 @@ def emit(
         TypeError: a dtype is wrong or an array is not C-contiguous.
     """
     kernel = _emit_for(out.dtype.name)
-    order = rows_first(rows.length, cols.length, rows.size, cols.size)
+    order = rows_first(resample, rows.length, cols.length, rows.size, cols.size)
     scale = factors(table.tobytes(), len(table)) if table.dtype == np.uint32 else NO_FACTORS
     memory = _workspace.memory
     status = kernel(src, *rows, *cols, resample, order, fills, table, scale, out, planar, memory)

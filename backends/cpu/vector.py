@@ -15,7 +15,6 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 16
-PRECISION_BITS = 32 - 8 - 2  # Pillow's Resample.c: fixed-point weights leave two bits for overshoot
 
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(32)
@@ -23,8 +22,9 @@ _BYTES = ir.VectorType(_BYTE, LANES)
 _WORDS = ir.VectorType(_WORD, LANES)
 
 
-def _splat(value: int) -> ir.Constant:
-    return ir.Constant(_WORDS, [ir.Constant(_WORD, value)] * LANES)
+def _splat(builder: Any, word: Any) -> Any:
+    lane = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), word, ir.Constant(_WORD, 0))
+    return builder.shuffle_vector(lane, lane, lanes_of([0] * LANES))
 
 
 def lanes_of(lanes: list[int]) -> ir.Constant:
@@ -75,33 +75,36 @@ def _weighted_sum(blocks: int) -> Any:
     """The weighted sum over ``16 * blocks`` neighbouring bytes, all accumulators kept in registers."""
 
     @intrinsic
-    def weighted_sum(typing: Any, source: Any, stride: Any, weights: Any, taps: Any, target: Any) -> Any:
+    def weighted_sum(
+        typing: Any, source: Any, stride: Any, weights: Any, taps: Any, shift: Any, target: Any
+    ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            source, stride, weights, taps, target = args
-            half = _splat(1 << (PRECISION_BITS - 1))
+            source, stride, weights, taps, shift, target = args
+            shift = builder.trunc(shift, _WORD)
+            one = ir.Constant(_WORD, 1)
+            half = _splat(builder, builder.shl(one, builder.sub(shift, one)))
+            shift = _splat(builder, shift)
             sums = [cgutils.alloca_once(builder, _WORDS) for _ in range(blocks)]
             for total in sums:
                 builder.store(half, total)
             with cgutils.for_range(builder, taps) as loop:
                 row = builder.add(source, builder.mul(loop.index, stride))
                 four = ir.Constant(weights.type, 4)
-                weight = load(builder, builder.add(weights, builder.mul(loop.index, four)), _WORD)
-                lane = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), weight, ir.Constant(_WORD, 0))
-                weight = builder.shuffle_vector(lane, lane, lanes_of([0] * LANES))
+                weight = _splat(builder, load(builder, builder.add(weights, builder.mul(loop.index, four)), _WORD))
                 for i, total in enumerate(sums):
                     place = builder.add(row, ir.Constant(row.type, LANES * i))
                     values = builder.zext(load(builder, place, _BYTES), _WORDS)
                     builder.store(builder.add(builder.load(total), builder.mul(values, weight)), total)
             for i, total in enumerate(sums):
-                value = builder.ashr(builder.load(total), _splat(PRECISION_BITS))
+                value = builder.ashr(builder.load(total), shift)
                 for bound, worse in ((0, "<"), (255, ">")):
-                    limit = _splat(bound)
+                    limit = _splat(builder, ir.Constant(_WORD, bound))
                     value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
                 place = builder.add(target, ir.Constant(target.type, LANES * i))
                 store(builder, builder.trunc(value, _BYTES), place)
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64, types.int64, types.int64, types.int64), generate
+        return types.void(*[types.int64] * 6), generate
 
     return weighted_sum
 
@@ -116,8 +119,8 @@ def pointer(typing: Any, address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
-# target[j] = clip8((2**21 + sum(weights[t] * source[t * stride + j] for t in range(taps))) >> 22) for j below
-# 16, 48 or 64: uint8 source and target, int32 weights and sums that wrap, as in Pillow's Resample.c.
+# target[j] = clip8((2 ** (shift - 1) + sum(weights[t] * source[t * stride + j] for t in range(taps))) >> shift) for j
+# below 16, 48 or 64: uint8 source and target, int32 weights and sums that wrap, as in Pillow's Resample.c.
 weighted_sum16 = _weighted_sum(1)
 weighted_sum48 = _weighted_sum(3)
 weighted_sum64 = _weighted_sum(4)

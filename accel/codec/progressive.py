@@ -1,0 +1,53 @@
+"""Progressive JPEG files: whether their scans lead to an end, and make a whole picture.
+
+Source: ITU T.81 annex G. A file may end early with some scans missing; libjpeg shows what there is, smoothed,
+and other decoders smooth otherwise.
+"""
+
+from __future__ import annotations
+
+_SOS, _EOI = 0xDA, 0xD9
+
+
+def survey(data: bytes | bytearray, position: int, size: int, components: bytes | bytearray) -> tuple[bool, bool]:
+    """Follow the scans from the SOS marker at ``position`` on, segment by segment.
+
+    Tables stand between the scans, and their bytes may look like an end.
+
+    Args:
+        data: the file, in the first ``size`` bytes. components: their ids, as the frame header lists them.
+
+    Returns:
+        Whether there is an EOI marker, and whether every coefficient of every component came to its last bit.
+    """
+    missing = {component: [True] * 64 for component in components}
+    while position + 4 < size:
+        marker = data[position + 1]
+        if marker == _EOI:
+            return True, not any(map(any, missing.values()))
+        if marker == 0xFF:
+            position += 1
+        elif marker == 0 or 0xD0 <= marker <= 0xD7:  # a stuffed byte, a restart marker
+            position += 2
+        else:
+            length = (data[position + 2] << 8) | data[position + 3]
+            if marker == _SOS:
+                _note(data[position + 4 : position + 2 + length], missing)
+            position += 2 + length
+        position = data.find(b"\xff", position, size)
+        if position < 0:
+            return False, False
+    return data[position : position + 2] == b"\xff\xd9" and position + 2 <= size, not any(map(any, missing.values()))
+
+
+def _note(scan: bytes | bytearray, missing: dict[int, list[bool]]) -> None:
+    """Note which coefficients a scan header brings to their last bit."""
+    count = scan[0] if scan else 0
+    if len(scan) != 4 + 2 * count:
+        return
+    first, last, approximation = scan[-3:]
+    if approximation & 15 or last > 63:
+        return
+    for component in scan[1 : 1 + 2 * count : 2]:
+        if component in missing:
+            missing[component][first : last + 1] = [False] * (last + 1 - first)
