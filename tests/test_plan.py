@@ -217,7 +217,7 @@ def run_with_pillow(program: Plan) -> torch.Tensor:
 
 
 RUNS: dict[str, Callable[[Any], Any]] = {name: LEAN[name][0] for name in LEAN} | {
-    "pads": lambda image: F.pad(F.resize(F.pad(image, (9, 1, 3, 30), (1, 2, 3)), 90), 4, 77, "symmetric"),
+    "pads": lambda image: F.pad(F.resize(F.pad(image, (9, 1, 3, 30), 33), 90), 4, 77, "symmetric"),
     "pads-colours": lambda image: F.pad(F.pad(image.resize((20, 30)), 5, 10), (3, 9), 200),
     "center": lambda image: F.center_crop(F.resize(image, [60, 300]), [100, 100]),
     "several": lambda image: F.crop(F.resize(F.hflip(F.resize(image, [99, 88], Mode.LANCZOS)), 50), 3, 4, 30, 20),

@@ -11,10 +11,10 @@ from accel.codec.progressive import survey
 
 _SOI = b"\xff\xd8\xff"
 _EOI = b"\xff\xd9"
-_SOS, _DQT, _DNL, _APP0, _APP2, _APP14 = 0xDA, 0xDB, 0xDC, 0xE0, 0xE2, 0xEE
+_SOS, _DQT, _APP0, _APP2, _APP13, _APP14 = 0xDA, 0xDB, 0xE0, 0xE2, 0xED, 0xEE
 _BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
-_OTHER_FRAMES = frozenset({0xC3, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB, 0xCC, 0xCD, 0xCE, 0xCF})
-_MPF = b"MPF\x00"
+_PLAIN = frozenset({0xC4, 0xDD, 0xFE, *range(0xE0, 0xF0)})  # DHT, DRI, COM, APPn: nothing in them to stumble over
+_MPF, _ICC, _PHOTOSHOP = b"MPF\x00", b"ICC_PROFILE\x00", b"Photoshop 3.0\x00"
 
 
 class Header(NamedTuple):
@@ -63,7 +63,7 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
                 return Header(width, height, mode, True, *survey(data, position, size, ids))
             complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + 2 + length
             return Header(width, height, mode, False, complete, complete)
-        if marker <= _PROGRESSIVE:
+        if marker in (_BASELINE, _EXTENDED, _PROGRESSIVE):
             if frame or length < 8 or data[position + 4] != 8:
                 return None
             frame = marker
@@ -73,14 +73,14 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
             ids = data[position + 10 : position + 2 + length : 3]
             if components not in (1, 3) or length != 8 + 3 * components or not width or not height:
                 return None
-        elif marker in _OTHER_FRAMES or not _harmless(data, marker, position + 4, length - 2):
+        elif not _harmless(data, marker, position + 4, length - 2):
             return None
         position += 2 + length
     return None
 
 
 def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) -> bool:
-    """Whether neither Pillow nor a decoder can stumble over a segment's payload, as far as its form goes."""
+    """Whether Pillow reads a segment in front of the scan without stumbling, and so would anybody."""
     if marker == _DQT:  # whole tables of 64 values of one or two bytes
         while length > 0:
             size = 65 if data[position] < 16 else 129
@@ -89,6 +89,28 @@ def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) 
         return length == 0
     if marker in (_APP0, _APP14):  # Pillow reads a version from JFIF's and Adobe's
         return length >= 7
-    if marker == _APP2:  # several pictures in one file
-        return data[position : position + 4] != _MPF
-    return marker != _DNL
+    if marker == _APP2:  # a file of several pictures; the number of a part of a colour profile
+        payload = data[position : position + 12]
+        return not payload.startswith(_MPF) and (length >= 14 or not payload.startswith(_ICC))
+    if marker == _APP13:
+        return _photoshop_parses(bytes(data[position : position + length]))
+    return marker in _PLAIN
+
+
+def _photoshop_parses(payload: bytes) -> bool:
+    """Whether Pillow's walk over Photoshop's resources stays inside them (it refuses the file if not)."""
+    position = 14 if payload.startswith(_PHOTOSHOP) else len(payload)
+    while payload[position : position + 4] == b"8BIM":
+        position += 6  # the resource's code
+        if position == len(payload):
+            return False
+        if position > len(payload):
+            return True
+        position += 1 + payload[position]  # its name
+        position += position & 1
+        size = payload[position : position + 4]
+        if len(size) < 4:
+            return True
+        position += 4 + int.from_bytes(size, "big")
+        position += position & 1
+    return True
