@@ -13,7 +13,8 @@ _SOI = b"\xff\xd8\xff"
 _EOI = b"\xff\xd9"
 _SOS, _DQT, _APP0, _APP2, _APP13, _APP14 = 0xDA, 0xDB, 0xE0, 0xE2, 0xED, 0xEE
 _BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
-_PLAIN = frozenset({0xC4, 0xDD, 0xFE, *range(0xE0, 0xF0)})  # DHT, DRI, COM, APPn: nothing in them to stumble over
+# DHT, DRI, COM and most APPn have nothing in them that Pillow could stumble over.
+_PLAIN = frozenset({0xC4, 0xDD, 0xFE, *range(0xE0, 0xF0)} - {_APP0, _APP2, _APP13, _APP14})
 _MPF, _ICC, _PHOTOSHOP = b"MPF\x00", b"ICC_PROFILE\x00", b"Photoshop 3.0\x00"
 
 
@@ -55,6 +56,9 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
         length = (data[position + 2] << 8) | data[position + 3]
         if length < 2 or position + 2 + length > end:
             return None
+        if marker in _PLAIN:
+            position += 2 + length
+            continue
         if marker == _SOS:
             if not frame or data[position + 4] > components:
                 return None
@@ -94,7 +98,7 @@ def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) 
         return not payload.startswith(_MPF) and (length >= 14 or not payload.startswith(_ICC))
     if marker == _APP13:
         return _photoshop_parses(bytes(data[position : position + length]))
-    return marker in _PLAIN
+    return False
 
 
 def _photoshop_parses(payload: bytes) -> bool:
