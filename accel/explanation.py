@@ -9,10 +9,11 @@ from PIL import Image
 
 from accel import switch
 from accel.image import LazyImage
+from accel.late import LateTensor
 from accel.ops import OPS
 from accel.plan import Axis, Plan, Stage, plan
 from accel.recipe import Recipe, Step
-from accel.tensor import LazyTensor
+from accel.resample import SUPPORT, Aten
 
 
 def explain(x: Any) -> str:
@@ -28,7 +29,7 @@ def explain(x: Any) -> str:
     """
     if isinstance(x, LazyImage):
         return _explain_image(x)
-    if type(x) is LazyTensor and x.late.value is None:
+    if isinstance(x, LateTensor) and x.late.value is None:
         late = x.late
         title = f"late tensor {list(x.shape)} {_name(x.dtype)}"
         return _explain(title, late.recipes, plan(late.recipes, interleaved=late.interleaved))
@@ -88,7 +89,10 @@ def _short(value: Any) -> str:
 
 def _stage(stage: Stage) -> str:
     rows, columns = _axis(stage.rows), _axis(stage.columns)
-    name = f" with {Image.Resampling(stage.resample).name}" if stage.resample else ""
+    name = ""
+    if stage.resample:
+        dialect, codes = ("Pillow", Image.Resampling) if stage.resample in SUPPORT else ("torch", Aten)
+        name = f" with {dialect}'s {codes(stage.resample).name}"
     return f"one pass{name}; rows {rows}; columns {columns}"
 
 

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+Positions = npt.NDArray[np.int32]
 PadMode = Literal["constant", "edge", "reflect", "symmetric"]
 
 

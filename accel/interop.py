@@ -19,11 +19,13 @@ from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import collate, fetch, worker
 from torchvision.datasets import folder
 from torchvision.transforms import RandomResizedCrop, _functional_pil, functional, v2
+from torchvision.transforms.v2.functional._utils import _KERNEL_REGISTRY as v2_registry
 
-from accel import counters, parameters, patches, record, ring, switch, tensor
+from accel import counters, parameters, patches, record, ring, switch, tensor, tv
 from accel.codec.header import Header, claim
 from accel.errors import BackendUnavailable, DecodeError
 from accel.image import LazyImage
+from accel.late import LateTensor
 from accel.memory import file_buffers
 from accel.recipe import Source
 from accel.tensor import LazyTensor
@@ -46,9 +48,14 @@ def install() -> None:
         _undo.append(patches.attribute(_functional_pil, "pad", record.pad(_functional_pil.pad)))
         for name in ("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
+        _undo.append(patches.body(v2.functional.to_image, tv.to_image))
+        _undo.append(patches.attribute(v2.ToPureTensor, "transform", tv.to_pure_tensor(v2.ToPureTensor.transform)))
+        for function, cls, kernel in tv.kernels():
+            _undo.append(patches.item(v2_registry[function], cls, kernel))
         _undo.append(patches.body(v2._utils._get_fill, record.get_fill))
         _undo.append(patches.attribute(v2.ToDtype, "transform", record.to_dtype(v2.ToDtype.transform)))
-        _undo.append(patches.item(collate.default_collate_fn_map, LazyTensor, _collate))
+        for cls in (LazyTensor, tv.LazyTVImage):
+            _undo.append(patches.item(collate.default_collate_fn_map, cls, _collate))
         for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
             _undo.append(patches.attribute(fetcher, "fetch", _fetch(fetcher.fetch)))
         _undo.append(patches.attribute(DataLoader, "_get_iterator", _get_iterator(DataLoader._get_iterator)))
@@ -129,7 +136,7 @@ def _collate(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.
     """What ``default_collate`` does with late tensors."""
     stacked = tensor.stack(batch)
     if stacked is None:
-        plain = [t.evaluate() if type(t) is LazyTensor else t for t in batch]
+        plain = [t.evaluate() if isinstance(t, LateTensor) else t for t in batch]
         return collate.collate_tensor_fn(plain, collate_fn_map=collate_fn_map)  # type: ignore[no-any-return]
     return stacked
 
@@ -156,7 +163,7 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _settled(value: Any) -> Any:
-    return tensor.evaluated_in_worker(value) if type(value) is LazyTensor else value
+    return tensor.evaluated_in_worker(value) if isinstance(value, LateTensor) else value
 
 
 def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:

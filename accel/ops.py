@@ -18,15 +18,19 @@ from typing import Any, Literal
 
 import torch
 from PIL.Image import Resampling
+from torchvision.transforms import InterpolationMode
 from torchvision.transforms import _functional_pil as F_pil
 from torchvision.transforms import _functional_tensor as F_t
 from torchvision.transforms import functional as F
+from torchvision.transforms.v2 import functional as F2
 
-from accel.index import Index, nearest
+from accel import resample
+from accel.index import Index, Positions, nearest
 
 Params = tuple[Any, ...]
 Size = tuple[int, int]
 Axes = tuple[Index, Index]
+Takes = Literal["image", "pixels", "floats"]
 Kind = Literal["mode", "index", "resample", "value"]
 
 
@@ -41,6 +45,7 @@ class Op:
             parameters: what the op equals, and on a late one, what records it.
         params: the names of a step's parameters, in order.
         samples: parameters to try it with.
+        takes: what it acts on first: a Pillow image, a uint8 tensor, or a float one.
         size: output (height, width) from the input's and the parameters.
         lower: for an index op, the maps of rows and columns after it, from those before it, the parameters,
             and the code of the fill colour that ``fill`` names.
@@ -57,6 +62,7 @@ class Op:
     size: Callable[[Size, Params], Size] = lambda size, params: size
     lower: Callable[[Axes, Params, int], Axes] | None = None
     fill: Callable[[Params, int], tuple[int, ...]] | None = None
+    takes: Takes = "image"
     apply: Callable[..., torch.Tensor] | None = None
     tolerance: int = 0
 
@@ -78,6 +84,20 @@ def _lower_pad(axes: Axes, params: Params, code: int) -> Axes:
 def _lower_nearest(axes: Axes, params: Params, code: int) -> Axes:
     rows, columns = axes
     return rows.take(nearest(rows.length, params[0])), columns.take(nearest(columns.length, params[1]))
+
+
+def _lower_torch_nearest(axes: Axes, params: Params, code: int) -> Axes:
+    return _taken(axes, resample.nearest(axes[0].length, params[0]), resample.nearest(axes[1].length, params[1]))
+
+
+def _lower_nearest_exact(axes: Axes, params: Params, code: int) -> Axes:
+    height, width = params
+    rows = resample.nearest_exact(axes[0].length, height, width)
+    return _taken(axes, rows, resample.nearest_exact(axes[1].length, width, height))
+
+
+def _taken(axes: Axes, rows: Positions, columns: Positions) -> Axes:
+    return axes[0].take(rows), axes[1].take(columns)
 
 
 def _pad_size(size: Size, params: Params) -> Size:
@@ -184,6 +204,26 @@ _ROWS = (
         size=lambda size, params: (params[0], params[1]),
     ),
     Op(
+        "nearest",
+        "index",
+        lambda tensor, params: F2.resize(tensor, list(params), InterpolationMode.NEAREST),
+        ("height", "width"),
+        _SIZES,
+        takes="pixels",
+        size=lambda size, params: (params[0], params[1]),
+        lower=_lower_torch_nearest,
+    ),
+    Op(
+        "nearest_exact",
+        "index",
+        lambda tensor, params: F2.resize(tensor, list(params), InterpolationMode.NEAREST_EXACT),
+        ("height", "width"),
+        _SIZES,
+        takes="pixels",
+        size=lambda size, params: (params[0], params[1]),
+        lower=_lower_nearest_exact,
+    ),
+    Op(
         "to_tensor",
         "value",
         lambda image, params: _with_default_dtype(params[0], lambda: F.to_tensor(image)),
@@ -205,7 +245,17 @@ _ROWS = (
         lambda tensor, params: F.convert_image_dtype(tensor, *params),
         ("dtype",),
         ((torch.float32,), (torch.float16,), (torch.uint8,), (torch.int16,)),
+        takes="floats",
         apply=_convert_image_dtype,
+    ),
+    Op(
+        "to_dtype",
+        "value",
+        lambda tensor, params: F2.to_dtype(tensor, *params),
+        ("dtype", "scale"),
+        ((torch.float32, True), (torch.float32, False), (torch.float16, True), (torch.int32, True)),
+        takes="pixels",
+        apply=lambda values, dtype, scale: F2.to_dtype_image(values, dtype, scale),
     ),
     Op(
         "normalize",
@@ -213,6 +263,7 @@ _ROWS = (
         lambda tensor, params: F.normalize(tensor, *params),
         ("mean", "std"),
         (((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), ((0.5,), (0.25,))),
+        takes="floats",
         apply=_normalize,
     ),
     Op(
@@ -221,6 +272,7 @@ _ROWS = (
         lambda tensor, params: tensor.to(*params),
         ("dtype",),
         ((torch.float16,), (torch.bfloat16,), (torch.float64,)),
+        takes="floats",
         apply=_cast,
     ),
 )

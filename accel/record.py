@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
 
 from accel import values
 from accel.image import LazyImage
+from accel.late import LateTensor, is_late
 from accel.recipe import Recipe
-from accel.tensor import LazyTensor, is_late
+from accel.tensor import LazyTensor
 
 Function = Callable[..., Any]
+T = TypeVar("T", bound=LateTensor)
 
 
 def pad(original: Function) -> Function:
@@ -105,7 +107,7 @@ def convert_image_dtype(original: Function) -> Function:
         if image.late.dtype == dtype:
             return image
         step = ("convert_image_dtype", (dtype,))
-        late = _recorded(image, step, dtype)
+        late = recorded_value(image, step, dtype)
         return original(image.evaluate(), dtype) if late is None else late
 
     return convert_image_dtype
@@ -119,7 +121,7 @@ def normalize(original: Function) -> Function:
             return original(tensor, mean, std, inplace)
         means, stds = _numbers(mean), _numbers(std)
         if means is not None and stds is not None:
-            late = _recorded(tensor, ("normalize", (means, stds)), tensor.late.dtype)
+            late = recorded_value(tensor, ("normalize", (means, stds)), tensor.late.dtype)
             if late is not None and inplace:
                 tensor.late.recipes = late.late.recipes
                 return tensor
@@ -144,7 +146,7 @@ def to_dtype(original: Function) -> Function:
 
     @functools.wraps(original)
     def transform(self: Any, inpt: Any, params: Any) -> Any:
-        if type(inpt) is LazyTensor and isinstance(self.dtype, dict):
+        if isinstance(inpt, LateTensor) and isinstance(self.dtype, dict):
             inpt = inpt.evaluate()
         return original(self, inpt, params)
 
@@ -154,7 +156,7 @@ def to_dtype(original: Function) -> Function:
 _CANONICAL: dict[type, type] = {LazyImage: Image.Image, LazyTensor: torch.Tensor}
 
 
-def _recorded(tensor: LazyTensor, step: Any, dtype: torch.dtype) -> LazyTensor | None:
+def recorded_value(tensor: T, step: Any, dtype: torch.dtype) -> T | None:
     """The tensor with a value step; None where torchvision would refuse it."""
     late = tensor.late
     try:

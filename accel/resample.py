@@ -28,7 +28,13 @@ SUPPORT: dict[int, float] = {
 class Aten(IntEnum):
     """``torch.nn.functional.interpolate`` of uint8 to a size, ``align_corners=False``, as codes beside Pillow's.
 
-    The low three bits are Pillow's code of the filter. The first three antialias, the POINT ones do not.
+    The low three bits are Pillow's code of the filter. The first three antialias, the POINT ones do not. The layout
+    of the image makes no difference.
+
+    This is what torchvision's v2 ``resize`` does with uint8 on the CPU: always for bicubic and Lanczos; for bilinear
+    where ``torch.backends.cpu.get_cpu_capability()`` is AVX2 or AVX512, or the machine is ARM; else, as v1's always
+    does, it interpolates in float32 and rounds, which is another arithmetic and not among these. torch itself fails
+    where the result is a single pixel (2.15: it raises) or, without AVX2, a single column (it repeats the first row).
     """
 
     LANCZOS = 8 + Resampling.LANCZOS

@@ -19,9 +19,9 @@ import torch
 from PIL import Image
 
 from accel.image import LazyImage
+from accel.late import LateTensor
 from accel.ops import OPS, Op, Params
 from accel.switch import image_backend
-from accel.tensor import LazyTensor
 
 SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
 """(height, width) of the images tried."""
@@ -62,7 +62,7 @@ def check(case: Case, backend: str, **options: Any) -> None:
         expected = _run(op, case.params, Image.open(io.BytesIO(stream)))
     with image_backend(backend, **options):
         late = _run(op, case.params, Image.open(io.BytesIO(stream)))
-        if isinstance(late, LazyTensor):
+        if isinstance(late, LateTensor):
             _compare_tensors(case, late, expected)
         else:
             assert isinstance(late, LazyImage), f"{case}: not recorded"
@@ -81,7 +81,9 @@ def picture(size: tuple[int, int], mode: str, quality: int = 90) -> bytes:
 
 
 def _run(op: Op, params: Params, image: Any) -> Any:
-    if op.kind == "value" and "tensor" not in op.name:  # an op on tensors
+    if op.takes == "pixels":
+        image = OPS["pil_to_tensor"].reference(image, ())
+    elif op.takes == "floats":
         image = OPS["to_tensor"].reference(image, (torch.float32,))
     return op.reference(image, params)
 

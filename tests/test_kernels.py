@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import multiprocessing
 import threading
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_support import (
+    POISON,
+    Array,
+    axis,
+    codes,
+    emitted,
+    no_fills,
+    picture,
+    random_table,
+    walled,
+    whole,
+    windowed,
+)
 from PIL import Image
 
 from accel.backends.cpu import kernels
@@ -20,34 +29,9 @@ from accel.backends.cpu.kernel_blocks import NO_FACTORS, factors
 from accel.backends.cpu.kernels import Axis
 from accel.resample import rows_first
 
-Array = npt.NDArray[Any]
-
 LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = FILTERS = (1, 2, 3, 4, 5)
 SUPPORT = {LANCZOS: 3.0, BILINEAR: 1.0, BICUBIC: 2.0, BOX: 0.5, HAMMING: 1.0}
 DTYPES = ("uint8", "uint16", "uint32", "uint64")
-POISON = 0xA5
-
-
-def picture(height: int, width: int, channels: int, seed: int = 0) -> Array:
-    """Noise with saturated patches, so that overshooting filters reach both clamps."""
-    rng = np.random.default_rng(seed)
-    image = rng.integers(0, 256, (height, width, channels), dtype=np.uint8)
-    image[: height // 2, : width // 2] = rng.choice([0, 255], (height // 2, width // 2, channels))
-    return image
-
-
-def codes(*values: int) -> Array:
-    return np.array(values, np.int32)
-
-
-def whole(size: int) -> Array:
-    return np.arange(size, dtype=np.int32)
-
-
-def axis(length: int, size: int | None = None, window: Array | None = None, start: int = 0, step: int = 1) -> Axis:
-    """By default the whole source axis, not resampled, all of it shown."""
-    size = length if size is None else size
-    return Axis(start, step, length, size, whole(size) if window is None else window)
 
 
 def pillow(image: Array, height: int, width: int, resample: int) -> Array:
@@ -58,60 +42,12 @@ def pillow(image: Array, height: int, width: int, resample: int) -> Array:
     return np.stack([np.asarray(plane.resize((width, height), resample)) for plane in planes], axis=2)
 
 
-def windowed(image: Array, rows: Array, cols: Array, fills: Array) -> Array:
-    """``image[rows, cols]``, where the lower of two negative codes names a colour."""
-    lower = np.minimum(rows[:, None], cols[None, :])
-    result = image[np.maximum(rows, 0)[:, None], np.maximum(cols, 0)[None, :]].copy()
-    for i, colour in enumerate(fills):
-        result[lower == -1 - i] = colour
-    return result
-
-
 def expected(canvas: Array, rows: Axis, cols: Axis, resample: int, fills: Array, table: Array) -> Array:
     """What ``emit`` is to write, interleaved, by Pillow and NumPy, from an image that holds the whole view."""
     y, x = (a.start + a.step * np.arange(a.length) for a in (rows, cols))
     resized = pillow(np.ascontiguousarray(canvas[y[:, None], x]), rows.size, cols.size, resample)
     pixels = windowed(resized, rows.window, cols.window, fills)
     return table[np.arange(table.shape[0]), pixels]
-
-
-def random_table(channels: int, dtype: str = "uint8", seed: int = 1) -> Array:
-    """Random bit patterns: nothing but a look-up reproduces them."""
-    top = np.iinfo(dtype).max
-    return np.random.default_rng(seed).integers(0, top, (channels, 256), dtype=dtype, endpoint=True)
-
-
-def no_fills(channels: int) -> Array:
-    return np.zeros((0, channels), np.uint8)
-
-
-def walled(image: Array, *, at_end: bool) -> Array:
-    """A copy of ``image`` whose last (or first) byte touches a page that may not be read."""
-    page = mmap.PAGESIZE
-    inside = -(-image.nbytes // page) * page
-    area = mmap.mmap(-1, inside + 2 * page)
-    memory = np.frombuffer(area, np.uint8)
-    for wall in (0, page + inside):
-        protect = ctypes.CDLL(None, use_errno=True).mprotect
-        assert protect(ctypes.c_void_p(memory.ctypes.data + wall), ctypes.c_size_t(page), 0) == 0
-    begin = page + (inside - image.nbytes if at_end else 0)
-    copy = memory[begin : begin + image.nbytes].reshape(image.shape)
-    copy[:] = image
-    return copy
-
-
-def emitted(
-    src: Array, rows: Axis, cols: Axis, resample: int, fills: Array, table: Array, planar: bool = False
-) -> Array:
-    """Run ``emit`` into poisoned memory between guards; the result interleaved."""
-    shape = (len(rows.window), len(cols.window), table.shape[0])
-    count, guard = int(np.prod(shape)), 64
-    memory = np.full((count + 2 * guard) * table.itemsize, POISON, np.uint8).view(table.dtype)
-    out = memory[guard : guard + count].reshape((shape[2], *shape[:2]) if planar else shape)
-    kernels.emit(src, rows, cols, resample, fills, table, out, planar)
-    edges = np.concatenate([memory[:guard], memory[guard + count :]]).view(np.uint8)
-    assert (edges == POISON).all(), "wrote outside the output"
-    return out.transpose(1, 2, 0) if planar else out
 
 
 def needed(axis: Axis, resample: int) -> tuple[int, int]:
@@ -207,14 +143,14 @@ def test_either_order_of_the_axes(
 
 
 def test_order_of_the_axes_by_version() -> None:
-    assert not rows_first(1000, 3, 10, 3, pillow=(12, 1))
-    assert rows_first(1000, 3, 10, 3, pillow=(12, 3))
-    assert not rows_first(300, 3, 10, 3, pillow=(12, 2))
-    assert not rows_first(400, 300, 224, 224, pillow=(12, 3))
-    assert rows_first(400, 300, 224, 224, pillow=(13, 0))
-    assert not rows_first(300, 400, 224, 224, pillow=(13, 0))
-    assert not rows_first(200, 150, 224, 224, pillow=(14, 1))
-    assert rows_first(40, 40, 39, 41, pillow=(14, 1))
+    assert not rows_first(BILINEAR, 1000, 3, 10, 3, pillow=(12, 1))
+    assert rows_first(BILINEAR, 1000, 3, 10, 3, pillow=(12, 3))
+    assert not rows_first(BILINEAR, 300, 3, 10, 3, pillow=(12, 2))
+    assert not rows_first(BILINEAR, 400, 300, 224, 224, pillow=(12, 3))
+    assert rows_first(BILINEAR, 400, 300, 224, 224, pillow=(13, 0))
+    assert not rows_first(BILINEAR, 300, 400, 224, 224, pillow=(13, 0))
+    assert not rows_first(BILINEAR, 200, 150, 224, 224, pillow=(14, 1))
+    assert rows_first(BILINEAR, 40, 40, 39, 41, pillow=(14, 1))
 
 
 @pytest.mark.parametrize("resample", FILTERS)

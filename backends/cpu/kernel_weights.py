@@ -93,17 +93,23 @@ def _most_taps(resample: int, length: int, size: int) -> Any:
 def _point(resample: int, length: int, size: int, position: int) -> Any:
     """Where a resampled position samples the view, without antialiasing: a view position, and how far beyond it."""
     point = length / size * (position + 0.5) - 0.5
-    if point < 0.0 and (resample & 7) == BILINEAR:
+    if point < 0.0 and _reach(resample) == 1:
         point = 0.0
-    index = min(np.int64(math.floor(np.float32(point))), length - 1)  # ``floorf`` of a double
+    index: Any = min(np.int64(math.floor(np.float32(point))), length - 1)  # ``floorf`` of a double
     return index, min(max(point - index, 0.0), 1.0)
+
+
+@njit
+def _reach(resample: int) -> Any:
+    """Half the number of taps, without antialiasing."""
+    return 2 if resample & 7 == BICUBIC else 1
 
 
 @njit
 def taps(resample: int, length: int, size: int, position: int) -> Any:
     """The half-open range of view positions that one resampled position is made of."""
     if resample >= ATEN_POINT:
-        index, reach = _point(resample, length, size, position)[0], (resample & 7) - 1
+        index, reach = _point(resample, length, size, position)[0], _reach(resample)
         return max(index - reach + 1, 0), min(index + reach + 1, length)
     support = _support(resample, length, size)
     center = (position + 0.5) * (length / size)
@@ -112,13 +118,13 @@ def taps(resample: int, length: int, size: int, position: int) -> Any:
 
 @njit
 def _weigh_point(resample: int, length: int, size: int, position: int, exact: Any) -> Any:
-    """``_weigh`` without antialiasing: weights beyond an edge count for the pixel there.
+    """``_weigh`` without antialiasing: weights beyond an edge add up at the pixel there.
 
-    The largest weight is the largest that any had on the way.
+    The largest weight is the largest that any was on the way.
     """
     start, stop = taps(resample, length, size, position)
     index, beyond = _point(resample, length, size, position)
-    reach, largest, t = (resample & 7) - 1, 0.0, 0
+    reach, largest, t = _reach(resample), 0.0, 0
     for j in range(2 * reach):
         exact[j] = 0.0
         x = abs(j + 1 - reach - beyond)

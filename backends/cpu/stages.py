@@ -51,7 +51,7 @@ def _stage(pixels: Pixels, stage: Stage, table: npt.NDArray[Any], out: npt.NDArr
 
     fills = _colours(stage.fills, pixels.shape[2])
     listed = stage.rows.view.table is not None or stage.columns.view.table is not None
-    if stage.resample and not resizes_as_pillow():
+    if stage.resample in SUPPORT and not resizes_as_pillow():
         stage, pixels = _resized_by_pillow(pixels, stage, fills)
     elif listed:
         stage, pixels = _viewed(pixels, stage, fills)

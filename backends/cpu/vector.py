@@ -75,9 +75,7 @@ def _weighted_sum(blocks: int) -> Any:
     """The weighted sum over ``16 * blocks`` neighbouring bytes, all accumulators kept in registers."""
 
     @intrinsic
-    def weighted_sum(
-        typing: Any, source: Any, stride: Any, weights: Any, taps: Any, shift: Any, target: Any
-    ) -> Any:
+    def weighted_sum(typing: Any, source: Any, stride: Any, weights: Any, taps: Any, shift: Any, target: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             source, stride, weights, taps, shift, target = args
             shift = builder.trunc(shift, _WORD)

@@ -1,0 +1,274 @@
+"""Late tensors: what they are made of, and what any class of them does.
+
+Size, dtype and strides are known and answered at once. A class names the functions that keep its tensors late
+(``handlers``); anything else computes the values and goes on with them, and the object itself becomes a plain
+tensor (``torch.utils.swap_tensors``), so that nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_map
+from torch.utils.data import get_worker_info
+
+from accel import counters, memory, realise
+from accel.caller import caller
+from accel.errors import DecodeError
+from accel.memory import Allocate
+from accel.ops import OPS
+from accel.packing import Packed, pack, unpack
+from accel.recipe import Recipe, Step
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_make = torch.Tensor._make_wrapper_subclass
+
+ImageShape = tuple[int, int, int]
+"""(channels, height, width)"""
+
+
+class Late:
+    """What a LazyTensor is made of.
+
+    Attributes:
+        recipes: the images, in order. lead: the shape in front of ``shape``; () for a single image.
+        shape: of one image. dtype: of the values.
+        interleaved: the memory of an image is ordered [height, width, channels].
+        value: the values, once computed, where the tensor object itself could not become them.
+    """
+
+    __slots__ = ("dtype", "interleaved", "lead", "lock", "recipes", "shape", "value")
+
+    def __init__(
+        self,
+        recipes: tuple[Recipe, ...],
+        lead: tuple[int, ...],
+        shape: ImageShape,
+        dtype: torch.dtype,
+        interleaved: bool,
+    ) -> None:
+        self.recipes = recipes
+        self.lead = lead
+        self.shape = shape
+        self.dtype = dtype
+        self.interleaved = interleaved
+        self.lock = threading.Lock()
+        self.value: torch.Tensor | None = None
+
+    def compute(self, allocate: Allocate) -> torch.Tensor:
+        try:
+            with torch.inference_mode(False):  # the values outlive the mode of whoever asks first
+                images = realise.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
+                return images if len(self.lead) == 1 else images.view(*self.lead, *self.shape)
+        except DecodeError as error:
+            if error.position is not None and self.lead:
+                error.position //= prod(self.lead[1:])
+                error.batch = self.lead[0]
+            raise
+
+
+@lru_cache(maxsize=1024)
+def _strides(lead: tuple[int, ...], shape: ImageShape, interleaved: bool) -> tuple[int, ...]:
+    """Those torchvision's tensor has: images one after another, each in its memory order."""
+    channels, height, width = shape
+    strides = [1, width * channels, channels] if interleaved else [height * width, width, 1]
+    step = channels * height * width
+    for length in reversed(lead):
+        strides.insert(0, step)
+        step *= length
+    return tuple(strides)
+
+
+class LateTensor(torch.Tensor):
+    """What the classes of late tensors share; the tensors are on the CPU.
+
+    Attributes:
+        late: what it is made of. becomes: the class of tensor it is once computed.
+        handlers: functions that keep it late; NotImplemented from one has the values computed.
+    """
+
+    late: Late
+    becomes: ClassVar[type[torch.Tensor]] = torch.Tensor
+    handlers: ClassVar[dict[Any, Callable[..., Any]]] = {}
+
+    @classmethod
+    def of(
+        cls,
+        recipes: tuple[Recipe, ...],
+        lead: tuple[int, ...],
+        shape: ImageShape,
+        dtype: torch.dtype,
+        interleaved: bool = False,
+    ) -> Self:
+        """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``."""
+        tensor: Self = _make(cls, (*lead, *shape), strides=_strides(lead, shape, interleaved), dtype=dtype)
+        tensor.late = Late(recipes, lead, shape, dtype, interleaved)
+        return tensor
+
+    def evaluate(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
+        """The values as a plain tensor; this object becomes it, unless something still refers to the shell.
+
+        Raises:
+            DecodeError: an image cannot be decoded.
+        """
+        late = self.__dict__.get("late")
+        if late is None:  # another thread was faster: this is a plain tensor by now
+            return self
+        with late.lock:
+            if "late" not in self.__dict__:
+                return self
+            if late.value is None:
+                late.value = late.compute(allocate).as_subclass(self.becomes)
+            value: torch.Tensor = late.value
+            try:
+                torch.utils.swap_tensors(self, value)
+            except RuntimeError:  # weak references to one of them: hand out the value beside the shell
+                return value
+            late.value = None
+            return self
+
+    def then(self, *steps: Step, dtype: torch.dtype | None = None, interleaved: bool | None = None) -> Self:
+        """A new tensor: this one with more value steps recorded, which lead to ``dtype``."""
+        late = self.late
+        recipes = tuple([Recipe(source, pixels, values + steps) for source, pixels, values in late.recipes])
+        return self.of(
+            recipes,
+            late.lead,
+            late.shape,
+            late.dtype if dtype is None else dtype,
+            late.interleaved if interleaved is None else interleaved,
+        )
+
+    def moved(self, name: str, params: tuple[Any, ...]) -> Self:
+        """A new tensor: this one with one more step on its pixels recorded, ahead of the steps on values."""
+        late = self.late
+        channels, height, width = late.shape
+        height, width = OPS[name].size((height, width), params)
+        step: Step = (name, params)
+        recipes = tuple([Recipe(source, (*pixels, step), values) for source, pixels, values in late.recipes])
+        return self.of(recipes, late.lead, (channels, height, width), late.dtype, late.interleaved)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _METADATA and is_late(args[0]):
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        handler = cls.handlers.get(func)
+        if handler is not None and args and is_late(args[0]):
+            result = handler(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return func(*tree_map(_plain, args), **tree_map(_plain, kwargs))
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch's stub knows only the disabled one
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # reached only where __torch_function__ is disabled
+        return func(*tree_map(_plain, args), **tree_map(_plain, kwargs or {}))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.evaluate().numpy()
+        return array if dtype is None and not copy else np.array(array, dtype=dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        return self.clone()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As a plain tensor: what is saved can be loaded without accel."""
+        return self.evaluate().__reduce_ex__(protocol)
+
+
+def send(tensor: LateTensor) -> Any:
+    """How a late tensor goes to another process: encoded bytes and recipes.
+
+    Nothing is decoded and nothing can fail, for this may run in a queue's feeder thread (see ``accel.packing``).
+    """
+    late: Late | None = tensor.__dict__.get("late")
+    if late is None or late.value is not None:  # somebody has its values
+        return _receive_value, (tensor if late is None else late.value,)
+    packed = pack(late.recipes, shared=get_worker_info() is not None)
+    return _receive, (type(tensor), packed, late.lead, late.shape, late.dtype, late.interleaved)
+
+
+def _receive(cls: type[LateTensor], packed: Packed, *rest: Any) -> LateTensor:
+    return cls.of(unpack(packed), *rest)
+
+
+def _receive_value(value: torch.Tensor) -> torch.Tensor:
+    return value
+
+
+def is_late(value: Any) -> bool:
+    """Whether a tensor, or every tensor of a list or tuple, is late and nobody has its values yet.
+
+    Values that somebody has may have been changed in place: nothing more is recorded on such a tensor.
+    """
+    if isinstance(value, (list, tuple)):
+        return all(map(is_late, value))
+    return isinstance(value, LateTensor) and value.late.value is None
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, LateTensor):
+        return value
+    if not value.late.lead and value.late.value is None:
+        in_pipeline = get_worker_info() is not None
+        counters.early(f"the values of a single late tensor were asked for by {caller()}", loses=in_pipeline)
+    return value.evaluate()
+
+
+_GETTERS = [
+    "shape",
+    "dtype",
+    "device",
+    "layout",
+    "ndim",
+    "is_cuda",
+    "is_cpu",
+    "is_sparse",
+    "is_quantized",
+    "is_nested",
+    "is_meta",
+    "is_mkldnn",
+    "requires_grad",
+    "is_leaf",
+    "grad",
+    "grad_fn",
+    "names",
+    "itemsize",
+    "nbytes",
+]
+_METHODS = [
+    "size",
+    "dim",
+    "stride",
+    "numel",
+    "nelement",
+    "ndimension",
+    "element_size",
+    "storage_offset",
+    "is_contiguous",
+    "is_floating_point",
+    "is_complex",
+    "is_signed",
+    "get_device",
+    "__len__",
+    "dim_order",
+]
+_METADATA = (
+    {getattr(torch.Tensor, name).__get__ for name in _GETTERS if hasattr(torch.Tensor, name)}
+    | {getattr(torch.Tensor, name) for name in _METHODS}
+    | {torch.numel, torch.is_floating_point, torch.is_complex}
+)

@@ -1,0 +1,222 @@
+"""torchvision.transforms.v2 on late tensors: a late ``tv_tensors.Image``, and kernels that record.
+
+After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``accel.resample.Aten``). A kernel that
+cannot record what it is asked for has the values computed and hands over to torchvision's own, which also raises
+what is to be raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, ClassVar
+
+import torch
+from torchvision import tv_tensors
+from torchvision.transforms import InterpolationMode, _functional_pil
+from torchvision.transforms.v2 import functional as F
+from torchvision.transforms.v2.functional import _geometry
+
+from accel.image import LazyImage
+from accel.late import LateTensor, is_late, send
+from accel.record import pad, recorded_value
+from accel.resample import Aten
+from accel.tensor import LazyTensor, clone, stack_late, to
+
+
+class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
+    """A ``torchvision.tv_tensors.Image`` on the CPU with late values."""
+
+    becomes: ClassVar[type[torch.Tensor]] = tv_tensors.Image
+    handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
+        torch.stack: stack_late,
+        torch.Tensor.clone: clone,
+        torch.Tensor.to: to,
+    }
+
+    @staticmethod
+    def wrap(value: torch.Tensor, like: Any, **kwargs: Any) -> torch.Tensor:
+        """What torchvision's own kernels make of a computed one."""
+        image: torch.Tensor = value.as_subclass(tv_tensors.Image)
+        return image
+
+
+ForkingPickler.register(LazyTVImage, send)
+
+
+def to_image(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torchvision.transforms.v2.functional.to_image``, on late images and tensors."""
+
+    def to_image(inpt: Any) -> Any:
+        if type(inpt) is LazyImage and inpt.recipe is not None:
+            inpt = F.pil_to_tensor(inpt)
+        return as_class(inpt, LazyTVImage) if type(inpt) is LazyTensor and is_late(inpt) else original(inpt)
+
+    return to_image
+
+
+def to_pure_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torchvision.transforms.v2.ToPureTensor.transform``."""
+
+    def transform(self: Any, inpt: Any, params: Any) -> Any:
+        return as_class(inpt, LazyTensor) if is_late(inpt) else original(self, inpt, params)
+
+    return transform
+
+
+def as_class(tensor: LateTensor, cls: type[LateTensor]) -> LateTensor:
+    """The same late values as a tensor of another class."""
+    late = tensor.late
+    return cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved)
+
+
+def kernels() -> Iterator[tuple[Callable[..., Any], type, Callable[..., Any]]]:
+    """What to register: a functional, a late class, and the kernel for it."""
+    for functional, record in _RECORDERS.items():
+        for cls in (LazyTensor, LazyTVImage):
+            yield functional, cls, _kernel(functional, record)
+    yield F.pad, LazyImage, pad(_functional_pil.pad)
+
+
+def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(image: LateTensor, *args: Any, **kwargs: Any) -> Any:
+        if is_late(image):
+            late = record(image, *args, **kwargs)
+            if late is not None:
+                return late
+        return functional(image.evaluate(), *args, **kwargs)
+
+    return kernel
+
+
+# -- recorders: the late result, or None --------------------------------------------------------------------
+
+
+def _horizontal_flip(image: LateTensor) -> LateTensor:
+    return image.moved("hflip", ())
+
+
+def _vertical_flip(image: LateTensor) -> LateTensor:
+    return image.moved("vflip", ())
+
+
+def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:
+    _, old_height, old_width = image.late.shape
+    inside = top >= 0 and left >= 0 and top + height <= old_height and left + width <= old_width
+    if height < 1 or width < 1 or not (inside or _is_pixels(image)):
+        return None
+    return image.moved("crop", (top, left, height, width))
+
+
+def _center_crop(image: LateTensor, output_size: Any) -> LateTensor | None:
+    _, old_height, old_width = image.late.shape
+    height, width = _geometry._center_crop_parse_output_size(output_size)
+    if height > old_height or width > old_width:
+        if not _is_pixels(image):
+            return None
+        left, top, right, bottom = _geometry._center_crop_compute_padding(height, width, old_height, old_width)
+        image = image.moved("crop", (-top, -left, old_height + top + bottom, old_width + left + right))
+        _, old_height, old_width = image.late.shape
+    top, left = _geometry._center_crop_compute_crop_anchor(height, width, old_height, old_width)
+    return _crop(image, top, left, height, width)
+
+
+def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = "constant") -> LateTensor | None:
+    left, right, top, bottom = _geometry._parse_pad_padding(padding)
+    channels, height, width = image.late.shape
+    fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
+    if not _is_pixels(image) or min(left, right, top, bottom) < 0 or len(fills) not in (1, channels):
+        return None
+    if padding_mode == "constant":
+        if not all(value == int(value) and 0 <= value <= 255 for value in fills):
+            return None
+    elif padding_mode not in ("edge", "reflect", "symmetric") or fills != [0]:
+        return None
+    elif max(left, right) >= width or max(top, bottom) >= height:  # torch refuses to reflect so much
+        return None
+    colour = tuple(int(value) for value in fills) * (channels if len(fills) == 1 else 1)
+    return image.moved("pad", (left, top, right, bottom, padding_mode, colour if any(colour) else None))
+
+
+_RESAMPLE = {
+    (InterpolationMode.BILINEAR, True): Aten.BILINEAR,
+    (InterpolationMode.BICUBIC, True): Aten.BICUBIC,
+    (InterpolationMode.LANCZOS, True): Aten.LANCZOS,
+    (InterpolationMode.BILINEAR, False): Aten.BILINEAR_POINT,
+    (InterpolationMode.BICUBIC, False): Aten.BICUBIC_POINT,
+}
+_NEAREST = {InterpolationMode.NEAREST: "nearest", InterpolationMode.NEAREST_EXACT: "nearest_exact"}
+
+
+def _resize(
+    image: LateTensor,
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    max_size: int | None = None,
+    antialias: bool | None = True,
+) -> LateTensor | None:
+    old = image.late.shape[1:]
+    mode = _geometry._check_interpolation(interpolation)
+    height, width = _geometry._compute_resized_output_size(old, size=size, max_size=max_size)
+    if (height, width) == old:
+        return image
+    if not _is_pixels(image) or height < 1 or width < 1 or height * width == 1:  # torch 2.15 refuses a single pixel
+        return None
+    if mode in _NEAREST:
+        return image.moved(_NEAREST[mode], (height, width))
+    code = _RESAMPLE.get((mode, bool(antialias)))
+    if code is None or not _geometry._do_native_uint8_resize_on_cpu(mode):
+        return None
+    return image.moved("resize", (height, width, int(code)))
+
+
+def _resized_crop(
+    image: LateTensor,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    antialias: bool | None = True,
+) -> LateTensor | None:
+    cropped = _crop(image, top, left, height, width)
+    return None if cropped is None else _resize(cropped, size, interpolation, antialias=antialias)
+
+
+def _to_dtype(image: LateTensor, dtype: Any = torch.float, scale: bool = False) -> LateTensor | None:
+    if not isinstance(dtype, torch.dtype):
+        return None
+    if dtype == image.late.dtype:
+        return image
+    return recorded_value(image, ("to_dtype", (dtype, scale)), dtype)
+
+
+def _normalize(image: LateTensor, mean: Any, std: Any, inplace: bool = False) -> LateTensor | None:
+    if inplace or not image.late.dtype.is_floating_point:
+        return None
+    try:
+        means, stds = tuple(map(float, mean)), tuple(map(float, std))
+    except (TypeError, ValueError):
+        return None
+    return recorded_value(image, ("normalize", (means, stds)), image.late.dtype)
+
+
+def _is_pixels(image: LateTensor) -> bool:
+    """Whether the values are the pixels themselves, so that what combines them can be recorded."""
+    return all(recipe.values == _PIXELS for recipe in image.late.recipes)
+
+
+_PIXELS = (("pil_to_tensor", ()),)
+
+_RECORDERS: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.horizontal_flip: _horizontal_flip,
+    F.vertical_flip: _vertical_flip,
+    F.crop: _crop,
+    F.center_crop: _center_crop,
+    F.pad: _pad,
+    F.resize: _resize,
+    F.resized_crop: _resized_crop,
+    F.to_dtype: _to_dtype,
+    F.normalize: _normalize,
+}
