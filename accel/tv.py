@@ -160,12 +160,13 @@ def _resize(
     height, width = _geometry._compute_resized_output_size(old, size=size, max_size=max_size)
     if (height, width) == old:
         return image
-    if not _is_pixels(image) or height < 1 or width < 1 or height * width == 1:  # torch 2.15 refuses a single pixel
+    if not _is_pixels(image) or height < 1 or width < 1:
         return None
     if mode in _NEAREST:
         return image.moved(_NEAREST[mode], (height, width))
     code = _RESAMPLE.get((mode, bool(antialias)))
-    if code is None or not _geometry._do_native_uint8_resize_on_cpu(mode):
+    # torch 2.15 refuses to interpolate to a single pixel; without vector instructions torchvision does so in float32
+    if code is None or height * width == 1 or not _geometry._do_native_uint8_resize_on_cpu(mode):
         return None
     return image.moved("resize", (height, width, int(code)))
 

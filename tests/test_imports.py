@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import helpers
-import pytest
 
 HEAVY = ("numba", "llvmlite", "nvidia.nvimgcodec", "nvidia.dali", "cupy", "cuda", "triton", "rich", "matplotlib")
 LOADED = f"""
@@ -15,32 +14,25 @@ before = set(sys.modules)
 """
 
 
-def test_importing_accel_imports_nothing_heavy() -> None:
-    helpers.python(
-        LOADED + "import accel\nassert not loaded(), loaded()\nassert 'accel.backends.cpu' not in sys.modules"
-    )
-
-
-def test_asking_for_names_imports_no_engine() -> None:
-    helpers.python(
-        LOADED + "import accel\naccel.image_backends()\naccel.get_image_backend()\nassert not loaded(), loaded()"
-    )
-
-
-@pytest.mark.parametrize("name", ["cpu", "auto"])
-def test_switching_and_recording_import_no_engine(name: str) -> None:
-    """numba comes when pixels are needed, and not for recording."""
-    code = f"""
+def test_no_engine_is_imported_before_pixels_are_needed() -> None:
+    """Not by importing accel, asking for names, switching, recording or stacking."""
+    code = """
 import accel, io
+assert not loaded(), loaded()
+assert "accel.backends.cpu" not in sys.modules
+accel.image_backends()
+accel.get_image_backend()
+assert not loaded(), loaded()
 from PIL import Image
 from torchvision.transforms import functional as F
 stream = io.BytesIO(); Image.new("RGB", (50, 40)).save(stream, "JPEG")
-accel.set_image_backend({name!r})
-assert not loaded(), loaded()
-tensor = F.normalize(F.to_tensor(F.hflip(F.resize(Image.open(stream), [20, 20]))), [0.5], [0.5])
-assert not loaded(), loaded()
-torch.stack([tensor, tensor])
-assert not loaded(), loaded()
+for name in ("auto", "cpu"):
+    accel.set_image_backend(name)
+    assert not loaded(), loaded()
+    tensor = F.normalize(F.to_tensor(F.hflip(F.resize(Image.open(stream), [20, 20]))), [0.5], [0.5])
+    assert not loaded(), loaded()
+    torch.stack([tensor, tensor])
+    assert not loaded(), loaded()
 """
     helpers.python(LOADED + code)
 

@@ -107,6 +107,14 @@ def test_resize_is_torchs(code: Aten, channels: int, planar: bool) -> None:
         np.testing.assert_array_equal(resized(image, *after, code), interpolated(image, *after, code, planar=planar))
 
 
+@pytest.mark.parametrize("code", MODES)
+@pytest.mark.parametrize(("length", "size"), [(29420, 15701), (32612, 26097), (18027, 11704), (9001, 30011)])
+def test_long_axes(length: int, size: int, code: Aten) -> None:
+    """So long that a float32 position shows: torch finds the pixel in float32, the weights in float64."""
+    image = np.random.default_rng(0).choice(np.array([0, 255], np.uint8), (2, length, 1))
+    np.testing.assert_array_equal(resized(image, 2, size, code), interpolated(image, 2, size, code))
+
+
 EXTREMES = [
     ((3000, 4000), (224, 224)),
     ((2, 6000), (2, 1)),

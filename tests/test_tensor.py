@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from io import BytesIO
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -337,7 +338,6 @@ def test_to_a_device_gives_a_plain_tensor(make: Maker) -> None:
         lambda tensor: tensor.to(torch.float64),
         lambda tensor: torch.stack([tensor, tensor]),
         lambda tensor: torch.utils.data.default_collate([tensor, tensor]),
-        lambda tensor: pickle.loads(pickle.dumps(tensor)),
     ],
 )
 def test_what_loaders_do_stays_late(make: Maker, keep: Callable[[torch.Tensor], Any]) -> None:
@@ -347,6 +347,18 @@ def test_what_loaders_do_stays_late(make: Maker, keep: Callable[[torch.Tensor], 
     assert is_late(result)
     assert is_late(late)
     assert_same(result, keep(plain))
+
+
+def test_a_message_to_another_process_is_a_recipe(make: Maker) -> None:
+    """And nothing else is: what is pickled or saved can be read without accel."""
+    late, plain = both(make)
+    message = ForkingPickler.dumps(late)
+    assert is_late(late)
+    arrived = pickle.loads(message)
+    assert is_late(arrived)
+    assert_same(arrived, plain)
+    assert b"accel" in bytes(message)
+    assert b"accel" not in pickle.dumps(late)
 
 
 def test_casts_that_change_nothing_return_the_tensor_itself() -> None:
