@@ -8,6 +8,7 @@ what is to be raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar
 
@@ -81,9 +82,10 @@ def kernels() -> Iterator[tuple[Callable[..., Any], type, Callable[..., Any]]]:
 def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(image: LateTensor, *args: Any, **kwargs: Any) -> Any:
         if is_late(image):
-            late = record(image, *args, **kwargs)
-            if late is not None:
-                return late
+            with suppress(Exception):  # wrong arguments: torchvision's own kernel says so
+                late = record(image, *args, **kwargs)
+                if late is not None:
+                    return late
         return functional(image.evaluate(), *args, **kwargs)
 
     return kernel
@@ -128,11 +130,11 @@ def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = 
     if not _is_pixels(image) or min(left, right, top, bottom) < 0 or len(fills) not in (1, channels):
         return None
     if padding_mode == "constant":
-        if not all(value == int(value) and 0 <= value <= 255 for value in fills):
-            return None
-    elif padding_mode not in ("edge", "reflect", "symmetric") or fills != [0]:
-        return None
-    elif max(left, right) >= width or max(top, bottom) >= height:  # torch refuses to reflect so much
+        possible = all(value == int(value) and 0 <= value <= 255 for value in fills)
+    else:  # torch refuses to reflect more than there is
+        possible = padding_mode in ("edge", "reflect", "symmetric") and fills == [0]
+        possible = possible and max(left, right) < width and max(top, bottom) < height
+    if not possible:
         return None
     colour = tuple(int(value) for value in fills) * (channels if len(fills) == 1 else 1)
     return image.moved("pad", (left, top, right, bottom, padding_mode, colour if any(colour) else None))

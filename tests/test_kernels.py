@@ -270,9 +270,10 @@ COMMON = [
 ]  # fmt: skip
 
 
-def normalisation(mean: float, std: float) -> Array:
-    """ToTensor and Normalize of every byte, float32 as torchvision computes it."""
-    scaled = np.arange(256, dtype=np.float32) / np.float32(255)
+def normalisation(mean: float, std: float, *, v2: bool = False) -> Array:
+    """ToTensor (or v2's ToDtype) and Normalize of every byte, float32 as torchvision computes it."""
+    levels = np.arange(256, dtype=np.float32)
+    scaled = levels * np.float32(1 / 255) if v2 else levels / np.float32(255)
     return (scaled - np.float32(mean)) / np.float32(std)
 
 
@@ -299,9 +300,10 @@ def all_bytes(table: Array) -> Array:
     return np.ascontiguousarray(bits[0].T)
 
 
+@pytest.mark.parametrize("v2", [False, True])
 @pytest.mark.parametrize(("mean", "std"), COMMON)
-def test_common_normalisations_are_recognised(mean: float, std: float) -> None:
-    table = np.stack([normalisation(mean, std)] * 3)
+def test_common_normalisations_are_recognised(mean: float, std: float, v2: bool) -> None:
+    table = np.stack([normalisation(mean, std, v2=v2)] * 3)
     assert factors(table.tobytes(), 3) is not NO_FACTORS
     np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
 

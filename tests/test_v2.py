@@ -1,0 +1,179 @@
+"""torchvision.transforms.v2: from Pillow images and, after ToImage(), in torch's own uint8 arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from helpers import Named, pictures, run
+from torch.utils.data import DataLoader, Dataset
+from torchvision import tv_tensors
+from torchvision.transforms import InterpolationMode, v2
+
+import accel
+from accel.late import LateTensor
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+SCALED = v2.ToDtype(torch.float32, scale=True)
+BY_TYPE = v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True)
+
+STAYS_LATE = {
+    "train": [v2.ToImage(), v2.RandomResizedCrop(64), v2.RandomHorizontalFlip(), SCALED, v2.Normalize(MEAN, STD)],
+    "eval": [v2.ToImage(), v2.Resize(70), v2.CenterCrop(64), SCALED, v2.Normalize(MEAN, STD), v2.ToPureTensor()],
+    "pure": [v2.PILToTensor(), v2.RandomResizedCrop(33), v2.RandomVerticalFlip(), SCALED],
+    "bicubic": [v2.ToImage(), v2.Resize((50, 37), interpolation=InterpolationMode.BICUBIC), SCALED],
+    "lanczos": [v2.ToImage(), v2.Resize((50, 37), interpolation=InterpolationMode.LANCZOS), SCALED],
+    "point": [v2.ToImage(), v2.Resize((50, 37), antialias=False), SCALED],
+    "bicubic-point": [v2.ToImage(), v2.Resize((5, 7), InterpolationMode.BICUBIC, antialias=False), SCALED],
+    "nearest": [v2.ToImage(), v2.Resize((90, 17), InterpolationMode.NEAREST)],
+    "nearest-exact": [v2.ToImage(), v2.Resize((90, 97), InterpolationMode.NEAREST_EXACT), SCALED],
+    "larger-crop": [v2.ToImage(), v2.CenterCrop((180, 90)), SCALED],
+    "padded-crop": [v2.ToImage(), v2.RandomCrop(60, padding=5, pad_if_needed=True), SCALED],
+    "pad-edge": [v2.ToImage(), v2.Resize(40), v2.Pad((1, 2, 3, 4), padding_mode="edge"), SCALED],
+    "pad-reflect": [v2.ToImage(), v2.Resize(40), v2.Pad(5, padding_mode="reflect"), v2.Resize(30), SCALED],
+    "pad-fill": [v2.ToImage(), v2.Resize(40), v2.Pad(3, fill=9), v2.Resize(30), v2.ToDtype(torch.float16, scale=True)],
+    "several": [v2.ToImage(), v2.Resize(60), v2.Resize(31, max_size=50), v2.Resize((77, 80)), SCALED],
+    "both-dialects": [v2.Resize(60), v2.RandomCrop(50), v2.ToImage(), v2.Resize(31), SCALED],
+    "pillow": [v2.Resize(60), v2.Pad(4, fill=7), v2.RandomResizedCrop(32), v2.RandomHorizontalFlip(), v2.ToImage()],
+}
+IS_COMPUTED = {
+    "by-type": [v2.ToImage(), v2.Resize(40), BY_TYPE],
+    "jitter": [v2.ToImage(), v2.Resize(40), v2.ColorJitter(0.4, 0.4, 0.4, 0.1), SCALED],
+    "erasing": [v2.ToImage(), v2.Resize((40, 40)), SCALED, v2.RandomErasing(1.0)],
+    "randaugment": [v2.ToImage(), v2.Resize(40), v2.RandAugment(), SCALED],
+    "blur": [v2.ToImage(), v2.Resize(40), v2.GaussianBlur(3), v2.ToPureTensor()],
+    "resize-of-floats": [v2.ToImage(), SCALED, v2.Resize((40, 31))],
+    "float-fill": [v2.ToImage(), v2.Pad(3, fill=7.5)],
+}
+
+
+def same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Equal in type, dtype and every value. Memory order is not compared: a late tensor's is dense, while
+    torchvision's crops of tensors are views."""
+    assert isinstance(found, type(expected))
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    assert torch.equal(found, expected), f"{int((found != expected).sum())} of {expected.numel()} values differ"
+
+
+@pytest.mark.parametrize("picture", pictures()[:7], ids=repr)
+@pytest.mark.parametrize("name", [*STAYS_LATE, *IS_COMPUTED])
+def test_pipelines(name: str, picture: Named) -> None:
+    steps: list[Any] = STAYS_LATE.get(name) or IS_COMPUTED[name]
+    if picture.name == "grey" and any(isinstance(step, v2.Normalize) for step in steps):
+        steps = [v2.RGB(), *steps]
+    pipeline = v2.Compose(steps)
+    for seed in range(6):
+        expected, states = run("torchvision", lambda: pipeline(picture.open()), seed)
+        found, states_after = run("cpu", lambda: pipeline(picture.open()), seed)
+        assert states_after == states
+        if name in STAYS_LATE and not isinstance(steps[0], v2.RGB):
+            assert isinstance(found, LateTensor)
+        same(found, expected)
+
+
+def test_the_dialects_differ() -> None:
+    """So that a kernel of the wrong one would be noticed above."""
+    picture = pictures()[0]
+    with accel.image_backend("cpu"):
+        pillow = v2.Compose([v2.Resize(64), v2.PILToTensor()])(picture.open())
+        torchs = v2.Compose([v2.PILToTensor(), v2.Resize(64)])(picture.open())
+        point = v2.Compose([v2.PILToTensor(), v2.Resize(64, antialias=False)])(picture.open())
+        assert isinstance(torchs, LateTensor)
+        assert not torch.equal(pillow, torchs)
+        assert not torch.equal(point, torchs)
+
+
+def test_a_resize_to_the_same_size_is_the_same_object() -> None:
+    with accel.image_backend("cpu"):
+        image = v2.functional.to_image(pictures()[0].open())
+        assert v2.functional.resize(image, list(image.shape[-2:])) is image
+
+
+def test_sample_with_boxes_and_masks() -> None:
+    pipeline = v2.Compose([v2.ToImage(), v2.RandomResizedCrop((64, 48)), v2.RandomHorizontalFlip(), SCALED])
+
+    def sample() -> Any:
+        image = pictures()[0].open()
+        boxes = tv_tensors.BoundingBoxes(
+            [[10, 10, 60, 50]],
+            format="XYXY",
+            canvas_size=image.size[::-1],  # type: ignore[call-overload]
+        )
+        mask = tv_tensors.Mask(torch.arange(image.size[0] * image.size[1]).view(1, *image.size[::-1]) % 7)
+        return pipeline(image, {"boxes": boxes, "masks": mask, "label": 3})
+
+    for seed in range(4):
+        (expected, target), states = run("torchvision", sample, seed)
+        (found, found_target), states_after = run("cpu", sample, seed)
+        assert states_after == states
+        assert isinstance(found, LateTensor)
+        same(found, expected)
+        same(found_target["boxes"], target["boxes"])
+        same(found_target["masks"], target["masks"])
+        assert found_target["label"] == 3
+
+
+class Pictures(Dataset[Any]):
+    """The colour pictures, through a pipeline."""
+
+    def __init__(self, steps: list[Any]) -> None:
+        self.files = [picture for picture in pictures() if picture.open().mode == "RGB"]
+        self.pipeline = v2.Compose(steps)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.pipeline(self.files[index].open()), index % 3
+
+
+def mixed(batch: Any) -> Any:
+    return v2.MixUp(num_classes=3)(*torch.utils.data.default_collate(batch))
+
+
+@pytest.mark.parametrize("collate", [None, mixed], ids=["default", "mixup"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loaders(workers: int, collate: Callable[..., Any] | None) -> None:
+    dataset = Pictures(STAYS_LATE["train"])
+
+    def batches() -> Any:
+        loader = DataLoader(dataset, 3, num_workers=workers, collate_fn=collate)
+        return [(images.to("cpu"), labels) for images, labels in loader]
+
+    expected, _ = run("torchvision", batches)
+    found, _ = run("cpu", batches)
+    assert len(found) == len(expected)
+    for (images, labels), (wanted, wanted_labels) in zip(found, expected, strict=True):
+        assert type(images) is torch.Tensor
+        same(images, wanted)
+        assert torch.equal(labels, wanted_labels)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda image: v2.functional.resize(image, [0, 3]),
+        lambda image: v2.functional.resize(image, [3], max_size=2),
+        lambda image: v2.functional.resize(image, [3, 4], interpolation=InterpolationMode.HAMMING),
+        lambda image: v2.functional.pad(image, [1, 2, 3]),
+        lambda image: v2.functional.pad(image, [1, 2], padding_mode="mirror"),
+        lambda image: v2.functional.pad(image, 500, padding_mode="reflect"),
+        lambda image: v2.functional.normalize(image, MEAN, STD),
+        lambda image: v2.functional.normalize(v2.functional.to_dtype(image, torch.float32), MEAN, [1.0, 0.0, 1.0]),
+        lambda image: v2.functional.normalize(v2.functional.to_dtype(image, torch.float32), [1.0, 2.0], [1.0, 2.0]),
+        lambda image: v2.functional.crop(image, "a", 0, 1, 1),
+    ],
+)
+def test_wrong_arguments_raise_what_torchvision_raises(wrong: Callable[[Any], Any]) -> None:
+    def attempt() -> Any:
+        try:
+            wrong(v2.functional.to_image(pictures()[0].open()))
+        except Exception as error:
+            return type(error), str(error)
+        return None
+
+    expected, _ = run("torchvision", attempt)
+    assert expected is not None
+    assert run("cpu", attempt)[0] == expected
