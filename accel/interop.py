@@ -117,7 +117,10 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
         selection = switch.current()
         if selection.steps_aside:
             return original(path)
-        buffer, size = file_buffers.read(path)
+        read = file_buffers.read(path)
+        if read is None:
+            return original(path)
+        buffer, size = read
         header = claim(buffer, size)
         if header is None or not _claimed(header, selection):
             file_buffers.give_back(buffer)

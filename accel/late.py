@@ -178,6 +178,10 @@ class LateTensor(torch.Tensor):
         # reached only where __torch_function__ is disabled
         return func(*tree_map(_plain, args), **tree_map(_plain, kwargs or {}))
 
+    def as_subclass(self, cls: Any) -> Any:
+        """As torch's. (In its own method torch holds references, which keep this object from becoming the value.)"""
+        return self.evaluate().as_subclass(cls)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.evaluate().numpy()
         return array if dtype is None and not copy else np.array(array, dtype=dtype)

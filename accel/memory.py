@@ -31,19 +31,31 @@ def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
-    """Bytes that are handed on when the last array or tensor that looks at them is gone."""
+    """Bytes that are handed on when the last array or tensor that looks at them is gone.
 
+    After a fork two processes look at them, of which neither knows when the other is done: such are not handed on.
+    """
+
+    _forks = 0
+    _born: int
     on_release: Callable[[], None] | None = None
 
     def __del__(self) -> None:
-        if self.on_release is not None:
+        if self.on_release is not None and self._born == Lease._forks:
             self.on_release()
+
+
+def _count_fork() -> None:
+    Lease._forks += 1
+
+
+fork.register(before=_count_fork)
 
 
 def leased(memory: npt.NDArray[np.uint8], size: int, on_release: Callable[[], None]) -> torch.Tensor:
     """A uint8 tensor over the first ``size`` bytes; ``on_release`` is called once nothing looks at it."""
     lease = memory[:size].view(Lease)
-    lease.on_release = on_release
+    lease.on_release, lease._born = on_release, Lease._forks
     return torch.from_numpy(lease)
 
 
@@ -88,48 +100,46 @@ class Results:
 
 
 def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
-    """Fresh anonymous memory, in huge pages where the system grants them."""
-    memory = mmap.mmap(-1, size)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
+    """Fresh anonymous memory of this process, in huge pages where the system grants them."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(size, np.uint8)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
-
-
-_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
 class FileBuffers:
     """Buffers for whole files."""
 
     _ORDINARY = 1 << 18
-    _IDLE = 256  # of the ordinary size
+    _IDLE = 256
 
     def __init__(self) -> None:
         self._idle: list[bytearray] = []
 
-    def read(self, path: Any) -> tuple[bytearray, int]:
-        """The content of the file at ``path``, in the first bytes of a buffer, and how many they are.
+    def read(self, path: Any) -> tuple[bytearray, int] | None:
+        """The content of a regular file, in the first bytes of a buffer, and how many they are.
 
         Three system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
-
-        Raises:
-            OSError: what ``open`` raises.
+        None where this fails, for whatever reason: reading in the usual way will tell.
         """
         buffer = self._idle.pop() if self._idle else bytearray(self._ORDINARY)
         try:
-            descriptor = os.open(path, _FLAGS)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                size = os.readv(descriptor, (buffer,))
+                size = os.preadv(descriptor, (buffer,), 0)
+                if size < self._ORDINARY:
+                    return buffer, size
+                content = bytearray(buffer)
+                while more := os.pread(descriptor, 16 << 20, len(content)):
+                    content += more
             finally:
                 os.close(descriptor)
-        except (OSError, AttributeError):  # not every system has readv
-            size = 0
-        if 0 < size < self._ORDINARY:
-            return buffer, size
+        except (OSError, AttributeError):  # not every system has these calls
+            self.give_back(buffer)
+            return None
         self.give_back(buffer)
-        with open(path, "rb") as file:  # large, empty, a directory, not there: as ``open`` has it
-            content = bytearray(file.read())
         return content, len(content)
 
     def give_back(self, buffer: bytearray) -> None:

@@ -67,6 +67,11 @@ class _Layout:
         self.shape, self.strides = tuple(tensor.shape), tensor.stride()
         self.size = tensor.untyped_storage().nbytes()
 
+    @staticmethod
+    def is_whole(tensor: torch.Tensor) -> bool:
+        """Whether a tensor begins where its storage does, and is nothing but its values."""
+        return tensor.storage_offset() == 0 and not tensor.requires_grad
+
     def on(self, content: torch.Tensor) -> torch.Tensor:
         return content.view(self.dtype).as_strided(self.shape, self.strides)
 
@@ -106,18 +111,17 @@ class Ring:
 
     def outgoing(self, tensors: list[Any]) -> list[Any]:
         """What to send in place of these values, a batch's; the list is emptied, so that nothing looks at them."""
+        slots = [self._slot_of(tensor) for tensor in tensors]
         sent: list[Any] = []
-        tensors.reverse()
-        while tensors:
+        for slot in reversed(slots):
             tensor = tensors.pop()
-            slot = self._slot_of(tensor)
-            if slot is None:
-                sent.append(tensor)
-                continue
-            layout = _Layout(tensor)
-            del tensor
-            sent.append(self._message(slot, layout))
-        return sent
+            if slot is None or slots.count(slot) > 1 or not _Layout.is_whole(tensor):
+                sent.append(tensor)  # as torch does, which keeps what tensors share
+            else:
+                layout = _Layout(tensor)
+                del tensor
+                sent.append(self._message(slot, layout))
+        return sent[::-1]
 
     def _message(self, slot: _Slot, layout: _Layout) -> Any:
         if slot.looked_at:

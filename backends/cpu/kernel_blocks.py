@@ -2,8 +2,8 @@
 
 A table look-up takes one byte at a time.  Two kinds of table need none: the identity, and ToTensor with Normalize,
 ``(v / 255 - mean) / std`` in float32.  The second is computed with each division as a multiplication by a
-reciprocal of twice the precision, or of single precision where torchvision multiplies itself (v2's ToDtype).  None of this is taken on trust: ``stands_in`` compares all 256 values of every
-channel with the table, on every call.
+reciprocal of twice the precision, or of single precision where torchvision multiplies itself (v2's ToDtype).  None
+of this is taken on trust: ``stands_in`` compares all 256 values of every channel with the table, on every call.
 """
 
 from __future__ import annotations
