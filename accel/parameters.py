@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import lru_cache
-from types import FunctionType, SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,13 +22,19 @@ from accel.image import LazyImage
 def get_params(original: FunctionType) -> Callable[..., Any]:
     """``torchvision.transforms.RandomResizedCrop.get_params`` (img, scale, ratio) -> (top, left, height, width)."""
     quick = _with_remembered_logarithm(original)
-    if not _draw_alike(original, quick):
+    code = original.__code__
+    if code not in _alike:
+        _alike[code] = _draw_alike(original, quick)
+    if not _alike[code]:
         return original
 
     def get_params(img: Any, scale: Any, ratio: Any) -> Any:
         return (quick if type(img) is LazyImage else original)(img, scale, ratio)
 
     return get_params
+
+
+_alike: dict[CodeType, bool] = {}
 
 
 def _with_remembered_logarithm(function: FunctionType) -> FunctionType:

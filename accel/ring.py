@@ -70,7 +70,7 @@ class _Layout:
     @staticmethod
     def is_whole(tensor: torch.Tensor) -> bool:
         """Whether a tensor begins where its storage does, and is nothing but its values."""
-        return tensor.storage_offset() == 0 and not tensor.requires_grad
+        return bool(tensor.storage_offset() == 0 and not tensor.requires_grad)
 
     def on(self, content: torch.Tensor) -> torch.Tensor:
         return content.view(self.dtype).as_strided(self.shape, self.strides)

@@ -41,13 +41,11 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
 
 
 def _note(scan: bytes | bytearray, missing: dict[int, list[bool]]) -> None:
-    """Note which coefficients a scan header brings to their last bit."""
+    """Note which coefficients a scan leaves short of their last bit: the last scan they are in decides."""
     count = scan[0] if scan else 0
     if len(scan) != 4 + 2 * count:
         return
     first, last, approximation = scan[-3:]
-    if approximation & 15 or last > 63:
-        return
     for component in scan[1 : 1 + 2 * count : 2]:
-        if component in missing:
-            missing[component][first : last + 1] = [False] * (last + 1 - first)
+        if component in missing and first <= last <= 63:
+            missing[component][first : last + 1] = [approximation & 15 > 0] * (last + 1 - first)
