@@ -521,7 +521,7 @@ def compare(
     counts: Counter[str] = Counter()
     disputed: list[dict[str, Any]] = []
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
-    # the outer context keeps what accel replaces in place: taking it back 18 times per mutant takes longer than all else
+    # held outside, so that what accel replaces stays in place: to take it back 18 times per mutant is slow
     with tempfile.TemporaryDirectory() as folder, accel.image_backend("cpu", **options):
         for number, kind, data in mutants(numbers, seed, photos):
             for truncated in (False, True):
