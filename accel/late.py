@@ -178,6 +178,9 @@ class LateTensor(torch.Tensor):
         # reached only where __torch_function__ is disabled
         return func(*tree_map(_plain, args), **tree_map(_plain, kwargs or {}))
 
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
     def as_subclass(self, cls: Any) -> Any:
         """As torch's. (In its own method torch holds references, which keep this object from becoming the value.)"""
         return self.evaluate().as_subclass(cls)

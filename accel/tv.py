@@ -167,9 +167,11 @@ def _resize(
     if mode in _NEAREST:
         return image.moved(_NEAREST[mode], (height, width))
     code = _RESAMPLE.get((mode, bool(antialias)))
-    # torch 2.15 refuses to interpolate to a single pixel; without vector instructions torchvision does so in float32
-    if code is None or height * width == 1 or not _geometry._do_native_uint8_resize_on_cpu(mode):
-        return None
+    vectors = _geometry._do_native_uint8_resize_on_cpu(InterpolationMode.BILINEAR)
+    if code is None or not (vectors or _geometry._do_native_uint8_resize_on_cpu(mode)):
+        return None  # torchvision interpolates in float32
+    if height * width == 1 or (width == 1 and not vectors):
+        return None  # torch 2.15 refuses the one and, without vector instructions, gets the other wrong
     return image.moved("resize", (height, width, int(code)))
 
 
