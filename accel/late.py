@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _make = torch.Tensor._make_wrapper_subclass
+_CPU = torch.device("cpu")
 
 ImageShape = tuple[int, int, int]
 """(channels, height, width)"""
@@ -109,7 +110,7 @@ class LateTensor(torch.Tensor):
         interleaved: bool = False,
     ) -> Self:
         """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``."""
-        tensor: Self = _make(cls, (*lead, *shape), strides=_strides(lead, shape, interleaved), dtype=dtype)
+        tensor: Self = _make(cls, (*lead, *shape), strides=_strides(lead, shape, interleaved), dtype=dtype, device=_CPU)
         tensor.late = Late(recipes, lead, shape, dtype, interleaved)
         return tensor
 

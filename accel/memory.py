@@ -26,8 +26,8 @@ Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 
 def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """An uninitialised tensor in shared memory: sending it to another process sends a handle."""
-    storage = torch.UntypedStorage._new_shared(prod(shape) * dtype.itemsize)
-    return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
+    storage = torch.UntypedStorage._new_shared(prod(shape) * dtype.itemsize, device="cpu")
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
 
 
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
@@ -76,7 +76,7 @@ class Results:
         """An uninitialised tensor."""
         size = prod(shape) * dtype.itemsize
         if size < self._SMALLEST:
-            return torch.empty(tuple(shape), dtype=dtype)
+            return torch.empty(tuple(shape), dtype=dtype, device="cpu")
         block = self._take(size)
         return leased(block, size, lambda: self._give_back(block)).view(dtype).view(tuple(shape))
 

@@ -35,7 +35,7 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
     numbers = {key: number for number, key in enumerate(sources)}
     sizes = tuple(len(source.data) for source in sources.values())
     shape = (sum(sizes),)
-    data = memory.shared(shape, torch.uint8) if shared else torch.empty(shape, dtype=torch.uint8)
+    data = memory.shared(shape, torch.uint8) if shared else torch.empty(shape, dtype=torch.uint8, device="cpu")
     target, position = data.numpy(), 0
     for source, size in zip(sources.values(), sizes, strict=True):
         target[position : position + size] = np.frombuffer(source.data, np.uint8)

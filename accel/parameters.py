@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from PIL import Image
+from torch.utils import _device
 
 from accel.image import LazyImage
 
@@ -43,15 +44,20 @@ def _with_remembered_logarithm(function: FunctionType) -> FunctionType:
     return FunctionType(function.__code__, {**function.__globals__, "torch": namespace}, function.__name__)
 
 
-@lru_cache(maxsize=64)
 def _logarithms(values: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(torch.log(torch.tensor(values)).tolist())
+    return _logarithms_on(_device.CURRENT_DEVICE, values)
+
+
+@lru_cache(maxsize=64)
+def _logarithms_on(default_device: torch.device | None, values: tuple[float, ...]) -> tuple[float, ...]:
+    """A device's logarithm is its own, to the last bit."""
+    return tuple(torch.log(torch.tensor(values, device=default_device)).tolist())
 
 
 def _draw_alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """Whether two versions draw the same and leave the same state, ordinary crops and the last resort alike."""
     generator = random.Random(0)
-    with torch.random.fork_rng(devices=[]):
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         for _ in range(8):
             image = Image.new("L", (generator.randint(1, 600), generator.choice((3, 400))))
             low = generator.uniform(0.01, 1)

@@ -37,7 +37,7 @@ def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     lates = [tensor.late for tensor in tensors]  # type: ignore[attr-defined]
     first = lates[0]
     if any(late.shape != first.shape or late.lead != first.lead for late in lates):
-        return torch.stack([torch.zeros(()).expand(late.lead + late.shape) for late in lates])  # raises
+        return torch.stack([torch.zeros((), device="cpu").expand(late.lead + late.shape) for late in lates])  # raises
     recipes = tuple(recipe for late in lates for recipe in late.recipes)
     if any(late.dtype != first.dtype for late in lates) or not realise.alike(recipes):
         return None

@@ -21,7 +21,7 @@ def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     Raises:
         What torchvision raises for such parameters (a zero std, a mean of the wrong length, ...).
     """
-    levels = torch.arange(256, dtype=torch.uint8).expand(channels, 1, 256)
+    levels = torch.arange(256, dtype=torch.uint8, device="cpu").expand(channels, 1, 256)
     for name, params in steps:
         apply = OPS[name].apply
         assert apply is not None, f"{name} is no value op"
