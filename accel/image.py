@@ -97,12 +97,16 @@ class LazyImage(Image.Image):
                 return self.then("convert", ("RGB",), mode)
         return super().convert(mode, matrix, *args, **kwargs)
 
-    def crop(self, box: tuple[float, float, float, float] | None = None) -> Image.Image:
-        if self.recipe is None or not (box is None or (isinstance(box, (tuple, list)) and len(box) == 4)):
+    def crop(self, box: Any = None) -> Image.Image:
+        if self._im is not None or self._recipe is None:
             return super().crop(box)
-        if box is None or tuple(box) == (0, 0, *self._size):
+        if box is None:
             return self.copy()
-        left, top, right, bottom = map(int, map(round, box))
+        if not isinstance(box, (tuple, list)) or len(box) != 4:
+            return super().crop(box)
+        left, top, right, bottom = edges = [edge if type(edge) is int else int(round(edge)) for edge in box]
+        if edges == [0, 0, *self._size]:
+            return self.copy()
         width, height = right - left, bottom - top
         if width < 1 or height < 1 or _too_large(width, height):
             return super().crop(box)
@@ -111,10 +115,10 @@ class LazyImage(Image.Image):
     def resize(
         self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
     ) -> Image.Image:
-        code = int(Image.Resampling.BICUBIC if resample is None else resample)
-        if self.recipe is None or (code and code not in SUPPORT) or reducing_gap is not None:
+        if self._im is not None or self._recipe is None or reducing_gap is not None:
             return super().resize(size, resample, box, reducing_gap)
-        if box is not None and tuple(box) != (0, 0, *self._size):
+        code = Image.Resampling.BICUBIC if resample is None else resample
+        if (code and code not in SUPPORT) or (box is not None and tuple(box) != (0, 0, *self._size)):
             return super().resize(size, resample, box, reducing_gap)
         try:
             width, height = map(operator.index, size)
@@ -126,10 +130,10 @@ class LazyImage(Image.Image):
             return self.copy()
         if code == Image.Resampling.NEAREST:
             return self.then("resize_nearest", (height, width))
-        return self.then("resize", (height, width, code))
+        return self.then("resize", (height, width, int(code)))
 
     def transpose(self, method: Image.Transpose) -> Image.Image:
-        if self.recipe is not None and (name := _FLIPS.get(method)):
+        if self._im is None and self._recipe is not None and (name := _FLIPS.get(method)):
             return self.then(name, ())
         return super().transpose(method)
 

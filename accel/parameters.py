@@ -1,13 +1,15 @@
 """Drawing random parameters as torchvision does, with less work between the draws.
 
-Half of what is left to the host for an image is torchvision's own ``RandomResizedCrop.get_params``, and half of
-that the logarithm of a constant. Its code runs as it is, only with a ``torch`` whose ``log(tensor(ratio))``
-remembers: the draws, their order and the results are the same.
+Half of what is left to the host for an image is torchvision's own ``RandomResizedCrop.get_params``, and most of
+that is making one-element tensors. Its code runs as it is, only with a ``torch`` whose ``log(tensor(ratio))``
+remembers and whose ``empty(1)`` and ``randint`` use the same tensor again: the draws, their order and the results
+are the same, which is checked before it is used.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType, FunctionType, SimpleNamespace
@@ -22,7 +24,7 @@ from accel.image import LazyImage
 
 def get_params(original: FunctionType) -> Callable[..., Any]:
     """``torchvision.transforms.RandomResizedCrop.get_params`` (img, scale, ratio) -> (top, left, height, width)."""
-    quick = _with_remembered_logarithm(original)
+    quick = _with_cheap_tensors(original)
     code = original.__code__
     if code not in _alike:
         _alike[code] = _draw_alike(original, quick)
@@ -30,7 +32,8 @@ def get_params(original: FunctionType) -> Callable[..., Any]:
         return original
 
     def get_params(img: Any, scale: Any, ratio: Any) -> Any:
-        return (quick if type(img) is LazyImage else original)(img, scale, ratio)
+        usual = _device.CURRENT_DEVICE is None and torch.get_default_dtype() in _scratch.floats
+        return (quick if usual and type(img) is LazyImage else original)(img, scale, ratio)
 
     return get_params
 
@@ -38,24 +41,44 @@ def get_params(original: FunctionType) -> Callable[..., Any]:
 _alike: dict[CodeType, bool] = {}
 
 
-def _with_remembered_logarithm(function: FunctionType) -> FunctionType:
+def _with_cheap_tensors(function: FunctionType) -> FunctionType:
     namespace = SimpleNamespace()
-    namespace.__dict__.update(torch.__dict__, tensor=tuple, log=_logarithms)
+    namespace.__dict__.update(torch.__dict__, tensor=tuple, log=_logarithms, empty=_empty, randint=_randint)
     return FunctionType(function.__code__, {**function.__globals__, "torch": namespace}, function.__name__)
 
 
 def _logarithms(values: tuple[float, ...]) -> tuple[float, ...]:
-    return _logarithms_on(_device.CURRENT_DEVICE, values)
+    return _logarithms_of(values, torch.get_default_dtype())
 
 
 @lru_cache(maxsize=64)
-def _logarithms_on(default_device: torch.device | None, values: tuple[float, ...]) -> tuple[float, ...]:
-    """A device's logarithm is its own, to the last bit."""
-    return tuple(torch.log(torch.tensor(values, device=default_device)).tolist())
+def _logarithms_of(values: tuple[float, ...], dtype: torch.dtype) -> tuple[float, ...]:
+    return tuple(torch.log(torch.tensor(values, dtype=dtype, device="cpu")).tolist())
+
+
+class _Scratch(threading.local):
+    """A thread's tensors of one element; what is drawn into one is read before the next draw."""
+
+    def __init__(self) -> None:
+        self.floats = {dtype: torch.empty(1, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.float64)}
+        self.integer = torch.empty(1, dtype=torch.int64, device="cpu")
+
+
+_scratch = _Scratch()
+
+
+def _empty(size: int) -> torch.Tensor:
+    return _scratch.floats[torch.get_default_dtype()]
+
+
+def _randint(low: int, high: int, *, size: tuple[int]) -> torch.Tensor:
+    return _scratch.integer.random_(low, high)
 
 
 def _draw_alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """Whether two versions draw the same and leave the same state, ordinary crops and the last resort alike."""
+    if not hasattr(_device, "CURRENT_DEVICE"):
+        return False
     generator = random.Random(0)
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         for _ in range(8):

@@ -99,13 +99,9 @@ def show(title: str, names: list[str], uses: list[list[Use]]) -> None:
     table = Table(title=title, title_justify="left", min_width=70)
     table.add_column("epoch", justify="right")
     for name in names:
-        table.add_column(f"{name}: MB", justify="right")
-        table.add_column("of it shared", justify="right")
-        table.add_column("threads, files", justify="right")
+        table.add_column(f"{name}: MB, of it\nshared; threads; files", justify="right")
     for number, row in enumerate(uses, 1):
-        cells = []
-        for use in row:
-            cells += [f"{use.resident / 1e6:.1f}", f"{use.shared / 1e6:.1f}", f"{use.threads}, {use.files}"]
+        cells = (f"{use.resident / 1e6:.1f}, {use.shared / 1e6:.1f}; {use.threads}; {use.files}" for use in row)
         table.add_row(str(number), *cells)
     screen.out.print(table)
 

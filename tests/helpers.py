@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import accel
 from accel import LazyTensor
@@ -236,6 +236,16 @@ class Stream(IterableDataset[Any]):
         first, step = (0, 1) if info is None else (info.id, info.num_workers)
         for path in self.paths[first::step]:
             yield self.transform(open_rgb(path))
+
+
+def batches(loader: DataLoader[Any]) -> list[Any]:
+    """An epoch. Workers end here even after an exception; torch waits 5 s for each that a garbage collector ends."""
+    iterator = iter(loader)
+    try:
+        return list(iterator)
+    finally:
+        if loader.num_workers and not loader.persistent_workers:
+            iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
 # -- other processes ----------------------------------------------------------------------------------------

@@ -264,7 +264,7 @@ def epoch(dataset: Any, workers: int, **options: Any) -> list[Any]:
         options["timeout"] = TIMEOUT
     return [
         (images + 0 if isinstance(images, torch.Tensor) else images, labels)
-        for images, labels in DataLoader(dataset, batch_size=4, num_workers=workers, **options)
+        for images, labels in helpers.batches(DataLoader(dataset, batch_size=4, num_workers=workers, **options))
     ]
 
 
@@ -327,7 +327,7 @@ def test_no_dataset_index_where_there_is_none(tmp_path: Path) -> None:
     _, broken = broken_folder(tmp_path, helpers.undecodable())
     files = [str(path) for path in sorted(tmp_path.rglob("*.jpg"))]
     with accel.image_backend("cpu"), pytest.raises(accel.DecodeError) as raised:
-        list(DataLoader(helpers.Stream(files, FIXED), batch_size=4, num_workers=1, timeout=TIMEOUT))
+        helpers.batches(DataLoader(helpers.Stream(files, FIXED), batch_size=4, num_workers=1, timeout=TIMEOUT))
     assert broken in str(raised.value)
     assert "dataset index" not in str(raised.value)
 
