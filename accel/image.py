@@ -103,13 +103,13 @@ class LazyImage(Image.Image):
         if box is None:
             return self.copy()
         if not isinstance(box, (tuple, list)) or len(box) != 4:
-            return super().crop(box)
+            return super().crop(box)  # type: ignore[arg-type]
         left, top, right, bottom = edges = [edge if type(edge) is int else int(round(edge)) for edge in box]
         if edges == [0, 0, *self._size]:
             return self.copy()
         width, height = right - left, bottom - top
         if width < 1 or height < 1 or _too_large(width, height):
-            return super().crop(box)
+            return super().crop((left, top, right, bottom))
         return self.then("crop", (top, left, height, width))
 
     def resize(

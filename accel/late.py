@@ -8,6 +8,7 @@ tensor (``torch.utils.swap_tensors``), so that nothing is computed twice.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
@@ -129,9 +130,7 @@ class LateTensor(torch.Tensor):
             if late.value is None:
                 late.value = late.compute(allocate).as_subclass(self.becomes)
             value: torch.Tensor = late.value
-            try:
-                torch.utils.swap_tensors(self, value)
-            except RuntimeError:  # weak references to one of them: hand out the value beside the shell
+            if not _swap(self, value):
                 return value
             late.value = None
             return self
@@ -167,7 +166,12 @@ class LateTensor(torch.Tensor):
                 return func(*args, **kwargs)
         handler = cls.handlers.get(func)
         if handler is not None and args and is_late(args[0]):
-            result = handler(*args, **kwargs)
+            try:
+                result = handler(*args, **kwargs)
+            except AttributeError:  # another thread has computed it meanwhile
+                if is_late(args[0]):
+                    raise
+                result = NotImplemented
             if result is not NotImplemented:
                 return result
         return func(*tree_map(_plain, args), **tree_map(_plain, kwargs))
@@ -225,16 +229,32 @@ def is_late(value: Any) -> bool:
     """
     if isinstance(value, (list, tuple)):
         return all(map(is_late, value))
-    return isinstance(value, LateTensor) and value.late.value is None
+    late = value.__dict__.get("late") if isinstance(value, LateTensor) else None
+    return late is not None and late.value is None
 
 
 def _plain(value: Any) -> Any:
-    if not isinstance(value, LateTensor):
+    late: Late | None = value.__dict__.get("late") if isinstance(value, LateTensor) else None
+    if late is None:  # not one of ours, or another thread was faster
         return value
-    if not value.late.lead and value.late.value is None:
+    if not late.lead and late.value is None:
         in_pipeline = get_worker_info() is not None
         counters.early(f"the values of a single late tensor were asked for by {caller()}", loses=in_pipeline)
-    return value.evaluate()
+    return LateTensor.evaluate(value)
+
+
+def _swap(shell: LateTensor, value: torch.Tensor) -> bool:
+    """Make ``shell`` the tensor that ``value`` is, unless something refers to one of them from elsewhere.
+
+    As torch.utils.swap_tensors does, but the class last: as long as another thread sees a late tensor it waits for
+    the lock that is held here.
+    """
+    if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
+        return False
+    torch._C._swap_tensor_impl(shell, value)
+    shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
+    shell.__class__, value.__class__ = value.__class__, shell.__class__  # type: ignore[assignment]
+    return True
 
 
 _GETTERS = [
