@@ -81,10 +81,11 @@ class LazyImage(Image.Image):
     # -- recorded: the Pillow methods that torchvision and users call ---------------------------------------
 
     def copy(self) -> Image.Image:
-        if self.recipe is None:
+        recipe = self.recipe  # asked for once: another thread may be computing the pixels
+        if recipe is None:
             return super().copy()
         self._loaded = True
-        image = self._make(self.recipe, self._mode, self._size)
+        image = self._make(recipe, self._mode, self._size)
         if self._info is not None:
             image._info = self._info.copy()
         return image
@@ -254,9 +255,10 @@ class LazyImage(Image.Image):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        if self.recipe is not None:
+        recipe = self.recipe
+        if recipe is not None:
             state = {name: self.__dict__[name] for name in _KEPT if name in self.__dict__}
-            return _restore_late, (self.recipe, self._mode, self._size, state)
+            return _restore_late, (recipe, self._mode, self._size, state)
         return _restore, (self.__getstate__(),)
 
 

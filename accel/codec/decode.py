@@ -17,7 +17,7 @@ from accel import counters
 from accel.backend import Options
 from accel.codec import engines
 from accel.codec.engines import Box, Data, Pixels
-from accel.codec.header import Header
+from accel.codec.header import Header, one_scan
 from accel.errors import DecodeError
 from accel.plan import Decode
 
@@ -35,7 +35,8 @@ def decode(data: Data, header: Header, box: Box, channels: int, engine: str = "a
     """
     chosen = choose(header, engine)
     if chosen != "pillow":
-        pixels = getattr(engines, chosen)(data, box, channels)
+        sound = chosen == "accel" or header.progressive or one_scan(data, header)
+        pixels = getattr(engines, chosen)(data, box, channels) if sound else None
         if pixels is not None:
             return pixels  # type: ignore[no-any-return]
         counters.fallback(f"{chosen} declined a JPEG; Pillow decoded it")

@@ -5,6 +5,7 @@ Source: ITU T.81 annex B (markers and segments).
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from accel.codec.progressive import survey
@@ -22,6 +23,7 @@ class Header(NamedTuple):
     """A file that accel may claim: its size in pixels, Pillow's mode ("L" or "RGB"), and of what kind it is.
 
     ``complete``: it has its end marker. ``ordinary``: and nothing of the picture is missing; all decoders agree.
+    ``scan``: where the first scan's marker is.
     """
 
     width: int
@@ -30,6 +32,7 @@ class Header(NamedTuple):
     progressive: bool = False
     complete: bool = True
     ordinary: bool = True
+    scan: int = 0
 
 
 def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
@@ -64,9 +67,9 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
                 return None
             mode = "L" if components == 1 else "RGB"
             if frame == _PROGRESSIVE:
-                return Header(width, height, mode, True, *survey(data, position, size, ids))
+                return Header(width, height, mode, True, *survey(data, position, size, ids), position)
             complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + 2 + length
-            return Header(width, height, mode, False, complete, complete)
+            return Header(width, height, mode, False, complete, complete, position)
         if marker in (_BASELINE, _EXTENDED, _PROGRESSIVE):
             if frame or length < 8 or data[position + 4] != 8:
                 return None
@@ -81,6 +84,19 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
             return None
         position += 2 + length
     return None
+
+
+_STRAY = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+
+
+def one_scan(data: bytes | memoryview, header: Header) -> bool:
+    """Whether nothing but restart markers stands between a baseline file's scan and its end.
+
+    A decoder of regions does not look behind them; Pillow reads on, and refuses what it finds there.
+    """
+    start = header.scan + 2
+    marker = _STRAY.search(data, start + int.from_bytes(data[start : start + 2], "big"))
+    return marker is not None and marker[0] == _EOI
 
 
 def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) -> bool:
