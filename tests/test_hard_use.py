@@ -55,7 +55,9 @@ def plain(function: Callable[[], Any]) -> Any:
 
 def started(script: str, *arguments: str) -> subprocess.Popen[str]:
     """A fresh interpreter that runs ``script`` with the tests' folder on its path, in a process group of its own."""
-    code = f"import sys; sys.path.insert(0, {str(HERE)!r})\n{script}"
+    # Ctrl-C works in it even where whoever runs the tests has been started with that signal ignored
+    prelude = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{prelude}; sys.path.insert(0, {str(HERE)!r})\n{script}"
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         stdin=subprocess.DEVNULL,
@@ -189,8 +191,9 @@ def test_a_killed_worker(paths: list[str]) -> None:
     status, out, err = finished(started(ENDLESS, os.pathsep.join(paths), "kill"))
     assert out == "going\n"
     assert status == 1
-    assert "RuntimeError: DataLoader worker (pid" in err
-    assert err.rstrip().splitlines()[-1].startswith("RuntimeError")
+    # DataLoader's own error, or torch's where the worker was just handing over a file descriptor
+    last = err.rstrip().splitlines()[-1]
+    assert last.startswith(("RuntimeError: DataLoader worker (pid", "ConnectionResetError", "EOFError")), err
 
 
 @linux

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -99,7 +99,9 @@ class CpuBackend:
             return failed
 
         helpers = min(self.threads, len(plan.decodes)) - 1
-        tasks = [self._threads().submit(work) for _ in range(helpers)]
+        tasks = []
+        with suppress(RuntimeError):  # the interpreter is ending, and starts no threads any more
+            tasks.extend(self._threads().submit(work) for _ in range(helpers))
         failed = work()
         for task in tasks:
             failed.update(task.result())
