@@ -55,6 +55,14 @@ class LazyImage(Image.Image):
         return image
 
     @classmethod
+    def load_rgb(cls, source: Source) -> Image.Image:
+        """What ``Image.open(...).convert("RGB")`` gives."""
+        header = source.header
+        if header.mode == "RGB":
+            return cls._make(Recipe(source), "RGB", (header.width, header.height))
+        return cls.open(source).convert("RGB")
+
+    @classmethod
     def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
         image = cls.__new__(cls)
         image._recipe = recipe

@@ -46,7 +46,7 @@ def install() -> None:
         _undo.append(patches.body(folder.pil_loader, _pil_loader))
         _undo.append(patches.body(RandomResizedCrop.get_params, parameters.get_params))
         _undo.append(patches.attribute(_functional_pil, "pad", record.pad(_functional_pil.pad)))
-        for name in ("to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
+        for name in ("resized_crop", "to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
         _undo.append(patches.body(v2.functional.to_image, tv.to_image))
         _undo.append(patches.attribute(v2.ToPureTensor, "transform", tv.to_pure_tensor(v2.ToPureTensor.transform)))
@@ -127,7 +127,7 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(path)
         Image._decompression_bomb_check((header.width, header.height))
         source = Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
-        return LazyImage.open(source).convert("RGB")
+        return LazyImage.load_rgb(source)
 
     return pil_loader
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import torch
 from PIL import Image
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.functional import pil_modes_mapping
 
 from accel import values
 from accel.image import LazyImage
@@ -64,6 +66,30 @@ def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
     if len(colour) != channels or not all(isinstance(value, (int, float)) for value in colour):
         return None
     return tuple(int(value) for value in colour)
+
+
+def resized_crop(original: Function) -> Function:
+    """``torchvision.transforms.functional.resized_crop``: its usual form, without the checks on the way."""
+
+    def resized_crop(
+        img: Any,
+        top: Any,
+        left: Any,
+        height: Any,
+        width: Any,
+        size: Any,
+        interpolation: Any = InterpolationMode.BILINEAR,
+        antialias: Any = True,
+    ) -> Any:
+        usual = type(img) is LazyImage and isinstance(size, (list, tuple)) and len(size) == 2
+        if not usual or type(interpolation) is not InterpolationMode or antialias is False:
+            return original(img, top, left, height, width, size, interpolation, antialias=antialias)
+        cropped = img.crop((left, top, left + width, top + height))
+        if cropped.size == (size[1], size[0]):
+            return cropped
+        return cropped.resize((size[1], size[0]), pil_modes_mapping[interpolation])
+
+    return resized_crop
 
 
 def to_tensor(original: Function) -> Function:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -99,7 +99,7 @@ class CpuBackend:
             return failed
 
         helpers = min(self.threads, len(plan.decodes)) - 1
-        tasks = []
+        tasks: list[Future[dict[int, Exception]]] = []
         with suppress(RuntimeError):  # the interpreter is ending, and starts no threads any more
             tasks.extend(self._threads().submit(work) for _ in range(helpers))
         failed = work()
