@@ -263,6 +263,7 @@ def test_names_bound_early_are_caught_and_let_go() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_functions_can_still_be_scripted_and_inspected() -> None:
     import inspect
 

@@ -65,7 +65,10 @@ def test_pipelines(name: str, picture: Named) -> None:
         steps = [v2.RGB(), *steps]
     pipeline = v2.Compose(steps)
     for seed in range(6):
-        expected, states = run("torchvision", lambda: pipeline(picture.open()), seed)
+        try:
+            expected, states = run("torchvision", lambda: pipeline(picture.open()), seed)
+        except NotImplementedError as error:
+            pytest.skip(f"this torch cannot: {error}")
         found, states_after = run("cpu", lambda: pipeline(picture.open()), seed)
         assert states_after == states
         if name in STAYS_LATE and not isinstance(steps[0], v2.RGB):
