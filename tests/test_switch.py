@@ -21,7 +21,7 @@ from torchvision.transforms import _functional_pil, functional
 
 import accel
 from accel import backend as registry
-from accel import interop, switch
+from accel import interop, parameters, switch
 
 # -- names and options --------------------------------------------------------------------------------------
 
@@ -475,3 +475,15 @@ assert "dummy_accel" not in sys.modules
 def test_the_group_of_entry_points_is_the_documented_one() -> None:
     assert registry.GROUP == "accel.backends"
     assert isinstance(switch.select("cpu", {}).backend, registry.Backend)
+
+
+def test_switching_seeds_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the host's nor an accelerator's, though the way parameters are drawn is checked by drawing some."""
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    monkeypatch.setattr(parameters, "_alike", {})
+    before = helpers.random_states()
+    with accel.image_backend("cpu"):
+        assert parameters._alike  # it was checked
+    assert not seeded
+    assert helpers.random_states() == before
