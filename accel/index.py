@@ -43,9 +43,6 @@ class Index(NamedTuple):
         """The map as int32[length], read-only."""
         return _progression(self.start, self.step, self.length) if self.table is None else self.table
 
-    def is_identity(self, length: int) -> bool:
-        return self.table is None and self.start == 0 and self.step == 1 and self.length == length
-
     def flip(self) -> Index:
         if self.table is None:
             return Index(self.start + self.step * (self.length - 1), -self.step, self.length)

@@ -90,7 +90,7 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
         data = file.read()
         header = claim(data)
         if header is None or not _claimed(header, selection):
-            counters.count(_UNCLAIMED)
+            counters.fallback(_UNCLAIMED)
             file.seek(0)
             return original(file, filename)
         name = os.fsdecode(filename) or getattr(file, "name", "") or "<bytes>"
@@ -107,7 +107,7 @@ def _claimed(header: Header, selection: switch.Selection) -> bool:
     return header.complete or replaced
 
 
-_UNCLAIMED = "fallback: a JPEG that accel does not claim (CMYK, several pictures, truncated, ...) is Pillow's"
+_UNCLAIMED = "a JPEG that accel does not claim (CMYK, several pictures, truncated, ...) is Pillow's"
 
 
 def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -100,6 +100,10 @@ def _taken(axes: Axes, rows: Positions, columns: Positions) -> Axes:
     return axes[0].take(rows), axes[1].take(columns)
 
 
+def _given_size(size: Size, params: Params) -> Size:
+    return params[0], params[1]
+
+
 def _pad_size(size: Size, params: Params) -> Size:
     left, top, right, bottom = params[:4]
     return size[0] + top + bottom, size[1] + left + right
@@ -192,7 +196,7 @@ _ROWS = (
         lambda image, params: F_pil.resize(image, list(params[:2]), 0),
         ("height", "width"),
         _SIZES,
-        size=lambda size, params: (params[0], params[1]),
+        size=_given_size,
         lower=_lower_nearest,
     ),
     Op(
@@ -201,7 +205,7 @@ _ROWS = (
         lambda image, params: F_pil.resize(image, list(params[:2]), params[2]),
         ("height", "width", "resample"),
         tuple((*size, code) for size in _SIZES for code in _FILTERS),
-        size=lambda size, params: (params[0], params[1]),
+        size=_given_size,
     ),
     Op(
         "nearest",
@@ -210,7 +214,7 @@ _ROWS = (
         ("height", "width"),
         _SIZES,
         takes="pixels",
-        size=lambda size, params: (params[0], params[1]),
+        size=_given_size,
         lower=_lower_torch_nearest,
     ),
     Op(
@@ -220,7 +224,7 @@ _ROWS = (
         ("height", "width"),
         _SIZES,
         takes="pixels",
-        size=lambda size, params: (params[0], params[1]),
+        size=_given_size,
         lower=_lower_nearest_exact,
     ),
     Op(

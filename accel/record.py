@@ -145,7 +145,7 @@ def normalize(original: Function) -> Function:
     def normalize(tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
         if not is_late(tensor):
             return original(tensor, mean, std, inplace)
-        means, stds = _numbers(mean), _numbers(std)
+        means, stds = numbers(mean), numbers(std)
         if means is not None and stds is not None:
             late = recorded_value(tensor, ("normalize", (means, stds)), tensor.late.dtype)
             if late is not None and inplace:
@@ -193,7 +193,7 @@ def recorded_value(tensor: T, step: Any, dtype: torch.dtype) -> T | None:
     return tensor.then(step, dtype=dtype)
 
 
-def _numbers(sequence: Any) -> tuple[float, ...] | None:
+def numbers(sequence: Any) -> tuple[float, ...] | None:
     """A flat sequence of numbers, hashable; None for other forms."""
     if isinstance(sequence, torch.Tensor):
         sequence = sequence.tolist() if sequence.ndim == 1 else None

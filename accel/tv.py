@@ -20,7 +20,7 @@ from torchvision.transforms.v2.functional import _geometry
 
 from accel.image import LazyImage
 from accel.late import LateTensor, is_late, send
-from accel.record import pad, recorded_value
+from accel.record import numbers, pad, recorded_value
 from accel.resample import Aten
 from accel.tensor import LazyTensor, clone, stack_late, to
 
@@ -200,9 +200,8 @@ def _to_dtype(image: LateTensor, dtype: Any = torch.float, scale: bool = False) 
 def _normalize(image: LateTensor, mean: Any, std: Any, inplace: bool = False) -> LateTensor | None:
     if inplace or not image.late.dtype.is_floating_point:
         return None
-    try:
-        means, stds = tuple(map(float, mean)), tuple(map(float, std))
-    except (TypeError, ValueError):
+    means, stds = numbers(mean), numbers(std)
+    if means is None or stds is None:
         return None
     return recorded_value(image, ("normalize", (means, stds)), image.late.dtype)
 

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -27,7 +27,6 @@ from accel import fork
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 Data = bytes | memoryview
-Engine = Callable[[Data, Box, int], "Pixels | None"]
 
 _log = logging.getLogger("accel")
 
