@@ -14,21 +14,29 @@ from typing import IO, Any
 
 import torch
 from PIL import Image, ImageFile
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.data import DataLoader, get_worker_info
-from torch.utils.data._utils import collate, fetch, worker
 from torchvision.datasets import folder
-from torchvision.transforms import RandomResizedCrop, _functional_pil, functional, v2
-from torchvision.transforms.v2.functional._utils import _KERNEL_REGISTRY as v2_registry
+from torchvision.transforms import RandomResizedCrop, functional, v2
 
-from accel import counters, parameters, patches, record, ring, switch, tensor, tv
+from accel import counters, parameters, patches, record, ring, seams, switch, tensor, tv
 from accel.codec.header import Header, claim
-from accel.errors import BackendUnavailable, DecodeError
+from accel.errors import DecodeError
 from accel.image import LazyImage
 from accel.late import LateTensor
 from accel.memory import file_buffers
 from accel.recipe import Source
+from accel.seams import private
 from accel.tensor import LazyTensor
+
+private("PIL.Image", "_decompression_bomb_check")
+collate = private("torch.utils.data._utils.collate", "default_collate_fn_map", "collate_tensor_fn")
+fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch")
+worker = private("torch.utils.data._utils.worker", "_worker_loop")
+pytree = private("torch.utils._pytree", "tree_flatten", "tree_map", "tree_unflatten")
+_functional_pil = private("torchvision.transforms._functional_pil", "pad")
+v2_dispatch = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
+v2_utils = private("torchvision.transforms.v2._utils", "_get_fill")
+private("torch.utils.data", "DataLoader._get_iterator")
 
 _undo: list[patches.Undo] = []
 
@@ -39,6 +47,7 @@ def install() -> None:
     Raises:
         BackendUnavailable: this version of Pillow, torch or torchvision lacks a name that accel needs.
     """
+    seams.check()
     counters.share()
     Image.preinit()
     try:
@@ -51,8 +60,8 @@ def install() -> None:
         _undo.append(patches.body(v2.functional.to_image, tv.to_image))
         _undo.append(patches.attribute(v2.ToPureTensor, "transform", tv.to_pure_tensor(v2.ToPureTensor.transform)))
         for function, cls, kernel in tv.kernels():
-            _undo.append(patches.item(v2_registry[function], cls, kernel))
-        _undo.append(patches.body(v2._utils._get_fill, record.get_fill))
+            _undo.append(patches.item(v2_dispatch._KERNEL_REGISTRY[function], cls, kernel))
+        _undo.append(patches.body(v2_utils._get_fill, record.get_fill))
         _undo.append(patches.attribute(v2.ToDtype, "transform", record.to_dtype(v2.ToDtype.transform)))
         for cls in (LazyTensor, tv.LazyTVImage):
             _undo.append(patches.item(collate.default_collate_fn_map, cls, _collate))
@@ -60,12 +69,9 @@ def install() -> None:
             _undo.append(patches.attribute(fetcher, "fetch", _fetch(fetcher.fetch)))
         _undo.append(patches.attribute(DataLoader, "_get_iterator", _get_iterator(DataLoader._get_iterator)))
         _undo.append(patches.attribute(worker, "_worker_loop", _WorkerEntry(worker._worker_loop)))
-    except (AttributeError, KeyError) as error:
+    except Exception as error:
         uninstall()
-        raise BackendUnavailable(
-            f"accel does not know this version of Pillow, torch or torchvision: {error}. "
-            "It needs torch 2.11 or newer, torchvision 0.26 or newer and Pillow 11.1 or newer."
-        ) from error
+        seams.refuse(f"{type(error).__name__}: {error}")
 
 
 def uninstall() -> None:
@@ -153,14 +159,14 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
         if worker is None or sys._getframe(1).f_code.co_name != "_worker_loop":
             return original(self, index)
         try:
-            leaves, structure = tree_flatten(tree_map(_settled, original(self, index)))
+            leaves, structure = pytree.tree_flatten(pytree.tree_map(_settled, original(self, index)))
         except DecodeError as error:
             where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
             if where is None:
                 raise
             raise DecodeError(f"{error} (dataset index {where})") from error
         slots = ring.of_worker(worker.id)
-        return tree_unflatten(leaves if slots is None else slots.outgoing(leaves), structure)
+        return pytree.tree_unflatten(leaves if slots is None else slots.outgoing(leaves), structure)
 
     return fetch_batch
 

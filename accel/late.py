@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
 from torch.utils.data import get_worker_info
 
 from accel import counters, memory, realise
@@ -26,11 +25,20 @@ from accel.memory import Allocate
 from accel.ops import OPS
 from accel.packing import Packed, pack, unpack
 from accel.recipe import Recipe, Step
+from accel.seams import private
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_make = torch.Tensor._make_wrapper_subclass
+pytree = private("torch.utils._pytree", "tree_map")
+private(
+    "torch",
+    "Tensor._make_wrapper_subclass",
+    "Tensor._use_count",
+    "_C.DisableTorchFunctionSubclass",
+    "_C._swap_tensor_impl",
+)
+
 _CPU = torch.device("cpu")
 
 ImageShape = tuple[int, int, int]
@@ -111,7 +119,10 @@ class LateTensor(torch.Tensor):
         interleaved: bool = False,
     ) -> Self:
         """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``."""
-        tensor: Self = _make(cls, (*lead, *shape), strides=_strides(lead, shape, interleaved), dtype=dtype, device=_CPU)
+        strides = _strides(lead, shape, interleaved)
+        tensor: Self = torch.Tensor._make_wrapper_subclass(
+            cls, (*lead, *shape), strides=strides, dtype=dtype, device=_CPU
+        )
         tensor.late = Late(recipes, lead, shape, dtype, interleaved)
         return tensor
 
@@ -174,14 +185,14 @@ class LateTensor(torch.Tensor):
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
-        return func(*tree_map(_plain, args), **tree_map(_plain, kwargs))
+        return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs))
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # torch's stub knows only the disabled one
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         # reached only where __torch_function__ is disabled
-        return func(*tree_map(_plain, args), **tree_map(_plain, kwargs or {}))
+        return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs or {}))
 
     def __len__(self) -> int:
         return int(self.shape[0])

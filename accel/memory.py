@@ -19,6 +19,9 @@ import numpy.typing as npt
 import torch
 
 from accel import fork
+from accel.seams import private
+
+private("torch", "UntypedStorage._new_shared")
 
 Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 """Makes an uninitialised, contiguous tensor of a shape and dtype."""

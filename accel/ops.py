@@ -19,13 +19,15 @@ from typing import Any, Literal
 import torch
 from PIL.Image import Resampling
 from torchvision.transforms import InterpolationMode
-from torchvision.transforms import _functional_pil as F_pil
-from torchvision.transforms import _functional_tensor as F_t
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
 from accel import resample
 from accel.index import Index, Positions, nearest
+from accel.seams import private
+
+F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
+F_t = private("torchvision.transforms._functional_tensor", "convert_image_dtype", "normalize")
 
 Params = tuple[Any, ...]
 Size = tuple[int, int]

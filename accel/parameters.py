@@ -17,9 +17,11 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch.utils import _device
 
 from accel.image import LazyImage
+from accel.seams import private
+
+_device = private("torch.utils._device", "CURRENT_DEVICE")
 
 
 def get_params(original: FunctionType) -> Callable[..., Any]:
@@ -77,8 +79,6 @@ def _randint(low: int, high: int, *, size: tuple[int]) -> torch.Tensor:
 
 def _draw_alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """Whether two versions draw the same and leave the same state, ordinary crops and the last resort alike."""
-    if not hasattr(_device, "CURRENT_DEVICE"):
-        return False
     generator = random.Random(0)
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         for _ in range(8):

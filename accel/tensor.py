@@ -15,6 +15,9 @@ from torch.utils.data import get_worker_info
 
 from accel import memory, realise, ring
 from accel.late import LateTensor, is_late, send
+from accel.seams import private
+
+private("torch", "_C._nn._parse_to")
 
 
 class LazyTensor(LateTensor):

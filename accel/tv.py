@@ -14,15 +14,27 @@ from typing import Any, ClassVar
 
 import torch
 from torchvision import tv_tensors
-from torchvision.transforms import InterpolationMode, _functional_pil
+from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
-from torchvision.transforms.v2.functional import _geometry
 
 from accel.image import LazyImage
 from accel.late import LateTensor, is_late, send
 from accel.record import numbers, pad, recorded_value
 from accel.resample import Aten
+from accel.seams import private
 from accel.tensor import LazyTensor, clone, stack_late, to
+
+_functional_pil = private("torchvision.transforms._functional_pil", "pad")
+_geometry = private(
+    "torchvision.transforms.v2.functional._geometry",
+    "_center_crop_parse_output_size",
+    "_center_crop_compute_padding",
+    "_center_crop_compute_crop_anchor",
+    "_check_interpolation",
+    "_compute_resized_output_size",
+    "_do_native_uint8_resize_on_cpu",
+    "_parse_pad_padding",
+)
 
 
 class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]

@@ -282,7 +282,7 @@ class Normalized(torch.nn.Module):
 
 def test_an_unknown_version_of_torchvision_is_refused_and_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(worker, "_worker_loop")
-    with pytest.raises(accel.BackendUnavailable, match=r"_worker_loop.*It needs torch"):
+    with pytest.raises(accel.BackendUnavailable, match=r"_worker_loop.*It is tested with torch"):
         accel.set_image_backend("cpu")
     monkeypatch.undo()
     assert_installed(False)

@@ -1,0 +1,65 @@
+"""Private names of torch, torchvision and Pillow that accel builds on.
+
+Any version may drop one. Whoever uses one names it here first, so that accel can be imported without it, and
+switching to a backend says what is missing (``check``) before anything is done with it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from operator import attrgetter
+from typing import Any, NoReturn
+
+import PIL
+import torch
+import torchvision
+
+from accel.errors import BackendUnavailable
+
+_TESTED = "torch 2.11 to 2.15, torchvision 0.26 to 0.29, Pillow 11.1 to 13.0"
+_missing: list[str] = []
+
+
+def private(module: str, *names: str) -> Any:
+    """A module, for the use of these (dotted) names of it; a stand-in that nobody can use if it is gone."""
+    try:
+        found = import_module(module)
+    except ImportError:
+        _missing.append(module)
+        return _Missing(module)
+    for name in names:
+        try:
+            attrgetter(name)(found)
+        except AttributeError:
+            _missing.append(f"{module}.{name}")
+    return found
+
+
+def check() -> None:
+    """Raise if a name is not there.
+
+    Raises:
+        BackendUnavailable: the message names what is missing, and the versions that have it.
+    """
+    if _missing:
+        refuse(f"they lack {', '.join(dict.fromkeys(_missing))}")
+
+
+def refuse(reason: str) -> NoReturn:
+    """Say that accel cannot be let into the installed libraries.
+
+    Raises:
+        BackendUnavailable: with the reason, and the versions that accel is tested with.
+    """
+    installed = f"torch {torch.__version__}, torchvision {torchvision.__version__}, Pillow {PIL.__version__}"
+    raise BackendUnavailable(f"accel cannot work with {installed}: {reason}. It is tested with {_TESTED}.")
+
+
+class _Missing:
+    """Stands for a module that is gone, until somebody tries to use it."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse(f"they lack {self._module}")
