@@ -15,11 +15,11 @@ import threading
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import torch
+
 from accel.errors import BackendUnavailable
 
 if TYPE_CHECKING:
-    import torch
-
     from accel.memory import Allocate
     from accel.plan import Plan
 
@@ -46,15 +46,46 @@ class Options:
             raise ValueError(f"on_error must be 'raise' or 'replace', got {self.on_error!r}")
 
 
+@dataclasses.dataclass(frozen=True)
+class AcceleratorOptions(Options):
+    """The options every accelerator backend takes besides.
+
+    Args:
+        device: where batches are computed, as ``torch.device`` takes it; None: where the first ``.to(device)`` sends
+            them. ``"cpu"``: the backend runs on the host, as it would on its device (for tests).
+        prefetch: how many batches of a DataLoader may be on their way to the device before they are used, at least 1.
+    """
+
+    device: str | None = None
+    prefetch: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.device is not None:
+            if not isinstance(self.device, str):
+                raise TypeError(f"device must be a string or None, got {self.device!r}")
+            try:
+                torch.device(self.device)
+            except RuntimeError as error:
+                raise ValueError(f"device must be a torch device, got {self.device!r}") from error
+        if type(self.prefetch) is not int or self.prefetch < 1:
+            raise ValueError(f"prefetch must be a positive int, got {self.prefetch!r}")
+
+
 @runtime_checkable
 class Backend(Protocol):
-    """Runs plans. Instances are shared by threads and survive a fork (or notice it)."""
+    """What every backend has; it is a ``HostBackend`` or an ``AcceleratorBackend`` as well.
+
+    Instances are shared by threads and survive a fork (or notice it).
+    """
 
     Options: ClassVar[type[Options]]
     """The options it takes, a frozen dataclass derived from ``accel.backend.Options``."""
 
-    realises_in_workers: ClassVar[bool]
-    """True: a DataLoader worker computes its batch at collate. False: workers ship recipes."""
+    devices: ClassVar[tuple[str, ...]]
+    """The types of torch devices it computes on; () for a host backend.
+
+    With them DataLoader workers ship recipes; without, a worker computes its batch at collate."""
 
     auto_rank: ClassVar[int | None]
     """Its place under ``"auto"``: the lowest rank that can run here wins; None keeps it out."""
@@ -71,15 +102,35 @@ class Backend(Protocol):
     def prepare(self) -> None:
         """Load and compile what a run needs, so that forked workers inherit it."""
 
+    def describe(self, plan: Plan) -> list[str]:
+        """Lines for ``accel.explain``: which engines would run this plan, and why."""
+
+
+@runtime_checkable
+class HostBackend(Backend, Protocol):
+    """Computes in host memory."""
+
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
-        """The plan's values as a plain tensor; a host backend's lies in memory from ``allocate``.
+        """The plan's values as a plain tensor in memory from ``allocate``.
 
         Raises:
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
         """
 
-    def describe(self, plan: Plan) -> list[str]:
-        """Lines for ``accel.explain``: which engines would run this plan, and why."""
+
+@runtime_checkable
+class AcceleratorBackend(Backend, Protocol):
+    """Computes on torch devices; its options are ``AcceleratorOptions``, or derived from them."""
+
+    def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
+        """The plan's values as a plain tensor on ``device``, which has an index where its type has them.
+
+        What the host does for it is done in the calling thread, or waited for there; uploads and launches go to
+        torch's current stream of the device, and nothing waits for them. Threads may call it at the same time.
+
+        Raises:
+            DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
+        """
 
 
 def find(name: str) -> type[Backend]:
@@ -150,6 +201,10 @@ def parse_options(name: str, options: dict[str, Any]) -> Options:
         if option not in known:
             raise TypeError(f"backend {name!r} has no option {option!r}; it takes {', '.join(known)}")
     parsed = backend.Options(**options)
+    if isinstance(parsed, AcceleratorOptions) and parsed.device is not None:
+        kind = torch.device(parsed.device).type
+        if kind not in (*backend.devices, "cpu"):
+            raise ValueError(f"backend {name!r} computes on {', '.join(backend.devices)}, got device={parsed.device!r}")
     if (reason := _reason(_entry_points()[name])) is not None:
         raise BackendUnavailable(f"image backend {name!r} cannot run here: {reason}")
     return parsed
@@ -166,7 +221,12 @@ def _load(entry: EntryPoint) -> type[Backend]:
         raise BackendUnavailable(
             f"image backend {entry.name!r} ({entry.value}) cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    for member in ("Options", "realises_in_workers", "auto_rank", "host", "unavailable", "prepare", "run", "describe"):
+    for member in ("Options", "devices", "auto_rank", "host", "unavailable", "prepare", "describe"):
         if not hasattr(loaded, member):
             raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}) has no {member!r}")
+    run = "run_on" if loaded.devices else "run"
+    if not hasattr(loaded, run):
+        raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}) has no {run!r}")
+    if loaded.devices and not issubclass(loaded.Options, AcceleratorOptions):
+        raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}): its Options are no AcceleratorOptions")
     return loaded  # type: ignore[no-any-return]

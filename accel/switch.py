@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from accel import backend as registry
-from accel.backend import Backend, Options
+from accel.backend import Backend, HostBackend, Options
 
 STEPS_ASIDE = "torchvision"
 
@@ -33,13 +33,13 @@ class Selection(NamedTuple):
         return registry.instance(self.name, self.options)
 
     @property
-    def host(self) -> Backend:
+    def host(self) -> HostBackend:
         """The backend that computes this selection's values on the host."""
         backend = self.backend
-        if backend.host == self.name:
-            return backend
-        options = Options(exact=self.options.exact, on_error=self.options.on_error)
-        return registry.instance(backend.host, registry.find(backend.host).Options(**vars(options)))
+        if backend.host != self.name:
+            options = Options(exact=self.options.exact, on_error=self.options.on_error)
+            backend = registry.instance(backend.host, registry.find(backend.host).Options(**vars(options)))
+        return cast(HostBackend, backend)
 
 
 _TORCHVISION = Selection(STEPS_ASIDE, Options())

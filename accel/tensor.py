@@ -50,7 +50,7 @@ def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
 def evaluated_in_worker(tensor: LateTensor) -> torch.Tensor:
     """The tensor, computed into shared memory if this is a DataLoader worker of a host backend."""
     worker = get_worker_info()
-    if worker is None or not realise.selection_of(tensor.late.recipes).backend.realises_in_workers:
+    if worker is None or realise.selection_of(tensor.late.recipes).backend.devices:
         return tensor
     slots = ring.of_worker(worker.id)
     return tensor.evaluate(memory.shared if slots is None else slots.empty)

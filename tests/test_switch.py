@@ -357,7 +357,7 @@ class Dummy:
     """Lends the cpu backend's hands, and keeps count."""
 
     Options = DummyOptions
-    realises_in_workers = True
+    devices = ()
     auto_rank = 1
     host = "dummy"
     plans = 0

@@ -52,7 +52,7 @@ class CpuBackend:
     """Exact always: ``exact=False`` changes nothing here."""
 
     Options: ClassVar[type[Options]] = CpuOptions
-    realises_in_workers: ClassVar[bool] = True
+    devices: ClassVar[tuple[str, ...]] = ()
     auto_rank: ClassVar[int | None] = 100
     host: ClassVar[str] = "cpu"
 
