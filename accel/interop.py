@@ -16,7 +16,7 @@ import torch
 from PIL import Image, ImageFile
 from torch.utils.data import DataLoader, get_worker_info
 from torchvision.datasets import folder
-from torchvision.transforms import RandomResizedCrop, functional, v2
+from torchvision.transforms import RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, functional, v2
 
 from accel import counters, parameters, patches, record, ring, seams, switch, tensor, tv
 from accel.codec.header import Header, claim
@@ -54,6 +54,8 @@ def install() -> None:
         _undo.append(patches.item(Image.OPEN, "JPEG", _opener(*Image.OPEN["JPEG"])))
         _undo.append(patches.body(folder.pil_loader, _pil_loader))
         _undo.append(patches.body(RandomResizedCrop.get_params, parameters.get_params))
+        for flip in (RandomHorizontalFlip, RandomVerticalFlip):
+            _undo.append(patches.body(flip.forward, parameters.flip))
         _undo.append(patches.attribute(_functional_pil, "pad", record.pad(_functional_pil.pad)))
         for name in ("resized_crop", "to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))

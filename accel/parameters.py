@@ -1,9 +1,9 @@
 """Drawing random parameters as torchvision does, with less work between the draws.
 
-Half of what is left to the host for an image is torchvision's own ``RandomResizedCrop.get_params``, and most of
-that is making one-element tensors. Its code runs as it is, only with a ``torch`` whose ``log(tensor(ratio))``
-remembers and whose ``empty(1)`` and ``randint`` use the same tensor again: the draws, their order and the results
-are the same, which is checked before it is used.
+Most of what is left to the host for an image is torchvision's own drawing of parameters, and most of that is
+making one-element tensors. Its code runs as it is, only with a ``torch`` whose ``log(tensor(ratio))`` remembers and
+whose ``empty(1)``, ``randint`` and ``rand`` use the same tensor again: the draws, their order and the results are
+the same, which is checked before it is used.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import random
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from types import CodeType, FunctionType, SimpleNamespace
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 from PIL import Image
+from torchvision.transforms import functional as F
 
 from accel.image import LazyImage
 from accel.seams import private
@@ -26,27 +27,53 @@ _device = private("torch.utils._device", "CURRENT_DEVICE")
 
 def get_params(original: FunctionType) -> Callable[..., Any]:
     """``torchvision.transforms.RandomResizedCrop.get_params`` (img, scale, ratio) -> (top, left, height, width)."""
-    quick = _with_cheap_tensors(original)
-    code = original.__code__
-    if code not in _alike:
-        _alike[code] = _draw_alike(original, quick)
-    if not _alike[code]:
+    quick = _with_cheap_tensors(original, get_dimensions=lambda image: (3, image.height, image.width))
+    if not _checked(original, quick, _some_crop):
         return original
 
     def get_params(img: Any, scale: Any, ratio: Any) -> Any:
-        usual = _device.CURRENT_DEVICE is None and torch.get_default_dtype() in _scratch.floats
-        return (quick if usual and type(img) is LazyImage else original)(img, scale, ratio)
+        return (quick if type(img) is LazyImage and _usual() else original)(img, scale, ratio)
 
     return get_params
 
 
-_alike: dict[CodeType, bool] = {}
+def flip(original: FunctionType) -> Callable[..., Any]:
+    """``forward`` of ``torchvision.transforms.RandomHorizontalFlip`` or ``RandomVerticalFlip`` (img) -> image."""
+    quick = _with_cheap_tensors(
+        original,
+        hflip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+        vflip=lambda image: image.transpose(Image.Transpose.FLIP_TOP_BOTTOM),
+    )
+    if not _checked(original, quick, _some_flip):
+        return original
+
+    def forward(self: Any, img: Any) -> Any:
+        late = type(img) is LazyImage and type(self.p) is float
+        return (quick if late and _usual() else original)(self, img)
+
+    return forward
 
 
-def _with_cheap_tensors(function: FunctionType) -> FunctionType:
+def _usual() -> bool:
+    """Whether tensors are made on the CPU, of a dtype there is a scratch tensor for."""
+    return _device.CURRENT_DEVICE is None and torch.get_default_dtype() in _scratch.floats
+
+
+def _with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:
+    """``function`` with cheaper ones of the functions of ``torch``, and these of ``transforms.functional``."""
+    cheap = {
+        "torch": _like(
+            torch, tensor=tuple, log=_logarithms, exp=torch.Tensor.exp_, empty=_empty, randint=_randint, rand=_rand
+        ),
+        "F": _like(F, **functional),
+    }
+    return FunctionType(function.__code__, {**function.__globals__, **cheap}, function.__name__)
+
+
+def _like(module: ModuleType, **replaced: Callable[..., Any]) -> SimpleNamespace:
     namespace = SimpleNamespace()
-    namespace.__dict__.update(torch.__dict__, tensor=tuple, log=_logarithms, empty=_empty, randint=_randint)
-    return FunctionType(function.__code__, {**function.__globals__, "torch": namespace}, function.__name__)
+    namespace.__dict__.update(vars(module), **replaced)
+    return namespace
 
 
 def _logarithms(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -77,22 +104,30 @@ def _randint(low: int, high: int, *, size: tuple[int]) -> torch.Tensor:
     return _scratch.integer.random_(low, high)
 
 
-def _draw_alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether two versions draw the same and leave the same state, ordinary crops and the last resort alike."""
+from torchvision.transforms import functional as F
     generator = random.Random(0)
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-        for _ in range(8):
-            image = Image.new("L", (generator.randint(1, 600), generator.choice((3, 400))))
-            low = generator.uniform(0.01, 1)
-            arguments = (image, (low, 1.0), (0.75, generator.uniform(0.8, 3)))
+        for _ in range(12):
+            given = arguments(generator)
             seed = generator.randint(0, 99)
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the accelerators as well
-            expected = one(*arguments), torch.get_rng_state()
+            expected = one(*given), torch.get_rng_state()
             torch.default_generator.manual_seed(seed)
             try:
-                found = other(*arguments), torch.get_rng_state()
+                found = other(*given), torch.get_rng_state()
             except Exception:
                 return False
             if found[0] != expected[0] or not torch.equal(found[1], expected[1]):
                 return False
     return True
+
+
+def _some_crop(generator: random.Random) -> tuple[Any, ...]:
+    """Ordinary crops, and images so flat that only the last resort is left."""
+    image = Image.new("L", (generator.randint(1, 600), generator.choice((3, 400))))
+    return image, (generator.uniform(0.01, 1), 1.0), (0.75, generator.uniform(0.8, 3))
+
+
+def _some_flip(generator: random.Random) -> tuple[Any, ...]:
+    image = Image.linear_gradient("L").resize((3, 2))
+    return SimpleNamespace(p=generator.choice((0.0, 0.1, 0.5, 1.0, generator.random()))), image

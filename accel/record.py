@@ -198,6 +198,6 @@ def numbers(sequence: Any) -> tuple[float, ...] | None:
     if isinstance(sequence, torch.Tensor):
         sequence = sequence.tolist() if sequence.ndim == 1 else None
     try:
-        return tuple(map(float, sequence))
+        return tuple([value if type(value) is float else float(value) for value in sequence])
     except (TypeError, ValueError):
         return None

@@ -1,0 +1,89 @@
+"""Parameters drawn with less work: the same numbers, in the same order, and the same state afterwards."""
+
+from __future__ import annotations
+
+import threading
+from io import BytesIO
+from types import FunctionType
+from typing import Any
+
+import helpers
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms as T
+
+from accel import parameters
+
+FLIPS = (T.RandomHorizontalFlip, T.RandomVerticalFlip)
+
+
+def _file() -> BytesIO:
+    pixels = np.random.default_rng(5).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG")
+    return file
+
+
+def _flips(transform: Any) -> list[torch.Tensor]:
+    image = Image.open(_file())
+    return [T.functional.pil_to_tensor(transform(image)) for _ in range(40)]
+
+
+@pytest.mark.parametrize("cls", FLIPS)
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.8, 1.0, 1, torch.tensor(0.3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_flips_draw_what_torchvision_draws(cls: Any, p: Any, dtype: torch.dtype) -> None:
+    torch.set_default_dtype(dtype)
+    try:
+        expected, state = helpers.run("torchvision", lambda: _flips(cls(p)), 3)
+        found, after = helpers.run("cpu", lambda: _flips(cls(p)), 3)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(map(torch.equal, found, expected))
+    assert after == state
+    flipped = sum(not torch.equal(each, expected[0]) for each in expected)
+    assert bool(flipped) == (0 < float(p) < 1), "both outcomes are seen where both can happen"
+
+
+def test_a_probability_is_compared_in_the_dtype_of_the_draw() -> None:
+    """A float32 draw that lies between a probability and its rounding, where a comparison in float64 errs."""
+    p = 0.1
+    rounded = torch.tensor(p).item()
+    assert p < rounded
+    drawn = parameters._Drawn(p, torch.float32)
+    assert drawn < p
+    assert not p < p
+    assert not parameters._Drawn(rounded, torch.float32) < p
+
+
+def test_what_draws_otherwise_is_not_used() -> None:
+    def one() -> Any:
+        return torch.rand(1).item(), torch.rand(1).item()
+
+    def swapped() -> Any:
+        return tuple(reversed(one()))
+
+    def greedy() -> Any:
+        return *one(), torch.rand(1) * 0
+
+    def failing() -> Any:
+        raise AttributeError("gone")
+
+    def alike(other: FunctionType) -> bool:
+        return parameters._draw_alike(one, other, lambda generator: ())
+
+    assert alike(one)
+    assert not alike(swapped)
+    assert not alike(failing)
+    assert not parameters._draw_alike(one, lambda: greedy()[:2], lambda generator: ())
+
+
+def test_threads_draw_apart() -> None:
+    """A scratch tensor belongs to one thread."""
+    tensors: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: tensors.append(parameters._empty(1)))
+    thread.start()
+    thread.join()
+    assert tensors[0] is not parameters._empty(1)
