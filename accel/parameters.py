@@ -104,7 +104,45 @@ def _randint(low: int, high: int, *, size: tuple[int]) -> torch.Tensor:
     return _scratch.integer.random_(low, high)
 
 
-from torchvision.transforms import functional as F
+def _rand(size: int) -> _Drawn:
+    dtype = torch.get_default_dtype()
+    return _Drawn(_scratch.floats[dtype].uniform_().item(), dtype)
+
+
+class _Drawn:
+    """A drawn value, which compares with a number as a tensor of one element does: in the tensor's dtype."""
+
+    __slots__ = ("dtype", "value")
+
+    def __init__(self, value: float, dtype: torch.dtype) -> None:
+        self.value = value
+        self.dtype = dtype
+
+    def __lt__(self, other: float) -> bool:
+        return self.value < _rounded(other, self.dtype)
+
+
+@lru_cache(maxsize=64)
+def _rounded(value: float, dtype: torch.dtype) -> float:
+    return torch.tensor(value, dtype=dtype, device="cpu").item()
+
+
+# -- the check ----------------------------------------------------------------------------------------------
+
+_alike: dict[CodeType, bool] = {}
+
+
+def _checked(one: FunctionType, other: FunctionType, arguments: Callable[[random.Random], tuple[Any, ...]]) -> bool:
+    """Whether two versions return the same from the same draws and leave the generator in the same state."""
+    code = one.__code__
+    if code not in _alike:
+        _alike[code] = _draw_alike(one, other, arguments)
+    return _alike[code]
+
+
+def _draw_alike(
+    one: Callable[..., Any], other: Callable[..., Any], arguments: Callable[[random.Random], tuple[Any, ...]]
+) -> bool:
     generator = random.Random(0)
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         for _ in range(12):

@@ -130,7 +130,7 @@ def test_all_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None
     names = "torch.utils.data.DataLoader.vanished, torch.utils.data.no.such, torchvision._a_module_that_is_gone"
     with pytest.raises(accel.BackendUnavailable, match=f"they lack {names}. It is tested with"):
         seams.check()
-    with pytest.raises(accel.BackendUnavailable, match="they lack torchvision._a_module_that_is_gone"):
+    with pytest.raises(accel.BackendUnavailable, match=r"they lack torchvision\._a_module_that_is_gone"):
         gone.anything()
     with pytest.raises(accel.BackendUnavailable):
         accel.set_image_backend("cpu")
