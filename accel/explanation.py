@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from accel import switch
+from accel.codec.header import Raw
 from accel.image import LazyImage
 from accel.late import LateTensor
 from accel.ops import OPS
@@ -53,7 +54,9 @@ def _explain_image(image: LazyImage) -> str:
 
 def _explain(title: str, recipes: tuple[Recipe, ...], program: Plan) -> str:
     selection = recipes[0].source.selection
-    lines = [f"{title}: {_many(len(recipes), 'image')} from {_many(len(program.decodes), 'file')}"]
+    raw = [isinstance(decode.source.header, Raw) for decode in program.decodes]
+    what = "pixel source" if all(raw) else "source" if any(raw) else "file"
+    lines = [f"{title}: {_many(len(recipes), 'image')} from {_many(len(program.decodes), what)}"]
     decode = program.decodes[0]
     recipe = recipes[decode.items[0].position]
     header = decode.source.header
@@ -61,7 +64,8 @@ def _explain(title: str, recipes: tuple[Recipe, ...], program: Plan) -> str:
     lines.append("  recorded: " + (" -> ".join(map(_step, recipe.steps + recipe.values)) or "nothing yet"))
     top, left, height, width = decode.box
     share = 100 * height * width / (header.height * header.width)
-    lines.append(f"  decode: rows {top}..{top + height}, columns {left}..{left + width} ({share:.0f}% of the picture)")
+    verb = "read" if raw[0] else "decode"
+    lines.append(f"  {verb}: rows {top}..{top + height}, columns {left}..{left + width} ({share:.0f}% of the picture)")
     for number, stage in enumerate(decode.items[0].stages):
         lines.append(f"  stage {number + 1}: {_stage(stage)}")
     table = decode.items[0].table

@@ -63,6 +63,14 @@ class LazyImage(Image.Image):
         return cls.open(source).convert("RGB")
 
     @classmethod
+    def of_pixels(cls, source: Source, info: dict[Any, Any]) -> LazyImage:
+        """The image that raw pixels are, with what Pillow's methods hand down of ``info``."""
+        header = source.header
+        image = cls._make(Recipe(source), header.mode, (header.width, header.height))
+        image._info = info.copy()
+        return image
+
+    @classmethod
     def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
         image = cls.__new__(cls)
         image._recipe = recipe
@@ -152,7 +160,9 @@ class LazyImage(Image.Image):
         if mode == "constant":
             pixel = Image.new(self._mode, (1, 1), fill).getpixel((0, 0))
             colour = pixel if isinstance(pixel, tuple) else (pixel,)
-        return self.then("pad", (*padding, mode, colour))
+        image = self.then("pad", (*padding, mode, colour))
+        image._info = {}  # torchvision pads by making a new image
+        return image
 
     # -- the pixels, when they are asked for ----------------------------------------------------------------
 

@@ -33,7 +33,8 @@ collate = private("torch.utils.data._utils.collate", "default_collate_fn_map", "
 fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch")
 worker = private("torch.utils.data._utils.worker", "_worker_loop")
 pytree = private("torch.utils._pytree", "tree_flatten", "tree_map", "tree_unflatten")
-_functional_pil = private("torchvision.transforms._functional_pil", "pad")
+_functional_pil = private("torchvision.transforms._functional_pil", "hflip", "vflip", "crop", "resize", "pad")
+v2_geometry = private("torchvision.transforms.v2.functional._geometry", "_resize_image_pil")
 v2_dispatch = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
 v2_utils = private("torchvision.transforms.v2._utils", "_get_fill")
 private("torch.utils.data", "DataLoader._get_iterator")
@@ -56,7 +57,11 @@ def install() -> None:
         _undo.append(patches.body(RandomResizedCrop.get_params, parameters.get_params))
         for flip in (RandomHorizontalFlip, RandomVerticalFlip):
             _undo.append(patches.body(flip.forward, parameters.flip))
-        _undo.append(patches.attribute(_functional_pil, "pad", record.pad(_functional_pil.pad)))
+        for name in ("hflip", "vflip", "resize"):
+            _undo.append(patches.body(getattr(_functional_pil, name), record.on_pillow))
+        for name in ("crop", "pad"):
+            _undo.append(patches.body(getattr(_functional_pil, name), getattr(record, name)))
+        _undo.append(patches.body(v2_geometry._resize_image_pil, record.on_pillow))
         for name in ("resized_crop", "to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
         _undo.append(patches.body(v2.functional.to_image, tv.to_image))

@@ -1,4 +1,4 @@
-"""Recipes in and out of a message: the encoded bytes of a batch as one uint8 tensor, the rest as plain data.
+"""Recipes in and out of a message: the files and pixels of a batch as one uint8 tensor, the rest as plain data.
 
 In a DataLoader worker that tensor lies in shared memory, so only a handle crosses the process border. Nothing
 here decodes or can fail on bad pixels: an exception while a queue's feeder thread pickles a batch would be
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from accel import memory
-from accel.codec.header import Header
+from accel.codec.header import Header, Raw
 from accel.recipe import Recipe, Source, Step
 from accel.switch import Selection
 
@@ -23,7 +23,7 @@ class Packed(NamedTuple):
 
     data: torch.Tensor
     sizes: tuple[int, ...]
-    headers: tuple[Header, ...]
+    headers: tuple[Header | Raw, ...]
     names: tuple[str, ...]
     selections: tuple[Selection, ...]
     recipes: tuple[tuple[int, tuple[Step, ...], tuple[Step, ...]], ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from accel.codec.header import Header
+from accel.codec.header import Header, Raw
 from accel.memory import file_buffers
 from accel.switch import Selection
 
@@ -14,13 +14,13 @@ Step = tuple[str, tuple[Any, ...]]
 
 
 class Source:
-    """The encoded bytes of one file, complete and with a header that accel claims.
+    """The encoded bytes of one file with a header that accel claims, or raw pixels.
 
     Shared by every image made from it, never changed; copying it returns itself.
 
     Attributes:
-        data: the whole file. header: its size and mode. name: what to call it in messages.
-        selection: the backend that runs the images made from it.
+        data: the whole file, or the pixels. header: their size and mode, and how they are encoded.
+        name: what to call them in messages. selection: the backend that runs the images made from it.
     """
 
     __slots__ = ("__weakref__", "_buffer", "data", "header", "name", "selection")
@@ -28,7 +28,7 @@ class Source:
     def __init__(
         self,
         data: bytes | memoryview,
-        header: Header,
+        header: Header | Raw,
         name: str,
         selection: Selection,
         buffer: bytearray | None = None,
@@ -58,7 +58,8 @@ class Source:
         return self
 
     def __repr__(self) -> str:
-        return f"<{self.name}: JPEG {self.header.width}x{self.header.height} {self.header.mode}>"
+        kind = "pixels" if isinstance(self.header, Raw) else "JPEG"
+        return f"<{self.name}: {kind} {self.header.width}x{self.header.height} {self.header.mode}>"
 
 
 class Recipe(NamedTuple):

@@ -15,6 +15,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel import values
+from accel.begin import begin
 from accel.image import LazyImage
 from accel.late import LateTensor, is_late
 from accel.recipe import Recipe
@@ -24,12 +25,37 @@ Function = Callable[..., Any]
 T = TypeVar("T", bound=LateTensor)
 
 
+def on_pillow(original: Function) -> Function:
+    """A function of torchvision's on Pillow images, all that it does with them being methods that record."""
+
+    def on_late(img: Any, *args: Any, **kwargs: Any) -> Any:
+        late = begin(img)
+        if late is None:
+            return original(img, *args, **kwargs)
+        result = original(late, *args, **kwargs)
+        return img if result is late else result
+
+    return on_late
+
+
+def crop(original: Function) -> Function:
+    """``torchvision.transforms._functional_pil.crop``: of an eager image a copy of the crop is enough."""
+
+    def crop(*args: Any, **kwargs: Any) -> Any:
+        cropped = original(*args, **kwargs)
+        return begin(cropped) or cropped
+
+    return crop
+
+
 def pad(original: Function) -> Function:
     """``torchvision.transforms._functional_pil.pad``."""
 
     def pad(img: Any, padding: Any, fill: Any = 0, padding_mode: Any = "constant") -> Any:
-        if type(img) is not LazyImage or img.recipe is None:
+        late = begin(img)
+        if late is None:
             return original(img, padding, fill, padding_mode)
+        img = late
         sides = _sides(padding)
         colour = _colour(fill, len(img.getbands()))
         width, height = img.size
@@ -81,7 +107,8 @@ def resized_crop(original: Function) -> Function:
         interpolation: Any = InterpolationMode.BILINEAR,
         antialias: Any = True,
     ) -> Any:
-        usual = type(img) is LazyImage and isinstance(size, (list, tuple)) and len(size) == 2
+        late = type(img) is LazyImage and img.recipe is not None
+        usual = late and isinstance(size, (list, tuple)) and len(size) == 2
         if not usual or type(interpolation) is not InterpolationMode or antialias is False:
             return original(img, top, left, height, width, size, interpolation, antialias=antialias)
         cropped = img.crop((left, top, left + width, top + height))
@@ -96,11 +123,11 @@ def to_tensor(original: Function) -> Function:
     """``torchvision.transforms.functional.to_tensor``."""
 
     def to_tensor(pic: Any) -> Any:
-        recipe = pic.recipe if type(pic) is LazyImage else None
-        if recipe is None:
+        late = begin(pic)
+        if late is None:
             return original(pic)
         dtype = torch.get_default_dtype()
-        return _tensor(pic, recipe, ("to_tensor", (dtype,)), dtype)
+        return _tensor(late, ("to_tensor", (dtype,)), dtype)
 
     return to_tensor
 
@@ -109,17 +136,19 @@ def pil_to_tensor(original: Function) -> Function:
     """``torchvision.transforms.functional.pil_to_tensor``, whose result is strided [height, width, channel]."""
 
     def pil_to_tensor(pic: Any) -> Any:
-        recipe = pic.recipe if type(pic) is LazyImage else None
-        if recipe is None:
+        late = begin(pic)
+        if late is None:
             return original(pic)
-        return _tensor(pic, recipe, ("pil_to_tensor", ()), torch.uint8, interleaved=True)
+        return _tensor(late, ("pil_to_tensor", ()), torch.uint8, interleaved=True)
 
     return pil_to_tensor
 
 
-def _tensor(image: LazyImage, recipe: Recipe, step: Any, dtype: torch.dtype, interleaved: bool = False) -> LazyTensor:
+def _tensor(image: LazyImage, step: Any, dtype: torch.dtype, interleaved: bool = False) -> LazyTensor:
     width, height = image.size
     shape = (3 if image.mode == "RGB" else 1, height, width)
+    recipe = image._recipe
+    assert recipe is not None
     source, steps, _ = recipe
     return LazyTensor.of((Recipe(source, steps, (step,)),), (), shape, dtype, interleaved)
 

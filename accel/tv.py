@@ -13,18 +13,17 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar
 
 import torch
+from PIL import Image
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from accel.image import LazyImage
 from accel.late import LateTensor, is_late, send
-from accel.record import numbers, pad, recorded_value
+from accel.record import numbers, recorded_value
 from accel.resample import Aten
 from accel.seams import private
 from accel.tensor import LazyTensor, clone, stack_late, to
 
-_functional_pil = private("torchvision.transforms._functional_pil", "pad")
 _geometry = private(
     "torchvision.transforms.v2.functional._geometry",
     "_center_crop_parse_output_size",
@@ -61,7 +60,7 @@ def to_image(original: Callable[..., Any]) -> Callable[..., Any]:
     """``torchvision.transforms.v2.functional.to_image``, on late images and tensors."""
 
     def to_image(inpt: Any) -> Any:
-        if type(inpt) is LazyImage and inpt.recipe is not None:
+        if isinstance(inpt, Image.Image):
             inpt = F.pil_to_tensor(inpt)
         return as_class(inpt, LazyTVImage) if type(inpt) is LazyTensor and is_late(inpt) else original(inpt)
 
@@ -88,7 +87,6 @@ def kernels() -> Iterator[tuple[Callable[..., Any], type, Callable[..., Any]]]:
     for functional, record in _RECORDERS.items():
         for cls in (LazyTensor, LazyTVImage):
             yield functional, cls, _kernel(functional, record)
-    yield F.pad, LazyImage, pad(_functional_pil.pad)
 
 
 def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:

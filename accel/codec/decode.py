@@ -1,4 +1,4 @@
-"""Regions of JPEG files, decoded on the host by the engine that serves the file best.
+"""Regions of sources on the host: of JPEG files, decoded by the engine that serves the file best, or of raw pixels.
 
 The engine is a function of the file's header and of what is installed, never of timing. An engine that
 declines a file leaves it to Pillow, which decides whether it is broken; that is counted and logged once.
@@ -17,7 +17,7 @@ from accel import counters
 from accel.backend import Options
 from accel.codec import engines
 from accel.codec.engines import Box, Data, Pixels
-from accel.codec.header import Header, one_scan
+from accel.codec.header import Header, Raw, one_scan
 from accel.errors import DecodeError
 from accel.plan import Decode
 
@@ -27,12 +27,14 @@ ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
 """What may be asked for; "auto": accel's own decoder, or nvImageCodec (if installed) for progressive files."""
 
 
-def decode(data: Data, header: Header, box: Box, channels: int, engine: str = "auto") -> Pixels:
+def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: str = "auto") -> Pixels:
     """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to Pillow's.
 
     Raises:
         DecodeError: Pillow cannot decode the file either; the message is Pillow's.
     """
+    if isinstance(header, Raw):
+        return raw(data, header, box, channels)
     chosen = choose(header, engine)
     if chosen != "pillow":
         sound = chosen == "accel" or header.progressive or one_scan(data, header)
@@ -46,6 +48,16 @@ def decode(data: Data, header: Header, box: Box, channels: int, engine: str = "a
         raise DecodeError(str(error) or type(error).__name__) from error
     assert pixels is not None
     return pixels
+
+
+def raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
+    """The region of pixels that nobody encoded: a view of ``data`` where its memory can stay as it is."""
+    top, left, height, width = box
+    pixels = np.frombuffer(data, np.uint8).reshape(header.height, header.width, -1)
+    region = pixels[top : top + height, left : left + width]
+    if region.shape[2] != channels:  # grey as three equal channels
+        region = np.broadcast_to(region, (height, width, channels))
+    return np.ascontiguousarray(region)
 
 
 def read(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
@@ -76,8 +88,10 @@ def _warn_replaced_once() -> None:
     _log.warning('accel replaced a broken image by black, and will go on doing so: see accel.stats()["replaced"]')
 
 
-def choose(header: Header, engine: str = "auto") -> str:
-    """The name of the engine that decodes files with this header."""
+def choose(header: Header | Raw, engine: str = "auto") -> str:
+    """The name of the engine that decodes files with this header; "none" for raw pixels."""
+    if isinstance(header, Raw):
+        return "none"
     if not header.ordinary:  # Pillow decides what becomes of it
         return "pillow"
     if engine == "auto":

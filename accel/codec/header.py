@@ -1,4 +1,4 @@
-"""JPEG headers: what is in a file, in a few microseconds, and whether accel claims it.
+"""Headers: what is in a JPEG file, in a few microseconds, and whether accel claims it; and what raw pixels are.
 
 Source: ITU T.81 annex B (markers and segments).
 """
@@ -33,6 +33,14 @@ class Header(NamedTuple):
     complete: bool = True
     ordinary: bool = True
     scan: int = 0
+
+
+class Raw(NamedTuple):
+    """Pixels that are not encoded: uint8, row by row, the channels of a pixel side by side; ``mode`` as above."""
+
+    width: int
+    height: int
+    mode: str
 
 
 def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:

@@ -110,9 +110,9 @@ class CpuBackend:
         return result
 
     def describe(self, plan: Plan) -> list[str]:
-        engines = sorted({decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes})
+        engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}
         return [
-            f"decoder: {', '.join(engines)} on the host, regions only",
+            f"decoder: {', '.join(sorted(engines))} on the host, regions only" if engines else "decoder: none needed",
             f"runs: one compiled pass per stage, on {self.threads} threads",
         ]
 

@@ -1,0 +1,53 @@
+"""Where late images begin without a file: on pixels that somebody has already.
+
+An eager Pillow image becomes late at the first step that is recorded on it. Its pixels are copied, for whoever has
+the image may paint on it later.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from PIL import Image
+
+from accel import switch
+from accel.codec.header import Raw
+from accel.image import LazyImage
+from accel.recipe import Source
+
+
+def begin(image: Any) -> LazyImage | None:
+    """What to record a step on: ``image`` itself while it is late, else a late image with a copy of its pixels.
+
+    None where nothing is to be recorded: it is no Pillow image of mode "RGB" or "L", it is of a class of the user's
+    own, it is empty, or accel steps aside.
+
+    Raises:
+        OSError, SyntaxError, ...: whatever Pillow raises for a file that it has not read yet.
+    """
+    kind: type = type(image)
+    if kind is LazyImage:
+        if image.recipe is not None:
+            return image  # type: ignore[no-any-return]
+    elif not _is_pillows(kind):
+        return None
+    selection = switch.current()
+    if selection.steps_aside or image.mode not in ("RGB", "L"):
+        return None
+    image.load()  # which may change the size: TIFF files that lie on their side
+    mode, (width, height) = image.mode, image.size
+    if mode not in ("RGB", "L") or not width or not height:
+        return None
+    source = Source(image.tobytes(), Raw(width, height, mode), _name(image), selection)
+    return LazyImage.of_pixels(source, image.info)
+
+
+@cache
+def _is_pillows(kind: type) -> bool:
+    """Whether a class is one of Pillow's images; a user's own may do something else in any of its methods."""
+    return issubclass(kind, Image.Image) and kind.__module__.split(".")[0] == "PIL"
+
+
+def _name(image: Image.Image) -> str:
+    return str(getattr(image, "filename", "")) or "image in memory"
