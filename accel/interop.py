@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 import torch
+import torchvision
 from PIL import Image, ImageFile
 from torch.utils.data import DataLoader, get_worker_info
 from torchvision.datasets import folder
@@ -53,6 +54,7 @@ def install() -> None:
     Image.preinit()
     try:
         _undo.append(patches.item(Image.OPEN, "JPEG", _opener(*Image.OPEN["JPEG"])))
+        _undo.append(patches.body(folder.default_loader, _default_loader))
         _undo.append(patches.body(folder.pil_loader, _pil_loader))
         _undo.append(patches.body(RandomResizedCrop.get_params, parameters.get_params))
         for flip in (RandomHorizontalFlip, RandomVerticalFlip):
@@ -121,6 +123,15 @@ def _claimed(header: Header, selection: switch.Selection) -> bool:
 
 
 _UNCLAIMED = "a JPEG that accel does not claim (CMYK, several pictures, truncated, ...) is Pillow's"
+
+
+def _default_loader(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torchvision.datasets.folder.default_loader``, without its import statement."""
+
+    def default_loader(path: Any) -> Any:
+        return (original if torchvision.get_image_backend() == "accimage" else folder.pil_loader)(path)
+
+    return default_loader
 
 
 def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
