@@ -96,8 +96,10 @@ class Backend(Protocol):
     def __init__(self, options: Any) -> None: ...
 
     @classmethod
-    def unavailable(cls) -> str | None:
-        """None where it can run, else what is missing and how to get it. Cheap; imports no engine."""
+    def unavailable(cls, options: Any = None) -> str | None:
+        """None where it can run with these options (None: the usual ones), else what is missing and how to get it.
+
+        Cheap; imports no engine."""
 
     def prepare(self) -> None:
         """Load and compile what a run needs, so that forked workers inherit it."""
@@ -152,10 +154,10 @@ def availability() -> dict[str, str | None]:
     return {name: _reason(entry) for name, entry in sorted(_entry_points().items())}
 
 
-def _reason(entry: EntryPoint) -> str | None:
+def _reason(entry: EntryPoint, options: Options | None = None) -> str | None:
     """Why a backend cannot run here; one that fails to say so cannot."""
     try:
-        return _load(entry).unavailable()
+        return _load(entry).unavailable(options)
     except BackendUnavailable as error:
         return str(error)
     except Exception as error:
@@ -205,7 +207,7 @@ def parse_options(name: str, options: dict[str, Any]) -> Options:
         kind = torch.device(parsed.device).type
         if kind not in (*backend.devices, "cpu"):
             raise ValueError(f"backend {name!r} computes on {', '.join(backend.devices)}, got device={parsed.device!r}")
-    if (reason := _reason(_entry_points()[name])) is not None:
+    if (reason := _reason(_entry_points()[name], parsed)) is not None:
         raise BackendUnavailable(f"image backend {name!r} cannot run here: {reason}")
     return parsed
 

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from PIL import Image
 
+from accel import realise
+from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.image import LazyImage
 from accel.late import LateTensor
 from accel.ops import OPS, Op, Params
-from accel.switch import image_backend
+from accel.plan import Plan, plan
+from accel.switch import Selection, image_backend
 
 SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
 """(height, width) of the images tried."""
@@ -53,6 +56,8 @@ def cases() -> Iterator[Case]:
 def check(case: Case, backend: str, **options: Any) -> None:
     """Run a case on a backend, late, and on plain torchvision, and compare.
 
+    An accelerator backend computes on the device that the option ``device`` names, or else on the first of its kind.
+
     Raises:
         AssertionError: values, shape, dtype, mode or strides differ, or nothing was recorded.
     """
@@ -63,10 +68,10 @@ def check(case: Case, backend: str, **options: Any) -> None:
     with image_backend(backend, **options):
         late = _run(op, case.params, Image.open(io.BytesIO(stream)))
         if isinstance(late, LateTensor):
-            _compare_tensors(case, late, expected)
+            _compare_tensors(case, _computed(late), expected)
         else:
             assert isinstance(late, LazyImage), f"{case}: not recorded"
-            _compare_images(case, late, expected)
+            _compare_images(case, _shown(late), expected)
 
 
 def picture(size: tuple[int, int], mode: str, quality: int = 90) -> bytes:
@@ -86,6 +91,32 @@ def _run(op: Op, params: Params, image: Any) -> Any:
     elif op.takes == "floats":
         image = OPS["to_tensor"].reference(image, (torch.float32,))
     return op.reference(image, params)
+
+
+def _computed(late: LateTensor) -> torch.Tensor:
+    """The values by the backend itself: an accelerator leaves single images to its host backend."""
+    parts, selection = late.late, realise.selection_of(late.late.recipes)
+    if not selection.backend.devices:
+        return late
+    values = _on_device(selection, plan(parts.recipes, interleaved=parts.interleaved))
+    return values.reshape(parts.lead + parts.shape) if len(parts.lead) != 1 else values
+
+
+def _shown(late: LazyImage) -> Image.Image:
+    recipe = late.recipe
+    if recipe is None:
+        return late
+    if not recipe.source.selection.backend.devices:
+        return late
+    values = _on_device(recipe.source.selection, plan([recipe], interleaved=True))
+    pixels = values[0].permute(1, 2, 0).numpy()
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+
+
+def _on_device(selection: Selection, program: Plan) -> torch.Tensor:
+    backend, options = cast(AcceleratorBackend, selection.backend), cast(AcceleratorOptions, selection.options)
+    device = torch.empty(0, device=options.device or backend.devices[0]).device  # with its index
+    return backend.run_on(program, device).cpu()
 
 
 def _refused(case: Case) -> bool:

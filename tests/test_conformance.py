@@ -1,6 +1,8 @@
 """Every op of the table on every backend that runs here."""
 
 from dataclasses import replace
+from shutil import which
+from typing import Any
 
 import pytest
 import torch
@@ -9,13 +11,15 @@ from accel import image_backends, testing, values
 from accel.ops import OPS
 
 CASES = list(testing.cases())
-BACKENDS = [name for name, reason in image_backends().items() if reason is None and name != "torchvision"]
+BACKENDS = [(name, {}) for name, reason in image_backends().items() if reason is None and name != "torchvision"]
+if which("g++"):
+    BACKENDS.append(("cuda", {"device": "cpu"}))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "options"), BACKENDS, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_op(case: testing.Case, backend: str) -> None:
-    testing.check(case, backend)
+def test_op(case: testing.Case, backend: str, options: dict[str, Any]) -> None:
+    testing.check(case, backend, **options)
 
 
 def test_every_op_is_tried() -> None:
@@ -27,7 +31,7 @@ def test_a_wrong_op_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     row = OPS["crop"]
     monkeypatch.setitem(OPS, "crop", replace(row, lower=lambda axes, params, code: OPS["hflip"].lower(axes, (), code)))
     with pytest.raises((AssertionError, ValueError)):
-        testing.check(testing.Case("crop", (0, 0, 64, 48), (64, 49), "RGB"), BACKENDS[0])
+        testing.check(testing.Case("crop", (0, 0, 64, 48), (64, 49), "RGB"), "cpu")
 
 
 def test_a_wrong_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,5 +39,5 @@ def test_a_wrong_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPS, "to", replace(row, apply=lambda values, dtype: values.to(dtype) + 1))
     values.table.cache_clear()
     with pytest.raises(AssertionError, match="differ"):
-        testing.check(testing.Case("to", (torch.float64,), (64, 48), "RGB"), BACKENDS[0])
+        testing.check(testing.Case("to", (torch.float64,), (64, 48), "RGB"), "cpu")
     values.table.cache_clear()

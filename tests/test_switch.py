@@ -111,7 +111,7 @@ def test_a_failed_switch_leaves_the_one_in_force() -> None:
 def test_options_reach_the_backend_and_equal_ones_share_an_instance() -> None:
     with accel.image_backend("cpu", threads=3):
         first = switch.current().backend
-        assert first.threads == 3  # type: ignore[attr-defined]
+        assert first.options.threads == 3  # type: ignore[attr-defined]
     with accel.image_backend("cpu", threads=3):
         assert switch.current().backend is first
     with accel.image_backend("cpu", threads=4):
@@ -369,7 +369,7 @@ class Dummy:
         self.cpu = instance("cpu", find("cpu").Options())
 
     @classmethod
-    def unavailable(cls):
+    def unavailable(cls, options=None):
         return None
 
     def prepare(self):
@@ -387,7 +387,7 @@ class Absent(Dummy):
     auto_rank = 0
 
     @classmethod
-    def unavailable(cls):
+    def unavailable(cls, options=None):
         return "the dummy chip is missing: plug one in"
 
 
@@ -395,7 +395,7 @@ class Grumpy(Dummy):
     auto_rank = 0
 
     @classmethod
-    def unavailable(cls):
+    def unavailable(cls, options=None):
         raise RuntimeError("driver says no")
 
 

@@ -54,7 +54,7 @@ def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
 
 def nvimgcodec(data: Data, box: Box, channels: int) -> Pixels | None:
     """nvImageCodec's CPU decoder (libjpeg-turbo, islow, fancy upsampling), on the region alone."""
-    codec = _nvimgcodec_module()
+    codec = nvimgcodec_module()
     decoder, grey, colour = _nvimgcodec_decoder()
     stream = codec.CodeStream(data if isinstance(data, bytes) else np.frombuffer(data, np.uint8))
     top, left, height, width = box
@@ -82,7 +82,7 @@ def has_nvimgcodec() -> bool:
 
 
 @cache
-def _nvimgcodec_module() -> Any:
+def nvimgcodec_module() -> Any:
     with _native_stderr_to_log():  # it complains there about GPU libraries that the CPU path does without
         from nvidia import nvimgcodec as module
     return module
@@ -96,7 +96,7 @@ def _nvimgcodec_decoder() -> tuple[Any, Any, Any]:
     """This thread's decoder with its parameters for grey and colour: a decoder serves one thread at a time."""
     found = getattr(_per_thread, "nvimgcodec", None)
     if found is None:
-        codec = _nvimgcodec_module()
+        codec = nvimgcodec_module()
         with _native_stderr_to_log():
             decoder = codec.Decoder(
                 device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY,

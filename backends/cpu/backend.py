@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy.typing as npt
 import torch
-from torch.utils.data import get_worker_info
 
 from accel import fork
 from accel.backend import Options
 from accel.codec import decode
 from accel.memory import Allocate
 from accel.plan import Decode, Plan
+from accel.team import Team
 
 from .stages import bits, emit, resizes_as_pillow
 
@@ -58,13 +56,13 @@ class CpuBackend:
 
     def __init__(self, options: CpuOptions) -> None:
         self.options = options
-        self._pool: ThreadPoolExecutor | None = None
+        self._team = Team(options.threads, "accel-cpu")
         self._lock = threading.Lock()
         self._prepared = False
-        fork.register(in_child=self._forget_threads)
+        fork.register(in_child=self._renew_lock)
 
     @classmethod
-    def unavailable(cls) -> str | None:
+    def unavailable(cls, options: CpuOptions | None = None) -> str | None:
         if find_spec("numba") is None:
             return "numba is missing: pip install numba"
         return None
@@ -86,51 +84,19 @@ class CpuBackend:
         result = plan.empty(allocate)
         memory = result.permute(0, 2, 3, 1) if plan.interleaved else result
         target = bits(memory)
-        todo = iter(plan.decodes)
-
-        def work() -> dict[int, Exception]:
-            """Take images until none is left; one that fails keeps nobody from the others."""
-            failed = {}
-            for wanted in todo:
-                try:
-                    self._image(wanted, plan.shape[0], target, planar=not plan.interleaved)
-                except Exception as error:
-                    failed[wanted.items[0].position] = error
-            return failed
-
-        helpers = min(self.threads, len(plan.decodes)) - 1
-        tasks: list[Future[dict[int, Exception]]] = []
-        with suppress(RuntimeError):  # the interpreter is ending, and starts no threads any more
-            tasks.extend(self._threads().submit(work) for _ in range(helpers))
-        failed = work()
-        for task in tasks:
-            failed.update(task.result())
-        if failed:
-            raise failed[min(failed)]
+        planar, count = not plan.interleaved, plan.shape[0]
+        self._team.each(plan.decodes, lambda wanted: self._image(wanted, count, target, planar=planar))
         return result
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}
         return [
             f"decoder: {', '.join(sorted(engines))} on the host, regions only" if engines else "decoder: none needed",
-            f"runs: one compiled pass per stage, on {self.threads} threads",
+            f"runs: one compiled pass per stage, on {self._team.size} threads",
         ]
 
-    @property
-    def threads(self) -> int:
-        if get_worker_info() is not None:
-            return 1
-        return self.options.threads or _cores()
-
-    def _threads(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="accel-cpu")
-            return self._pool
-
-    def _forget_threads(self) -> None:
-        """A forked child has none of its parent's threads."""
-        self._pool = None
+    def _renew_lock(self) -> None:
+        """A forked child may have been made while another thread held it."""
         self._lock = threading.Lock()
 
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
@@ -151,10 +117,3 @@ def _hint_if_slow() -> Iterator[None]:
     finally:
         hint.cancel()
         hint.join()
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,0 +1,86 @@
+"""Kernels for a GPU: compiled by NVRTC through cuda.core, for any architecture, with or without a GPU at hand."""
+
+from __future__ import annotations
+
+import io
+import re
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+from accel.errors import BackendUnavailable
+
+from .cache import SOURCES, cached, key
+
+UNITS = {"weigh": ("weigh",), "emit": ("emit1", "emit3", "emit4")}
+"""The kernels of every translation unit, which is a .cu file."""
+
+_SETTINGS = ("std=c++17", "fmad=false")  # contraction would round the weights' arithmetic otherwise
+
+
+class Usage(NamedTuple):
+    """What a kernel takes of a multiprocessor, as ptxas reports it."""
+
+    kernel: str
+    registers: int
+    spilled: int
+    shared: int
+
+
+def cubin(name: str, arch: str) -> bytes:
+    """The device code of a translation unit, e.g. for "sm_90"; from the cache if it is there.
+
+    Raises:
+        BackendUnavailable: NVRTC is missing or does not know the architecture.
+    """
+    label = f"{name}-{arch}-{key(arch, _compilers(), *_SETTINGS)}.cubin"
+    return cached(label, lambda: build(name, arch)[0])
+
+
+def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
+    """Compile a translation unit; the cache is not asked.
+
+    Raises:
+        BackendUnavailable: NVRTC is missing or refuses it; the message has its log.
+    """
+    try:
+        from cuda.core import Program, ProgramOptions
+    except ImportError as error:
+        raise BackendUnavailable(f"cuda.core is missing ({error}): pip install 'accel-vision[cuda]'") from error
+    options = ProgramOptions(
+        name=f"{name}.cu", arch=arch, std="c++17", fma=False, include_path=str(SOURCES), ptxas_options=["-v"]
+    )
+    log = io.StringIO()
+    try:
+        code = Program((SOURCES / f"{name}.cu").read_text(), "c++", options).compile("cubin", logs=log).code
+    except Exception as error:  # NVRTC missing, unknown architecture, an error in the source
+        raise BackendUnavailable(f"NVRTC cannot compile {name}.cu for {arch}: {error}\n{log.getvalue()}") from error
+    return bytes(code), usage(log.getvalue())
+
+
+_KERNEL = re.compile(
+    r"Compiling entry function '(?P<kernel>\w+)'.*?"
+    r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
+    r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.DOTALL,
+)
+
+
+def usage(log: str) -> list[Usage]:
+    """The resources of every kernel, from ptxas' report."""
+    found = []
+    for match in _KERNEL.finditer(log):
+        shared = re.search(r"(\d+) bytes smem", match["rest"])
+        spilled = int(match["stores"]) + int(match["loads"])
+        found.append(Usage(match["kernel"], int(match["registers"]), spilled, int(shared[1]) if shared else 0))
+    return found
+
+
+def _compilers() -> str:
+    """What compiles, without loading it."""
+    found = []
+    for package in ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)

@@ -1,0 +1,112 @@
+"""What the kernels are told, as NumPy structures: the same as in ``stage.h``.
+
+Addresses are not known before memory is there, so a program is written with places instead: a region of memory in
+the high byte, an offset in the rest. ``bind`` turns them into addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+WEIGH = np.dtype(
+    [
+        ("bounds", np.uint64),
+        ("weights", np.uint64),
+        ("resample", np.int32),
+        ("length", np.int32),
+        ("size", np.int32),
+        ("first", np.int32),
+        ("count", np.int32),
+        ("unused", np.int32),
+    ]
+)
+
+AXIS = np.dtype(
+    [
+        ("window", np.uint64),
+        ("bounds", np.uint64),
+        ("weights", np.uint64),
+        ("stride", np.int64),
+        ("start", np.int32),
+        ("step", np.int32),
+        ("first", np.int32),
+        ("count", np.int32),
+    ]
+)
+
+STAGE = np.dtype(
+    [
+        ("source", np.uint64),
+        ("origin", np.int64),
+        ("target", np.uint64),
+        ("table", np.uint64),
+        ("fills", np.uint64),
+        ("rows", AXIS),
+        ("columns", AXIS),
+        ("height", np.int32),
+        ("width", np.int32),
+        ("first_block", np.int32),
+        ("across", np.int32),
+        ("itemsize", np.int32),
+        ("planar", np.int32),
+        ("mode", np.int32),
+        ("unused", np.int32),
+    ]
+)
+
+COPY, COLUMNS_FIRST, ROWS_FIRST = range(3)
+"""``Mode`` of stage.h."""
+
+TILE = 32
+"""Rows and columns of a tile (emit.cu)."""
+
+THREADS = 256
+"""Of a block (shim.h)."""
+
+
+class Region(IntEnum):
+    """Where a place lies. NOWHERE: the offset is an address already (or null)."""
+
+    NOWHERE = 0
+    UPLOAD = 1  # what the host sends: this program, its tables, the pixels
+    SCRATCH = 2  # what the kernels keep for each other
+    RESULT = 3
+
+
+_SHIFT = 56
+_OFFSET = (1 << _SHIFT) - 1
+
+
+def place(region: Region, offset: int) -> int:
+    """A place, to be bound."""
+    return region << _SHIFT | offset
+
+
+def offset_of(where: int) -> int:
+    """A place's offset in its region."""
+    return where & _OFFSET
+
+
+def bind(items: npt.NDArray[Any], bases: Mapping[Region, int]) -> npt.NDArray[Any]:
+    """Replace the places in all address fields by addresses, given those of the regions."""
+    table = np.array([bases.get(region, 0) for region in Region], np.uint64)
+    for field in _fields(items):
+        field[...] = (field & np.uint64(_OFFSET)) + table[field >> np.uint64(_SHIFT)]
+    return items
+
+
+def _fields(items: npt.NDArray[Any]) -> list[npt.NDArray[np.uint64]]:
+    """Views of the address fields, which are the unsigned ones."""
+    found = []
+    for name in items.dtype.names or ():
+        field = items[name]
+        if field.dtype.names:
+            found.extend(_fields(field))
+        elif field.dtype == np.uint64:
+            found.append(field)
+    return found

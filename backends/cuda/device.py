@@ -1,0 +1,110 @@
+"""What a program runs on: a GPU, through torch's memory and streams and cuda.core's launches."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+
+from . import compile
+from .descriptors import THREADS
+
+
+class Mark(Protocol):
+    """A place in a stream."""
+
+    def query(self) -> bool:
+        """Whether everything before it is done."""
+
+
+class Device(Protocol):
+    """Memory, launches and marks on the current stream of one device.
+
+    Attributes:
+        torch_device: what torch calls it.
+    """
+
+    torch_device: torch.device
+
+    def enter(self) -> AbstractContextManager[Any]:
+        """Make it this thread's current device for a while."""
+
+    def prepare(self) -> None:
+        """Compile and load all kernels."""
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """Host memory, uint8[size], that it can copy from by itself."""
+
+    def mark(self) -> Mark | None:
+        """A mark behind all that is queued; None where that is done already."""
+
+    def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
+        """Queue ``blocks`` blocks of a kernel on the addresses of items and owners."""
+
+    def free_memory(self) -> int:
+        """About how many bytes may still be taken."""
+
+
+class CudaDevice:
+    """One GPU. What is queued goes to torch's current stream of the thread that calls."""
+
+    def __init__(self, device: torch.device) -> None:
+        assert device.index is not None
+        self.torch_device = device
+
+    def enter(self) -> AbstractContextManager[Any]:
+        return torch.cuda.device(self.torch_device)
+
+    def prepare(self) -> None:
+        _kernels(_arch(self.torch_device.index))
+
+    def pinned(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
+
+    def mark(self) -> Mark:
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+    def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
+        from cuda.core import LaunchConfig, launch
+
+        with _lock:
+            function = _kernels(_arch(self.torch_device.index))[kernel]
+        launch(_Stream(), LaunchConfig(grid=blocks, block=THREADS), function, items, owners)
+
+    def free_memory(self) -> int:
+        free, _ = torch.cuda.mem_get_info(self.torch_device)
+        unused = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
+        return free + unused
+
+
+class _Stream:
+    """torch's current stream, as cuda.core takes foreign ones."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, torch.cuda.current_stream().cuda_stream
+
+
+_lock = threading.Lock()
+
+
+@cache
+def _arch(index: int) -> str:
+    major, minor = torch.cuda.get_device_capability(index)
+    return f"sm_{major}{minor}"
+
+
+@cache
+def _kernels(arch: str) -> dict[str, Any]:
+    """All kernels by name, loaded; they serve every device of the architecture."""
+    from cuda.core import ObjectCode
+
+    found = {}
+    for unit, names in compile.UNITS.items():
+        code = ObjectCode.from_cubin(compile.cubin(unit, arch), name=unit)
+        found.update({name: code.get_kernel(name) for name in names})
+    return found

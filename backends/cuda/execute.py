@@ -1,0 +1,84 @@
+"""A program on a device: memory, the upload, the launches. Nothing here waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .descriptors import Region, bind, offset_of
+from .device import Device
+from .lower import Launch, Program, Sent
+from .staging import Ring
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class _Placed(NamedTuple):
+    """A launch, and the offsets in the upload of what it is told."""
+
+    launch: Launch
+    items: int
+    owners: int
+
+
+class Execution:
+    """One run of a program. ``stage`` fills host memory, ``send`` hands it to the device and queues the launches."""
+
+    def __init__(self, program: Program, device: Device, ring: Ring) -> None:
+        self._program, self._device, self._ring = program, device, ring
+        upload = program.upload
+        self._placed = [
+            _Placed(
+                launch,
+                offset_of(upload.take(len(launch.rows) * launch.dtype.itemsize)),
+                offset_of(upload.take(launch.total * 4)),
+            )
+            for level in program.levels
+            for launch in level.values()
+        ]
+        self._buffer = ring.take(upload.size)
+        self._host: Bytes = self._buffer.numpy()
+
+    def pixels(self, number: int, size: int) -> Bytes:
+        """The host memory for the pixels of a decode, uint8[size]."""
+        offset = offset_of(self._program.pixels[number])
+        return self._host[offset : offset + size]
+
+    def sent(self) -> Sequence[Callable[[], None]]:
+        """What else the host sends, as work to be done in any order."""
+        return [lambda each=each: self._fill(each) for each in self._program.sent]  # type: ignore[misc]
+
+    def _fill(self, each: Sent) -> None:
+        offset = offset_of(each.place)
+        for array in each.content():
+            flat = array.reshape(-1).view(np.uint8)
+            self._host[offset : offset + len(flat)] = flat
+            offset += len(flat)
+
+    def send(self, result: torch.Tensor) -> None:
+        """Upload and launch, on torch's current stream of the device, which is entered."""
+        device, size = self._device, self._program.upload.size
+        upload = torch.empty(size, dtype=torch.uint8, device=device.torch_device)
+        scratch = torch.empty(self._program.scratch.size, dtype=torch.uint8, device=device.torch_device)
+        bases = {Region.UPLOAD: upload.data_ptr(), Region.SCRATCH: scratch.data_ptr(), Region.RESULT: result.data_ptr()}
+        for launch, items, owners in self._placed:
+            self._write(items, bind(launch.items(), bases))
+            self._write(owners, launch.owners())
+        upload.copy_(self._buffer[:size], non_blocking=True)
+        mark = device.mark()
+        self._ring.give_back(self._buffer, mark)
+        base = upload.data_ptr()
+        for launch, items, owners in self._placed:
+            device.launch(launch.kernel, launch.total, base + items, base + owners)
+
+    def abandon(self) -> None:
+        """Give the memory back unused."""
+        self._ring.give_back(self._buffer, None)
+
+    def _write(self, offset: int, array: npt.NDArray[Any]) -> None:
+        flat = array.view(np.uint8)
+        self._host[offset : offset + len(flat)] = flat

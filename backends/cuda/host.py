@@ -1,0 +1,118 @@
+"""The kernels on the host: the same sources, compiled by g++, run block by block. For tests, and to try the backend.
+
+A stand-in for the device: its memory is the host's, a launch runs at once in the thread that makes it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accel.errors import BackendUnavailable
+
+from .cache import SOURCES, cached_path, key
+from .compile import UNITS
+
+COMPILER = "g++"
+_FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fvisibility=default")
+
+
+def unavailable() -> str | None:
+    """Why the kernels cannot run on the host here."""
+    if shutil.which(COMPILER) is None:
+        return f"running the kernels on the host needs {COMPILER}: install it (Debian: apt install g++)"
+    return None
+
+
+class HostDevice:
+    """The host in the place of a GPU; see ``device.Device`` for what a device is."""
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+
+    def enter(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def prepare(self) -> None:
+        for names in UNITS.values():
+            for name in names:
+                function(name)
+
+    def pinned(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
+
+    def mark(self) -> None:
+        """Everything before is done already."""
+
+    def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
+        function(kernel)(blocks, items, owners)
+
+    def free_memory(self) -> int:
+        return _available_memory()
+
+
+def function(kernel: str, *, shuffled: bool = False) -> Any:
+    """A kernel as a C function of (blocks, address of items, address of owners).
+
+    ``shuffled``: built to run the threads of a block in another order, which must make no difference.
+
+    Raises:
+        BackendUnavailable: it cannot be compiled or loaded.
+    """
+    unit = next(unit for unit, names in UNITS.items() if kernel in names)
+    found = getattr(_library(unit, shuffled), kernel)
+    found.argtypes, found.restype = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p), None
+    return found
+
+
+_lock = threading.Lock()
+
+
+def _library(name: str, shuffled: bool) -> ctypes.CDLL:
+    with _lock:
+        return _loaded(name, shuffled)
+
+
+@cache
+def _loaded(name: str, shuffled: bool) -> ctypes.CDLL:
+    flags = (*_FLAGS, "-DSHUFFLED") if shuffled else _FLAGS
+    try:
+        path = cached_path(f"{name}-host-{key(*flags, _version())}.so", lambda: _compile(SOURCES / f"{name}.cu", flags))
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BackendUnavailable(f"the kernels cannot be loaded on the host: {error}") from error
+
+
+@cache
+def _version() -> str:
+    if (reason := unavailable()) is not None:
+        raise BackendUnavailable(reason)
+    done = subprocess.run([COMPILER, "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def _compile(source: Path, flags: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "kernels.so"
+        command = [COMPILER, *flags, "-I", str(SOURCES), "-x", "c++", str(source), "-o", str(library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BackendUnavailable(f"{COMPILER} cannot compile {source.name}:\n{done.stderr}")
+        return library.read_bytes()
+
+
+def _available_memory() -> int:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 4 << 30

@@ -1,0 +1,123 @@
+"""nvImageCodec on the device (``exact=False``): JPEG files to pixels that never were on the host.
+
+Which of its engines decodes a file is decided by the file: the shares of the work are fixed, and all of it is
+offered to the hardware first. What it refuses comes back as None, and goes to the host's decoders.
+
+Its memory is its own: nvJPEG's hardware engine may write its output before work that was queued earlier on the
+stream has run, so the output must not be a block that torch's allocator has just handed on from other tensors.
+An image is dropped only when the device is done with everything that reads it (``Held``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from accel import counters, fork
+from accel.codec import engines
+from accel.codec.header import one_scan
+from accel.plan import Decode
+
+from .device import Mark
+
+
+class Pixels(NamedTuple):
+    """A decoded image, uint8 [height, width, channels], dense: its address, and what keeps it there."""
+
+    address: int
+    image: Any
+
+
+def accepts(wanted: Decode) -> bool:
+    """Whether the file is one that a decoder which cannot tell broken files from intact ones may have."""
+    source = wanted.source
+    header = source.header
+    return header.ordinary and (header.progressive or one_scan(source.data, header))
+
+
+class Decoder:
+    """nvImageCodec's decoder for one device; threads take turns."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._lock = threading.Lock()
+        self._decoder: Any = None
+        fork.register(in_child=self._forget)
+
+    def decode(self, wanted: Sequence[Decode]) -> list[Pixels | None]:
+        """The pixels of every box, decoded in the order of torch's current stream; None where it declines."""
+        found: list[Pixels | None] = [None] * len(wanted)
+        with self._lock:
+            codec, decoder = self._ready()
+            for channels, space in ((1, codec.ColorSpec.GRAY), (3, codec.ColorSpec.SRGB)):
+                params = codec.DecodeParams(apply_exif_orientation=False, color_spec=space)
+                numbers = [n for n, each in enumerate(wanted) if each.channels == channels and accepts(each)]
+                if not numbers:
+                    continue
+                streams = [_stream(codec, wanted[n]) for n in numbers]
+                images = decoder.decode(streams, params=params, cuda_stream=self._stream())
+                for number, image in zip(numbers, images, strict=True):
+                    found[number] = _pixels(image, wanted[number])
+        for each, pixels in zip(wanted, found, strict=True):
+            if pixels is None and accepts(each):
+                counters.fallback("nvImageCodec declined a JPEG on the device; the host decoded it")
+        return found
+
+    def _stream(self) -> int:
+        return int(torch.cuda.current_stream().cuda_stream) if self._device.type == "cuda" else 0
+
+    def _ready(self) -> tuple[Any, Any]:
+        codec = engines.nvimgcodec_module()
+        if self._decoder is None:
+            kinds, device = codec.BackendKind, self._device.index
+            offered: tuple[Any, ...] = (kinds.HW_GPU_ONLY, kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU)
+            if self._device.type == "cpu":
+                offered, device = (kinds.CPU_ONLY,), codec.NVIMGCODEC_DEVICE_CPU_ONLY
+            shares = [codec.Backend(kind, 1.0, codec.LoadHintPolicy.FIXED) for kind in offered]
+            self._decoder = codec.Decoder(device_id=device, backends=shares, options=":fancy_upsampling=1")
+        return codec, self._decoder
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._decoder = None
+
+
+def _stream(codec: Any, wanted: Decode) -> Any:
+    data, header = wanted.source.data, wanted.source.header
+    top, left, height, width = wanted.box
+    stream = codec.CodeStream(data if isinstance(data, bytes) else bytes(data))
+    if (height, width) == (header.height, header.width):
+        return stream
+    return stream.get_sub_code_stream(region=codec.Region(top, left, top + height, left + width))
+
+
+def _pixels(image: Any, wanted: Decode) -> Pixels | None:
+    """The image if it is what was asked for, with its values one after another."""
+    if image is None:
+        return None
+    layout = getattr(image, "__cuda_array_interface__", None) or image.__array_interface__
+    _, _, height, width = wanted.box
+    shape = (height, width, wanted.channels)
+    strides = layout.get("strides")
+    dense = strides is None or tuple(strides) == (width * wanted.channels, wanted.channels, 1)
+    if tuple(layout["shape"]) != shape or layout["typestr"] != "|u1" or not dense:
+        return None
+    return Pixels(layout["data"][0], image)
+
+
+class Held:
+    """Objects whose memory the device may still be reading."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: list[tuple[Mark, Any]] = []
+
+    def until(self, mark: Mark | None, objects: Any) -> None:
+        """Keep ``objects`` until ``mark`` is reached, and let go of what is done."""
+        with self._lock:
+            self._held = [each for each in self._held if not each[0].query()]
+            if mark is not None:
+                self._held.append((mark, objects))

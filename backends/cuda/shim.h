@@ -1,0 +1,70 @@
+// One source for two machines: NVRTC compiles these kernels for the GPU, g++ for the host (`host.py`).
+//
+// A kernel is written as phases. PHASE(t) { ... } is done by every thread t of a block; a phase begins when the one
+// before is complete in all of them. On the GPU that is a barrier after each phase, on the host a plain loop over the
+// threads, so it runs at the speed of ordinary code, in any number of host threads at once (nothing is global).
+//
+//     SHARED(type, name);          what the threads of a block share
+//     OWNED(type, name);           what a thread keeps from one phase to the next: OWN(name, t)
+//
+// Phases may stand in loops and branches that all threads of the block take alike. `continue` ends a thread's phase.
+
+#pragma once
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i64 = long long;
+
+constexpr int THREADS = 256;  // of a block, always
+constexpr int WARP = 32;      // threads next to each other that should read next to each other
+
+#ifdef __CUDACC__
+
+#define FUNCTION static __device__ __forceinline__
+#define SHARED(type, name) __shared__ type name
+#define OWNED(type, name) type name[1]
+#define OWN(name, t) name[(t) * 0]
+#define PHASE(t) for (int t = threadIdx.x, left_ = 1; left_; left_ = 0, __syncthreads())
+#define UNROLL _Pragma("unroll")
+
+// extern "C" name(items, owners): block b works on items[owners[b]]
+#define KERNEL(name, Item, body)                                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS) name(const Item* items, const int* owners) {        \
+        body(static_cast<int>(blockIdx.x), items[owners[blockIdx.x]]);                                        \
+    }
+
+#else
+
+#include <cmath>
+#include <cstring>
+
+#define FUNCTION static inline
+#define SHARED(type, name) type name
+#define OWNED(type, name) type name[THREADS]
+#define OWN(name, t) name[t]
+#define UNROLL
+
+// A kernel must not depend on the order of its threads: the tests build it with another one too.
+#ifdef SHUFFLED
+#define TURN(i) (((i) * 97 + 31) % THREADS)
+#else
+#define TURN(i) (i)
+#endif
+#define PHASE(t) for (int turn_ = 0, t = TURN(0); turn_ < THREADS; ++turn_, t = TURN(turn_))
+
+#define KERNEL(name, Item, body)                                                                              \
+    extern "C" void name(int blocks, const Item* items, const int* owners) {                                  \
+        for (int block = 0; block < blocks; ++block) body(block, items[owners[block]]);                       \
+    }                                                                                                         \
+    extern "C" int name##_item_size() { return sizeof(Item); }
+
+FUNCTION void atomicMin(int* place, int value) { if (value < *place) *place = value; }
+FUNCTION void atomicMax(int* place, int value) { if (value > *place) *place = value; }
+
+#endif
+
+template <class T> FUNCTION T lesser(T a, T b) { return b < a ? b : a; }
+template <class T> FUNCTION T greater(T a, T b) { return a < b ? b : a; }
+FUNCTION int clip8(int value) { return lesser(greater(value, 0), 255); }

@@ -1,0 +1,81 @@
+"""Where an axis' resampling weights come from, and how much room they take.
+
+Those of bilinear, bicubic and box are made on the device, from the boxes alone: sums, products and quotients of
+float64, which round alike everywhere. Those of Lanczos and Hamming need sines, whose last bit differs from one
+library to the next; they are made on the host by the ``cpu`` backend's compiled code, which calls the libm that
+Pillow calls, and are sent along.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL.Image import Resampling
+
+from accel.resample import SUPPORT, Aten
+
+Weights = npt.NDArray[np.int32]
+
+
+class Job(NamedTuple):
+    """The weights of ``shown`` resampled positions from ``first`` on, of ``length`` resampled to ``size``."""
+
+    resample: int
+    length: int
+    size: int
+    first: int
+    shown: int
+
+    @property
+    def on_host(self) -> bool:
+        return self.length != self.size and self.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
+
+    @property
+    def most_taps(self) -> int:
+        """No position has more."""
+        if self.length == self.size:
+            return 1
+        scale = 1.0 if self.resample >= Aten.BILINEAR_POINT else max(self.length / self.size, 1.0)
+        return math.ceil(SUPPORT[self.resample & 7] * scale) * 2 + 1
+
+    @property
+    def bounds_length(self) -> int:
+        """int32 values: first taps, numbers of taps, and the bits after the binary point."""
+        return 2 * self.shown + 1
+
+    @property
+    def weights_length(self) -> int:
+        """int32 values: [most taps][count]."""
+        return self.most_taps * self.shown
+
+
+@lru_cache(maxsize=256)
+def made_on_host(job: Job) -> tuple[Weights, Weights]:
+    """Bounds and weights as the kernels take them."""
+    found, weights, bits = _compiled()(*job, np.empty(_memory(job), np.uint8))
+    bounds = np.empty(job.bounds_length, np.int32)
+    bounds[:-1].reshape(2, job.shown)[...] = found.T
+    bounds[-1] = bits
+    return bounds, np.ascontiguousarray(weights.T)
+
+
+def _memory(job: Job) -> int:
+    return (job.most_taps * (job.shown + 2) + job.shown * 2) * 4
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Any:
+    """The cpu backend's ``weigh``, compiled so that it holds no lock."""
+    from numba import njit
+
+    from ..cpu.kernel_weights import weigh
+
+    def entry(resample: int, length: int, size: int, first: int, shown: int, memory: Any) -> Any:
+        bounds, weights, bits = weigh(resample, length, size, first, shown, memory.ctypes.data)
+        return bounds.copy(), weights.copy(), bits
+
+    return njit(nogil=True)(entry)
