@@ -18,7 +18,7 @@ import torch
 
 from accel import counters, fork
 from accel.codec import engines
-from accel.codec.header import one_scan
+from accel.codec.header import Header, one_scan
 from accel.plan import Decode
 
 from .device import Mark
@@ -35,7 +35,9 @@ def accepts(wanted: Decode) -> bool:
     """Whether the file is one that a decoder which cannot tell broken files from intact ones may have."""
     source = wanted.source
     header = source.header
-    return header.ordinary and (header.progressive or one_scan(source.data, header))
+    if not isinstance(header, Header) or not header.ordinary:  # raw pixels, or Pillow decides what becomes of it
+        return False
+    return header.progressive or one_scan(source.data, header)
 
 
 class Decoder:
