@@ -20,6 +20,8 @@ import torch
 from accel.errors import BackendUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from accel.memory import Allocate
     from accel.plan import Plan
 
@@ -118,6 +120,9 @@ class HostBackend(Backend, Protocol):
         Raises:
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
         """
+
+    def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
+        """Several plans at once: for each its values, or what ``run`` would raise."""
 
 
 @runtime_checkable
@@ -226,9 +231,9 @@ def _load(entry: EntryPoint) -> type[Backend]:
     for member in ("Options", "devices", "auto_rank", "host", "unavailable", "prepare", "describe"):
         if not hasattr(loaded, member):
             raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}) has no {member!r}")
-    run = "run_on" if loaded.devices else "run"
-    if not hasattr(loaded, run):
-        raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}) has no {run!r}")
+    for member in ("run_on",) if loaded.devices else ("run", "run_all"):
+        if not hasattr(loaded, member):
+            raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}) has no {member!r}")
     if loaded.devices and not issubclass(loaded.Options, AcceleratorOptions):
         raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}): its Options are no AcceleratorOptions")
     return loaded  # type: ignore[no-any-return]

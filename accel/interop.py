@@ -26,6 +26,7 @@ from accel.image import LazyImage
 from accel.late import LateTensor
 from accel.memory import file_buffers
 from accel.recipe import Source
+from accel.samples import Collating
 from accel.seams import private
 from accel.tensor import LazyTensor
 
@@ -173,6 +174,8 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def fetch_batch(self: Any, index: Any) -> Any:
+        if not isinstance(self.collate_fn, Collating):
+            self.collate_fn = Collating(self.collate_fn)
         worker = get_worker_info()
         if worker is None or sys._getframe(1).f_code.co_name != "_worker_loop":
             return original(self, index)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from accel import counters, memory, realise
+from accel import counters, memory, together
 from accel.caller import caller
 from accel.errors import DecodeError
 from accel.memory import Allocate
@@ -53,9 +53,21 @@ class Late:
         shape: of one image. dtype: of the values.
         interleaved: the memory of an image is ordered [height, width, channels].
         value: the values, once computed, where the tensor object itself could not become them.
+        group, ready: see ``accel.together``.
     """
 
-    __slots__ = ("dtype", "interleaved", "lead", "lock", "recipes", "shape", "value")
+    __slots__ = (
+        "__weakref__",
+        "dtype",
+        "group",
+        "interleaved",
+        "lead",
+        "lock",
+        "ready",
+        "recipes",
+        "shape",
+        "value",
+    )
 
     def __init__(
         self,
@@ -72,11 +84,13 @@ class Late:
         self.interleaved = interleaved
         self.lock = threading.Lock()
         self.value: torch.Tensor | None = None
+        self.group: together.Group | None = None
+        self.ready: torch.Tensor | None = None
 
     def compute(self, allocate: Allocate) -> torch.Tensor:
         try:
             with torch.inference_mode(False):  # the values outlive the mode of whoever asks first
-                images = realise.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
+                images = together.compute(self, allocate)
                 return images if len(self.lead) == 1 else images.view(*self.lead, *self.shape)
         except DecodeError as error:
             if error.position is not None and self.lead:
@@ -150,13 +164,16 @@ class LateTensor(torch.Tensor):
         """A new tensor: this one with more value steps recorded, which lead to ``dtype``."""
         late = self.late
         recipes = tuple([Recipe(source, pixels, values + steps) for source, pixels, values in late.recipes])
-        return self.of(
+        tensor = self.of(
             recipes,
             late.lead,
             late.shape,
             late.dtype if dtype is None else dtype,
             late.interleaved if interleaved is None else interleaved,
         )
+        if late.group is not None:
+            late.group.join(tensor.late)
+        return tensor
 
     def moved(self, name: str, params: tuple[Any, ...]) -> Self:
         """A new tensor: this one with one more step on its pixels recorded, ahead of the steps on values."""
@@ -165,7 +182,10 @@ class LateTensor(torch.Tensor):
         height, width = OPS[name].size((height, width), params)
         step: Step = (name, params)
         recipes = tuple([Recipe(source, (*pixels, step), values) for source, pixels, values in late.recipes])
-        return self.of(recipes, late.lead, (channels, height, width), late.dtype, late.interleaved)
+        tensor = self.of(recipes, late.lead, (channels, height, width), late.dtype, late.interleaved)
+        if late.group is not None:
+            late.group.join(tensor.late)
+        return tensor
 
     @classmethod
     def __torch_function__(
@@ -234,21 +254,21 @@ def _receive_value(value: torch.Tensor) -> torch.Tensor:
 
 
 def is_late(value: Any) -> bool:
-    """Whether a tensor, or every tensor of a list or tuple, is late and nobody has its values yet.
+    """Whether a tensor, or every tensor of a list or tuple, is late and its values are not there yet.
 
     Values that somebody has may have been changed in place: nothing more is recorded on such a tensor.
     """
     if isinstance(value, (list, tuple)):
         return all(map(is_late, value))
     late = value.__dict__.get("late") if isinstance(value, LateTensor) else None
-    return late is not None and late.value is None
+    return late is not None and late.value is None and late.ready is None
 
 
 def _plain(value: Any) -> Any:
     late: Late | None = value.__dict__.get("late") if isinstance(value, LateTensor) else None
     if late is None:  # not one of ours, or another thread was faster
         return value
-    if not late.lead and late.value is None:
+    if not late.lead and late.value is None and late.group is None and late.ready is None:
         in_pipeline = get_worker_info() is not None
         counters.early(f"the values of a single late tensor were asked for by {caller()}", loses=in_pipeline)
     return LateTensor.evaluate(value)

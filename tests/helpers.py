@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from io import BytesIO
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -263,3 +265,10 @@ def python(code: str, *arguments: str, path: Path | None = None, timeout: float 
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def optional(name: str) -> Any:
+    """A module of the ecosystem, or the tests of the file are skipped; what it warns of on import is its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(name)

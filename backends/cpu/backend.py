@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -79,14 +79,34 @@ class CpuBackend:
                 self._prepared = True
 
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
+        result = self.run_all([plan], allocate)[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
         if not self._prepared:
             self.prepare()
-        result = plan.empty(allocate)
-        memory = result.permute(0, 2, 3, 1) if plan.interleaved else result
-        target = bits(memory)
-        planar, count = not plan.interleaved, plan.shape[0]
-        self._team.each(plan.decodes, lambda wanted: self._image(wanted, count, target, planar=planar))
-        return result
+        results: list[torch.Tensor | Exception] = []
+        targets = []
+        for plan in plans:
+            tensor = plan.empty(allocate)
+            results.append(tensor)
+            targets.append(bits(tensor.permute(0, 2, 3, 1) if plan.interleaved else tensor))
+        failed: dict[tuple[int, int], Exception] = {}
+
+        def work(image: tuple[int, Decode]) -> None:
+            number, wanted = image
+            plan = plans[number]
+            try:
+                self._image(wanted, plan.shape[0], targets[number], planar=not plan.interleaved)
+            except Exception as error:
+                failed[number, wanted.items[0].position] = error
+
+        self._team.each([(number, wanted) for number, plan in enumerate(plans) for wanted in plan.decodes], work)
+        for number, position in sorted(failed, reverse=True):  # a plan's first image that failed speaks for it
+            results[number] = failed[number, position]
+        return results
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}
