@@ -46,16 +46,15 @@ def several(
     batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
 ) -> list[torch.Tensor | Exception]:
     """For several (recipes, interleaved) what ``tensors`` gives, or raises, computed together."""
-    results: list[torch.Tensor | Exception] = [RuntimeError("not computed")] * len(batches)
+    results: dict[int, torch.Tensor | Exception] = {}
     places: dict[Selection, list[int]] = {}
     for place, (recipes, _) in enumerate(batches):
         counters.count(counters.IMAGES, len(recipes))
         places.setdefault(selection_of(recipes), []).append(place)
-    for selection, alike in places.items():
-        plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in alike]
-        for place, result in zip(alike, selection.host.run_all(plans, allocate), strict=True):
-            results[place] = result
-    return results
+    for selection, own in places.items():
+        plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in own]
+        results.update(zip(own, selection.host.run_all(plans, allocate), strict=True))
+    return [results[place] for place in range(len(batches))]
 
 
 def selection_of(recipes: Sequence[Recipe]) -> Selection:

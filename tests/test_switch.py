@@ -379,6 +379,9 @@ class Dummy:
         type(self).plans += 1
         return self.cpu.run(plan, allocate)
 
+    def run_all(self, plans, allocate):
+        return [self.run(plan, allocate) for plan in plans]
+
     def describe(self, plan):
         return [f"runs: dummy at level {self.level}"]
 
