@@ -1,66 +1,109 @@
-"""``python -m bench SUITE``: measure a suite's workloads, print tables and write a result file."""
+"""``python -m bench [WORKLOAD...]``: check, measure, print tables and write a result file; ``report``: see there."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from rich.table import Table as RichTable
 
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import DataError, folder, open_folder
-from bench import report
+from bench.contestants import CONTESTANTS
 from bench.machine import ROOT, provenance
-from bench.workload import Red, Setting
-from bench.workloads import SUITES
+from bench.measure import Red
+from bench.tables import Table, tables
+from bench.workload import Setting
+from bench.workloads import WORKLOADS
+
+MEASURED, RED, USAGE = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a suite. Exit status: 0 measured, 1 a check is red (nothing is reported), 2 wrong usage."""
+    """Run workloads. Exit status: 0 measured, 1 a check is red (nothing is reported), 2 wrong usage."""
     args = _parser().parse_args(argv)
-    workloads = [each for each in SUITES[args.suite] if not args.only or each.name in args.only]
-    if not workloads:
-        screen.fail("bench", f"no such workload; {args.suite} has {', '.join(w.name for w in SUITES[args.suite])}")
-        return 2
-    result = {"suite": args.suite, **provenance()}
     try:
-        with folder(args.data) as (root, name):
-            data = open_folder(root, limit=args.limit)
+        workloads = [WORKLOADS[name] for name in _known("workload", args.workloads, WORKLOADS)]
+        contestants = [CONTESTANTS[name] for name in _known("contestant", args.against, CONTESTANTS)]
+        with folder(args.data) as (root, name), tempfile.TemporaryDirectory(prefix="accel-bench-") as scratch:
+            data = open_folder(root)
             for text in data.notes:
                 screen.note(text)
-            setting = Setting(root, args.limit, args.batch_size, args.rounds)
-            result["data"] = {"name": name, "images": len(data.order)}
-            result["settings"] = {"rounds": args.rounds, "batch size": args.batch_size}
-            measured = [(workload, workload.measure(setting)) for workload in workloads]
-    except DataError as error:
+            setting = Setting(data.files, Path(scratch), args.rounds, args.images, contestants)
+            result = {
+                **provenance(),
+                "command": "python -m bench " + " ".join([*args.workloads, f"--rounds {args.rounds}"]),
+                "data": {"name": name, "images": len(data.files)},
+                "rounds": args.rounds,
+                "contestants": {key: each.why_not() or "runs" for key, each in CONTESTANTS.items()},
+            }
+            parts: dict[str, Any] = {}
+            for workload in workloads:
+                part = {"title": workload.title, **workload.measure(setting)}
+                parts[workload.name] = part
+                for table in tables(part):
+                    _show(table)
+    except (DataError, _Unknown) as error:
         screen.fail("bench", str(error))
-        return 2
+        return USAGE
     except Red as error:
         screen.fail("bench", str(error))
-        return 1
-    result["workloads"] = [report.as_data(workload, rows) for workload, rows in measured]
-    for workload, rows in measured:
-        report.show(workload, rows)
-    out = args.out or ROOT / "bench" / "results" / f"{args.suite}.json"
+        return RED
+    result["workloads"] = parts
+    out = args.out or ROOT / "bench" / "results" / "bench.json"
     screen.write_json(out, result)
     screen.note(f"written to {out}")
-    return 0
+    return MEASURED
+
+
+class _Unknown(Exception):
+    """A name that is in no registry."""
+
+
+def _known(what: str, names: Sequence[str], registry: dict[str, Any]) -> list[str]:
+    """The names, all of the registry's for none; in the registry's order."""
+    for name in names:
+        if name not in registry:
+            raise _Unknown(f"no such {what}: {name}; there are {', '.join(registry)}")
+    return [name for name in registry if name in names or not names]
+
+
+def _show(table: Table) -> None:
+    shown = RichTable(title=table.title, title_justify="left")
+    for number, column in enumerate(table.columns):
+        shown.add_column(column, justify="right" if number else "left", no_wrap=not number)
+    for row in table.rows:
+        shown.add_row(*row)
+    screen.out.print(shown)
+    for note in table.notes:
+        screen.note(note)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure accel side by side with torchvision. Tensors are checked first: where one differs, "
-        "nothing is reported and the exit status is 1.",
+        description="Measure accel beside everything its users would pick instead. Tensors are checked first: where "
+        "one that should be torchvision's is not, nothing is reported and the exit status is 1.",
+        epilog=f"Workloads: {', '.join(WORKLOADS)}. Contestants: {', '.join(CONTESTANTS)}. "
+        "Then: python -m bench report.",
     )
-    parser.add_argument("suite", choices=SUITES, help="which workloads to run")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="what to measure [all]")
+    parser.add_argument(
+        "--against",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="NAME,...",
+        help="with whom; torchvision v1 and accel are always there [all]",
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
-    parser.add_argument("--limit", type=at_least(1), metavar="N", help="use N images of it [all]")
-    parser.add_argument("--rounds", type=at_least(1), default=7, metavar="N", help="interleaved [%(default)s]")
-    parser.add_argument("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
-    parser.add_argument("--only", action="append", metavar="WORKLOAD", help="run this one; may be repeated [all]")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the result file [bench/results/SUITE.json]")
+    parser.add_argument("--images", type=at_least(2), metavar="N", help="at most N images an epoch")
+    parser.add_argument("--rounds", type=at_least(1), default=5, metavar="N", help="interleaved [%(default)s]")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the result file [bench/results/bench.json]")
     return parser
 
 

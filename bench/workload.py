@@ -1,85 +1,109 @@
-"""What a workload is: a name in the registry and a function that measures its rows."""
+"""What a workload is: an entry of the registry (``bench.workloads``), and what it is given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-from accel.cli.contest import Contestant, Cost, Difference
+import torch
 
+from accel.cli import machine, screen
+from bench import usage
+from bench.contestants import CONTESTANTS
+from bench.contestants.contestant import Contestant
+from bench.job import Images, Job
+from bench.measure import Entry, as_data, take_turns
+from bench.pipelines import PIPELINES
 
-class Setting(NamedTuple):
-    """What a run of the benchmark has in common.
-
-    ``folder`` holds the images, of which ``limit`` are used (None: all).
-    """
-
-    folder: Path
-    limit: int | None
-    batch_size: int
-    rounds: int
-
-
-class Red(Exception):
-    """A contestant's tensors are not the reference's, so there is nothing to report."""
-
-    def __init__(self, difference: Difference) -> None:
-        super().__init__(str(difference))
+REFERENCE = CONTESTANTS["torchvision-v1"]
+OURS = CONTESTANTS["accel-cpu"]
 
 
 @dataclass(frozen=True)
-class Row:
-    """The figures of one contestant.
+class Setting:
+    """What a run of the benchmark has in common.
 
     Attributes:
-        units: how many images (or whatever the workload counts) a round has.
-        rounds: what each round cost.
-        reference: it belongs to what the others are compared with.
-        under: what it ran under: backend, options, threads.
-        steps: median seconds of each step, for one unit.
+        files: the photos, shuffled.
+        scratch: a folder for files that workloads make.
+        rounds: epochs of each contestant.
+        limit: how many images an epoch of any workload may have; None: as many as the workload wants.
+        contestants: who takes part.
     """
 
-    name: str
-    units: int
-    rounds: Sequence[Cost]
-    reference: bool = False
-    under: dict[str, Any] = field(default_factory=dict)
-    steps: dict[str, float] = field(default_factory=dict)
+    files: Sequence[str]
+    scratch: Path
+    rounds: int
+    limit: int | None = None
+    contestants: Sequence[Contestant] = field(default_factory=lambda: list(CONTESTANTS.values()))
 
     @property
-    def seconds(self) -> float:
-        """Median wall-clock seconds of one unit."""
-        return median(cost.seconds for cost in self.rounds) / self.units
+    def cores(self) -> int:
+        """How many cores this process may use."""
+        return machine.cores()
 
-    @property
-    def cpu_seconds(self) -> float:
-        """Median CPU seconds of one unit, workers included."""
-        return median(cost.cpu_seconds for cost in self.rounds) / self.units
+    def among(self, pipeline: str) -> list[Contestant]:
+        """Those who can run a pipeline; the reference and accel always take part."""
+        chosen = [each for each in CONTESTANTS.values() if each in self.contestants or each in (REFERENCE, OURS)]
+        return [each for each in chosen if pipeline in each.pipelines]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """An entry of the registry (``bench.workloads``).
+    """An entry of the registry.
 
     Attributes:
         title: what is measured, in one line.
-        measure: checks and measures; raises Red.
-        unit: what the figures are for one of.
+        measure: checks and measures; what it gives (plain data) is the workload's part of the result file.
+            Raises ``bench.measure.Red``.
     """
 
     name: str
     title: str
-    measure: Callable[[Setting], list[Row]]
-    unit: str = "image"
+    measure: Callable[[Setting], dict[str, Any]]
 
 
-def under(contestant: Contestant) -> dict[str, Any]:
-    """What a contestant runs under, for the record."""
-    return {
-        "backend": contestant.backend,
-        "options": dict(contestant.options),
-        "torch threads": contestant.torch_threads or "all cores",
-    }
+def contest(
+    name: str,
+    title: str,
+    pipeline: str,
+    images: Callable[[Setting], Images],
+    *,
+    batch_size: int = 50,
+    epoch: int | None = None,
+    cores: int | None = 1,
+) -> Workload:
+    """A workload in which all who can run a pipeline make the same batches without worker processes.
+
+    Args:
+        epoch: how many images an epoch has; they are gone through again and again. None: each once.
+        cores: how many this process is kept on, and how many threads contestants may have; None: all.
+    """
+
+    def measure(setting: Setting) -> dict[str, Any]:
+        found = images(setting)
+        count = min(epoch or len(found), setting.limit or epoch or len(found))
+        order = [number % len(found) for number in range(count)]
+        threads = cores or setting.cores
+        job = Job(PIPELINES[pipeline], found, order, min(batch_size, count), threads)
+        entries = [
+            Entry(each.title, each, job, None if each is REFERENCE else REFERENCE.title)
+            for each in setting.among(pipeline)
+        ]
+        return {"pipeline": pipeline, "images": len(found), **measured(name, entries, setting, threads)}
+
+    return Workload(name, title, measure)
+
+
+def measured(name: str, entries: Sequence[Entry], setting: Setting, cores: int) -> dict[str, Any]:
+    """Check and measure entries in turns, on that many cores, with a progress bar."""
+    threads = torch.get_num_threads()
+    turns = len(entries) * (1 + setting.rounds)
+    with usage.pinned(cores) as pinned, screen.Bar(name, turns) as bar:
+        try:
+            results = take_turns(entries, setting.rounds, lambda text: bar.advance())
+        finally:
+            torch.set_num_threads(threads)
+    return {"cores": pinned, "entries": [as_data(result, results) for result in results]}

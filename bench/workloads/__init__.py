@@ -1,8 +1,23 @@
-"""The registry: every workload, by suite. A new one is a file here and an entry below."""
+"""The registry: every workload, in the order of the report. A new one is a file here and an entry below."""
 
 from bench.workload import Workload
-from bench.workloads import imports, loader, one_thread, recording
+from bench.workloads import contests, imports, recording
 
-SUITES: dict[str, tuple[Workload, ...]] = {
-    "throughput": (one_thread.TRAIN, one_thread.EVAL, loader.TRAIN, recording.TRAIN, imports.IMPORTS),
-}
+_ROWS = (
+    contests.TRAIN,
+    contests.EVAL,
+    recording.RECORDING,
+    contests.LATENCY,
+    contests.BATCH,
+    contests.LARGE_TRAIN,
+    contests.LARGE_EVAL,
+    contests.CIFAR,
+    contests.JITTER,
+    contests.RANDAUGMENT,
+    contests.DETECTION,
+    contests.DECODE,
+    imports.IMPORTS,
+)
+
+WORKLOADS: dict[str, Workload] = {row.name: row for row in _ROWS}
+"""The workloads by name."""

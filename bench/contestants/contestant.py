@@ -1,0 +1,176 @@
+"""What a contestant is, and the two forms most of them have: a function of one image, or of one batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from bench.job import Batch, Job
+from bench.pipelines import Draw, Pipeline
+
+Epoch = Callable[[int], Iterator[Batch]]
+"""Makes the batches of an epoch, from its seed."""
+Item = tuple[Any, Draw]
+"""A file or pixels, and what happens to it."""
+
+
+class Contestant(ABC):
+    """One way to make batches: a library, as its own documentation recommends to use it, at its best settings.
+
+    Attributes:
+        key: its name on the command line. title: its name in tables.
+        modules: what must be importable.
+        pipelines: those it can run.
+        own_draws: those of them for which it draws random parameters of its own, so that its pixels cannot be
+            compared with the reference's one by one.
+        exact: it promises the reference's very values; where one differs, nothing is reported.
+        scales: by "workers" (DataLoader's processes), by "threads" of its own, or by either.
+        settings: what was chosen, in words.
+    """
+
+    key: ClassVar[str]
+    title: ClassVar[str]
+    modules: ClassVar[tuple[str, ...]] = ()
+    pipelines: ClassVar[frozenset[str]]
+    own_draws: ClassVar[frozenset[str]] = frozenset()
+    exact: ClassVar[bool] = False
+    scales: ClassVar[tuple[Literal["workers", "threads"], ...]] = ("workers",)
+    settings: ClassVar[str] = ""
+
+    def why_not(self) -> str | None:
+        """Why it cannot run here; None: it can."""
+        for module in self.modules:
+            try:
+                import_module(module)
+            except ModuleNotFoundError as error:
+                return f"not installed: {error.name}"
+            except (ImportError, OSError, RuntimeError) as error:
+                return f"{module} cannot be loaded: {error}"
+        return None
+
+    @abstractmethod
+    def open(self, job: Job) -> AbstractContextManager[Epoch]:
+        """Get ready (build pipelines, start threads) and yield what makes an epoch's batches.
+
+        What is done here is not timed. Epochs are asked for one after the other, each to its end.
+        """
+
+
+class _Items(Dataset[Any]):
+    """A dataset whose keys carry the image's draw along: (index, draw)."""
+
+    def __init__(self, job: Job, one: Callable[[Any, Draw], Any]) -> None:
+        self._images = job.images
+        self._one = one
+
+    def __getitem__(self, key: tuple[int, Draw]) -> Any:
+        return self._one(self._images[key[0]], key[1])
+
+
+class _Keys:
+    """A sampler of such keys, for the epoch that is set."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.seed = 0
+
+    def __len__(self) -> int:
+        return len(self._job.order)
+
+    def __iter__(self) -> Iterator[tuple[int, Draw]]:
+        return iter(zip(self._job.order, self._job.draws(self.seed), strict=True))
+
+
+class InLoader(Contestant):
+    """A function of one image and one that makes a batch of their results, in a DataLoader.
+
+    Without workers the two are called in a plain loop: a DataLoader would draw a number from torch's generator,
+    and the epoch's crops would differ from those with the same seed elsewhere.
+    """
+
+    @abstractmethod
+    def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
+        """The function of a file (or pixels) and its draw."""
+
+    def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
+        """What makes a batch of its results: ``torch.stack``, or a list where sizes differ: image, boxes, image,
+        boxes ..."""
+        if pipeline.boxes:
+            return lambda pairs: [tensor for pair in pairs for tensor in pair]
+        return list if pipeline.ragged else torch.stack
+
+    def start_worker(self) -> None:
+        """Called in every process: keep the library to one thread there."""
+
+    @contextmanager
+    def in_force(self, job: Job) -> Iterator[None]:
+        """Around every epoch."""
+        yield
+
+    @contextmanager
+    def open(self, job: Job) -> Iterator[Epoch]:
+        one, collate = self.one(job.pipeline), self.collate(job.pipeline)
+        loader, keys = None, _Keys(job)
+        if job.workers:
+            loader = DataLoader(
+                _Items(job, one),
+                job.batch_size,
+                sampler=keys,
+                num_workers=job.workers,
+                collate_fn=collate,
+                persistent_workers=True,
+                multiprocessing_context="fork",
+                worker_init_fn=lambda number: self.start_worker(),
+            )
+        self.start_worker()
+
+        def epoch(seed: int) -> Iterator[Batch]:
+            keys.seed = seed
+            with self.in_force(job):
+                torch.manual_seed(seed)
+                if loader is not None:
+                    yield from map(self.finish, loader)
+                    return
+                for items in job.batches(seed):
+                    yield self.finish(collate([one(image, draw) for image, draw in items]))
+
+        try:
+            yield epoch
+        finally:
+            iterator = None if loader is None else loader._iterator
+            if iterator is not None:
+                iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+    def finish(self, batch: Batch) -> Batch:
+        """What the training loop does with a batch as it comes."""
+        return batch
+
+
+def normalised(pixels: list[npt.NDArray[np.uint8]], pipeline: Pipeline) -> torch.Tensor:
+    """Images [H, W, 3] uint8 of one size as a normalised batch [N, 3, H, W] float32.
+
+    Of seven ways in torch and OpenCV that were timed on the CPU the fastest: image by image, so that it stays in
+    the processor's cache; planes copied to float, then scaled and shifted in place.
+    """
+    height, width = pixels[0].shape[:2]
+    batch = torch.empty(len(pixels), 3, height, width)
+    scale, shift = affine(pipeline)
+    for image, out in zip(pixels, batch, strict=True):
+        out.copy_(torch.from_numpy(image).permute(2, 0, 1)).mul_(scale).add_(shift)
+    return batch
+
+
+def affine(pipeline: Pipeline) -> tuple[torch.Tensor, torch.Tensor]:
+    """Normalisation of uint8 values as one multiplication and one addition, [3, 1, 1] each."""
+    assert pipeline.mean is not None
+    assert pipeline.std is not None
+    mean, std = torch.tensor(pipeline.mean).view(3, 1, 1), torch.tensor(pipeline.std).view(3, 1, 1)
+    return 1 / (255 * std), -mean / std

@@ -1,0 +1,188 @@
+"""The pipelines that are measured: in torchvision's own classes, and as numbers for those who have no such classes.
+
+``Draw`` is all that a pipeline does to an image's geometry. ``Pipeline.draw`` makes it with the random numbers that
+torchvision's classes would use, in their order, so contestants that cannot run torchvision's classes get the same
+crops and flips, and their pixels can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torchvision import transforms as T
+from torchvision import tv_tensors
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+
+Size = tuple[int, int]
+Box = tuple[int, int, int, int]
+
+
+class Draw(NamedTuple):
+    """What happens to one image, in this order; boxes are (top, left, height, width), sizes (height, width)."""
+
+    box: Box | None = None
+    """the part of the (padded) source that is taken; None: all of it"""
+    size: Size | None = None
+    """resized to this, bilinear and with antialiasing; None: not resized"""
+    window: Box | None = None
+    """the part of that which is kept; None: all of it"""
+    flip: bool = False
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline.
+
+    Attributes:
+        v1, v2: make it in torchvision's classes: v1 for a PIL image, v2 for a uint8 tensor [3, H, W].
+        draw: an image's Draw, from its (height, width) and torch's global generator.
+        mean, std: what the result is normalised with; None: uint8 pixels come out.
+        pad: black pixels on every side before anything else.
+        ragged: the images of a batch differ in size, and it is a list.
+        colour: random changes of colour that ``Draw`` does not tell of.
+        boxes: every image has boxes, which are moved with it.
+        source: encoded files, or pixels in memory.
+    """
+
+    name: str
+    v1: Callable[[], Callable[[Any], Any]]
+    v2: Callable[[], Callable[[Any], Any]]
+    draw: Callable[[Size], Draw]
+    mean: Sequence[float] | None = MEAN
+    std: Sequence[float] | None = STD
+    pad: int = 0
+    ragged: bool = False
+    colour: bool = False
+    boxes: bool = False
+    source: Literal["files", "pixels"] = "files"
+
+
+def _floats(mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> list[Any]:
+    return [T.ToTensor(), T.Normalize(mean, std)]
+
+
+def _floats_v2(mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> list[Any]:
+    return [v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
+
+
+def _train(*colour: Any) -> Any:
+    return T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *colour, *_floats()])
+
+
+def _train_v2(*colour: Any) -> Any:
+    crop = v2.RandomResizedCrop(224, antialias=True)
+    return v2.Compose([crop, v2.RandomHorizontalFlip(), *colour, *_floats_v2()])
+
+
+def _draw_train(size: Size) -> Draw:
+    image = torch.empty(1, *size, device="meta")
+    box = T.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
+    return Draw(box=box, size=(224, 224), flip=_flip())
+
+
+def _eval() -> Any:
+    return T.Compose([T.Resize(256), T.CenterCrop(224), *_floats()])
+
+
+def _eval_v2() -> Any:
+    return v2.Compose([v2.Resize(256, antialias=True), v2.CenterCrop(224), *_floats_v2()])
+
+
+def _draw_eval(size: Size) -> Draw:
+    height, width = _shortest(size, 256)
+    window = (int(round((height - 224) / 2.0)), int(round((width - 224) / 2.0)), 224, 224)
+    return Draw(size=(height, width), window=window)
+
+
+def _cifar() -> Any:
+    return T.Compose([T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), *_floats(CIFAR_MEAN, CIFAR_STD)])
+
+
+def _cifar_v2() -> Any:
+    crop = v2.RandomCrop(32, padding=4)
+    return v2.Compose([crop, v2.RandomHorizontalFlip(), *_floats_v2(CIFAR_MEAN, CIFAR_STD)])
+
+
+def _draw_cifar(size: Size) -> Draw:
+    top, left, height, width = T.RandomCrop.get_params(torch.empty(1, 40, 40, device="meta"), (32, 32))
+    return Draw(box=(top, left, height, width), flip=_flip())
+
+
+def _detection() -> Any:
+    """For an image with boxes, which only v2 knows: of a PIL image or of a uint8 tensor, (image, boxes)."""
+    resize = v2.Resize(480, max_size=800, antialias=True)
+    transform = v2.Compose([resize, v2.RandomHorizontalFlip(), v2.ToImage(), *_floats_v2(), v2.ToPureTensor()])
+
+    def detection(image: Any) -> Any:
+        size = tuple(F.get_dimensions(image)[1:])
+        return transform(image, tv_tensors.BoundingBoxes(boxes_of(size), format="XYXY", canvas_size=size))
+
+    return detection
+
+
+def boxes_of(size: Size) -> torch.Tensor:
+    """Eight boxes for an image of that (height, width): left, top, right, bottom; [8, 4] float32."""
+    unit = torch.rand(8, 4, generator=torch.Generator().manual_seed(1))
+    first, second = unit[:, :2] * 0.5, 0.5 + unit[:, 2:] * 0.5
+    height, width = size
+    return torch.cat([first, second], 1) * torch.tensor([width, height, width, height])
+
+
+def boxes_after(size: Size, draw: Draw) -> torch.Tensor:
+    """An image's boxes where it has been resized and flipped."""
+    boxes = boxes_of(size)
+    if draw.size is not None:
+        vertical, horizontal = draw.size[0] / size[0], draw.size[1] / size[1]
+        boxes = boxes * torch.tensor([horizontal, vertical, horizontal, vertical])
+        size = draw.size
+    if draw.flip:
+        boxes = torch.stack([size[1] - boxes[:, 2], boxes[:, 1], size[1] - boxes[:, 0], boxes[:, 3]], 1)
+    return boxes
+
+
+def _draw_detection(size: Size) -> Draw:
+    return Draw(size=_shortest(size, 480, 800), flip=_flip())
+
+
+def _shortest(size: Size, short: int, longest: int | None = None) -> Size:
+    height, width = F._compute_resized_output_size(size, [short], longest)
+    return height, width
+
+
+def _flip() -> bool:
+    return bool(torch.rand(1) < 0.5)
+
+
+def _jitter() -> Any:
+    return T.ColorJitter(0.4, 0.4, 0.4, 0.1)
+
+
+def _jitter_v2() -> Any:
+    return v2.ColorJitter(0.4, 0.4, 0.4, 0.1)
+
+
+_ROWS = (
+    Pipeline("train", _train, _train_v2, _draw_train),
+    Pipeline("eval", _eval, _eval_v2, _draw_eval),
+    Pipeline("decode", T.PILToTensor, v2.Identity, lambda size: Draw(), None, None, ragged=True),
+    Pipeline("cifar", _cifar, _cifar_v2, _draw_cifar, CIFAR_MEAN, CIFAR_STD, pad=4, source="pixels"),
+    Pipeline("detection", _detection, _detection, _draw_detection, ragged=True, boxes=True),
+    Pipeline("jitter", lambda: _train(_jitter()), lambda: _train_v2(_jitter_v2()), _draw_train, colour=True),
+    Pipeline(
+        "randaugment",
+        lambda: _train(T.RandAugment(interpolation=F.InterpolationMode.BILINEAR)),
+        lambda: _train_v2(v2.RandAugment(interpolation=F.InterpolationMode.BILINEAR)),
+        _draw_train,
+        colour=True,
+    ),
+)
+
+PIPELINES: dict[str, Pipeline] = {row.name: row for row in _ROWS}
+"""The pipelines by name."""

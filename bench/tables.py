@@ -1,0 +1,65 @@
+"""Results as tables: rows of text, made from a result file's data, for the screen and for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Table(NamedTuple):
+    """A table; ``notes`` go below it."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+def tables(workload: dict[str, Any]) -> list[Table]:
+    """The tables of one workload's part of a result file."""
+    found = []
+    for part, make in (("entries", _contest), ("microseconds per image", _recording), ("median ms", _imports)):
+        if part in workload:
+            found.append(make(workload))
+    return found
+
+
+def _contest(workload: dict[str, Any]) -> Table:
+    columns = ("", "ms/image", "spread", "img/s", "x torchvision", "CPU ms/image", "pixels: max", "mean", "differ")
+    ran = [each for each in workload["entries"] if "rounds" in each]
+    rows = [
+        (
+            each["name"],
+            f"{each['median ms']:.3f}",
+            f"{each['lowest ms']:.2f}-{each['highest ms']:.2f}",
+            f"{each['images per second']:,.0f}",
+            f"{each['ratio']:.2f}",
+            f"{each['median CPU ms']:.3f}",
+            *_quality(each),
+        )
+        for each in ran
+    ]
+    notes = [f"not run: {each['name']}: {each['not run']}" for each in workload["entries"] if "not run" in each]
+    return Table(workload["title"], columns, rows, notes)
+
+
+def _quality(entry: dict[str, Any]) -> tuple[str, str, str]:
+    if entry["exact"]:
+        return ("0", "0", "0, bit-equal")
+    quality = entry["difference in levels"]
+    if quality is None:
+        return ("own draws", "", "")
+    return (f"{quality['max']:.0f}", f"{quality['mean']:.3f}", f"{100 * quality['share that differs']:.2g}%")
+
+
+def _recording(workload: dict[str, Any]) -> Table:
+    medians = workload["microseconds per image"]
+    steps = list(next(iter(medians.values())))
+    rows = [(step, *(f"{some[step]:,.1f}" for some in medians.values())) for step in steps]
+    title = f"{workload['title']}; {workload['ratio']:.1f}x less CPU; microseconds per image"
+    return Table(title, ("", *medians), rows)
+
+
+def _imports(workload: dict[str, Any]) -> Table:
+    rows = [(name, f"{ms:,.0f}") for name, ms in workload["median ms"].items()]
+    return Table(workload["title"], ("", "ms"), rows)
