@@ -11,7 +11,7 @@ from accel.errors import BackendUnavailable
 
 from .cache import SOURCES, cached, key
 
-UNITS = {"weigh": ("weigh",), "emit": ("emit1", "emit3", "emit4")}
+UNITS = {"weigh": ("weigh",), "emit": ("emit1", "emit3")}
 """The kernels of every translation unit, which is a .cu file."""
 
 _SETTINGS = ("std=c++17", "fmad=false")  # contraction would round the weights' arithmetic otherwise

@@ -71,20 +71,20 @@ FUNCTION void first_sums(const Stage& stage, const Axis& a, const Axis& b, const
         const int i = BY_ROWS ? row + LANES * step : lane;
         const int k = BY_ROWS ? lane : row + APART * ACROSS * step;
         const int* weight = reinterpret_cast<const int*>(a.weights) + (of_a.code[i] - a.first);
-        const u8* at[ACROSS];
-        int sums[ACROSS][C];
+        const u8* at = source + from * b.stride + of_a.tap[i] * a.stride;
+        int offset[ACROSS], sums[ACROSS][C];
         UNROLL for (int n = 0; n < ACROSS; ++n) {
-            const int position = lesser(from + k + APART * n, of_b.high - 1);  // beyond it nobody looks
-            at[n] = source + position * b.stride + of_a.tap[i] * a.stride;
+            const int inside = lesser(k + APART * n, of_b.high - 1 - from);  // beyond it nobody looks
+            offset[n] = inside * static_cast<int>(b.stride);
             UNROLL for (int c = 0; c < C; ++c) sums[n][c] = 1 << (bits - 1);
         }
-        for (int tap = of_a.taps[i]; tap > 0; --tap) {
+        TWICE for (int tap = of_a.taps[i]; tap > 0; --tap) {
             const int factor = *weight;
             weight += a.count;
             UNROLL for (int n = 0; n < ACROSS; ++n) {
-                UNROLL for (int c = 0; c < C; ++c) sums[n][c] += factor * at[n][c];
-                at[n] += a.stride;
+                UNROLL for (int c = 0; c < C; ++c) sums[n][c] += factor * at[offset[n] + c];
             }
+            at += a.stride;
         }
         UNROLL for (int n = 0; n < ACROSS; ++n) {
             const int position = k + APART * n;
@@ -103,7 +103,7 @@ FUNCTION void second_sums(const Axis& b, const Shown& of_b, int from, int t, con
         const int first = of_b.tap[i], start = greater(first, from);
         const int stop = lesser(first + of_b.taps[i], from + DEPTH);
         const int* weight = reinterpret_cast<const int*>(b.weights) + (of_b.code[i] - b.first);
-        for (int k = start; k < stop; ++k) {
+        TWICE for (int k = start; k < stop; ++k) {
             const int factor = weight[static_cast<i64>(k - first) * b.count];
             const Pixel<C> pixel = middle[BY_ROWS ? other * DEPTH + k - from : (k - from) * TILE + other];
             UNROLL for (int c = 0; c < C; ++c) sums->of[n][c] += factor * pixel.value[c];
@@ -208,4 +208,3 @@ template <int C> FUNCTION void emit(int block, const Stage& stage) {
 
 KERNEL(emit1, Stage, emit<1>)
 KERNEL(emit3, Stage, emit<3>)
-KERNEL(emit4, Stage, emit<4>)

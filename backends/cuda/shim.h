@@ -28,6 +28,7 @@ constexpr int WARP = 32;      // threads next to each other that should read nex
 #define OWN(name, t) name[(t) * 0]
 #define PHASE(t) for (int t = threadIdx.x, left_ = 1; left_; left_ = 0, __syncthreads())
 #define UNROLL _Pragma("unroll")
+#define TWICE _Pragma("unroll 2")
 
 // extern "C" name(items, owners): block b works on items[owners[b]]
 #define KERNEL(name, Item, body)                                                                              \
@@ -45,6 +46,7 @@ constexpr int WARP = 32;      // threads next to each other that should read nex
 #define OWNED(type, name) type name[THREADS]
 #define OWN(name, t) name[t]
 #define UNROLL
+#define TWICE
 
 // A kernel must not depend on the order of its threads: the tests build it with another one too.
 #ifdef SHUFFLED
