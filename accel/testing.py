@@ -67,11 +67,34 @@ def check(case: Case, backend: str, **options: Any) -> None:
         expected = _run(op, case.params, Image.open(io.BytesIO(stream)))
     with image_backend(backend, **options):
         late = _run(op, case.params, Image.open(io.BytesIO(stream)))
-        if isinstance(late, LateTensor):
-            _compare_tensors(case, _computed(late), expected)
+        found = computed(late)
+        if isinstance(found, torch.Tensor):
+            _compare_tensors(case, found, expected)
         else:
-            assert isinstance(late, LazyImage), f"{case}: not recorded"
-            _compare_images(case, _shown(late), expected)
+            _compare_images(case, found, expected)
+
+
+def computed(late: Any) -> Any:
+    """A late tensor or image, computed by the backend itself: an accelerator leaves single images to its host backend.
+
+    Returns:
+        A tensor on the host, or a Pillow image.
+    """
+    assert isinstance(late, (LateTensor, LazyImage)), f"not recorded: {late!r}"
+    if isinstance(late, LateTensor):
+        parts = late.late
+        recipes, interleaved = parts.recipes, parts.interleaved
+    else:
+        assert late.recipe is not None, "its pixels were computed"
+        recipes, interleaved = (late.recipe,), True
+    selection = realise.selection_of(recipes)
+    if not selection.backend.devices:
+        return late
+    values = _on_device(selection, plan(recipes, interleaved=interleaved))
+    if isinstance(late, LateTensor):
+        return values if len(parts.lead) == 1 else values.reshape(parts.lead + parts.shape)
+    pixels = values[0].permute(1, 2, 0).contiguous().numpy()
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
 
 
 def picture(size: tuple[int, int], mode: str, quality: int = 90) -> bytes:
@@ -91,26 +114,6 @@ def _run(op: Op, params: Params, image: Any) -> Any:
     elif op.takes == "floats":
         image = OPS["to_tensor"].reference(image, (torch.float32,))
     return op.reference(image, params)
-
-
-def _computed(late: LateTensor) -> torch.Tensor:
-    """The values by the backend itself: an accelerator leaves single images to its host backend."""
-    parts, selection = late.late, realise.selection_of(late.late.recipes)
-    if not selection.backend.devices:
-        return late
-    values = _on_device(selection, plan(parts.recipes, interleaved=parts.interleaved))
-    return values.reshape(parts.lead + parts.shape) if len(parts.lead) != 1 else values
-
-
-def _shown(late: LazyImage) -> Image.Image:
-    recipe = late.recipe
-    if recipe is None:
-        return late
-    if not recipe.source.selection.backend.devices:
-        return late
-    values = _on_device(recipe.source.selection, plan([recipe], interleaved=True))
-    pixels = values[0].permute(1, 2, 0).numpy()
-    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
 
 
 def _on_device(selection: Selection, program: Plan) -> torch.Tensor:

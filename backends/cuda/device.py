@@ -19,6 +19,9 @@ class Mark(Protocol):
     def query(self) -> bool:
         """Whether everything before it is done."""
 
+    def synchronize(self) -> None:
+        """Wait until it is."""
+
 
 class Device(Protocol):
     """Memory, launches and marks on the current stream of one device.

@@ -41,6 +41,7 @@ class Execution:
             for launch in level.values()
         ]
         self._buffer = ring.take(upload.size)
+        self._given_back = False
         self._host: Bytes = self._buffer.numpy()
 
     def pixels(self, number: int, size: int) -> Bytes:
@@ -69,15 +70,16 @@ class Execution:
             self._write(items, bind(launch.items(), bases))
             self._write(owners, launch.owners())
         upload.copy_(self._buffer[:size], non_blocking=True)
-        mark = device.mark()
-        self._ring.give_back(self._buffer, mark)
+        self._ring.give_back(self._buffer, device.mark())
+        self._given_back = True
         base = upload.data_ptr()
         for launch, items, owners in self._placed:
             device.launch(launch.kernel, launch.total, base + items, base + owners)
 
     def abandon(self) -> None:
-        """Give the memory back unused."""
-        self._ring.give_back(self._buffer, None)
+        """Give the memory back, if ``send`` did not come to it."""
+        if not self._given_back:
+            self._ring.give_back(self._buffer, None)
 
     def _write(self, offset: int, array: npt.NDArray[Any]) -> None:
         flat = array.view(np.uint8)

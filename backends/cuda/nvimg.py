@@ -37,6 +37,8 @@ def accepts(wanted: Decode) -> bool:
     header = source.header
     if not isinstance(header, Header) or not header.ordinary:  # raw pixels, or Pillow decides what becomes of it
         return False
+    if wanted.box[3] == 1 < header.width:  # upsampling lacks the neighbours of a single column
+        return False
     return header.progressive or one_scan(source.data, header)
 
 
@@ -100,7 +102,8 @@ def _pixels(image: Any, wanted: Decode) -> Pixels | None:
     """The image if it is what was asked for, with its values one after another."""
     if image is None:
         return None
-    layout = getattr(image, "__cuda_array_interface__", None) or image.__array_interface__
+    on_host = image.buffer_kind.name == "STRIDED_HOST"
+    layout = image.__array_interface__ if on_host else image.__cuda_array_interface__
     _, _, height, width = wanted.box
     shape = (height, width, wanted.channels)
     strides = layout.get("strides")

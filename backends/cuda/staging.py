@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -14,40 +15,55 @@ class Ring:
     """A few host buffers, used again while they fit; what a giant batch needed is given back after a while."""
 
     _SMALLEST = 1 << 20
-    _IDLE = 4
-    _PATIENCE = 16  # takes for which an idle buffer may be of no use
+    _MOST = 4  # beyond, the oldest is waited for
+    _PATIENCE = 16  # takes for which a buffer may be of no use
 
     def __init__(self, allocate: Callable[[int], torch.Tensor]) -> None:
         """``allocate``: makes a uint8 tensor of a size."""
         self._allocate = allocate
         self._lock = threading.Lock()
-        self._idle: list[tuple[int, Mark | None, torch.Tensor]] = []
+        self._given_back: list[_Buffer] = []
         self._clock = 0
 
     def take(self, size: int) -> torch.Tensor:
         """A buffer of at least ``size`` bytes that nobody reads or writes."""
         with self._lock:
             self._clock += 1
-            self._idle = [each for each in self._idle if self._clock - each[0] <= self._PATIENCE or not _done(each[1])]
-            for number, (_, mark, buffer) in enumerate(self._idle):
-                if size <= len(buffer) <= max(2 * size, self._SMALLEST) and _done(mark):
-                    del self._idle[number]
-                    return buffer
+            self._given_back = [
+                each for each in self._given_back if self._clock - each.since <= self._PATIENCE or not each.free
+            ]
+            fits = range(size, max(2 * size, self._SMALLEST) + 1)
+            for number, buffer in enumerate(self._given_back):
+                if len(buffer.memory) in fits and buffer.free:
+                    return self._given_back.pop(number).memory
+            oldest = self._given_back.pop(0) if len(self._given_back) >= self._MOST else None
+        if oldest is not None:
+            oldest.wait()
+            if len(oldest.memory) in fits:
+                return oldest.memory
         return self._allocate(max(size + size // 4, self._SMALLEST))
 
-    def give_back(self, buffer: torch.Tensor, mark: Mark | None) -> None:
+    def give_back(self, memory: torch.Tensor, mark: Mark | None) -> None:
         """Let others use it once ``mark`` is reached."""
         with self._lock:
-            self._idle.append((self._clock, mark, buffer))
-            while len(self._idle) > self._IDLE and _done(self._idle[0][1]):
-                del self._idle[0]
+            self._given_back.append(_Buffer(self._clock, mark, memory))
 
     @property
-    def idle_bytes(self) -> int:
-        """What it keeps."""
+    def kept(self) -> int:
+        """The bytes it keeps for others."""
         with self._lock:
-            return sum(len(buffer) for _, _, buffer in self._idle)
+            return sum(len(buffer.memory) for buffer in self._given_back)
 
 
-def _done(mark: Mark | None) -> bool:
-    return mark is None or mark.query()
+class _Buffer(NamedTuple):
+    since: int
+    mark: Mark | None
+    memory: torch.Tensor
+
+    @property
+    def free(self) -> bool:
+        return self.mark is None or self.mark.query()
+
+    def wait(self) -> None:
+        if self.mark is not None:
+            self.mark.synchronize()

@@ -1,0 +1,44 @@
+"""What the tests of the cuda backend share: its kernels on the host, compared with torchvision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from shutil import which
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import assert_same
+from PIL import Image
+
+import accel
+from accel import testing
+
+needs_compiler = pytest.mark.skipif(which("g++") is None, reason="the kernels run on the host through g++")
+"""Skips a test where the stand-in cannot be built."""
+
+
+def on_host(function: Callable[[], Any], **options: Any) -> Any:
+    """What a function records, computed by the cuda backend's kernels on the host."""
+    with accel.image_backend("cuda", device="cpu", **options):
+        return testing.computed(function())
+
+
+def assert_equals_torchvision(function: Callable[[], Any], **options: Any) -> Any:
+    """The function's result is torchvision's, bit for bit; returns it."""
+    with accel.image_backend("torchvision"):
+        expected = function()
+    found = on_host(function, **options)
+    assert_same(found, expected)
+    return found
+
+
+def noise(height: int, width: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
+    """Noise shows every weight, and every pixel that is not where it should be."""
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    return Image.fromarray(np.random.default_rng([height, width, seed]).integers(0, 256, shape, dtype=np.uint8))
+
+
+def stacked(images: Sequence[Image.Image], transform: Callable[[Image.Image], torch.Tensor]) -> torch.Tensor:
+    return torch.stack([transform(image) for image in images])

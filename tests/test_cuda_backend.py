@@ -1,0 +1,368 @@
+"""The cuda backend around its kernels: options, errors, chunks, memory, threads, the device's decoder. On the host."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cuda_support import assert_equals_torchvision, needs_compiler, noise, on_host, stacked
+from helpers import assert_same, jpeg, pictures, undecodable
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import accel
+from accel import testing
+from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
+from accel.backends.cuda.staging import Ring
+from accel.codec import engines
+from accel.plan import Plan, plan
+from accel.switch import current
+
+pytestmark = needs_compiler
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Memory that nobody has written is not zero."""
+    monkeypatch.setattr(host.HostDevice, "pinned", lambda self, size: torch.full((size,), 171, dtype=torch.uint8))
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # torch.empty gives NaN, and the largest integers
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+def pipeline() -> torch.Tensor:
+    """A batch of files, each with a crop, a resize and floats of its own."""
+
+    def transform(image: Image.Image) -> torch.Tensor:
+        width, height = image.size
+        crop = F.resized_crop(image.convert("RGB"), height // 5, width // 7, height // 2 + 1, width // 2 + 1, [45, 38])
+        return F.normalize(F.to_tensor(F.hflip(crop)), MEAN, STD)
+
+    return stacked([each.open() for each in pictures()], transform)
+
+
+# -- options, and whether it can run ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"decode": "cpu"}, ValueError),
+        ({"decode": "nvimgcodec"}, ValueError),  # without exact=False
+        ({"threads": 0}, ValueError),
+        ({"threads": 1.5}, ValueError),
+        ({"memory": -1}, ValueError),
+        ({"memory": True}, ValueError),
+        ({"prefetch": 0}, ValueError),
+        ({"device": "mps"}, ValueError),
+        ({"device": "no such"}, ValueError),
+        ({"device": 0}, TypeError),
+        ({"colour": 1}, TypeError),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        accel.set_image_backend("cuda", **{"device": "cpu", **options})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_without_a_device_it_says_how_to_try_it() -> None:
+    assert accel.image_backends()["cuda"] == backend.NO_DEVICE
+    with pytest.raises(accel.BackendUnavailable, match=r"no CUDA device; .*device='cpu'"):
+        accel.set_image_backend("cuda")
+    with accel.image_backend("auto"):
+        assert accel.get_image_backend() == "cpu"
+
+
+def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.shutil, "which", lambda name: None)
+    with pytest.raises(accel.BackendUnavailable, match=r"needs g\+\+"):
+        accel.set_image_backend("cuda", device="cpu")
+
+
+def test_explain_names_the_decoder() -> None:
+    with accel.image_backend("cuda", device="cpu"):
+        assert "on the host" in accel.explain(pipeline())
+    with accel.image_backend("cuda", device="cpu", exact=False):
+        assert "nvImageCodec" in accel.explain(pipeline())
+
+
+# -- chunks and memory --------------------------------------------------------------------------------------
+
+
+def planned(late: Any) -> Plan:
+    return plan(late.late.recipes)
+
+
+def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+    run = backend.CudaBackend._run
+    monkeypatch.setattr(
+        backend.CudaBackend, "_run", lambda self, part, *rest: (runs.append(len(part.decodes)), run(self, part, *rest))
+    )
+    expected = assert_equals_torchvision(pipeline)
+    count = len(pictures())
+    assert runs == [count]
+    for memory, chunks in ((1, [1] * count), (100_000, None), (1 << 30, [count])):
+        runs.clear()
+        assert_same(on_host(pipeline, memory=memory), expected)
+        assert sum(runs) == count
+        assert runs == chunks or chunks is None
+    assert 1 < len(list(budget.chunks(planned_on_cpu().decodes, 100_000))) < count
+
+
+def planned_on_cpu() -> Plan:
+    with accel.image_backend("cuda", device="cpu"):
+        return planned(pipeline())
+
+
+def limited(most: int, error: Callable[[], Exception]) -> Callable[..., torch.Tensor]:
+    def pinned(self: Any, size: int) -> torch.Tensor:
+        if size > most:
+            raise error()
+        return torch.full((size,), 171, dtype=torch.uint8)
+
+    return pinned
+
+
+ERRORS = (
+    lambda: MemoryError(),
+    lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+    lambda: RuntimeError("CUDA error: out of memory"),
+    lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
+)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_out_of_memory_is_tried_again_in_smaller_chunks(
+    error: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big = [noise(900, 700 + n, seed=n) for n in range(4)]
+
+    def batch() -> torch.Tensor:
+        return stacked(big, lambda image: F.to_tensor(F.resize(image, [20, 30])))
+
+    with accel.image_backend("torchvision"):
+        expected = batch()
+    monkeypatch.setattr(host.HostDevice, "pinned", limited(3 << 20, error))
+    assert_same(on_host(batch, threads=1), expected)
+    monkeypatch.setattr(host.HostDevice, "pinned", limited(1 << 20, error))
+    with pytest.raises(torch.OutOfMemoryError, match=r"a batch of 4 images, twice"):
+        on_host(batch, threads=2)
+
+
+def test_another_error_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.HostDevice, "pinned", limited(0, lambda: RuntimeError("something else")))
+    with pytest.raises(RuntimeError, match="something else"):
+        on_host(pipeline, threads=3)
+
+
+class Event:
+    def __init__(self) -> None:
+        self.reached = self.waited = False
+
+    def query(self) -> bool:
+        return self.reached
+
+    def synchronize(self) -> None:
+        self.waited = True
+
+
+def test_a_buffer_that_the_device_reads_is_not_handed_out() -> None:
+    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8))
+    first, event = ring.take(5 << 20), Event()
+    address = first.data_ptr()
+    ring.give_back(first, event)
+    second = ring.take(5 << 20)
+    assert second.data_ptr() != address
+    event.reached = True
+    assert ring.take(5 << 20).data_ptr() == address
+
+
+def test_too_many_buffers_on_their_way_wait_for_the_oldest() -> None:
+    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8))
+    events = []
+    for _ in range(6):
+        buffer = ring.take(2 << 20)
+        events.append(Event())
+        ring.give_back(buffer, events[-1])
+    assert [event.waited for event in events] == [True, True, False, False, False, False]
+
+
+def test_memory_shrinks_after_a_giant_batch() -> None:
+    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8))
+    ring.give_back(ring.take(64 << 20), None)
+    assert ring.kept >= 64 << 20
+    for _ in range(20):
+        ring.give_back(ring.take(1 << 20), None)
+    assert 0 < ring.kept < 4 << 20
+
+
+def test_buffers_are_used_again() -> None:
+    with accel.image_backend("cuda", device="cpu", prefetch=3):  # a backend of its own
+        running: Any = current().backend
+        for _ in range(5):
+            testing.computed(pipeline())
+        assert running._engine(CPU).ring.kept <= 2 << 20
+
+
+# -- broken files -------------------------------------------------------------------------------------------
+
+
+def files(broken: tuple[int, ...], count: int = 12) -> list[bytes]:
+    return [undecodable(seed=n) if n in broken else jpeg(64, 48, seed=n) for n in range(count)]
+
+
+def opened(streams: list[bytes]) -> torch.Tensor:
+    return stacked(
+        [Image.open(BytesIO(each)) for each in streams], lambda image: F.to_tensor(F.resize(image, [20, 30]))
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": 1}, {"exact": False}], ids=str)
+def test_a_broken_file_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(accel.DecodeError, match=r"\(image 3 of a batch of 12\)") as caught:
+        on_host(lambda: opened(files((3, 7))), **options)
+    assert caught.value.position == 3
+    assert_equals_torchvision(lambda: opened(files(())))  # nothing was left behind
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": 1}, {"exact": False}], ids=str)
+def test_a_broken_file_is_replaced_and_the_others_are_right(options: dict[str, Any]) -> None:
+    before = accel.stats()["replaced"]
+    found = on_host(lambda: opened(files((3, 7))), on_error="replace", **options)
+    with accel.image_backend("torchvision"):
+        expected = opened(files(()))
+    expected[[3, 7]] = 0
+    assert torch.equal(found, expected)
+    assert accel.stats()["replaced"] == before + 2
+
+
+def test_all_files_broken() -> None:
+    everyone = tuple(range(12))
+    with pytest.raises(accel.DecodeError, match=r"image 0 of a batch"):
+        on_host(lambda: opened(files(everyone)))
+    assert not on_host(lambda: opened(files(everyone)), on_error="replace").any()
+
+
+# -- threads and processes ----------------------------------------------------------------------------------
+
+
+def test_many_threads_at_once() -> None:
+    with accel.image_backend("torchvision"):
+        expected = pipeline()
+    with accel.image_backend("cuda", device="cpu"):
+        running: Any = current().backend
+        program = planned(pipeline())
+    results: list[Any] = [None] * 8
+
+    def work(number: int) -> None:
+        for _ in range(3):
+            results[number] = running.run_on(program, CPU)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        assert_same(result, expected)
+
+
+def test_the_order_of_threads_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A phase that reads what another thread of the same phase writes would show: a barrier is missing there."""
+    ordered = host.function
+    monkeypatch.setattr(host, "function", lambda kernel: ordered(kernel, shuffled=True))
+    assert_equals_torchvision(pipeline)
+    image = noise(150, 70)
+    assert_equals_torchvision(lambda: F.pad(F.resize(image, [40, 300], F.InterpolationMode.BICUBIC), [5]))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_after_a_fork() -> None:
+    expected = assert_equals_torchvision(pipeline)
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if torch.equal(on_host(pipeline), expected) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_under_inference_mode_the_values_are_ordinary() -> None:
+    with torch.inference_mode():
+        assert not on_host(pipeline).is_inference()
+
+
+# -- decoding on the device ---------------------------------------------------------------------------------
+
+needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
+
+
+@needs_nvimgcodec
+def test_the_devices_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host mode equals Pillow, so here even ``exact=False`` is exact."""
+    asked: list[int] = []
+    decode = nvimg.Decoder.decode
+
+    def counted(self: Any, wanted: Any) -> Any:
+        found = decode(self, wanted)
+        asked.append(sum(pixels is not None for pixels in found))
+        return found
+
+    monkeypatch.setattr(nvimg.Decoder, "decode", counted)
+    assert_equals_torchvision(pipeline, exact=False)
+    assert_equals_torchvision(pipeline, exact=False, decode="nvimgcodec")
+    assert len(asked) == 2
+    assert asked[0] == asked[1] >= len(pictures()) - 2
+    assert_equals_torchvision(pipeline, exact=False, decode="host")
+    assert_equals_torchvision(pipeline)
+    assert len(asked) == 2
+
+
+@needs_nvimgcodec
+def test_what_the_devices_decoder_declines_goes_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = nvimg.Decoder.decode
+    monkeypatch.setattr(
+        nvimg.Decoder,
+        "decode",
+        lambda self, wanted: [None if n % 2 else each for n, each in enumerate(decode(self, wanted))],
+    )
+    assert_equals_torchvision(pipeline, exact=False)
+
+
+def test_without_nvimgcodec_the_host_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "has_nvimgcodec", lambda: False)
+    assert_equals_torchvision(pipeline, exact=False)
+    reason = "nvImageCodec is not installed; the host decoded in its place"
+    assert accel.stats()["fallbacks"][reason] >= 1
+
+
+def test_objects_are_held_until_the_mark() -> None:
+    held, event = nvimg.Held(), Event()
+    thing = np.zeros(3)
+    held.until(event, [thing])
+    held.until(None, [])
+    assert len(held._held) == 1
+    event.reached = True
+    held.until(None, [])
+    assert not held._held
+
+
+def test_options_say_who_decodes() -> None:
+    assert not CudaOptions().decodes_on_device
+    assert CudaOptions(exact=False).decodes_on_device
+    assert not CudaOptions(exact=False, decode="host").decodes_on_device
+    assert CudaOptions(exact=False, decode="nvimgcodec").decodes_on_device
