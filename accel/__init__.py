@@ -9,6 +9,7 @@ from accel.counters import stats
 from accel.errors import AccelError, BackendUnavailable, DecodeError
 from accel.explanation import explain
 from accel.image import LazyImage
+from accel.submit import Future, submit
 from accel.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.tensor import LazyTensor
 from accel.version import __version__
@@ -17,6 +18,7 @@ __all__ = [
     "AccelError",
     "BackendUnavailable",
     "DecodeError",
+    "Future",
     "LazyImage",
     "LazyTensor",
     "__version__",
@@ -26,4 +28,5 @@ __all__ = [
     "image_backends",
     "set_image_backend",
     "stats",
+    "submit",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ _block: torch.Tensor | None = None
 _counts: npt.NDArray[np.int64]
 _names: npt.NDArray[np.bytes_]
 _logged: set[str] = set()
+_shown: dict[str, Callable[[], int]] = {}
 
 
 def count(name: str, amount: int = 1) -> None:
@@ -72,13 +74,19 @@ def early(reason: str, loses: bool) -> None:
         fallback(reason)
 
 
+def show(name: str, number: Callable[[], int]) -> None:
+    """Have ``stats`` tell a number of this process as it is when asked."""
+    _shown[name] = number
+
+
 def stats() -> dict[str, Any]:
     """What accel has done since the process began, its DataLoader workers included.
 
     Returns:
         ``images``: late images whose pixels were computed; ``replaced``: broken ones replaced by black
         (``on_error="replace"``); ``realised early``: images whose pixels were asked for one at a time, before
-        a batch was made; ``fallbacks``: how often what fell back, by reason.
+        a batch was made; ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches
+        that follow them; ``fallbacks``: how often what fell back, by reason.
     """
     totals: dict[str, int] = {}
     with _lock:
@@ -87,6 +95,7 @@ def stats() -> dict[str, Any]:
             name = _names[row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
     result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY)}
+    result |= {name: number() for name, number in _shown.items()}
     result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}
     return result
 

@@ -24,6 +24,12 @@ class DecodeError(AccelError, OSError):
 
     batch: int | None = None
 
+    def again(self) -> DecodeError:
+        """The same error once more, for another who waits for the same image."""
+        error = DecodeError(*self.args)
+        error.position, error.batch = self.position, self.batch
+        return error
+
 
 class BackendUnavailable(AccelError, RuntimeError):
     """A backend cannot run here; the message says what is missing and how to get it."""

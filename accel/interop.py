@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from torchvision.datasets import folder
 from torchvision.transforms import RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, functional, v2
 
-from accel import counters, parameters, patches, record, ring, seams, switch, tensor, tv
+from accel import counters, parameters, patches, record, ring, seams, shipping, switch, tensor, tv
 from accel.codec.header import Header, claim
 from accel.errors import DecodeError
 from accel.image import LazyImage
@@ -34,7 +34,7 @@ private("PIL.Image", "_decompression_bomb_check")
 collate = private("torch.utils.data._utils.collate", "default_collate_fn_map", "collate_tensor_fn")
 fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch")
 worker = private("torch.utils.data._utils.worker", "_worker_loop")
-pytree = private("torch.utils._pytree", "tree_flatten", "tree_map", "tree_unflatten")
+pytree = private("torch.utils._pytree", "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten")
 _functional_pil = private("torchvision.transforms._functional_pil", "hflip", "vflip", "crop", "resize", "pad")
 v2_geometry = private("torchvision.transforms.v2.functional._geometry", "_resize_image_pil")
 v2_dispatch = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
@@ -177,7 +177,11 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(self.collate_fn, Collating):
             self.collate_fn = Collating(self.collate_fn)
         worker = get_worker_info()
-        if worker is None or sys._getframe(1).f_code.co_name != "_worker_loop":
+        if worker is None:
+            batch = original(self, index)
+            shipping.gather(pytree.tree_leaves(batch), 0, index)
+            return batch
+        if sys._getframe(1).f_code.co_name != "_worker_loop":
             return original(self, index)
         try:
             leaves, structure = pytree.tree_flatten(pytree.tree_map(_settled, original(self, index)))
@@ -186,6 +190,7 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
             if where is None:
                 raise
             raise DecodeError(f"{error} (dataset index {where})") from error
+        shipping.gather(leaves, ring.loader_number(), index)
         slots = ring.of_worker(worker.id)
         return pytree.tree_unflatten(leaves if slots is None else slots.outgoing(leaves), structure)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,17 +19,18 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from accel import counters, memory, together
+from accel import counters, lanes, memory, together
 from accel.caller import caller
 from accel.errors import DecodeError
 from accel.memory import Allocate
 from accel.ops import OPS
-from accel.packing import Packed, pack, unpack
 from accel.recipe import Recipe, Step
 from accel.seams import private
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from accel.shipping import Member
 
 pytree = private("torch.utils._pytree", "tree_map")
 private(
@@ -54,6 +56,7 @@ class Late:
         interleaved: the memory of an image is ordered [height, width, channels].
         value: the values, once computed, where the tensor object itself could not become them.
         group, ready: see ``accel.together``.
+        member: its place in the batch that a DataLoader gave. part: what it has of a submission.
     """
 
     __slots__ = (
@@ -63,6 +66,8 @@ class Late:
         "interleaved",
         "lead",
         "lock",
+        "member",
+        "part",
         "ready",
         "recipes",
         "shape",
@@ -86,17 +91,61 @@ class Late:
         self.value: torch.Tensor | None = None
         self.group: together.Group | None = None
         self.ready: torch.Tensor | None = None
+        self.member: Member | None = None
+        self.part: lanes.Part | None = None
 
     def compute(self, allocate: Allocate) -> torch.Tensor:
+        """The values on the host: of its submission if there is one, else computed now.
+
+        A batch of an accelerator backend is computed on its device, where that is known.
+        """
+        images = self.submitted()
+        if images is not None:
+            return images.to("cpu")
+        with self.told():
+            if self.lead:
+                images = lanes.compute(self.recipes, self.interleaved, self.loader)
+            if images is None:
+                images = together.compute(self, allocate)
+            return self.shaped(images)
+
+    def submitted(self) -> torch.Tensor | None:
+        """The values where they were submitted to; None if there are none to be had. They can be had once."""
+        part, self.part = self.part, None
+        if part is None:
+            return None
+        with self.told():
+            images = part.take(len(self.recipes))
+            if images is None:
+                return None
+            if (part.dtype, part.interleaved) != (self.dtype, self.interleaved):  # recorded since
+                order = torch.channels_last if self.interleaved else torch.contiguous_format
+                images = images.to(self.dtype, memory_format=order)
+            return self.shaped(images)
+
+    def shaped(self, images: torch.Tensor) -> torch.Tensor:
+        """Images one after another, in this tensor's shape."""
+        return images if len(self.lead) == 1 else images.view(*self.lead, *self.shape)
+
+    @property
+    def loader(self) -> int:
+        """The number of the DataLoader whose worker it comes from, or 0."""
+        return 0 if self.member is None else self.member.batch.loader
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """What fails in here is told by its place along this tensor's first axis and, where known, in the dataset."""
         try:
             with torch.inference_mode(False):  # the values outlive the mode of whoever asks first
-                images = together.compute(self, allocate)
-                return images if len(self.lead) == 1 else images.view(*self.lead, *self.shape)
+                yield
         except DecodeError as error:
             if error.position is not None and self.lead:
                 error.position //= prod(self.lead[1:])
                 error.batch = self.lead[0]
-            raise
+            indices = None if self.member is None else self.member.indices
+            if indices is None or error.position is None:
+                raise
+            raise DecodeError(f"{error} (dataset index {indices[error.position]})") from error
 
 
 @lru_cache(maxsize=1024)
@@ -231,26 +280,6 @@ class LateTensor(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """As a plain tensor: what is saved can be loaded without accel."""
         return self.evaluate().__reduce_ex__(protocol)
-
-
-def send(tensor: LateTensor) -> Any:
-    """How a late tensor goes to another process: encoded bytes and recipes.
-
-    Nothing is decoded and nothing can fail, for this may run in a queue's feeder thread (see ``accel.packing``).
-    """
-    late: Late | None = tensor.__dict__.get("late")
-    if late is None or late.value is not None:  # somebody has its values
-        return _receive_value, (tensor if late is None else late.value,)
-    packed = pack(late.recipes, shared=get_worker_info() is not None)
-    return _receive, (type(tensor), packed, late.lead, late.shape, late.dtype, late.interleaved)
-
-
-def _receive(cls: type[LateTensor], packed: Packed, *rest: Any) -> LateTensor:
-    return cls.of(unpack(packed), *rest)
-
-
-def _receive_value(value: torch.Tensor) -> torch.Tensor:
-    return value
 
 
 def is_late(value: Any) -> bool:

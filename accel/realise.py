@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from accel import counters, memory
+from accel.backend import AcceleratorBackend
 from accel.memory import Allocate
 from accel.plan import plan
 from accel.recipe import Recipe
@@ -55,6 +57,19 @@ def several(
         plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in own]
         results.update(zip(own, selection.host.run_all(plans, allocate), strict=True))
     return [results[place] for place in range(len(batches))]
+
+
+def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
+    """Images of an accelerator backend that come out alike, as one plain tensor on ``device``.
+
+    Launched on torch's current stream there, which is not waited for.
+
+    Raises:
+        DecodeError: as ``tensors`` does.
+    """
+    counters.count(counters.IMAGES, len(recipes))
+    batch = plan(recipes, interleaved=interleaved)
+    return cast(AcceleratorBackend, selection_of(recipes).backend).run_on(batch, device)
 
 
 def selection_of(recipes: Sequence[Recipe]) -> Selection:

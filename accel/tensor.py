@@ -14,8 +14,10 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel import memory, realise, ring
-from accel.late import LateTensor, is_late, send
+from accel.late import LateTensor, is_late
 from accel.seams import private
+from accel.shipping import send
+from accel.submit import pin, to_device
 
 private("torch", "_C._nn._parse_to")
 
@@ -80,11 +82,20 @@ def contiguous(tensor: LateTensor, *, memory_format: torch.memory_format = torch
         interleaved = late.interleaved
     else:
         return NotImplemented
-    return tensor if interleaved == late.interleaved else tensor.then(interleaved=interleaved)
+    return tensor if interleaved == late.interleaved else _onwards(tensor, tensor.then(interleaved=interleaved))
 
 
 def _cast(tensor: LateTensor, dtype: torch.dtype) -> LateTensor:
-    return tensor if dtype == tensor.late.dtype else tensor.then(("to", (dtype,)), dtype=dtype)
+    return tensor if dtype == tensor.late.dtype else _onwards(tensor, tensor.then(("to", (dtype,)), dtype=dtype))
+
+
+def _onwards(before: LateTensor, after: LateTensor) -> LateTensor:
+    """The tensor after one step that can also be done to what has been submitted without it."""
+    part = before.late.part
+    after.late.member = before.late.member
+    if part is not None and part.dtype == before.late.dtype:
+        after.late.part = part
+    return after
 
 
 def _cast_to(dtype: torch.dtype) -> Callable[..., Any]:
@@ -95,15 +106,41 @@ def _cast_to(dtype: torch.dtype) -> Callable[..., Any]:
 
 
 def to(tensor: LateTensor, *args: Any, **kwargs: Any) -> Any:
-    if kwargs.pop("copy", False):
-        return NotImplemented
+    copy = kwargs.pop("copy", False)
+    device: Any  # or None
     device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
     late = tensor if dtype is None else _cast(tensor, dtype)
     if memory_format is not None:
         late = contiguous(late, memory_format=memory_format)
         if late is NotImplemented:
             return NotImplemented
-    return late if device is None else late.evaluate().to(device, non_blocking=non_blocking)
+    if device is not None and device.type == "cpu" and copy:
+        return NotImplemented
+    if device is not None:
+        return to_device(late, device, non_blocking)
+    return late.clone() if copy and late is tensor else late
+
+
+def cuda(
+    tensor: LateTensor,
+    device: Any = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format = torch.preserve_format,
+) -> Any:
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
+    return to(tensor, device, non_blocking=non_blocking, memory_format=memory_format)
+
+
+def cpu(tensor: LateTensor, memory_format: torch.memory_format = torch.preserve_format) -> Any:
+    return to(tensor, torch.device("cpu"), memory_format=memory_format)
+
+
+def pin_memory(tensor: LateTensor, device: Any = None) -> Any:
+    return tensor if pin(tensor) else NotImplemented
+
+
+def is_pinned(tensor: LateTensor, device: Any = None) -> bool:
+    return tensor.late.part is not None  # there is nothing to be gained from pinning it
 
 
 LazyTensor.handlers = {
@@ -111,6 +148,10 @@ LazyTensor.handlers = {
     torch.clone: clone,
     torch.Tensor.clone: clone,
     torch.Tensor.to: to,
+    torch.Tensor.cuda: cuda,
+    torch.Tensor.cpu: cpu,
+    torch.Tensor.pin_memory: pin_memory,
+    torch.Tensor.is_pinned: is_pinned,
     torch.Tensor.contiguous: contiguous,
     torch.Tensor.half: _cast_to(torch.float16),
     torch.Tensor.bfloat16: _cast_to(torch.bfloat16),

@@ -18,10 +18,11 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from accel.late import LateTensor, is_late, send
+from accel.late import LateTensor, is_late
 from accel.record import numbers, recorded_value
 from accel.resample import Aten
 from accel.seams import private
+from accel.shipping import send
 from accel.tensor import LazyTensor, clone, stack_late, to
 
 _geometry = private(
