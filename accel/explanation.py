@@ -33,6 +33,8 @@ def explain(x: Any) -> str:
     if isinstance(x, LateTensor) and x.late.value is None:
         late = x.late
         title = f"late tensor {list(x.shape)} {_name(x.dtype)}"
+        if late.part is not None:
+            title += f", submitted ({late.part})"
         return _explain(title, late.recipes, plan(late.recipes, interleaved=late.interleaved))
     if isinstance(x, torch.Tensor):
         return f"plain tensor {list(x.shape)} {_name(x.dtype)}: its values are computed. {_in_force()}"

@@ -125,6 +125,14 @@ class Part:
         """The same part for somebody else, who gets a copy of what is on a device."""
         return Part(self.submission, self.task, self.first, self.dtype, shared=True)
 
+    def __str__(self) -> str:
+        lane = self.submission.lane
+        if lane is None:
+            return "its values are computed on the host" if self.task.future.done() else "on its way, on the host"
+        if lane.device is None:
+            return "waits until it is known on which device it is used"
+        return "waits for its turn" if lane.waits(self.submission) else f"launched on {lane.device}"
+
     def take(self, count: int) -> torch.Tensor | None:
         """The values [count, channels, height, width], which nobody else has; on the submission's device.
 
@@ -217,6 +225,10 @@ class Lane:
             self._under_way.discard(number)
 
         self._do(leave)
+
+    def waits(self, submission: Submission) -> bool:
+        """Whether a submission has not been started."""
+        return submission.number in self._waiting
 
     def counts(self) -> tuple[int, int]:
         """How many submissions are under way or unused, and how many wait."""
