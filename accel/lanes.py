@@ -27,6 +27,7 @@ from accel.errors import DecodeError
 from accel.pools import Pool
 from accel.recipe import Recipe
 from accel.switch import Selection
+from accel.team import cores
 
 _LAUNCHERS = 2  # for each device: one plans and uploads while the other waits for its decoders
 _LANES = 64
@@ -257,7 +258,7 @@ class Lane:
 
 def on_host(tasks: Sequence[Task]) -> None:
     """Run tasks on the host, side by side."""
-    pool = pools.pool("host", pools.cores())
+    pool = pools.pool("host", cores())
     for task in tasks:
         _on_host.add(task)
         pool.put(partial(_run, (task,), None))

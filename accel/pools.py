@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -58,13 +57,6 @@ def pool(name: str, threads: int) -> Pool:
         if name not in _pools:
             _pools[name] = Pool(name, threads)
         return _pools[name]
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _end() -> None:

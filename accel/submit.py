@@ -163,7 +163,7 @@ class Future(concurrent.futures.Future[Any]):
     def _take(self, number: int) -> Any:
         image, late = self._items[number]
         if late is None:
-            return image
+            return image.evaluate() if isinstance(image, LateTensor) else image
         part = self._parts[number]
         lane = part.submission.lane
         if lane is None or lane.device is None:
@@ -213,7 +213,7 @@ def to_device(tensor: LateTensor, device: torch.device, non_blocking: bool = Fal
         with late.lock:
             if late.value is None and "late" in tensor.__dict__:
                 return _on_device(late, streams.indexed(device)).as_subclass(tensor.becomes)
-    elif late is not None and late.part is None and late.member is not None and get_worker_info() is None:
+    elif late is not None and late.part is None and late.group is None and get_worker_info() is None:
         lates = _companions(late)
         if len(lates) > 1:
             lanes.on_host(_submission(lates).tasks)
@@ -288,6 +288,7 @@ def _coalesced(lates: Sequence[Late]) -> tuple[Submission, list[Part]]:
     """One submission, with a task for all that come out alike, and the part of each in it."""
     groups: dict[Any, list[Late]] = {}
     for late in lates:
+        late.group = None
         groups.setdefault((late.shape, late.dtype, late.interleaved), []).append(late)
     tasks = {}
     for key, group in groups.items():

@@ -42,7 +42,7 @@ class Fake:
         self.cpu = instance("cpu", find("cpu").Options(on_error=options.on_error))
 
     @classmethod
-    def unavailable(cls) -> str | None:
+    def unavailable(cls, options: FakeOptions | None = None) -> str | None:
         return None
 
     def prepare(self) -> None:
