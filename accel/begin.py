@@ -28,7 +28,7 @@ def begin(image: Any) -> LazyImage | None:
     """
     kind: type = type(image)
     if kind is LazyImage:
-        if image.recipe is not None:
+        if image._im is None and image._recipe is not None:
             return image  # type: ignore[no-any-return]
     elif not _is_pillows(kind):
         return None

@@ -8,6 +8,7 @@ painted on.
 from __future__ import annotations
 
 import operator
+from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
@@ -158,8 +159,7 @@ class LazyImage(Image.Image):
         """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""
         colour = None
         if mode == "constant":
-            pixel = Image.new(self._mode, (1, 1), fill).getpixel((0, 0))
-            colour = pixel if isinstance(pixel, tuple) else (pixel,)
+            colour = _pixel(self._mode, fill)
         image = self.then("pad", (*padding, mode, colour))
         image._info = {}  # torchvision pads by making a new image
         return image
@@ -306,6 +306,13 @@ def _restore(state: list[Any]) -> Image.Image:
     image = Image.Image()
     image.__setstate__(state)
     return image
+
+
+@lru_cache(maxsize=64)
+def _pixel(mode: str, colour: Any) -> tuple[Any, ...]:
+    """What a pixel of a colour holds, one value per channel."""
+    pixel = Image.new(mode, (1, 1), colour).getpixel((0, 0))
+    return pixel if isinstance(pixel, tuple) else (pixel,)
 
 
 def _too_large(width: int, height: int) -> bool:

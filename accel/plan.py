@@ -11,6 +11,7 @@ window shows is asked of the resampling, of the stage before, and of the decoder
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -146,7 +147,8 @@ def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
     return Plan(decodes, (len(recipes), depth, height, width), dtype, interleaved)
 
 
-def stages(size: tuple[int, int], channels: int, steps: Sequence[Step]) -> tuple[Stage, ...]:
+@lru_cache(maxsize=512)
+def stages(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> tuple[Stage, ...]:
     """The fused passes for ``steps`` on an image of ``size`` (height, width), each cut to what the next reads."""
     chain: list[Stage] = []
     view = window = (Index.identity(size[0]), Index.identity(size[1]))
@@ -168,9 +170,8 @@ def stages(size: tuple[int, int], channels: int, steps: Sequence[Step]) -> tuple
                 fills = []
             code, size = wanted, (height, width)
             window = (Index.identity(height), Index.identity(width))
-    if not code:
-        size = (view[0].length, view[1].length)
-        window = (Index.identity(size[0]), Index.identity(size[1]))
+    if not code:  # nothing is resampled: a window on the input is all there is
+        view = (Index.identity(size[0]), Index.identity(size[1]))
     chain.append(_stage(view, size, window, code, fills))
     for i in range(len(chain) - 1, 0, -1):
         box = chain[i].reads
