@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from torchvision.datasets import folder
 from torchvision.transforms import RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, functional, v2
 
-from accel import counters, parameters, patches, record, ring, seams, shipping, switch, tensor, tv
+from accel import counters, parameters, patches, record, ring, seams, shipping, switch, tensor, tv, tvio
 from accel.codec.header import Header, claim
 from accel.errors import DecodeError
 from accel.image import LazyImage
@@ -68,6 +68,8 @@ def install() -> None:
         for name in ("resized_crop", "to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
         _undo.append(patches.body(v2.functional.to_image, tv.to_image))
+        for reader, late_reader in tvio.readers():
+            _undo.append(patches.body(reader, late_reader))
         _undo.append(patches.attribute(v2.ToPureTensor, "transform", tv.to_pure_tensor(v2.ToPureTensor.transform)))
         for function, cls, kernel in tv.kernels():
             _undo.append(patches.item(v2_dispatch._KERNEL_REGISTRY[function], cls, kernel))

@@ -28,26 +28,28 @@ ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
 
 
 def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: str = "auto") -> Pixels:
-    """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to Pillow's.
+    """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to the judge's.
 
     Raises:
-        DecodeError: Pillow cannot decode the file either; the message is Pillow's.
+        DecodeError: the header's judge (Pillow) cannot decode the file either; the message is the judge's.
     """
     if isinstance(header, Raw):
         return raw(data, header, box, channels)
     chosen = choose(header, engine)
-    if chosen != "pillow":
+    if chosen != header.judge:
         sound = chosen == "accel" or header.progressive or one_scan(data, header)
         pixels = getattr(engines, chosen)(data, box, channels) if sound else None
         if pixels is not None:
             return pixels  # type: ignore[no-any-return]
-        counters.fallback(f"{chosen} declined a JPEG; Pillow decoded it")
+        counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.judge]} decoded it")
     try:
-        pixels = engines.pillow(data, box, channels)
+        pixels = getattr(engines, header.judge)(data, box, channels)
     except Exception as error:
         raise DecodeError(str(error) or type(error).__name__) from error
-    assert pixels is not None
-    return pixels
+    return pixels  # type: ignore[no-any-return]
+
+
+_NAMES = {"pillow": "Pillow", "torchvision": "torchvision"}
 
 
 def raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
@@ -92,18 +94,16 @@ def choose(header: Header | Raw, engine: str = "auto") -> str:
     """The name of the engine that decodes files with this header; "none" for raw pixels."""
     if isinstance(header, Raw):
         return "none"
-    if not header.ordinary:  # Pillow decides what becomes of it
-        return "pillow"
+    if not header.ordinary or engine == "pillow":
+        return header.judge
     if engine == "auto":
         engine = "accel"
     if engine == "accel" and header.progressive:
         engine = "nvimgcodec"
     if engine == "nvimgcodec" and not engines.has_nvimgcodec():
-        engine = "pillow"
-        counters.fallback("nvImageCodec is not installed; Pillow decoded whole files in its place")
-    if engine != "pillow" and not _agrees(engine):
-        return "pillow"
-    return engine
+        counters.fallback(f"nvImageCodec is not installed; {_NAMES[header.judge]} decoded whole files in its place")
+        return header.judge
+    return engine if agrees(engine) else header.judge
 
 
 def prepare(engine: str = "auto") -> None:
@@ -112,7 +112,7 @@ def prepare(engine: str = "auto") -> None:
 
 
 @cache
-def _agrees(engine: str) -> bool:
+def agrees(engine: str) -> bool:
     """Whether an engine's pixels equal those of the installed Pillow, on a few small streams made by it."""
     for mode, subsampling in (("RGB", 0), ("RGB", 1), ("RGB", 2), ("L", 0)):
         ramp = np.add.outer(np.arange(43) * 5, np.arange(57) * 3)
@@ -125,6 +125,6 @@ def _agrees(engine: str) -> bool:
             expected = engines.pillow(stream.getvalue(), box, channels)
             found = getattr(engines, engine)(stream.getvalue(), box, channels)
             if found is None or expected is None or not np.array_equal(found, expected):
-                counters.fallback(f"{engine} disagrees with the installed Pillow; Pillow decodes")
+                counters.fallback(f"{engine} disagrees with the installed Pillow and is not used")
                 return False
     return True

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from PIL.JpegImagePlugin import JpegImageFile
 
 from accel import fork
@@ -50,6 +51,20 @@ def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
         part = image.crop((left, top, left + width, top + height))
         pixels = np.array(part.convert("RGB" if channels == 3 else "L"))
     return pixels.reshape(height, width, channels)
+
+
+def torchvision(data: Data, box: Box, channels: int) -> Pixels | None:
+    """torchvision's own decoder (its own libjpeg-turbo), on the whole file: the reference for ``torchvision.io``.
+
+    Raises:
+        RuntimeError: torchvision's own.
+    """
+    stream = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+    unchanged, rgb = 0, 3  # torchvision.io.ImageReadMode
+    mode = rgb if channels == 3 else unchanged
+    pixels: Pixels = torch.ops.image.decode_jpeg(stream, mode, False).permute(1, 2, 0).numpy()
+    top, left, height, width = box
+    return np.ascontiguousarray(pixels[top : top + height, left : left + width])
 
 
 def nvimgcodec(data: Data, box: Box, channels: int) -> Pixels | None:

@@ -6,7 +6,7 @@ Source: ITU T.81 annex B (markers and segments).
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from accel.codec.progressive import survey
 
@@ -23,7 +23,8 @@ class Header(NamedTuple):
     """A file that accel may claim: its size in pixels, Pillow's mode ("L" or "RGB"), and of what kind it is.
 
     ``complete``: it has its end marker. ``ordinary``: and nothing of the picture is missing; all decoders agree.
-    ``scan``: where the first scan's marker is.
+    ``scan``: where the first scan's marker is. ``judge``: the engine whose pixels are wanted, which is also the
+    one that says what becomes of a file that others decline.
     """
 
     width: int
@@ -33,6 +34,7 @@ class Header(NamedTuple):
     complete: bool = True
     ordinary: bool = True
     scan: int = 0
+    judge: Literal["pillow", "torchvision"] = "pillow"
 
 
 class Raw(NamedTuple):
