@@ -10,7 +10,8 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import IO, Any
+from types import FunctionType
+from typing import IO, Any, cast
 
 import torch
 import torchvision
@@ -19,7 +20,20 @@ from torch.utils.data import DataLoader, get_worker_info
 from torchvision.datasets import folder
 from torchvision.transforms import RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, functional, v2
 
-from accel import counters, parameters, patches, record, ring, seams, shipping, switch, tensor, tv, tvio
+from accel import (
+    compiling,
+    counters,
+    parameters,
+    patches,
+    record,
+    ring,
+    seams,
+    shipping,
+    switch,
+    tensor,
+    tv,
+    tvio,
+)
 from accel.codec.header import Header, claim
 from accel.errors import DecodeError
 from accel.image import LazyImage
@@ -75,6 +89,10 @@ def install() -> None:
             _undo.append(patches.item(v2_dispatch._KERNEL_REGISTRY[function], cls, kernel))
         _undo.append(patches.body(v2_utils._get_fill, record.get_fill))
         _undo.append(patches.attribute(v2.ToDtype, "transform", record.to_dtype(v2.ToDtype.transform)))
+        compiling.keep_out()
+        _undo.append(patches.body(cast(FunctionType, torch.compile), compiling.compile))
+        for module, name in ((torch.jit, "trace"), (torch.export, "export")):
+            _undo.append(patches.attribute(module, name, compiling.settling(getattr(module, name))))
         for cls in (LazyTensor, tv.LazyTVImage):
             _undo.append(patches.item(collate.default_collate_fn_map, cls, _collate))
         for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):

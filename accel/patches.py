@@ -6,7 +6,7 @@ Each function makes one change and returns the function that takes it back.
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 Undo = Callable[[], None]
@@ -45,31 +45,28 @@ def body(function: FunctionType, make: Callable[[FunctionType], Callable[..., An
     original.__dict__.update(function.__dict__)
     original.__annotations__ = function.__annotations__
     original.__qualname__, original.__module__ = function.__qualname__, function.__module__
-    function.__code__ = _calling(make(original), code)
+    defaults = function.__kwdefaults__
+    function.__kwdefaults__ = {**(defaults or {}), _INSTEAD: make(original)}
+    try:
+        function.__code__ = _template.__code__.replace(
+            co_name=code.co_name, co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
+        )
+    except ValueError:  # a closure's code cannot be replaced
+        function.__kwdefaults__ = defaults
+        raise
     function.__wrapped__ = original  # type: ignore[attr-defined]
 
     def undo() -> None:
         function.__code__ = code
+        function.__kwdefaults__ = defaults
         del function.__wrapped__  # type: ignore[attr-defined]
 
     return undo
 
 
-_PLACE = 749_321_577  # stands where the callable goes among the template's constants
+def _template(*args: Any, _accel_instead: Any, **kwargs: Any) -> Any:
+    # A default argument is the one place where code finds an object that TorchScript and torch.compile accept.
+    return _accel_instead(*args, **kwargs)
 
 
-def _template(*args: Any, **kwargs: Any) -> Any:
-    function: Any = 749_321_577
-    return function(*args, **kwargs)
-
-
-def _calling(function: Callable[..., Any], like: CodeType) -> CodeType:
-    """Code that passes its arguments on to ``function``; a code object reaches nothing but its constants."""
-    template = _template.__code__
-    constants = tuple(function if constant == _PLACE else constant for constant in template.co_consts)
-    return template.replace(
-        co_consts=constants,
-        co_name=like.co_name,
-        co_filename=like.co_filename,
-        co_firstlineno=like.co_firstlineno,
-    )
+_INSTEAD = "_accel_instead"
