@@ -30,10 +30,10 @@ def folder() -> Path:
 
 
 def key(*parts: str) -> str:
-    """A name for what is made of all sources of this folder with these settings."""
+    """A name for what is made of all sources below this folder with these settings."""
     digest = hashlib.sha256()
-    for path in sorted([*SOURCES.glob("*.cu"), *SOURCES.glob("*.h")]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted([*SOURCES.rglob("*.cu"), *SOURCES.rglob("*.h")]):
+        digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     for part in parts:
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:32]

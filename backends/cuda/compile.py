@@ -11,10 +11,22 @@ from accel.errors import BackendUnavailable
 
 from .cache import SOURCES, cached, key
 
-UNITS = {"weigh": ("weigh",), "emit": ("emit1", "emit3")}
+UNITS = {
+    "weigh": ("weigh",),
+    "emit": ("emit1", "emit3"),
+    "jpeg/stream": ("jpeg_count", "jpeg_offsets", "jpeg_unstuff"),
+    "jpeg/tables": ("jpeg_tables",),
+    "jpeg/entropy": ("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc"),
+    "jpeg/pixels": ("jpeg_transform", "jpeg_pixels"),
+}
 """The kernels of every translation unit, which is a .cu file."""
 
 _SETTINGS = ("std=c++17", "fmad=false")  # contraction would round the weights' arithmetic otherwise
+
+
+def label_of(unit: str) -> str:
+    """The unit's name as a part of a file name."""
+    return unit.replace("/", "-")
 
 
 class Usage(NamedTuple):
@@ -32,7 +44,7 @@ def cubin(name: str, arch: str) -> bytes:
     Raises:
         BackendUnavailable: NVRTC is missing or does not know the architecture.
     """
-    label = f"{name}-{arch}-{key(arch, _compilers(), *_SETTINGS)}.cubin"
+    label = f"{label_of(name)}-{arch}-{key(arch, _compilers(), *_SETTINGS)}.cubin"
     return cached(label, lambda: build(name, arch)[0])
 
 

@@ -21,7 +21,7 @@ import torch
 from accel.errors import BackendUnavailable
 
 from .cache import SOURCES, cached_path, key
-from .compile import UNITS
+from .compile import UNITS, label_of
 
 COMPILER = "g++"
 _FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fvisibility=default")
@@ -87,7 +87,9 @@ def _library(name: str, shuffled: bool) -> ctypes.CDLL:
 def _loaded(name: str, shuffled: bool) -> ctypes.CDLL:
     flags = (*_FLAGS, "-DSHUFFLED") if shuffled else _FLAGS
     try:
-        path = cached_path(f"{name}-host-{key(*flags, _version())}.so", lambda: _compile(SOURCES / f"{name}.cu", flags))
+        path = cached_path(
+            f"{label_of(name)}-host-{key(*flags, _version())}.so", lambda: _compile(SOURCES / f"{name}.cu", flags)
+        )
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise BackendUnavailable(f"the kernels cannot be loaded on the host: {error}") from error

@@ -1,0 +1,17 @@
+"""accel's JPEG decoder on the device: from the bytes of many files to pixels equal to Pillow's (docs/jpeg.md).
+
+    decoder.py   a batch: upload, launches, which of its files were not for the kernels
+    headers.py   all headers of the batch, on the host
+    layout.py    headers -> what the kernels are told (descriptors.py, picture.h), and the memory they take
+    stream.cu    the scan without stuffing             tables.cu    Huffman tables
+    entropy.cu   symbols to coefficients, in parallel; symbols.h is the loop over the symbols
+    pixels.cu    inverse DCT, upsampling, colour
+
+Its scope is that of the host's decoder (accel/codec/jpeg), whose header parser it shares: baseline and extended
+sequential Huffman files of 8 bits in one scan, grey, YCbCr and RGB, sampled at whole ratios. Everything unusual in a
+file makes it say no, and the host's decoders say what the file is.
+"""
+
+from .decoder import Decoder, Wanted
+
+__all__ = ["Decoder", "Wanted"]

@@ -1,0 +1,205 @@
+"""What the kernels are told about a batch, and where everything lies, computed for all of its files at once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.codec.jpeg import header as hd
+from accel.codec.jpeg import layout as lo
+
+from ..descriptors import THREADS, Region, place
+from .descriptors import (
+    BLOCK,
+    COMPONENTS,
+    GROUP,
+    MCU_BLOCKS,
+    PICTURE,
+    PIXELS,
+    SPAN,
+    SPAN_SIZE,
+    STATE,
+    SUBSEQUENCE,
+    TABLE_SIZE,
+    TABLES,
+    TILE_SIZE,
+)
+from .headers import Headers, Integers
+
+_ALIGNED = 64
+_AHEAD = 64  # bytes behind a stream that are padding, or that are looked at in vain
+
+Pieces = dict[str, tuple[Integers, Integers]]
+"""Offsets and sizes of every picture's memory of a kind."""
+
+
+class Batch(NamedTuple):
+    """Pictures for the kernels.
+
+    Attributes:
+        pictures: PICTURE[n], addresses as places (``..descriptors``).
+        blocks: for every kernel how many blocks of threads each picture takes, int64[n].
+        scratch: bytes of working memory; ``pieces`` of it by name. States lie side by side.
+        cleared: the part of it that must be zero, a half-open range.
+    """
+
+    pictures: npt.NDArray[Any]
+    blocks: dict[str, Integers]
+    scratch: int
+    pieces: Pieces
+    cleared: tuple[int, int]
+
+    def owners(self, kernel: str) -> npt.NDArray[np.int32]:
+        """The picture of every block of a kernel."""
+        return np.repeat(np.arange(len(self.pictures), dtype=np.int32), self.blocks[kernel])
+
+
+def lay_out(found: Headers, starts: Integers, sizes: Integers, boxes: Integers, channels: Integers) -> Batch:
+    """Describe the files, which all are ones that the kernels take.
+
+    Args:
+        found: their headers.
+        starts, sizes: int64[n], bytes in the upload.
+        boxes, channels: int64[n, 4] and int64[n], what is wanted of them.
+    """
+    pictures = np.zeros(len(starts), PICTURE)
+    pictures["file"] = place(Region.UPLOAD, 0) + starts
+    pictures["size"], pictures["channels"] = sizes, channels
+    for number, name in enumerate(("top", "left", "height", "width")):
+        pictures[name] = boxes[:, number]
+    _describe_scan(pictures, found.headers)
+    _describe_region(pictures, found.regions)
+    blocks = _blocks(pictures)
+    for kernel, field in (("count", "tile"), ("synchronise", "span"), ("transform", "group"), ("pixels", "pixel")):
+        pictures[f"first_{field}"] = _before(blocks[f"jpeg_{kernel}"])
+    pieces, cleared, scratch = _arrange(_sizes(pictures, blocks))
+    for name, (offsets, _) in pieces.items():
+        target = pictures["components"]["plane"][:, int(name[-1])] if name[:-1] == "plane" else pictures[name]
+        target[...] = place(Region.SCRATCH, 0) + offsets
+    return Batch(pictures, blocks, scratch, pieces, cleared)
+
+
+def _describe_scan(pictures: npt.NDArray[Any], headers: Integers) -> None:
+    """What is in the stream (T.81 A.2), and with which tables."""
+    components, every = pictures["components"], np.arange(len(pictures))
+    fields = headers[:, hd.COMPONENT : hd.QUANT_AT].reshape(-1, COMPONENTS, hd.COMPONENT_FIELDS)
+    pictures["scan"], pictures["colour"] = headers[:, hd.SCAN], headers[:, hd.COLOUR]
+    components["h"], components["v"] = fields[..., hd.H_SAMP], fields[..., hd.V_SAMP]
+    in_mcu = components["h"] * components["v"]  # 0 for those that a grey picture does not have
+    components["slot"] = np.cumsum(in_mcu, 1) - in_mcu
+    pictures["slots"] = in_mcu.sum(1)
+    pictures["mcu_columns"] = _ceil(headers[:, hd.WIDTH], 8 * headers[:, hd.H_MAX])
+    pictures["mcus"] = pictures["mcu_columns"] * _ceil(headers[:, hd.HEIGHT], 8 * headers[:, hd.V_MAX])
+    pictures["restart"] = np.where(headers[:, hd.RESTART] > 0, headers[:, hd.RESTART], pictures["mcus"])
+    pictures["intervals"] = _ceil(pictures["mcus"], pictures["restart"])
+    components["quant"] = headers[every[:, None], hd.QUANT_AT + fields[..., hd.QUANT]]
+    for kind, (field, packed) in enumerate(((hd.DC_TABLE, "dc_tables"), (hd.AC_TABLE, "ac_tables"))):
+        wanted = fields[..., field]
+        same = wanted[:, :, None] == wanted[:, None, :]
+        numbers = COMPONENTS * kind + same.argmax(2)  # components share what the first of them has
+        for c in range(COMPONENTS):
+            used = every[in_mcu[:, c] > 0]
+            pictures["huffman"][used, numbers[used, c]] = headers[used, hd.HUFFMAN_AT + wanted[used, c]]
+        for slot in range(MCU_BLOCKS):
+            owner = (components["slot"][:, 1:] <= slot).sum(1)
+            pictures[packed] |= (numbers[every, owner] << 3 * slot).astype(np.int32)
+
+
+def _describe_region(pictures: npt.NDArray[Any], regions: Integers) -> None:
+    """What is needed of each component, and of the MCUs."""
+    components = pictures["components"]
+    used = components["h"] > 0
+    for name, column in (
+        *(("upsampling", lo.KIND), ("h_ratio", lo.H_RATIO), ("v_ratio", lo.V_RATIO)),
+        *(("columns", lo.COLUMNS), ("rows", lo.ROWS), ("left", lo.BLOCK_LEFT), ("right", lo.BLOCK_RIGHT)),
+        *(("top", lo.BLOCK_TOP), ("bottom", lo.BLOCK_BOTTOM)),
+    ):
+        components[name] = np.where(used, regions[..., column], 0)
+    components["stride"] = 8 * (components["right"] - components["left"])
+    h, v = np.maximum(components["h"], 1), np.maximum(components["v"], 1)
+    most = np.iinfo(np.int32).max
+    pictures["mcu_left"] = np.where(used, components["left"] // h, most).min(1)
+    pictures["mcu_top"] = np.where(used, components["top"] // v, most).min(1)
+    pictures["mcu_right"] = _ceil(components["right"], h).max(1)
+    pictures["mcu_bottom"] = _ceil(components["bottom"], v).max(1)
+    groups = _ceil(_needed_blocks(components), GROUP)
+    components["first_group"] = np.cumsum(groups, 1) - groups
+
+
+def _blocks(pictures: npt.NDArray[Any]) -> dict[str, Integers]:
+    """How many blocks of threads each picture takes; also ``tile_count``."""
+    one = np.ones(len(pictures), np.int64)
+    behind = pictures["size"] - pictures["scan"] // SPAN * SPAN
+    pictures["tile_count"] = tiles = _ceil(behind, SPAN * THREADS)
+    spans = _ceil(8 * _scan_bytes(pictures), SUBSEQUENCE * THREADS)
+    groups = _ceil(_needed_blocks(pictures["components"]), GROUP).sum(1)
+    pixels = _ceil(pictures["height"].astype(np.int64) * pictures["width"], PIXELS * THREADS)
+    return {
+        "jpeg_count": tiles,
+        "jpeg_offsets": one,
+        "jpeg_unstuff": tiles,
+        "jpeg_tables": one,
+        "jpeg_synchronise": spans,
+        "jpeg_join": one,
+        "jpeg_coefficients": spans,
+        "jpeg_dc": COMPONENTS * one,
+        "jpeg_transform": groups,
+        "jpeg_pixels": pixels,
+    }
+
+
+def _sizes(pictures: npt.NDArray[Any], blocks: dict[str, Integers]) -> dict[str, Integers]:
+    """Bytes of every piece of memory of every picture."""
+    components, one = pictures["components"], np.ones(len(pictures), np.int64)
+    needed = (pictures["mcu_right"] - pictures["mcu_left"]) * (pictures["mcu_bottom"] - pictures["mcu_top"])
+    pixels = _ceil(pictures["height"].astype(np.int64) * pictures["width"], PIXELS) * PIXELS
+    sizes = {
+        "stream": _scan_bytes(pictures) + _AHEAD,
+        "tiles": TILE_SIZE * blocks["jpeg_count"],
+        "edges": 4 * pictures["intervals"],
+        "spans": SPAN_SIZE * THREADS * blocks["jpeg_synchronise"],
+        "tables": TABLES * TABLE_SIZE * one,
+        "dc": 4 * one * pictures["mcus"] * pictures["slots"],
+        "coefficients": 2 * BLOCK * one * needed * pictures["slots"],
+        "pixels": pixels * pictures["channels"],
+        "state": STATE.itemsize * one,
+    }
+    for c in range(COMPONENTS):
+        sizes[f"plane{c}"] = BLOCK * _needed_blocks(components[:, c])
+    return {name: size.astype(np.int64) for name, size in sizes.items()}
+
+
+def _arrange(sizes: dict[str, Integers]) -> tuple[Pieces, tuple[int, int], int]:
+    """Where the pieces lie: kind by kind, with a gap behind each; states without gaps."""
+    pieces, end, cleared = {}, 0, (0, 0)
+    for name, size in sizes.items():
+        taken = size if name == "state" else (size // _ALIGNED + 2) * _ALIGNED
+        pieces[name] = end + _before(taken), size
+        start, end = end, end + int(_ceil(taken.sum(), _ALIGNED)) * _ALIGNED
+        if name == "coefficients":
+            cleared = start, end
+    return pieces, cleared, end
+
+
+def _scan_bytes(pictures: npt.NDArray[Any]) -> Integers:
+    """An upper bound for the bytes of the stream."""
+    size: Integers = (pictures["size"] - pictures["scan"]).astype(np.int64)
+    return size
+
+
+def _needed_blocks(components: npt.NDArray[Any]) -> Integers:
+    across: Integers = (components["right"] - components["left"]).astype(np.int64)
+    needed: Integers = across * (components["bottom"] - components["top"])
+    return needed
+
+
+def _before(values: Integers) -> Integers:
+    """The sums of the values before each."""
+    sums: Integers = np.cumsum(values) - values
+    return sums
+
+
+def _ceil(values: Any, divisor: Any) -> Any:
+    return -(-values // divisor)
