@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,14 @@ _JPEG_OPENER = Image.OPEN["JPEG"]
 _PIL_LOADER = folder.pil_loader.__code__
 
 torch.set_num_threads(1)  # the tests' tensors are small
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests of a GPU are skipped without one, unless it is said that there must be one."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        if os.environ.get("ACCEL_REQUIRE_GPU") == "1":
+            pytest.fail("there is no CUDA device, and ACCEL_REQUIRE_GPU=1")
+        pytest.skip("needs a CUDA device")
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,11 @@
-"""What the tests of the cuda backend share: its kernels on the host, compared with torchvision."""
+"""What the tests of the cuda backend share: its results, compared with torchvision's.
+
+They run its kernels on the host, or on the device that $ACCEL_TEST_DEVICE names.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from shutil import which
 from typing import Any
@@ -15,13 +19,18 @@ from PIL import Image
 import accel
 from accel import testing
 
-needs_compiler = pytest.mark.skipif(which("g++") is None, reason="the kernels run on the host through g++")
+DEVICE = os.environ.get("ACCEL_TEST_DEVICE", "cpu")
+ON_HOST = DEVICE == "cpu"
+
+needs_compiler = pytest.mark.skipif(ON_HOST and which("g++") is None, reason="the kernels run on the host through g++")
 """Skips a test where the stand-in cannot be built."""
 
+host_only = pytest.mark.skipif(not ON_HOST, reason="it looks into the stand-in for the device")
 
-def on_host(function: Callable[[], Any], **options: Any) -> Any:
-    """What a function records, computed by the cuda backend's kernels on the host."""
-    with accel.image_backend("cuda", device="cpu", **options):
+
+def on_device(function: Callable[[], Any], **options: Any) -> Any:
+    """What a function records, computed by the cuda backend's kernels."""
+    with accel.image_backend("cuda", **{"device": DEVICE, **options}):
         return testing.computed(function())
 
 
@@ -29,7 +38,7 @@ def assert_equals_torchvision(function: Callable[[], Any], **options: Any) -> An
     """The function's result is torchvision's, bit for bit; returns it."""
     with accel.image_backend("torchvision"):
         expected = function()
-    found = on_host(function, **options)
+    found = on_device(function, **options)
     assert_same(found, expected)
     return found
 

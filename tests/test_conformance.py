@@ -11,12 +11,16 @@ from accel import image_backends, testing, values
 from accel.ops import OPS
 
 CASES = list(testing.cases())
-BACKENDS = [(name, {}) for name, reason in image_backends().items() if reason is None and name != "torchvision"]
+BACKENDS: list[Any] = [
+    pytest.param(name, {}, id=name, marks=[pytest.mark.gpu] if name == "cuda" else [])
+    for name, reason in image_backends().items()
+    if reason is None and name != "torchvision"
+]
 if which("g++"):
-    BACKENDS.append(("cuda", {"device": "cpu"}))
+    BACKENDS.append(pytest.param("cuda", {"device": "cpu"}, id="cuda-on-host"))
 
 
-@pytest.mark.parametrize(("backend", "options"), BACKENDS, ids=str)
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_op(case: testing.Case, backend: str, options: dict[str, Any]) -> None:
     testing.check(case, backend, **options)

@@ -1,4 +1,4 @@
-"""The cuda backend's kernels, on the host: every filter, scale, border, layout and dtype equals torchvision's."""
+"""The cuda backend's kernels: every filter, scale, border, layout and dtype equals torchvision's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import assert_equals_torchvision, needs_compiler, noise, on_host, stacked
+from cuda_support import DEVICE, assert_equals_torchvision, host_only, needs_compiler, noise, on_device, stacked
 from helpers import Named, assert_same, is_late, pictures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -163,7 +163,7 @@ def test_any_pipeline(picture: Named, images: list[Any], to_tensor: Any, tensors
     chain = [*images, to_tensor, *tensors]
     with accel.image_backend("torchvision"):
         expected = outcome(picture, chain)
-    with accel.image_backend("cuda", device="cpu"):
+    with accel.image_backend("cuda", device=DEVICE):
         found = outcome(picture, chain)
         if is_late(found):
             found = testing.computed(found)
@@ -182,7 +182,7 @@ def test_v2_pipeline() -> None:
 def test_a_wrong_weight_would_show() -> None:
     """The noise tells one filter from another and a shift by one pixel from none: the tests above can fail."""
     image = noise(60, 83)
-    right = on_host(lambda: F.resize(image, [41, 70]))
+    right = on_device(lambda: F.resize(image, [41, 70]))
     for wrong in (
         F.resize(image, [41, 70], InterpolationMode.HAMMING),
         F.resize(F.pil_to_tensor(image), [41, 70], antialias=True),
@@ -208,6 +208,7 @@ def run_one_block(item: Any) -> None:
     function("emit3")(1, item.ctypes.data, owners.ctypes.data)
 
 
+@host_only
 def test_a_source_beyond_two_gigabytes() -> None:
     height, width = 40_000, 18_000
     pixels = np.frombuffer(mmap.mmap(-1, height * width * 3), np.uint8).reshape(height, width, 3)  # untouched pages
@@ -218,6 +219,7 @@ def test_a_source_beyond_two_gigabytes() -> None:
     assert np.array_equal(out, corner.transpose(2, 0, 1))
 
 
+@host_only
 @pytest.mark.parametrize("planar", [True, False])
 def test_a_result_beyond_four_gigabytes(planar: bool) -> None:
     side = 38_400  # whole tiles; three channels of bytes are 4.4e9

@@ -143,12 +143,14 @@ class CudaBackend:
                 if ready[number] is None
             ]
             self._team.each([*work, *execution.sent()], _call)
-            execution.send(result)
+            execution.upload(result)
+            execution.launch()
         except BaseException:
             execution.abandon()
             raise
-        if any(ready):
-            engine.held.until(engine.device.mark(), ready)
+        finally:
+            if any(ready):
+                engine.held.until(engine.device.mark(), ready)
 
     def _decode(self, wanted: Decode, of: int, execution: Execution, number: int) -> None:
         """Decode on the host, into the memory that is uploaded."""

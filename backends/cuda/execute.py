@@ -26,7 +26,10 @@ class _Placed(NamedTuple):
 
 
 class Execution:
-    """One run of a program. ``stage`` fills host memory, ``send`` hands it to the device and queues the launches."""
+    """One run of a program: its host memory is filled (``pixels``, ``sent``), then ``upload``, then ``launch``.
+
+    The last two queue on torch's current stream of the device, which is entered.
+    """
 
     def __init__(self, program: Program, device: Device, ring: Ring) -> None:
         self._program, self._device, self._ring = program, device, ring
@@ -60,24 +63,31 @@ class Execution:
             self._host[offset : offset + len(flat)] = flat
             offset += len(flat)
 
-    def send(self, result: torch.Tensor) -> None:
-        """Upload and launch, on torch's current stream of the device, which is entered."""
-        device, size = self._device, self._program.upload.size
-        upload = torch.empty(size, dtype=torch.uint8, device=device.torch_device)
-        scratch = torch.empty(self._program.scratch.size, dtype=torch.uint8, device=device.torch_device)
-        bases = {Region.UPLOAD: upload.data_ptr(), Region.SCRATCH: scratch.data_ptr(), Region.RESULT: result.data_ptr()}
+    def upload(self, result: torch.Tensor) -> None:
+        """Send what the host has; ``result`` is where the launches will write."""
+        where, size = self._device.torch_device, self._program.upload.size
+        self._upload = torch.empty(size, dtype=torch.uint8, device=where)
+        self._scratch = torch.empty(self._program.scratch.size, dtype=torch.uint8, device=where)
+        bases = {
+            Region.UPLOAD: self._upload.data_ptr(),
+            Region.SCRATCH: self._scratch.data_ptr(),
+            Region.RESULT: result.data_ptr(),
+        }
         for launch, items, owners in self._placed:
             self._write(items, bind(launch.items(), bases))
             self._write(owners, launch.owners())
-        upload.copy_(self._buffer[:size], non_blocking=True)
-        self._ring.give_back(self._buffer, device.mark())
+        self._upload.copy_(self._buffer[:size], non_blocking=True)
+        self._ring.give_back(self._buffer, self._device.mark())
         self._given_back = True
-        base = upload.data_ptr()
+
+    def launch(self) -> None:
+        """Compute the result, as often as it is called."""
+        base = self._upload.data_ptr()
         for launch, items, owners in self._placed:
-            device.launch(launch.kernel, launch.total, base + items, base + owners)
+            self._device.launch(launch.kernel, launch.total, base + items, base + owners)
 
     def abandon(self) -> None:
-        """Give the memory back, if ``send`` did not come to it."""
+        """Give the memory back, if it was not sent."""
         if not self._given_back:
             self._ring.give_back(self._buffer, None)
 

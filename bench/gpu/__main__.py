@@ -1,0 +1,111 @@
+"""``python -m bench.gpu``: test and measure on this GPU; write results/<GPU>.json, print a table last."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from accel.cli import screen
+from accel.cli.arguments import at_least
+from accel.cli.data import folder, open_folder
+from bench.gpu import checks, emit, path, quality, training
+from bench.gpu.setting import Setting, photos
+from bench.machine import ROOT, provenance
+
+PARTS = ("checks", "emit", "path", "quality", "training")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 all went well, 1 a test or a measurement failed (the others are reported), 2 there is no GPU."""
+    args = _parser().parse_args(argv)
+    if args.device != "cpu" and not torch.cuda.is_available():
+        screen.fail("bench.gpu", "there is no CUDA device (--device cpu tries the commands on the host)")
+        return 2
+    device = torch.empty(0, device=args.device).device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "host"
+    with folder(args.data) as (root, data_name):
+        files = open_folder(root).files
+        setting = Setting(photos(files, args.batch), files, device, args.rounds)
+        measures: dict[str, Callable[[], dict[str, Any]]] = {
+            "checks": lambda: checks.run(args.device),
+            "emit": lambda: emit.measure(setting),
+            "path": lambda: path.measure(setting),
+            "quality": lambda: quality.measure(setting),
+            "training": lambda: training.measure(setting, min(args.batch, 256), args.steps),
+        }
+        result = {**provenance(), "device": name, "data": {"name": data_name, "files": len(files)}}
+        failed = False
+        for part in args.only or PARTS:
+            screen.note(part)
+            try:
+                result[part] = measures[part]()
+            except Exception as error:  # what else can be measured is measured
+                traceback.print_exc()
+                result[part] = {"failed": f"{type(error).__name__}: {error}"}
+                failed = True
+    failed |= any(
+        each["status"] not in (0, None) for each in result.get("checks", {}).values() if isinstance(each, dict)
+    )
+    out = args.out or ROOT / "bench" / "results" / f"{name.replace(' ', '-')}.json"
+    screen.write_json(out, result)
+    screen.note(f"written to {out}")
+    screen.out.print(_table(result))
+    return int(failed)
+
+
+def _table(result: dict[str, Any]) -> Table:
+    table = Table(title=f"accel on {result['device']}", title_justify="left")
+    for column in ("what", "measured"):
+        table.add_column(column)
+    for part in PARTS:
+        for name, text in _lines(part, result.get(part, {})):
+            table.add_row(name, text)
+    return table
+
+
+def _lines(part: str, found: dict[str, Any]) -> list[tuple[str, str]]:
+    if "failed" in found:
+        return [(part, f"FAILED: {found['failed']}")]
+    if part == "checks":
+        words = {0: "green", None: "not run"}
+        return [(name, words.get(each["status"], f"RED ({each['status']})")) for name, each in found.items()]
+    if part == "emit":
+        return [
+            (f"kernels, {name}", f"{each['kernels GB/s']:.0f} GB/s, {each['share of copy bandwidth']:.0%} of a copy")
+            for name, each in found.items()
+        ]
+    if part == "path":
+        rows = found.get("contestants", {}).items()
+        return [
+            (f"path, {name}", f"{each['ms a batch']:.1f} ms, {each['images/s']:.0f} images/s") for name, each in rows
+        ]
+    if part == "quality":
+        return [(f"exact=False, {kind}", f"max {each['max']}, mean {each['mean']:.4f}") for kind, each in found.items()]
+    return [
+        (f"{model}, {name}", f"{each['images/s']:.0f} images/s, waiting {each['share waiting for data']:.1%}")
+        for model in training.MODELS
+        for name, each in found.get(model, {}).items()
+    ]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Test and measure accel on a GPU.")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of photos [made for the run]")
+    parser.add_argument("--batch", type=at_least(1), default=512, metavar="N", help="[%(default)s]")
+    parser.add_argument("--rounds", type=at_least(1), default=7, metavar="N", help="interleaved [%(default)s]")
+    parser.add_argument("--steps", type=at_least(1), default=40, metavar="N", help="of training [%(default)s]")
+    parser.add_argument("--only", action="append", choices=PARTS, help="run this part; may be repeated [all]")
+    parser.add_argument("--device", default="cuda:0", help="[%(default)s]; cpu: try the commands on the host")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the result file [bench/results/<GPU>.json]")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

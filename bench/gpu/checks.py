@@ -1,0 +1,53 @@
+"""The tests that need a GPU, and the kernels under compute-sanitizer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from bench.machine import ROOT
+
+TESTS = (
+    "tests/test_cuda_gpu.py",
+    "tests/test_cuda_exact.py",
+    "tests/test_cuda_backend.py",
+    "tests/test_cuda_compile.py",
+)
+UNDER_SANITIZER = ("tests/test_cuda_exact.py", "-k", "ragged or borders or one_source or fill or dtypes")
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def run(device: str) -> dict[str, Any]:
+    """Each run's exit status and last lines; 0 is green."""
+    found = {
+        "tests": _pytest([], device, *TESTS),
+        "conformance": _pytest([], device, "tests/test_conformance.py", "-m", "gpu" if device != "cpu" else ""),
+    }
+    sanitizer = shutil.which("compute-sanitizer")
+    for tool in TOOLS:
+        if sanitizer is None:
+            found[tool] = {"status": None, "says": "compute-sanitizer is not installed"}
+        else:
+            prefix = [
+                sanitizer,
+                "--tool",
+                tool,
+                "--error-exitcode",
+                "99",
+                "--kernel-name-exclude",
+                "kernel_substring=at::",
+            ]
+            found[tool] = _pytest(prefix, device, *UNDER_SANITIZER)
+    return found
+
+
+def _pytest(prefix: list[str], device: str, *arguments: str) -> dict[str, Any]:
+    environment = {**os.environ, "ACCEL_TEST_DEVICE": device}
+    if device != "cpu":
+        environment["ACCEL_REQUIRE_GPU"] = "1"
+    command = [*prefix, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return {"status": done.returncode, "says": "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])}

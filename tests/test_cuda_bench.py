@@ -1,0 +1,94 @@
+"""``python -m bench.gpu``: every command of it runs, here on the host; no timings are asserted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cuda_support import needs_compiler
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # the benchmark is part of a checkout, not of the package
+
+from bench.gpu import __main__ as command
+from bench.gpu import checks, emit, path, training
+
+pytestmark = needs_compiler
+
+
+def run(image_folder: Path, tmp_path: Path, *parts: str) -> dict[str, Any]:
+    chosen = [argument for part in parts for argument in ("--only", part)]
+    out = tmp_path / "result.json"
+    few = ["--batch", "4", "--rounds", "1", "--steps", "1", "--device", "cpu"]
+    assert command.main(["--data", str(image_folder), "--out", str(out), *few, *chosen]) == 0
+    return json.loads(out.read_text())  # type: ignore[no-any-return]
+
+
+def test_the_measurements(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(emit, "REPEATS", 1)
+    found = run(image_folder, tmp_path, "emit", "path", "quality")
+    assert found["device"] == "host"
+    assert {"versions", "commit", "machine", "data"} <= found.keys()
+    assert found["emit"]["float32, NCHW"]["bytes"] > 4 * 3 * 224 * 224 * 4
+    contestants = found["path"]["contestants"]
+    assert contestants["accel, exact"]["images/s"] > 0
+    assert "torchvision on the device" in found["path"]["missing"]
+    assert {"plan", "decode on the host", "upload", "kernels"} <= found["path"]["accel, exact, by part, ms"].keys()
+    assert found["quality"]["4:2:0"]["max"] == 0  # nvImageCodec's host mode
+    assert "exact=False, photos" in capsys.readouterr().out
+
+
+def test_wrong_values_are_not_reported(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pillow = path._pillow
+    monkeypatch.setattr(path, "_pillow", lambda setting: lambda: pillow(setting)() + 1)
+    arguments = ["--data", str(image_folder), "--out", str(tmp_path / "r.json"), "--device", "cpu", "--batch", "2"]
+    assert command.main([*arguments, "--rounds", "1", "--only", "path"]) == 1
+    assert "not torchvision's" in json.loads((tmp_path / "r.json").read_text())["path"]["failed"]
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_a_red_check_is_the_commands_status(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(checks, "run", lambda device: {"tests": {"status": 1, "says": "1 failed"}})
+    arguments = ["--data", str(image_folder), "--out", str(tmp_path / "r.json"), "--device", "cpu", "--batch", "2"]
+    assert command.main([*arguments, "--only", "checks"]) == 1
+    assert "RED (1)" in capsys.readouterr().out
+
+
+def test_checks_say_how_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def run(prefix: list[str], device: str, *arguments: str) -> dict[str, Any]:
+        commands.append([*prefix, *arguments])
+        return {"status": 0, "says": ""}
+
+    monkeypatch.setattr(checks, "_pytest", run)
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    assert checks.run("cuda:0")["memcheck"]["status"] is None
+    monkeypatch.setattr(checks.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert checks.run("cuda:0")["racecheck"]["status"] == 0
+    assert any("/usr/bin/compute-sanitizer" in each and "racecheck" in each for each in commands)
+    for name in checks.TESTS:
+        assert (checks.ROOT / name).is_file()
+
+
+def test_training_is_measured(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "MODELS", ("shufflenet_v2_x0_5",))
+    monkeypatch.setattr(training, "WARM_UP", 1)
+    monkeypatch.setattr(training, "RUNS", training.RUNS[:2])
+    found = run(image_folder, tmp_path, "training")["training"]["shufflenet_v2_x0_5"]
+    assert all(each["images/s"] > 0 and 0 <= each["share waiting for data"] <= 1 for each in found.values())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([]) == 2
+    assert "no CUDA device" in capsys.readouterr().err

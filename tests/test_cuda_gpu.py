@@ -1,0 +1,192 @@
+"""What only a GPU shows: order, overlap and lifetimes on real streams, and how near an inexact decoder comes.
+
+The kernels' results are tested by the other files, which run on the GPU with ACCEL_TEST_DEVICE=cuda
+(``python -m bench.gpu`` does it).
+"""
+
+from __future__ import annotations
+
+import threading
+from io import BytesIO
+from typing import Any
+
+import pytest
+import torch
+from cuda_support import noise, stacked
+from helpers import jpeg
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import accel
+from accel.backends.cuda.backend import CudaBackend
+from accel.codec import engines
+from accel.plan import Plan, plan
+from accel.switch import current
+
+pytestmark = pytest.mark.gpu
+
+BUSY = 2_000_000_000  # cycles: about a second
+
+
+def device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def files(seed: int, count: int = 24) -> list[bytes]:
+    return [jpeg(300 + 7 * n, 240 + 5 * n, seed=seed + n, subsampling=n % 3) for n in range(count)]
+
+
+def batch(streams: list[bytes], size: int = 96) -> torch.Tensor:
+    return stacked(
+        [Image.open(BytesIO(each)) for each in streams], lambda image: F.to_tensor(F.resize(image, [size, size]))
+    )
+
+
+def expected(streams: list[bytes], size: int = 96) -> torch.Tensor:
+    with accel.image_backend("torchvision"):
+        return batch(streams, size)
+
+
+def program(streams: list[bytes], size: int = 96, **options: Any) -> tuple[CudaBackend, Plan]:
+    with accel.image_backend("cuda", **options):
+        running: Any = current().backend
+        return running, plan(batch(streams, size).late.recipes)  # type: ignore[attr-defined]
+
+
+def test_nothing_waits_for_the_stream() -> None:
+    running, wanted = program(files(0))
+    stream, done = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(stream):
+        running.run_on(wanted, device())  # kernels are compiled, memory is there
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(BUSY)
+        result = running.run_on(wanted, device())
+        done.record(stream)
+    assert not done.query(), "run_on waited for its stream"
+    torch.cuda.current_stream().wait_event(done)
+    assert torch.equal(result.cpu(), expected(files(0)))
+
+
+def test_batches_behind_a_busy_stream_keep_their_pixels() -> None:
+    """Staging memory is not written before the device has read it."""
+    results, streams = [], torch.cuda.Stream()
+    with torch.cuda.stream(streams):
+        torch.cuda._sleep(BUSY)
+        for seed in range(0, 600, 100):
+            running, wanted = program(files(seed))
+            results.append(running.run_on(wanted, device()))
+    torch.cuda.synchronize()
+    for seed, result in zip(range(0, 600, 100), results, strict=True):
+        assert torch.equal(result.cpu(), expected(files(seed)))
+
+
+def test_threads_with_streams_of_their_own() -> None:
+    found: dict[int, list[torch.Tensor]] = {}
+
+    def work(seed: int) -> None:
+        running, wanted = program(files(seed))
+        with torch.cuda.stream(torch.cuda.Stream()):
+            found[seed] = [running.run_on(wanted, device()).cpu() for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, results in found.items():
+        wanted = expected(files(seed))
+        assert all(torch.equal(result, wanted) for result in results)
+    assert len(found) == 6
+
+
+def test_memory_is_given_back() -> None:
+    running, wanted = program(files(0))
+    running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    giant = noise(6000, 6000)
+    with accel.image_backend("cuda"):
+        late: Any = stacked([giant], lambda image: F.to_tensor(F.resize(image, [64, 64])))
+        current().backend.run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
+    for _ in range(20):
+        running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() <= before
+
+
+def test_out_of_memory_runs_in_smaller_chunks() -> None:
+    pictures = [noise(1500, 1500 + n, seed=n) for n in range(12)]
+    with accel.image_backend("torchvision"):
+        wanted = stacked(pictures, lambda image: F.to_tensor(F.resize(image, [64, 64])))
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(device()).total_memory
+    with accel.image_backend("cuda", memory=1 << 40):
+        late: Any = stacked(pictures, lambda image: F.to_tensor(F.resize(image, [64, 64])))
+        running: Any = current().backend
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (48 << 20)) / total)
+        try:
+            found = running.run_on(plan(late.late.recipes), device()).cpu()
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    assert torch.equal(found, wanted)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
+def test_two_devices_in_turns() -> None:
+    running, wanted = program(files(0))
+    for index in (1, 0, 1):
+        found = running.run_on(wanted, torch.device("cuda", index))
+        assert found.device.index == index
+        assert torch.equal(found.cpu(), expected(files(0)))
+    assert torch.cuda.current_device() == 0
+
+
+# -- decoding on the device ---------------------------------------------------------------------------------
+
+needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
+
+
+@needs_nvimgcodec
+def test_decoding_on_the_device_is_near() -> None:
+    """Fancy upsampling, no rotation, the right region: what is left is rounding in the IDCT and the colours."""
+    running, wanted = program(files(0), exact=False)
+    found = running.run_on(wanted, device()).cpu()
+    difference = (found - expected(files(0))).abs() * 255
+    assert difference.max() <= 6
+    assert difference.mean() < 0.5
+
+
+@needs_nvimgcodec
+def test_the_decoder_does_not_write_into_memory_that_is_still_read() -> None:
+    """nvJPEG's hardware engine may write before earlier work of its stream has run (torchvision #9606).
+
+    Tensors are read by kernels that wait behind a long one, and freed meanwhile: their blocks are what an allocator
+    would hand to the decoder. What the kernels then read must be what was there.
+    """
+    running, wanted = program(files(0), exact=False)
+    running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    sizes = sorted({each.box[2] * each.box[3] * each.channels for each in wanted.decodes})
+    for _ in range(10):
+        tensors = [torch.full((size,), 7, dtype=torch.uint8, device="cuda") for size in sizes * 4]
+        torch.cuda._sleep(BUSY // 10)
+        sums = [tensor.sum(dtype=torch.int64) for tensor in tensors]
+        del tensors
+        result = running.run_on(wanted, device())
+        torch.cuda.synchronize()
+        assert [int(each) for each in sums] == [7 * size for size in sizes * 4]
+        assert ((result.cpu() - expected(files(0))).abs() * 255).max() <= 6
+
+
+@needs_nvimgcodec
+def test_the_same_file_is_decoded_alike_wherever_it_stands() -> None:
+    """Alone, first or last in a batch, in a small or a large one: which engine decodes it is the file's affair."""
+    streams = files(0, 48)
+    running, wanted = program(streams, exact=False)
+    together = running.run_on(wanted, device()).cpu()
+    running, wanted = program(streams[::-1], exact=False)
+    assert torch.equal(running.run_on(wanted, device()).cpu().flip(0), together)
+    for number in (0, 17, 47):
+        running, wanted = program([streams[number]], exact=False)
+        assert torch.equal(running.run_on(wanted, device()).cpu()[0], together[number])
