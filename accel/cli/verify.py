@@ -1,0 +1,262 @@
+"""``python -m accel verify``: one's own images through torchvision and through a backend, to see how they differ."""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.table import Table
+from torchvision import transforms
+from torchvision.datasets import folder as torchvision_folder
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
+
+import accel
+from accel.cli import screen, sheet
+from accel.cli.arguments import at_least
+from accel.cli.contest import device
+from accel.cli.data import DataError, open_folder
+from accel.cli.pipelines import PIPELINES
+from accel.ops import OPS, Op
+
+EQUAL, DIFFERENT, USAGE = 0, 1, 2
+
+Pipeline = Callable[[Any, int], Any]
+"""From a PIL image and its number in the folder, an image or a tensor."""
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "verify",
+        help="compare a folder's images, through torchvision and through a backend",
+        description="Run every image of a folder through torchvision and through an image backend: every op of "
+        "accel's table, and the standard pipelines. Print the largest difference of each, and write a contact sheet "
+        "of the worst images: torchvision, accel, and 32 times their difference.",
+        epilog="Exit status: 0 all equal (or --inexact), 1 different, 2 wrong usage.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="an ImageFolder tree or a flat folder of images")
+    parser.add_argument("--backend", default="auto", metavar="NAME", help="what to compare with [%(default)s]")
+    parser.add_argument("--device", metavar="DEVICE", help="where an accelerator's backend computes [the first GPU]")
+    parser.add_argument(
+        "--inexact", action="store_true", help="let the backend differ (exact=False), and say by how much"
+    )
+    parser.add_argument("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
+    parser.add_argument("--worst", type=at_least(1), default=8, metavar="N", help="images on the sheet [%(default)s]")
+    parser.add_argument(
+        "--sheet", type=Path, default=Path("verify.png"), metavar="FILE", help="the contact sheet [%(default)s]"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    parser.set_defaults(run=run)
+
+
+@dataclass
+class Row:
+    """What is known of one op or pipeline; differences in levels of uint8, floats times 255."""
+
+    images: int = 0
+    equal: int = 0
+    highest: float = 0.0
+    total: float = 0.0
+    differing: int = 0
+    values: int = 0
+    worst: str = ""
+    """the file with the largest difference"""
+
+    def add(self, file: str, apart: torch.Tensor) -> float:
+        """Count an image with these absolute differences; its largest."""
+        highest = float(apart.max()) if apart.numel() else 0.0
+        self.images += 1
+        self.equal += highest == 0
+        if highest > self.highest:
+            self.highest, self.worst = highest, file
+        self.total += float(apart.sum())
+        self.differing += int(apart.count_nonzero())
+        self.values += apart.numel()
+        return highest
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "images": self.images,
+            "equal": self.equal,
+            "max": self.highest,
+            "mean": self.total / max(self.values, 1),
+            "share that differs": self.differing / max(self.values, 1),
+            "worst": self.worst,
+        }
+
+
+@dataclass
+class Worst:
+    """The images that differ most, of each only the pipeline in which it does so most."""
+
+    count: int
+    _heap: list[tuple[float, int, sheet.Row]] = field(default_factory=list)
+    _order: Iterator[int] = field(default_factory=itertools.count)
+
+    def add(self, highest: float, row: sheet.Row) -> None:
+        heapq.heappush(self._heap, (highest, -next(self._order), row))
+        if len(self._heap) > self.count:
+            heapq.heappop(self._heap)
+
+    def rows(self) -> list[sheet.Row]:
+        """Largest difference first."""
+        return [row for _, _, row in sorted(self._heap, reverse=True, key=lambda each: each[:2])]
+
+
+class Failure(NamedTuple):
+    """An image that one side could not do, or that came out in another shape or type."""
+
+    file: str
+    pipeline: str
+    reason: str
+
+
+def run(args: argparse.Namespace) -> int:
+    options: dict[str, Any] = {"exact": False} if args.inexact else {}
+    if args.device is not None:
+        options["device"] = args.device
+    try:
+        with accel.image_backend(args.backend, **options):
+            backend = accel.get_image_backend()
+        data = open_folder(args.folder, limit=args.limit)
+    except (accel.BackendUnavailable, TypeError, ValueError, DataError) as error:
+        screen.fail("verify", str(error))
+        return USAGE
+    for text in data.notes:
+        screen.note(text)
+    pipelines = standard()
+    rows = {name: Row() for name in pipelines}
+    worst, failures = Worst(args.worst), list[Failure]()
+    target = torch.device(args.device or device())
+    with screen.Bar("comparing", len(data.files)) as bar:
+        for number, file in enumerate(data.files):
+            _compare(file, number, pipelines, rows, worst, failures, (backend, options, target))
+            bar.advance()
+    _show(rows, failures, backend, data.name)
+    if worst.rows():
+        args.sheet.parent.mkdir(parents=True, exist_ok=True)
+        sheet.make(worst.rows(), backend).save(args.sheet)
+        screen.note(f"contact sheet written to {args.sheet}")
+    if args.json:
+        found = {name: row.as_data() for name, row in rows.items()}
+        failed = [failure._asdict() for failure in failures]
+        screen.write_json(args.json, {"backend": backend, "options": options, "rows": found, "failures": failed})
+    same = all(row.equal == row.images for row in rows.values())
+    return EQUAL if not failures and (same or args.inexact) else DIFFERENT
+
+
+def standard() -> dict[str, Pipeline]:
+    """The ops of the table, each with its samples in turn, and the standard pipelines."""
+    found: dict[str, Pipeline] = {"decode": lambda image, number: image}
+    found |= {name: _op(op) for name, op in OPS.items()}
+    found |= {f"{name} pipeline": _transform(make()) for name, make in PIPELINES.items()}
+    found["train pipeline, v2 tensors"] = _transform(
+        v2.Compose(
+            [
+                v2.ToImage(),
+                v2.RandomResizedCrop(224, antialias=True),
+                v2.RandomHorizontalFlip(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.ToPureTensor(),
+            ]
+        )
+    )
+    jitter = [transforms.ColorJitter(0.4, 0.4, 0.4, 0.1), transforms.ToTensor()]
+    found["ColorJitter pipeline"] = _transform(transforms.Compose([transforms.RandomResizedCrop(224), *jitter]))
+    augment = [transforms.RandAugment(), transforms.ToTensor()]
+    found["RandAugment pipeline"] = _transform(transforms.Compose([transforms.RandomResizedCrop(224), *augment]))
+    return found
+
+
+def _op(op: Op) -> Pipeline:
+    def run(image: Any, number: int) -> Any:
+        params = op.samples[number % len(op.samples)]
+        if op.takes == "pixels":
+            image = F.pil_to_tensor(image)
+        elif op.takes == "floats":
+            image = F.to_tensor(image)
+        return op.reference(image, params)
+
+    return run
+
+
+def _transform(transform: Callable[[Any], Any]) -> Pipeline:
+    return lambda image, number: transform(image)
+
+
+def _compare(
+    file: str,
+    number: int,
+    pipelines: dict[str, Pipeline],
+    rows: dict[str, Row],
+    worst: Worst,
+    failures: list[Failure],
+    under: tuple[str, dict[str, Any], torch.device],
+) -> None:
+    """Take one file through all pipelines."""
+    backend, options, target = under
+    name = Path(file).name
+    most: tuple[float, sheet.Row] | None = None
+    for pipeline, function in pipelines.items():
+        with accel.image_backend("torchvision"):
+            wanted = _outcome(file, number, function, torch.device("cpu"))
+        with accel.image_backend(backend, **options):
+            found = _outcome(file, number, function, target)
+        if isinstance(wanted, Exception) and isinstance(found, Exception):
+            continue  # both refuse it
+        reason = _unlike(wanted, found)
+        if reason is not None:
+            failures.append(Failure(name, pipeline, reason))
+            continue
+        assert isinstance(wanted, torch.Tensor)
+        assert isinstance(found, torch.Tensor)
+        apart = (wanted.double() - found.double()).abs()
+        highest = rows[pipeline].add(name, apart * 255 if wanted.is_floating_point() else apart)
+        if most is None or highest > most[0]:
+            most = highest, sheet.Row(name, pipeline, wanted, found, highest)
+    if most is not None:
+        worst.add(*most)
+
+
+def _outcome(file: str, number: int, function: Pipeline, target: torch.device) -> torch.Tensor | Exception:
+    """What comes out, as a tensor on the host, or what is raised."""
+    torch.manual_seed(number)
+    try:
+        result = function(torchvision_folder.default_loader(file), number)
+        if not isinstance(result, torch.Tensor):
+            result = F.pil_to_tensor(result)
+        return torch.stack([result]).to(target).cpu()[0]  # as a batch: that is what goes to the device
+    except Exception as error:  # files and libraries fail with anything
+        return error
+
+
+def _unlike(wanted: torch.Tensor | Exception, found: torch.Tensor | Exception) -> str | None:
+    """Why the two cannot be compared value by value; None: they can."""
+    if isinstance(found, Exception):
+        return f"accel raises {type(found).__name__}: {found}"
+    if isinstance(wanted, Exception):
+        return f"only torchvision raises {type(wanted).__name__}: {wanted}"
+    if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
+        return f"{found.dtype} {list(found.shape)} instead of {wanted.dtype} {list(wanted.shape)}"
+    return None
+
+
+def _show(rows: dict[str, Row], failures: list[Failure], backend: str, folder: str) -> None:
+    table = Table(title=f"{folder}: torchvision and accel, {backend}; levels of uint8", title_justify="left")
+    for number, column in enumerate(("", "images", "equal", "largest", "mean", "values that differ", "worst file")):
+        table.add_column(column, justify="right" if 0 < number < 6 else "left", no_wrap=number == 0)
+    for name, row in rows.items():
+        data = row.as_data()
+        share = f"{data['share that differs']:.3%}" if row.differing else "0"
+        largest, mean = (f"{value:.4g}" for value in (row.highest, data["mean"]))
+        table.add_row(name, str(row.images), str(row.equal), largest, mean, share, row.worst)
+    screen.out.print(table)
+    for failure in failures:
+        screen.fail("verify", f"{failure.file}, {failure.pipeline}: {failure.reason}")
