@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ Batch = torch.Tensor | Sequence[torch.Tensor]
 """Images [N, 3, H, W]; a list of [3, H, W] where they differ in size; with boxes, each image followed by its own."""
 
 
-class Images(NamedTuple):
+@dataclass(frozen=True)
+class Images:
     """What an epoch is made from: files, or pixels [H, W, 3] uint8; either is empty."""
 
     files: Sequence[str] = ()

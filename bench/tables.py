@@ -18,7 +18,14 @@ class Table(NamedTuple):
 def tables(workload: dict[str, Any]) -> list[Table]:
     """The tables of one workload's part of a result file."""
     found = []
-    for part, make in (("entries", _contest), ("microseconds per image", _recording), ("median ms", _imports)):
+    makers = (
+        ("entries", _contest),
+        ("memory", _memory),
+        ("feed", _feed),
+        ("microseconds per image", _recording),
+        ("median ms", _imports),
+    )
+    for part, make in makers:
         if part in workload:
             found.append(make(workload))
     return found
@@ -39,8 +46,7 @@ def _contest(workload: dict[str, Any]) -> Table:
         )
         for each in ran
     ]
-    notes = [f"not run: {each['name']}: {each['not run']}" for each in workload["entries"] if "not run" in each]
-    return Table(workload["title"], columns, rows, notes)
+    return Table(workload["title"], columns, rows, _not_run(workload["entries"]))
 
 
 def _quality(entry: dict[str, Any]) -> tuple[str, str, str]:
@@ -50,6 +56,50 @@ def _quality(entry: dict[str, Any]) -> tuple[str, str, str]:
     if quality is None:
         return ("own draws", "", "")
     return (f"{quality['max']:.0f}", f"{quality['mean']:.3f}", f"{100 * quality['share that differs']:.2g}%")
+
+
+def _memory(workload: dict[str, Any]) -> Table:
+    columns = ("", "workers", "threads", "peak memory, MB", "bytes across process borders per image")
+    ran = [each for each in workload["memory"] if "not run" not in each]
+    rows = []
+    for each in ran:
+        crossing = each["bytes across process borders per image"]
+        across = "none cross" if crossing is None else f"{crossing:,.0f}"
+        rows.append((each["name"], str(each["workers"]), str(each["threads"]), f"{each['peak MB']:,.0f}", across))
+    title = "Memory of main process and workers together; train pipeline, batches of 32"
+    return Table(title, columns, rows, _not_run(workload["memory"]))
+
+
+def _feed(workload: dict[str, Any]) -> Table:
+    ran = [each for each in workload["feed"] if "not run" not in each]
+    rates = list(ran[0]["waiting"])
+    columns = (
+        "",
+        "img/s at most",
+        "CPU ms/image",
+        *(f"idle at {int(rate):,}/s" for rate in rates),
+        *(f"needed for {int(rate):,}/s" for rate in rates),
+    )
+    rows = [
+        (
+            each["name"],
+            f"{each['images per second']:,.0f}",
+            f"{each['CPU ms']:.3f}",
+            *(f"{each['waiting'][rate]:.0%}" for rate in rates),
+            *(str(each["needed"][rate]) for rate in rates),
+        )
+        for each in ran
+    ]
+    notes = [
+        "idle: the share of its time that the accelerator stood still (measured)",
+        "needed: workers or threads to keep it busy, computed from img/s at most; each needs a core of its own",
+        *_not_run(workload["feed"]),
+    ]
+    return Table(workload["title"], columns, rows, notes)
+
+
+def _not_run(entries: Sequence[dict[str, Any]]) -> list[str]:
+    return [f"not run: {each['name']}: {each['not run']}" for each in entries if "not run" in each]
 
 
 def _recording(workload: dict[str, Any]) -> Table:

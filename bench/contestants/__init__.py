@@ -5,6 +5,7 @@ from bench.contestants.albumentationsx import AlbumentationsX
 from bench.contestants.contestant import Contestant
 from bench.contestants.dali import Dali
 from bench.contestants.dali_dynamic import DaliDynamic
+from bench.contestants.ffcv import Ffcv
 from bench.contestants.kornia import Kornia
 from bench.contestants.nvimagecodec import NvImageCodec
 from bench.contestants.opencv import OpenCV, OpenCVArea
@@ -25,6 +26,7 @@ _ROWS: tuple[Contestant, ...] = (
     AlbumentationsX(),
     TorchCodec(),
     Spdl(),
+    Ffcv(),
     Kornia(),
 )
 

@@ -72,4 +72,9 @@ class AlbumentationsX(OpenCV):
         return InLoader.collate(self, pipeline)
 
 
-_JITTER = {"brightness": (0.6, 1.4), "contrast": (0.6, 1.4), "saturation": (0.6, 1.4), "hue": (-0.1, 0.1)}
+_JITTER: dict[str, tuple[float, float]] = {
+    "brightness_range": (0.6, 1.4),
+    "contrast_range": (0.6, 1.4),
+    "saturation_range": (0.6, 1.4),
+    "hue_range": (-0.1, 0.1),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -31,6 +32,8 @@ class Contestant(ABC):
         pipelines: those it can run.
         own_draws: those of them for which it draws random parameters of its own, so that its pixels cannot be
             compared with the reference's one by one.
+        follows_seed: it runs torchvision's own classes, so its draws follow from the seed and the number of workers;
+            others are given those of no workers.
         exact: it promises the reference's very values; where one differs, nothing is reported.
         scales: by "workers" (DataLoader's processes), by "threads" of its own, or by either.
         settings: what was chosen, in words.
@@ -41,6 +44,7 @@ class Contestant(ABC):
     modules: ClassVar[tuple[str, ...]] = ()
     pipelines: ClassVar[frozenset[str]]
     own_draws: ClassVar[frozenset[str]] = frozenset()
+    follows_seed: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     scales: ClassVar[tuple[Literal["workers", "threads"], ...]] = ("workers",)
     settings: ClassVar[str] = ""
@@ -120,6 +124,7 @@ class InLoader(Contestant):
         one, collate = self.one(job.pipeline), self.collate(job.pipeline)
         loader, keys = None, _Keys(job)
         if job.workers:
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores: that is asked
             loader = DataLoader(
                 _Items(job, one),
                 job.batch_size,

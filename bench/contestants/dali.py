@@ -7,6 +7,7 @@ source that ends with the epoch: ``readers.file`` would read ahead into the next
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,7 +68,13 @@ class _Source:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for items in self._job.batches(self.seed):
             files = [np.fromfile(file, np.uint8) for file, _ in items]
-            yield (files, *geometry([draw for _, draw in items]))
+            yield (files, *_inputs(self._job.pipeline, [draw for _, draw in items]))
+
+
+def _inputs(pipeline: Pipeline, draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
+    """What the pipeline takes beside the files: DALI warns of inputs that are not used."""
+    found = geometry(draws)
+    return found[2:] if pipeline.name == "eval" else found
 
 
 def geometry(draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
@@ -96,6 +103,8 @@ def build(job: Job, source: Any) -> Any:
 
     pipeline = job.pipeline
 
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module="nvidia.dali")  # of its rand_augment
+
     @pipeline_def(  # type: ignore[untyped-decorator]
         batch_size=job.batch_size,
         num_threads=job.threads,
@@ -104,15 +113,14 @@ def build(job: Job, source: Any) -> Any:
         enable_conditionals=pipeline.name == "randaugment",
     )
     def made() -> Any:
-        files, corner, shape, size, flip, x, y = fn.external_source(
-            source=source, num_outputs=7, batch=True, cycle="raise"
+        outputs = 5 if pipeline.name == "eval" else 7
+        files, *box, size, flip, x, y = fn.external_source(
+            source=source, num_outputs=outputs, batch=True, cycle="raise"
         )
         if pipeline.name == "eval":
             images = fn.decoders.image(files, output_type=types.RGB, adjust_orientation=False)
         else:
-            images = fn.decoders.image_slice(
-                files, corner, shape, axes=(0, 1), output_type=types.RGB, adjust_orientation=False
-            )
+            images = fn.decoders.image_slice(files, *box, axes=(0, 1), output_type=types.RGB, adjust_orientation=False)
         images = fn.resize(images, size=size, interp_type=types.INTERP_LINEAR, antialias=True)
         images = _recoloured(images, pipeline)
         return fn.crop_mirror_normalize(

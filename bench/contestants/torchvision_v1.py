@@ -16,6 +16,7 @@ class TorchvisionV1(InLoader):
     key = "torchvision-v1"
     title = "torchvision v1, PIL"
     pipelines = frozenset(PIPELINES)
+    follows_seed = True
     exact = True
     settings = "default_loader, transforms.Compose on PIL images, DataLoader"
 

@@ -20,6 +20,7 @@ class TorchvisionV2(InLoader):
     title = "torchvision v2, tensors"
     pipelines = frozenset(PIPELINES)
     own_draws = frozenset({"randaugment"})
+    follows_seed = True
     settings = "torchvision.io.decode_jpeg, transforms.v2 on uint8 tensors, DataLoader"
 
     @contextmanager

@@ -1,7 +1,7 @@
 """The registry: every workload, in the order of the report. A new one is a file here and an entry below."""
 
 from bench.workload import Workload
-from bench.workloads import contests, imports, recording
+from bench.workloads import contests, feed, imports, recording, scaling
 
 _ROWS = (
     contests.TRAIN,
@@ -16,6 +16,8 @@ _ROWS = (
     contests.RANDAUGMENT,
     contests.DETECTION,
     contests.DECODE,
+    scaling.SCALING,
+    feed.FEED,
     imports.IMPORTS,
 )
 

@@ -1,0 +1,97 @@
+"""An accelerator that takes no time: what is left is the host's part of an accelerator's backend.
+
+Workers ship recipes to it as they do to a real one; it plans each batch and gives back memory that nobody has
+written. So it tells how fast the host can feed a device that decodes and transforms by itself, and no more. It is a
+backend like any other and found as one: by an entry point, here of a distribution that is made for the run.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import invalidate_caches
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+import accel
+from accel.backend import AcceleratorOptions
+from accel.late import LateTensor
+from accel.plan import Plan, plan
+from bench.contestants.torchvision_v1 import TorchvisionV1
+from bench.job import Batch, Job
+
+NAME = "null"
+
+
+class NullAccelerator:
+    """A backend that computes nothing."""
+
+    Options: ClassVar[type[AcceleratorOptions]] = AcceleratorOptions
+    devices: ClassVar[tuple[str, ...]] = ("meta",)
+    auto_rank: ClassVar[int | None] = None
+    host: ClassVar[str] = "cpu"
+
+    def __init__(self, options: Any) -> None:
+        """Nothing to keep."""
+
+    @classmethod
+    def unavailable(cls, options: Any = None) -> str | None:
+        return None
+
+    def prepare(self) -> None:
+        """Nothing to load."""
+
+    def describe(self, plan: Plan) -> list[str]:
+        return ["runs: nothing"]
+
+    def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
+        return torch.empty(plan.shape, dtype=plan.dtype)
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Inside the block, ``accel.image_backend("null")`` is known."""
+    with tempfile.TemporaryDirectory(prefix="accel-null-") as folder:
+        about = Path(folder) / "accel_null-0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: accel-null\nVersion: 0\n")
+        entry = f"[accel.backends]\n{NAME} = {NullAccelerator.__module__}:{NullAccelerator.__name__}\n"
+        (about / "entry_points.txt").write_text(entry)
+        sys.path.insert(0, folder)
+        invalidate_caches()
+        try:
+            yield
+        finally:
+            sys.path.remove(folder)
+
+
+class Recipes(TorchvisionV1):
+    """accel's host part: recipes are recorded, cross to the main process and are planned there.
+
+    Attributes:
+        computes: compute them after all, on the host: for the check.
+    """
+
+    key = "accel-recipes"
+    title = "accel, host part for an accelerator"
+    settings = (
+        "torchvision v1's script; batches of recipes, planned and dropped: decode and transforms are the device's"
+    )
+    computes = False
+
+    @contextmanager
+    def in_force(self, job: Job) -> Iterator[None]:
+        with installed(), accel.image_backend(NAME):
+            yield
+
+    def finish(self, batch: Batch) -> Batch:
+        if not isinstance(batch, LateTensor):
+            raise TypeError(f"a batch is no late tensor but a {type(batch).__name__}")
+        if self.computes:
+            return batch.evaluate()
+        program = plan(batch.late.recipes, interleaved=batch.late.interleaved)
+        return NullAccelerator(None).run_on(program, torch.device("cpu"))

@@ -1,0 +1,76 @@
+"""``python -m bench.probe CONTESTANT N FILE``: a contestant alone in a process, for what cannot be told apart in one.
+
+Prints one line of JSON: peak memory of the process and its workers above what they had once everything was set up,
+and what crosses from workers to the main process. FILE lists the images, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accel import packing
+from accel.late import LateTensor
+from bench import usage
+from bench.contestants import CONTESTANTS
+from bench.contestants.contestant import Contestant
+from bench.job import Batch, Images, Job
+from bench.null_accelerator import Recipes
+from bench.pipelines import PIPELINES
+
+_BATCH, _EPOCH = 32, 256
+
+
+def probe(contestant: Contestant, level: int, files: list[str]) -> dict[str, Any]:
+    """Memory, and bytes across process borders, of some batches with ``level`` workers (or threads)."""
+    threads = contestant.scales[0] == "threads"
+    order = [number % len(files) for number in range(_EPOCH)]
+    own, workers = (level, 0) if threads else (1, level)
+    job = Job(PIPELINES["train"], Images(files=files), order, _BATCH, own, workers)
+    torch.set_num_threads(1)
+    images = crossing = 0
+    with contestant.open(job) as epoch:
+        for batch in epoch(0):  # starts workers and fills caches
+            crossing += 0 if threads else _bytes(batch)
+            images += len(batch)
+        with usage.PeakMemory() as peak:
+            for _ in epoch(1):
+                peak.look()
+    return {
+        "name": contestant.title,
+        "workers": workers,
+        "threads": own,
+        "peak MB": peak.highest / 1e6,
+        "bytes across process borders per image": None if threads else crossing / images,
+    }
+
+
+class _Shipped(Recipes):
+    """The same, but recipes are kept as they come, to be weighed."""
+
+    def finish(self, batch: Batch) -> Batch:
+        return batch
+
+
+def _bytes(batch: Batch) -> int:
+    """What a batch has to cross with: the bytes of its tensors, or of its files and recipes."""
+    if isinstance(batch, LateTensor):
+        data, *rest = packing.pack(batch.late.recipes)
+        return data.nbytes + len(pickle.dumps(rest))
+    return sum(tensor.untyped_storage().nbytes() for tensor in ([batch] if isinstance(batch, torch.Tensor) else batch))
+
+
+def main() -> int:
+    key, level, listing = sys.argv[1:]
+    contestant = _Shipped() if key == Recipes.key else CONTESTANTS[key]
+    print(json.dumps(probe(contestant, int(level), json.loads(Path(listing).read_text()))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

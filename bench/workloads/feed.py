@@ -1,0 +1,132 @@
+"""A simulated accelerator: a consumer that takes one batch every so often. Who keeps it busy, with how many workers?
+
+It stands for a training loop whose device needs a fixed time for a batch, as a device fed through a full queue does;
+it costs the host nothing. What the loop waits beyond that time, the device stands still.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+
+from accel.cli import screen
+from bench import images, usage
+from bench.contestants.contestant import Contestant, Epoch
+from bench.job import Images
+from bench.measure import Entry, take_turns
+from bench.null_accelerator import Recipes
+from bench.workload import REFERENCE, Setting, Workload
+from bench.workloads.scaling import job_for, name, usual
+
+RATES = (3_000, 5_000, 10_000)
+"""Images a second that the accelerator could take."""
+
+_ROUNDS = 3
+
+
+class _Turn(NamedTuple):
+    """One epoch: images a second, the share of time the accelerator stood still, CPU seconds for an image."""
+
+    rate: float
+    waiting: float
+    cpu_seconds: float
+
+
+def _measure(setting: Setting) -> dict[str, Any]:
+    found = images.photos(setting)
+    levels = [level for level in (1, 2) if level <= setting.cores]
+    recipes = Recipes()
+    who: list[Contestant] = [*usual(setting), recipes]
+    _check(setting, [each for each in who if each is not recipes], recipes)
+    rounds = min(setting.rounds, _ROUNDS)
+    rows: list[dict[str, Any]] = []
+    with usage.pinned(setting.cores) as cores, ExitStack() as stack:
+        torch.set_num_threads(1)
+        running = []
+        for each in who:
+            if (why_not := each.why_not()) is not None:
+                rows.append({"name": each.title, "not run": why_not})
+                continue
+            for level in levels:
+                scale = each.scales[0]
+                job = job_for(each, scale, level, found, setting)
+                running.append((each, level, scale, job.batch_size, stack.enter_context(each.open(job))))
+        speeds = [*(float(rate) for rate in RATES), math.inf]
+        turns: dict[tuple[str, int, float], list[_Turn]] = {}
+        with screen.Bar("feed", len(running) * (1 + rounds * len(speeds))) as bar:
+            for *_, epoch in running:  # starts workers
+                for _ in epoch(0):
+                    pass
+                bar.advance()
+            for number in range(1, rounds + 1):
+                for speed in speeds:
+                    for each, level, _, size, epoch in running:
+                        turns.setdefault((each.title, level, speed), []).append(_turn(epoch, number, size, speed))
+                        bar.advance()
+    for each, level, scale, _, _ in running:
+        rows.append(_row(each, level, scale, {speed: turns[each.title, level, speed] for speed in speeds}))
+    return {"pipeline": "train", "images": len(found), "cores": cores, "feed": rows}
+
+
+def _row(contestant: Contestant, level: int, scale: str, turns: dict[float, list[_Turn]]) -> dict[str, Any]:
+    free = median(turn.rate for turn in turns[math.inf])
+    return {
+        "name": name(contestant, level, scale),
+        "contestant": contestant.title,
+        scale: level,
+        "images per second": free,
+        "CPU ms": 1000 * median(turn.cpu_seconds for turn in turns[math.inf]),
+        "waiting": {str(rate): median(turn.waiting for turn in turns[rate]) for rate in RATES},
+        "needed": {str(rate): math.ceil(rate * level / free) for rate in RATES},
+        "rounds": {str(speed): [turn._asdict() for turn in some] for speed, some in turns.items()},
+    }
+
+
+def _turn(epoch: Epoch, seed: int, batch_size: int, speed: float) -> _Turn:
+    """An epoch at that many images a second, from its first batch on."""
+    begin: float | None = None
+    taken, waiting = 0, 0.0
+    last = cpu = 0.0
+    for batch in epoch(seed):
+        now = time.perf_counter()
+        if begin is None:
+            begin, cpu = now, usage.cpu_seconds()
+        else:
+            waiting += now - last
+            taken += len(batch)
+        if speed != math.inf:
+            time.sleep(batch_size / speed)
+        last = time.perf_counter()
+    assert begin is not None
+    seconds = last - begin
+    return _Turn(taken / seconds, waiting / seconds, (usage.cpu_seconds() - cpu) / max(taken, 1))
+
+
+def _check(setting: Setting, who: list[Contestant], recipes: Recipes) -> None:
+    """Every contestant once through the usual checks; the recipes are computed on the host and must be torchvision's.
+
+    Raises:
+        Red: an exact contestant's values differ.
+    """
+    found = images.photos(setting)
+    some = Images(files=found.files[:8])
+    jobs = {each.key: job_for(each, each.scales[0], 0, some, setting) for each in [*who, recipes]}
+    reference = Entry("reference", REFERENCE, jobs[REFERENCE.key])
+    others = [Entry(each.title, each, jobs[each.key], "reference") for each in [*who, recipes] if each is not REFERENCE]
+    recipes.computes = True
+    try:
+        take_turns([reference, *others], rounds=0)
+    finally:
+        recipes.computes = False
+
+
+FEED = Workload(
+    "feed",
+    "a simulated accelerator that could take 3,000, 5,000 or 10,000 images a second: who keeps it busy?",
+    _measure,
+)

@@ -1,0 +1,97 @@
+"""What more processes or threads bring, what an image costs the host then, and what it costs in memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from accel.cli import screen
+from bench import images
+from bench.contestants import CONTESTANTS
+from bench.contestants.contestant import Contestant
+from bench.job import Images, Job
+from bench.machine import ROOT
+from bench.measure import Entry
+from bench.pipelines import PIPELINES
+from bench.workload import REFERENCE, Setting, Workload, measured
+
+_USUAL = ("torchvision-v1", "torchvision-v2", "accel-cpu", "opencv", "nvimagecodec", "dali")
+"""Who is measured where nobody is named: those with the most weight."""
+
+_LEVELS = (0, 1, 2, 4)
+_BATCH, _EPOCH, _ROUNDS = 32, 640, 3
+
+
+def usual(setting: Setting) -> list[Contestant]:
+    """Those of the setting's contestants that are named above, or all where it names its own."""
+    everybody = len(setting.contestants) == len(CONTESTANTS)
+    return [each for each in setting.among("train") if not everybody or each.key in _USUAL]
+
+
+def job_for(contestant: Contestant, scale: str, level: int, found: Images, setting: Setting) -> Job:
+    """The train pipeline with that many workers or threads."""
+    count = min(_EPOCH, setting.limit or _EPOCH)
+    order = [number % len(found) for number in range(count)]
+    batch_size = min(_BATCH, max(count // 8, 1))
+    workers, threads = (level, 1) if scale == "workers" else (0, max(level, 1))
+    return Job(PIPELINES["train"], found, order, batch_size, threads, workers)
+
+
+def entries(who: Sequence[Contestant], levels: Sequence[int], found: Images, setting: Setting) -> list[Entry]:
+    """An entry for every contestant at every level; torchvision's come first."""
+    made = []
+    for each in who:
+        for scale in each.scales:
+            for level in levels:
+                if scale == "threads" and (level == 0 or level > setting.cores):
+                    continue
+                job = job_for(each, scale, level, found, setting)
+                made.append(Entry(name(each, level, scale), each, job, _reference(each, job)))
+    return made
+
+
+def name(contestant: Contestant, level: int, scale: str) -> str:
+    """What an entry is called."""
+    return f"{contestant.title}, {level} {scale if level != 1 else scale.rstrip('s')}"
+
+
+def _reference(contestant: Contestant, job: Job) -> str | None:
+    """torchvision's draws depend on the number of workers, so its own script is compared at the same number; the
+    others are given the draws of no workers."""
+    if contestant is REFERENCE:
+        return None
+    return name(REFERENCE, job.workers if contestant.follows_seed else 0, "workers")
+
+
+def _measure(setting: Setting) -> dict[str, Any]:
+    found = images.photos(setting)
+    rounds = replace(setting, rounds=min(setting.rounds, _ROUNDS))
+    part = measured("scaling", entries(usual(setting), _LEVELS, found, setting), rounds, setting.cores)
+    return {"pipeline": "train", "images": len(found), **part, "memory": _memory(setting, found)}
+
+
+def _memory(setting: Setting, found: Images) -> list[dict[str, Any]]:
+    """Peak memory and bytes that cross process borders, each contestant in a process of its own."""
+    workers = min(2, setting.cores)
+    rows = []
+    who = [each.key for each in usual(setting) if each.why_not() is None]
+    with screen.Bar("memory", len(who) + 1) as bar:
+        for key in [*who, "accel-recipes"]:
+            listing = Path(setting.scratch) / "files.json"
+            listing.write_text(json.dumps(list(found.files)))
+            command = [sys.executable, "-m", "bench.probe", key, str(workers), str(listing)]
+            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            if run.returncode:
+                rows.append({"name": key, "not run": (run.stderr.strip() or "?").splitlines()[-1]})
+            else:
+                rows.append(json.loads(run.stdout.splitlines()[-1]))
+            bar.advance()
+    return rows
+
+
+SCALING = Workload("scaling", "train pipeline on photos with more workers or threads, all cores", _measure)
