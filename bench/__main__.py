@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import DataError, folder, open_folder
+from bench import report
 from bench.contestants import CONTESTANTS
 from bench.machine import ROOT, provenance
 from bench.measure import Red
@@ -26,6 +27,9 @@ MEASURED, RED, USAGE = 0, 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run workloads. Exit status: 0 measured, 1 a check is red (nothing is reported), 2 wrong usage."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["report"]:
+        return report.main(argv[1:])
     args = _parser().parse_args(argv)
     try:
         workloads = [WORKLOADS[name] for name in _known("workload", args.workloads, WORKLOADS)]
@@ -40,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "command": "python -m bench " + " ".join([*args.workloads, f"--rounds {args.rounds}"]),
                 "data": {"name": name, "images": len(data.files)},
                 "rounds": args.rounds,
-                "contestants": {key: each.why_not() or "runs" for key, each in CONTESTANTS.items()},
+                "contestants": {each.key: each.why_not() or "runs" for each in setting.everybody},
             }
             parts: dict[str, Any] = {}
             for workload in workloads:
@@ -90,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure accel beside everything its users would pick instead. Tensors are checked first: where "
         "one that should be torchvision's is not, nothing is reported and the exit status is 1.",
         epilog=f"Workloads: {', '.join(WORKLOADS)}. Contestants: {', '.join(CONTESTANTS)}. "
-        "Then: python -m bench report.",
+        "Then python -m bench report makes bench/REPORT.md of the results.",
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="what to measure [all]")
     parser.add_argument(

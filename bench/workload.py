@@ -44,10 +44,14 @@ class Setting:
         """How many cores this process may use."""
         return machine.cores()
 
+    @property
+    def everybody(self) -> list[Contestant]:
+        """Who takes part: the reference and accel always do."""
+        return [each for each in CONTESTANTS.values() if each in self.contestants or each in (REFERENCE, OURS)]
+
     def among(self, pipeline: str) -> list[Contestant]:
-        """Those who can run a pipeline; the reference and accel always take part."""
-        chosen = [each for each in CONTESTANTS.values() if each in self.contestants or each in (REFERENCE, OURS)]
-        return [each for each in chosen if pipeline in each.pipelines]
+        """Those of them who can run a pipeline."""
+        return [each for each in self.everybody if pipeline in each.pipelines]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from test_cli import make_wrong
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the benchmark is part of a checkout, not of the package
 
-from bench import measure, usage
+from bench import measure, probe, report, usage
 from bench.__main__ import main
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant, Epoch
@@ -28,7 +28,7 @@ from bench.measure import Cost, Entry, Red, Result, take_turns
 from bench.pipelines import PIPELINES, Draw, boxes_after, boxes_of
 from bench.quality import Different, Quality, check_equal, check_likely
 from bench.tables import tables
-from bench.workloads import WORKLOADS
+from bench.workloads import WORKLOADS, scaling
 
 V1 = CONTESTANTS["torchvision-v1"]
 
@@ -65,7 +65,7 @@ def test_workloads_are_measured_and_shown(
     assert result["data"] == {"name": image_folder.name, "images": 12}
     assert str(image_folder) not in out.read_text()
     assert set(result) >= {"date", "commit", "machine", "versions", "rounds", "command", "contestants"}
-    assert set(result["contestants"]) == set(CONTESTANTS)
+    assert result["contestants"] == dict.fromkeys(("torchvision-v1", "torchvision-v2", "accel-cpu"), "runs")
 
     train = entries(result, "train")
     assert list(train) == ["torchvision v1, PIL", "torchvision v2, tensors", "accel, cpu"]
@@ -310,3 +310,66 @@ def test_pinned_is_undone() -> None:
         assert os.sched_getaffinity(0) == set(cores)
         assert len(cores) == 1
     assert os.sched_getaffinity(0) == before
+
+
+# -- the report ---------------------------------------------------------------------------------------------
+
+
+def test_the_report_says_who_is_faster(monkeypatch: pytest.MonkeyPatch, image_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(scaling, "_LEVELS", (0, 1))
+    monkeypatch.setattr(scaling, "_memory", lambda setting, found: [])
+    out = tmp_path / "result.json"
+    result = run(image_folder, out, "train", "recording", "scaling", against="torchvision-v2")
+    target = tmp_path / "made" / "REPORT.md"
+    assert main(["report", str(out), "--out", str(target)]) == 0
+    text = target.read_text()
+    assert result["commit"][:10] in text
+    assert "| torchvision v2, tensors |" in text
+    assert "not run" not in text
+    for name in ("train", "scaling"):
+        assert f"](plots/{name}.png)" in text
+        assert (target.parent / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+    ours, theirs = (entries(result, "train")[name] for name in ("accel, cpu", "torchvision v2, tensors"))
+    ours["median ms"], theirs["median ms"] = 2.0, 1.0
+    assert "**Faster: torchvision v2, tensors 1.000 ms, pixels off by up to" in report.must_show(result["workloads"])
+    ours["median ms"], theirs["median ms"] = 1.0, 3.0
+    said = report.must_show(result["workloads"])
+    assert "the fastest of all that ran; next is torchvision v2, tensors, 3.000 ms (3.00x as long)" in said
+    assert "µs of host CPU an image" in said
+
+
+def test_no_report_without_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path / "none.json"), "--out", str(tmp_path / "REPORT.md")]) == 2
+    assert "run python -m bench first" in capsys.readouterr().err
+    assert not (tmp_path / "REPORT.md").exists()
+
+
+# -- feeding an accelerator ---------------------------------------------------------------------------------
+
+
+def test_feed_and_memory(image_folder: Path, tmp_path: Path) -> None:
+    result = run(image_folder, tmp_path / "result.json", "feed", against="torchvision-v1")
+    rows = {each["name"]: each for each in result["workloads"]["feed"]["feed"]}
+    assert "torchvision v1, PIL, 1 worker" in rows
+    recipes = rows["accel, host part for an accelerator, 1 worker"]
+    assert set(recipes["needed"]) == {"3000", "5000", "10000"}
+    assert all(0 <= share <= 1 for share in recipes["waiting"].values())
+
+
+def test_recipes_cross_process_borders_as_files(monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:
+    monkeypatch.setattr(probe, "_EPOCH", 8)
+    monkeypatch.setattr(probe, "_BATCH", 4)
+    decoded = probe.probe(CONTESTANTS["accel-cpu"], 1, paths[:4])
+    recorded = probe.probe(probe.Shipped(), 1, paths[:4])
+    assert decoded["bytes across process borders per image"] == 4 * 3 * 224 * 224
+    files = sum(Path(path).stat().st_size for path in paths[:4]) / 4
+    assert files < recorded["bytes across process borders per image"] + files / 2 < files + 3000
+    assert recorded["peak MB"] > 50
+
+
+def test_recipes_are_checked(monkeypatch: pytest.MonkeyPatch, image_folder: Path, tmp_path: Path) -> None:
+    make_wrong(monkeypatch)
+    arguments = ["feed", "--against", "accel-cpu", "--rounds", "1", "--data", str(image_folder), "--images", "4"]
+    assert main([*arguments, "--out", str(tmp_path / "out.json")]) == 1

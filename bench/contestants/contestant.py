@@ -53,7 +53,9 @@ class Contestant(ABC):
         """Why it cannot run here; None: it can."""
         for module in self.modules:
             try:
-                import_module(module)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # what a library has to say of its own code
+                    import_module(module)
             except ModuleNotFoundError as error:
                 return f"not installed: {error.name}"
             except (ImportError, OSError, RuntimeError) as error:

@@ -1,0 +1,153 @@
+"""``python -m bench report``: result files to bench/REPORT.md, with tables and plots."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from accel.cli import screen
+from bench import plots
+from bench.machine import ROOT
+from bench.tables import Table, tables
+
+RESULTS = ROOT / "bench" / "results"
+DONE, USAGE = 0, 2
+
+_HEAD = """# accel beside everything its users would pick instead
+
+Made by `python -m bench report` from the files in [results](results). [README.md](README.md) tells how it is measured.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the report. Exit status: 0 written, 2 there is nothing to write it from."""
+    args = _parser().parse_args(argv)
+    try:
+        results = [json.loads(file.read_text()) for file in args.results if file.exists() or file != _TRAIN]
+    except OSError as error:
+        screen.fail("report", f"{error}; run python -m bench first")
+        return USAGE
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(text(results, plots.draw(results, args.out.parent / "plots")))
+    screen.note(f"written to {args.out}")
+    return DONE
+
+
+def text(results: Sequence[dict[str, Any]], drawn: dict[str, Path]) -> str:
+    """The report, in Markdown.
+
+    Args:
+        results: the result files' contents; later ones win where both have a workload.
+        drawn: pictures by the workload they belong to, in the folder ``plots`` beside the report.
+    """
+    workloads = {name: (part, result) for result in results for name, part in result["workloads"].items()}
+    parts = [_HEAD, *(_measured_on(result) for result in results), must_show({n: p for n, (p, _) in workloads.items()})]
+    for name, (part, _) in workloads.items():
+        parts.append(f"## {part['title'][:1].upper()}{part['title'][1:]}\n\n{_conditions(name, part)}\n")
+        if name in drawn:
+            parts.append(f"![{name}](plots/{drawn[name].name})\n")
+        parts += [markdown(table, titled=number > 0) for number, table in enumerate(tables(part))]
+    parts.append(_contestants(workloads))
+    return "\n".join(parts)
+
+
+def must_show(workloads: dict[str, Any]) -> str:
+    """What the suite exists to answer, from the figures: is accel the fastest, and what does recording cost?"""
+    lines = ["## In short\n"]
+    for name in ("train", "eval"):
+        ran = [each for each in workloads.get(name, {}).get("entries", []) if "rounds" in each]
+        ours = next((each for each in ran if each["contestant"] == "accel-cpu"), None)
+        if ours is None:
+            continue
+        others = sorted((each for each in ran if not each["exact"]), key=lambda each: float(each["median ms"]))
+        faster = [each for each in others if each["median ms"] < ours["median ms"]]
+        first = f"- {name}: accel {ours['median ms']:.3f} ms an image on one core, {ours['ratio']:.2f}x torchvision, "
+        if faster:
+            said = "; ".join(f"{each['name']} {each['median ms']:.3f} ms, pixels {pixels(each)}" for each in faster)
+            lines.append(f"{first}bit-equal. **Faster: {said}.**")
+        elif others:
+            next_one = others[0]
+            times = next_one["median ms"] / ours["median ms"]
+            lines.append(
+                f"{first}bit-equal, and the fastest of all that ran; next is {next_one['name']}, "
+                f"{next_one['median ms']:.3f} ms ({times:.2f}x as long), pixels {pixels(next_one)}."
+            )
+        else:
+            lines.append(f"{first}bit-equal; nobody else ran.")
+    if "recording" in workloads:
+        part = workloads["recording"]
+        micro = part["microseconds per image"]["accel, recording only"]["CPU in all"]
+        ratio = part["ratio"]
+        lines.append(f"- submission only: {micro:.0f} µs of host CPU an image, {ratio:.1f}x less than torchvision v1.")
+    return "\n".join([*lines, ""])
+
+
+def pixels(entry: dict[str, Any]) -> str:
+    """How far an inexact contestant's pixels are from torchvision's, in words."""
+    quality = entry["difference in levels"]
+    if quality is None:
+        return "not comparable (own draws)"
+    return f"off by up to {quality['max']:.0f} levels, {100 * quality['share that differs']:.2g}% of values differ"
+
+
+def markdown(table: Table, *, titled: bool = True) -> str:
+    """A table in Markdown."""
+    lines = [f"**{table.title}**\n"] if titled else []
+    lines.append("| " + " | ".join(table.columns) + " |")
+    lines.append("| --- |" + " ---: |" * (len(table.columns) - 1))
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows]
+    lines += ["", *(f"{note}\n" for note in table.notes)]
+    return "\n".join(lines)
+
+
+def _measured_on(result: dict[str, Any]) -> str:
+    machine = result["machine"]
+    devices = ", ".join(machine["cuda devices"]) or "no GPU"
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items() if version)
+    changed = " with uncommitted changes" if result["uncommitted changes"] else ""
+    commit = (result["commit"] or "unknown")[:10] + changed
+    return (
+        f"Measured {result['date'][:10]} at commit {commit} on {machine['cpu']}, "
+        f"{machine['cores']} cores, {devices}, {machine['system']}; {result['data']['images']} images "
+        f"({result['data']['name']}); {result['rounds']} interleaved rounds.\n\n`{result['command']}`\n\n{versions}.\n"
+    )
+
+
+def _conditions(name: str, part: dict[str, Any]) -> str:
+    told = [f"`python -m bench {name} --data DIR`" if name != "training" else "`python -m bench.train`"]
+    if "images" in part:
+        told.append(f"{part['images']} images")
+    if "cores" in part:
+        told.append(f"pinned to {len(part['cores'])} core{'s' if len(part['cores']) > 1 else ''}")
+    return "; ".join(told) + "."
+
+
+def _contestants(workloads: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> str:
+    settings: dict[str, tuple[str, str]] = {}
+    status: dict[str, str] = {}
+    for part, result in workloads.values():
+        status |= result.get("contestants", {})
+        for each in part.get("entries", []):
+            settings[each["contestant"]] = each["name"].split(",")[0], each["settings"]
+    rows = [(key, settings.get(key, ("", ""))[1], why) for key, why in status.items()]
+    return "## Contestants and their settings\n\n" + markdown(Table("", ("", "settings", "here"), rows), titled=False)
+
+
+_TRAIN = RESULTS / "train.json"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench report", description="Make bench/REPORT.md of result files.")
+    parser.add_argument(
+        "results",
+        type=Path,
+        nargs="*",
+        default=[RESULTS / "bench.json", _TRAIN],
+        metavar="FILE",
+        help="[bench/results/bench.json, and train.json where it exists]",
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "REPORT.md", metavar="FILE", help="[%(default)s]")
+    return parser
