@@ -101,7 +101,9 @@ def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_explain_names_the_decoder() -> None:
     with accel.image_backend("cuda", device=DEVICE):
-        assert "on the host" in accel.explain(pipeline())
+        assert "decoder: accel's own on the device" in accel.explain(pipeline())
+    with accel.image_backend("cuda", device=DEVICE, decode="host"):
+        assert "decoder: accel's decoders on the host" in accel.explain(pipeline())
     with accel.image_backend("cuda", device=DEVICE, exact=False):
         assert "nvImageCodec" in accel.explain(pipeline())
 
@@ -378,7 +380,8 @@ def test_objects_are_held_until_the_mark() -> None:
 
 
 def test_options_say_who_decodes() -> None:
-    assert not CudaOptions().decodes_on_device
-    assert CudaOptions(exact=False).decodes_on_device
-    assert not CudaOptions(exact=False, decode="host").decodes_on_device
-    assert CudaOptions(exact=False, decode="nvimgcodec").decodes_on_device
+    assert CudaOptions().decoder == "accel"
+    assert CudaOptions(exact=False).decoder == "nvimgcodec"
+    assert CudaOptions(exact=False, decode="accel").decoder == "accel"
+    assert CudaOptions(decode="host").decoder == "host"
+    assert CudaOptions(exact=False, decode="nvimgcodec").decoder == "nvimgcodec"

@@ -1,4 +1,4 @@
-"""The device's JPEG decoder, its kernels run on the host: the pixels are Pillow's, whole or in part, or there are none.
+"""The device's JPEG decoder: the pixels are Pillow's, whole or in part, or there are none.
 
 ``ACCEL_TEST_PHOTOS=DIR`` also decodes the JPEG files of a folder; ``ACCEL_TEST_SWEEP=1`` tries every size.
 """
@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_support import needs_compiler
+import torch
+from cuda_support import DEVICE, needs_compiler
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jpeg_support import JFIF, KINDS, SAMPLINGS, Coder, adobe, damaged, encode, picture, pillow, random_blocks
 from PIL import Image
 
-from accel.backends.cuda.host import HostDevice
-from accel.backends.cuda.jpeg import Decoder, Wanted
-from accel.backends.cuda.staging import Ring
+from accel.backends.cuda import backend
+from accel.backends.cuda.jpeg import Wanted
 
 pytestmark = needs_compiler
 
@@ -34,14 +34,14 @@ Box = tuple[int, int, int, int]
 
 
 @cache
-def decoder() -> Decoder:
-    device = HostDevice()
-    return Decoder(device, Ring(device.pinned))
+def engine() -> Any:
+    return backend._Engine(torch.empty(0, device=DEVICE).device)
 
 
 def decode_all(wanted: Sequence[Wanted]) -> list[np.ndarray | None]:
     """One batch: uint8[height, width, channels] each, or None where the host's decoders are asked."""
-    decoding = decoder().decode(wanted)
+    with engine().device.enter():
+        decoding = engine().jpeg.decode(wanted)
     flagged = decoding.flagged()
     pixels: list[np.ndarray | None] = []
     for number, each in enumerate(wanted):

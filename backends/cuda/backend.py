@@ -14,13 +14,14 @@ import torch
 from accel import counters, fork
 from accel.backend import AcceleratorOptions
 from accel.codec import decode, engines
+from accel.errors import DecodeError
 from accel.plan import Decode, Plan
 from accel.team import Team
 
-from . import budget, host, nvimg
+from . import budget, host, jpeg, nvimg
 from .device import CudaDevice, Device
 from .execute import Execution
-from .lower import lower
+from .lower import device_bytes, lower
 from .staging import Ring
 
 NO_DEVICE = "no CUDA device; set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
@@ -31,21 +32,22 @@ class CudaOptions(AcceleratorOptions):
     """The cuda backend's options.
 
     Args:
-        decode: "host": the host decodes the regions and sends pixels; "nvimgcodec": nvImageCodec decodes on the
-            device, which no GPU library does exactly, so it asks for ``exact=False``; "auto": what ``exact`` permits.
+        decode: "accel": accel's own decoder on the device, which is exact, and the host for the files that it does not
+            take; "nvimgcodec": nvImageCodec on the device, which is not exact and asks for ``exact=False``; "host": the
+            host decodes the regions and sends pixels; "auto": accel's, or nvImageCodec's under ``exact=False``.
         threads: how many threads decode on the host; None: one for each core that this process may use.
         memory: bytes that a batch may take on the device besides its result, and on the host to be sent; what
             takes more runs in chunks, with the same result. None: a quarter of what is free, at most 2 GiB.
     """
 
-    decode: Literal["auto", "host", "nvimgcodec"] = "auto"
+    decode: Literal["auto", "accel", "nvimgcodec", "host"] = "auto"
     threads: int | None = None
     memory: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.decode not in ("auto", "host", "nvimgcodec"):
-            raise ValueError(f"decode must be 'auto', 'host' or 'nvimgcodec', got {self.decode!r}")
+        if self.decode not in ("auto", "accel", "nvimgcodec", "host"):
+            raise ValueError(f"decode must be 'auto', 'accel', 'nvimgcodec' or 'host', got {self.decode!r}")
         if self.decode == "nvimgcodec" and self.exact:
             raise ValueError("decode='nvimgcodec' is not exact on a GPU: it needs exact=False")
         for name in ("threads", "memory"):
@@ -54,12 +56,15 @@ class CudaOptions(AcceleratorOptions):
                 raise ValueError(f"{name} must be a positive int or None, got {value!r}")
 
     @property
-    def decodes_on_device(self) -> bool:
-        return self.decode == "nvimgcodec" or (self.decode == "auto" and not self.exact)
+    def decoder(self) -> str:
+        """Who decodes: "accel" or "nvimgcodec" on the device, or the "host"."""
+        if self.decode == "auto":
+            return "accel" if self.exact else "nvimgcodec"
+        return self.decode
 
 
 class CudaBackend:
-    """Exact, unless ``exact=False`` lets the device decode. ``device="cpu"`` runs the same kernels on the host."""
+    """Exact, unless ``exact=False`` lets nvImageCodec decode. ``device="cpu"`` runs the same kernels on the host."""
 
     Options: ClassVar[type[CudaOptions]] = CudaOptions
     devices: ClassVar[tuple[str, ...]] = ("cuda",)
@@ -106,56 +111,86 @@ class CudaBackend:
         with torch.inference_mode(False), engine.device.enter():
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
             limit = self.options.memory or budget.default(engine.device)
-            budget.in_chunks(plan, limit, lambda part: self._run(part, engine, result))
+            decoder = self._decoder(engine)
+            size_of = _with_decoding if decoder == "accel" else device_bytes
+            budget.in_chunks(plan, limit, lambda part: self._run(part, engine, result, decoder), size_of)
         return result
 
     def describe(self, plan: Plan) -> list[str]:
         where = self.options.device or "the device of the first .to()"
-        decoder = "accel's decoders on the host, regions only, pixels uploaded"
-        if self._decodes_on_device():
-            decoder = "nvImageCodec on the device (not exact), the host for what it declines"
         return [
-            f"decoder: {decoder}",
+            f"decoder: {_DESCRIBED[self.options.decoder]}",
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
-    def _decodes_on_device(self) -> bool:
-        if self.options.decodes_on_device and not engines.has_nvimgcodec():
+    def _decoder(self, engine: _Engine) -> str:
+        """Who decodes, of those that can."""
+        decoder = self.options.decoder
+        if decoder == "nvimgcodec" and not engines.has_nvimgcodec():
             counters.fallback("nvImageCodec is not installed; the host decoded in its place")
-            return False
-        return self.options.decodes_on_device
+            return "host"
+        return "host" if decoder == "accel" and not engine.jpeg.agrees() else decoder
 
     def _engine(self, device: torch.device) -> _Engine:
         found = self._engines.get(device)
         return self._engines.setdefault(device, _Engine(device)) if found is None else found
 
-    def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor) -> None:
+    def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str) -> None:
         """Run a plan, or a chunk of one, into the whole batch's ``result``."""
-        ready: list[nvimg.Pixels | None] = [None] * len(plan.decodes)
-        if self._decodes_on_device():
-            ready = engine.decoder.decode(plan.decodes)
-        program = lower(plan, [pixels and pixels.address for pixels in ready])
+        decodes = plan.decodes
+        addresses: list[int | None] = [None] * len(decodes)
+        images: list[nvimg.Pixels | None] = []
+        decoding = jpeg.Decoding(addresses)
+        if decoder == "accel":
+            decoding = engine.jpeg.decode([jpeg.wanted_of(each) for each in decodes])
+            addresses = decoding.addresses
+        elif decoder == "nvimgcodec":
+            images = engine.decoder.decode(decodes)
+            addresses = [pixels and pixels.address for pixels in images]
+        program = lower(plan, addresses)
         execution = Execution(program, engine.device, engine.ring)
         try:
             work: list[Callable[[], object]] = [
                 partial(self._decode, wanted, plan.shape[0], execution, number)
-                for number, wanted in enumerate(plan.decodes)
-                if ready[number] is None
+                for number, wanted in enumerate(decodes)
+                if addresses[number] is None
             ]
             self._team.each([*work, *execution.sent()], _call)
             execution.upload(result)
             execution.launch()
-        except BaseException:
+        except BaseException as error:
             execution.abandon()
+            if isinstance(error, DecodeError) and error.position is not None:
+                for number in decoding.flagged():  # one of them may fail as well, and come before
+                    if decodes[number].items[0].position < error.position:
+                        decode.read(decodes[number], plan.shape[0], self.options)
             raise
         finally:
-            if any(ready):
-                engine.held.until(engine.device.mark(), ready)
+            if any(images):
+                engine.held.until(engine.device.mark(), images)
+        flagged = tuple(decodes[number] for number in decoding.flagged())
+        if flagged:  # their places in the result are filled once more, in the order of the stream
+            for _ in flagged:
+                counters.fallback("accel declined a JPEG on the device; the host decoded it")
+            self._run(plan._replace(decodes=flagged), engine, result, "host")
 
     def _decode(self, wanted: Decode, of: int, execution: Execution, number: int) -> None:
         """Decode on the host, into the memory that is uploaded."""
         pixels = decode.read(wanted, of, self.options)
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
+
+
+_DESCRIBED = {
+    "accel": "accel's own on the device, regions only; the host for files that are not plain baseline",
+    "nvimgcodec": "nvImageCodec on the device (not exact), the host for what it declines",
+    "host": "accel's decoders on the host, regions only, pixels uploaded",
+}
+
+
+def _with_decoding(wanted: Decode) -> int:
+    """The bytes that a source takes on the device if it is decoded there as well."""
+    file = jpeg.wanted_of(wanted)
+    return device_bytes(wanted) + (jpeg.device_bytes(file) if file else 0)
 
 
 def _call(task: Callable[[], object]) -> None:
@@ -168,5 +203,6 @@ class _Engine:
     def __init__(self, device: torch.device) -> None:
         self.device: Device = host.HostDevice() if device.type == "cpu" else CudaDevice(device)
         self.ring = Ring(self.device.pinned)
+        self.jpeg = jpeg.Decoder(self.device, self.ring)
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.Held()

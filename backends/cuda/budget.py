@@ -20,9 +20,12 @@ def default(device: Device) -> int:
     return max(min(device.free_memory() // 4, _MOST), 1)
 
 
-def in_chunks(plan: Plan, limit: int, run: Callable[[Plan], None]) -> None:
+def in_chunks(
+    plan: Plan, limit: int, run: Callable[[Plan], None], size_of: Callable[[Decode], int] = device_bytes
+) -> None:
     """Run a plan as several of at most ``limit`` bytes each (or one source); once more, smaller, where memory runs out.
 
+    ``size_of``: the bytes that one source and what is made of it take on the device.
     Every chunk is a plan of the whole batch's shape with some of its decodes, so the pieces may be run in any order.
 
     Raises:
@@ -30,7 +33,7 @@ def in_chunks(plan: Plan, limit: int, run: Callable[[Plan], None]) -> None:
     """
     done = 0
     try:
-        for chunk in chunks(plan.decodes, limit):
+        for chunk in chunks(plan.decodes, limit, size_of):
             run(plan._replace(decodes=chunk))
             done += len(chunk)
     except (RuntimeError, MemoryError) as error:
@@ -40,9 +43,9 @@ def in_chunks(plan: Plan, limit: int, run: Callable[[Plan], None]) -> None:
         return
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    smaller = min(limit, max(map(device_bytes, plan.decodes))) // _SMALLER
+    smaller = min(limit, max(map(size_of, plan.decodes))) // _SMALLER
     try:
-        for chunk in chunks(plan.decodes[done:], smaller):
+        for chunk in chunks(plan.decodes[done:], smaller, size_of):
             run(plan._replace(decodes=chunk))
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
@@ -53,11 +56,13 @@ def in_chunks(plan: Plan, limit: int, run: Callable[[Plan], None]) -> None:
         ) from error
 
 
-def chunks(decodes: tuple[Decode, ...], limit: int) -> Iterator[tuple[Decode, ...]]:
+def chunks(
+    decodes: tuple[Decode, ...], limit: int, size_of: Callable[[Decode], int] = device_bytes
+) -> Iterator[tuple[Decode, ...]]:
     """The decodes in order, in runs of at most ``limit`` bytes each, or of one."""
     first, total = 0, 0
     for number, wanted in enumerate(decodes):
-        size = device_bytes(wanted)
+        size = size_of(wanted)
         if total + size > limit and number > first:
             yield decodes[first:number]
             first, total = number, 0

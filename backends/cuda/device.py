@@ -68,7 +68,7 @@ class CudaDevice:
         return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def mark(self) -> Mark:
-        event = torch.cuda.Event()
+        event = torch.cuda.Event(blocking=True)  # who waits for it sleeps
         event.record()
         return event
 

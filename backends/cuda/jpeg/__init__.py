@@ -12,6 +12,6 @@ sequential Huffman files of 8 bits in one scan, grey, YCbCr and RGB, sampled at 
 file makes it say no, and the host's decoders say what the file is.
 """
 
-from .decoder import Decoder, Wanted
+from .decoder import Decoder, Decoding, Wanted, device_bytes, wanted_of
 
-__all__ = ["Decoder", "Wanted"]
+__all__ = ["Decoder", "Decoding", "Wanted", "device_bytes", "wanted_of"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +11,16 @@ import torch
 
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
-from accel.codec.jpeg import header as hd
+from accel.codec.header import Header
+from accel.plan import Decode
 
 from ..descriptors import Region, bind
 from ..device import Device, Mark
 from ..staging import Ring
-from . import headers
 from .descriptors import STATE
-from .headers import Headers, Integers
-from .layout import Batch, lay_out
+
+if TYPE_CHECKING:
+    from .layout import Batch
 
 KERNELS = (
     *("jpeg_count", "jpeg_offsets", "jpeg_unstuff", "jpeg_tables"),
@@ -29,6 +30,8 @@ KERNELS = (
 
 _ALIGNED = 64
 
+Integers = npt.NDArray[np.int64]
+
 
 class Wanted(NamedTuple):
     """The region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels."""
@@ -36,6 +39,21 @@ class Wanted(NamedTuple):
     data: Data
     box: Box
     channels: int
+
+
+def wanted_of(decode: Decode) -> Wanted | None:
+    """What a plan wants of a source, if that may be a file for the decoder; its header is looked at only then."""
+    header = decode.source.header
+    if not isinstance(header, Header) or header.progressive or not header.ordinary:
+        return None
+    return Wanted(decode.source.data, decode.box, decode.channels)
+
+
+def device_bytes(wanted: Wanted) -> int:
+    """About how much memory the decoding of a file takes on the device."""
+    _, _, height, width = wanted.box
+    samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs
+    return 4 * len(wanted.data) + 4 * samples + height * width * wanted.channels
 
 
 class Decoding:
@@ -47,23 +65,30 @@ class Decoding:
             and stays as long as this object, or until later work on that stream takes it.
     """
 
-    def __init__(self, addresses: list[int | None], numbers: Integers, memory: torch.Tensor) -> None:
+    def __init__(self, addresses: list[int | None], numbers: Integers | None = None) -> None:
+        """``numbers``: of those that are decoded, in the decoder's own order."""
         self.addresses = addresses
-        self._numbers, self._memory = numbers, memory
-        self._states: tuple[Ring, torch.Tensor, Mark | None] | None = None
+        self._numbers = numbers
+        self._watched: tuple[Ring, torch.Tensor, Mark | None] | None = None
 
-    def watch(self, ring: Ring, states: torch.Tensor, mark: Mark | None) -> None:
-        """``states``, from ``ring``, will have the pictures' states at ``mark``."""
-        self._states = ring, states, mark
+    def queued(
+        self, pixels: npt.NDArray[np.uint64], memory: torch.Tensor, ring: Ring, states: torch.Tensor, mark: Mark | None
+    ) -> None:
+        """At ``mark`` there will be pixels in ``memory``, and the pictures' states in ``states``, from ``ring``."""
+        assert self._numbers is not None
+        for number, address in zip(self._numbers.tolist(), pixels.tolist(), strict=True):
+            self.addresses[number] = address
+        self._memory = memory
+        self._watched = ring, states, mark
 
     def flagged(self) -> list[int]:
         """The numbers of the files whose pixels do not count, because something in the stream is not as it should be.
 
-        Waits, in this thread, until the device has decoded them all.
+        Waits, in this thread, until the device has decoded them all. Tells it once.
         """
-        if self._states is None:
+        if self._watched is None or self._numbers is None:
             return []
-        (ring, buffer, mark), self._states = self._states, None
+        (ring, buffer, mark), self._watched = self._watched, None
         if mark is not None:
             mark.synchronize()
         states = buffer.numpy()[: len(self._numbers) * STATE.itemsize].view(STATE)
@@ -93,29 +118,35 @@ class Decoder:
             self._agreed = agreement.agrees("accel on the device", self._pixels)
         return self._agreed
 
-    def decode(self, wanted: Sequence[Wanted]) -> Decoding:
+    def decode(self, wanted: Sequence[Wanted | None]) -> Decoding:
         """Queue the decoding of all files whose headers say that they are for this decoder. Waits for nothing."""
-        sizes = np.array([len(each.data) for each in wanted], np.int64)
+        from . import headers, layout  # late: the former is compiled
+
+        asked = [(number, each) for number, each in enumerate(wanted) if each is not None]
+        addresses: list[int | None] = [None] * len(wanted)
+        if not asked:
+            return Decoding(addresses)
+        sizes = np.array([len(each.data) for _, each in asked], np.int64)
         starts, total = _places(sizes)
         files = _Upload(self._device, self._ring, total)
-        for each, start in zip(wanted, starts.tolist(), strict=True):
+        for (_, each), start in zip(asked, starts.tolist(), strict=True):
             files.host[start : start + len(each.data)] = np.frombuffer(each.data, np.uint8)
         device_files = files.send()  # on its way while the headers are read
-        boxes = np.array([each.box for each in wanted], np.int64).reshape(-1, 4)
-        channels = np.array([each.channels for each in wanted], np.int64)
-        found = headers.read(files.host, starts, sizes, boxes)
+        boxes = np.array([each.box for _, each in asked], np.int64)
+        channels = np.array([each.channels for _, each in asked], np.int64)
+        found = headers.read(files.host, starts, sizes, boxes, channels)
         files.done()
-        numbers = _chosen(found, sizes, channels)
-        chosen = Headers(found.good[numbers], found.headers[numbers], found.regions[numbers])
-        batch = lay_out(chosen, starts[numbers], sizes[numbers], boxes[numbers], channels[numbers])
-        return self._queue(batch, numbers, len(wanted), device_files)
+        taken = np.flatnonzero(found.good)
+        taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
+        if len(taken) == 0:
+            return Decoding(addresses)
+        batch = layout.lay_out(found.of(taken), starts[taken], sizes[taken], boxes[taken], channels[taken])
+        decoding = Decoding(addresses, np.array([number for number, _ in asked])[taken])
+        self._queue(batch, decoding, device_files)
+        return decoding
 
-    def _queue(self, batch: Batch, numbers: Integers, of: int, files: torch.Tensor) -> Decoding:
-        addresses: list[int | None] = [None] * of
+    def _queue(self, batch: Batch, decoding: Decoding, files: torch.Tensor) -> None:
         scratch = torch.empty(batch.scratch, dtype=torch.uint8, device=self._device.torch_device)
-        decoding = Decoding(addresses, numbers, scratch)
-        if len(numbers) == 0:
-            return decoding
         scratch[slice(*batch.cleared)].zero_()
         bind(batch.pictures, {Region.UPLOAD: files.data_ptr(), Region.SCRATCH: scratch.data_ptr()})
         arrays: list[npt.NDArray[Any]] = [batch.pictures, *(batch.owners(kernel) for kernel in KERNELS)]
@@ -128,14 +159,10 @@ class Decoder:
         pictures, *owners = (starts + told.data_ptr()).tolist()
         for kernel, owner in zip(KERNELS, owners, strict=True):
             self._device.launch(kernel, int(batch.blocks[kernel].sum()), pictures, owner)
-        offsets, sizes = batch.pieces["state"]
-        states = self._ring.take(int(sizes.sum()))
-        first = int(offsets[0])
-        states[: int(sizes.sum())].copy_(scratch[first : first + int(sizes.sum())], non_blocking=True)
-        decoding.watch(self._ring, states, self._device.mark())
-        for number, address in zip(numbers.tolist(), batch.pictures["pixels"].tolist(), strict=True):
-            addresses[number] = address
-        return decoding
+        first, count = int(batch.pieces["state"][0][0]), len(batch.pictures)
+        states = self._ring.take(count * STATE.itemsize)
+        states[: count * STATE.itemsize].copy_(scratch[first : first + count * STATE.itemsize], non_blocking=True)
+        decoding.queued(batch.pictures["pixels"], scratch, self._ring, states, self._device.mark())
 
     def pixels(self, wanted: Wanted) -> Pixels | None:
         """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""
@@ -174,10 +201,3 @@ def _places(sizes: Integers) -> tuple[Integers, int]:
     """Where pieces of these sizes lie one after another, with room for whole loads; and where they end."""
     taken = -(-sizes // _ALIGNED) * _ALIGNED
     return np.cumsum(taken) - taken, int(taken.sum())
-
-
-def _chosen(found: Headers, sizes: Integers, channels: Integers) -> Integers:
-    """The numbers of the files that are decoded, those that take longest first."""
-    colour = found.headers[:, hd.COMPONENTS] == 3
-    numbers = np.flatnonzero(found.good & ~(colour & (channels == 1)))
-    return numbers[np.argsort(-sizes[numbers], kind="stable")]

@@ -30,20 +30,28 @@ class Headers(NamedTuple):
     headers: Integers
     regions: Integers
 
+    def of(self, numbers: Integers) -> Headers:
+        """The same of some of the files."""
+        return Headers(self.good[numbers], self.headers[numbers], self.regions[numbers])
 
-def read(files: npt.NDArray[np.uint8], starts: Integers, sizes: Integers, boxes: Integers) -> Headers:
+
+def read(
+    files: npt.NDArray[np.uint8], starts: Integers, sizes: Integers, boxes: Integers, channels: Integers
+) -> Headers:
     """Read the headers of n files.
 
     Args:
         files: uint8[...], all of them.
         starts, sizes: int64[n], bytes in ``files``.
         boxes: int64[n, 4], the regions (top, left, height, width) in pixels.
+        channels: int64[n], what is wanted: 3, or 1 of grey files.
     """
     count = len(starts)
     good = np.zeros(count, np.bool_)
     headers = np.zeros((count, hd.HEADER_SIZE), np.int64)
     regions = np.zeros((count, 3, lo.LAYOUT_SIZE), np.int64)
     _read(files, starts, sizes, boxes, good, headers, regions)
+    good &= (channels == 3) | (headers[:, hd.COMPONENTS] == 1)
     return Headers(good, headers, regions)
 
 
