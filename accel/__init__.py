@@ -5,6 +5,7 @@ accel.set_image_backend("cpu")
 """
 
 import accel.interop  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
+from accel import functional
 from accel.counters import stats
 from accel.errors import AccelError, BackendUnavailable, DecodeError
 from accel.explanation import explain
@@ -23,6 +24,7 @@ __all__ = [
     "LazyTensor",
     "__version__",
     "explain",
+    "functional",
     "get_image_backend",
     "image_backend",
     "image_backends",

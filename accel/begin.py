@@ -9,12 +9,20 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import torch
 from PIL import Image
 
 from accel import switch
 from accel.codec.header import Raw
 from accel.image import LazyImage
-from accel.recipe import Source
+from accel.late import LateTensor, is_late
+from accel.recipe import Recipe, Source
+from accel.seams import private
+from accel.tensor import LazyTensor
+
+functorch = private("torch._C._functorch", "is_functorch_wrapped_tensor")
+
+_IN_MEMORY = "image in memory"
 
 
 def begin(image: Any) -> LazyImage | None:
@@ -43,6 +51,32 @@ def begin(image: Any) -> LazyImage | None:
     return LazyImage.of_pixels(source, image.info)
 
 
+def begin_tensor(image: torch.Tensor) -> LateTensor | None:
+    """What to record a step on: ``image`` itself while it is late, else a late tensor with a copy of its values.
+
+    None where nothing is to be recorded: it is not uint8 [channels, height, width] of one or three channels on the
+    CPU, it is of a class of the user's own, it is empty, or accel steps aside.
+    """
+    if is_late(image):
+        return image  # type: ignore[return-value]
+    if type(image) is not torch.Tensor or image.dtype != torch.uint8 or image.ndim != 3 or not image.is_cpu:
+        return None
+    selection = switch.current()
+    channels, height, width = image.shape
+    if (
+        selection.steps_aside
+        or channels not in (1, 3)
+        or not image.numel()
+        or functorch.is_functorch_wrapped_tensor(image)
+    ):
+        return None
+    data = image.permute(1, 2, 0).numpy().tobytes()
+    source = Source(data, Raw(width, height, "RGB" if channels == 3 else "L"), _IN_MEMORY, selection)
+    recipe = Recipe(source, (), (("pil_to_tensor", ()),))
+    interleaved = channels > 1 and image.stride(0) == 1
+    return LazyTensor.of((recipe,), (), (channels, height, width), torch.uint8, interleaved)
+
+
 @cache
 def _is_pillows(kind: type) -> bool:
     """Whether a class is one of Pillow's images; a user's own may do something else in any of its methods."""
@@ -50,4 +84,4 @@ def _is_pillows(kind: type) -> bool:
 
 
 def _name(image: Image.Image) -> str:
-    return str(getattr(image, "filename", "")) or "image in memory"
+    return str(getattr(image, "filename", "")) or _IN_MEMORY

@@ -32,6 +32,7 @@ _geometry = private(
     "_center_crop_compute_crop_anchor",
     "_check_interpolation",
     "_compute_resized_output_size",
+    "_parse_five_crop_size",
     "_do_native_uint8_resize_on_cpu",
     "_parse_pad_padding",
 )
@@ -134,6 +135,24 @@ def _center_crop(image: LateTensor, output_size: Any) -> LateTensor | None:
     return _crop(image, top, left, height, width)
 
 
+def _five_crop(image: LateTensor, size: Any) -> tuple[LateTensor, ...] | None:
+    height, width = _geometry._parse_five_crop_size(size)
+    _, old_height, old_width = image.late.shape
+    if height > old_height or width > old_width:
+        return None
+    bottom, right = old_height - height, old_width - width
+    corners = [(0, 0), (0, right), (bottom, 0), (bottom, right)]
+    crops = [*[_crop(image, *corner, height, width) for corner in corners], _center_crop(image, [height, width])]
+    late = tuple(crop for crop in crops if crop is not None)
+    return late if len(late) == 5 else None
+
+
+def _ten_crop(image: LateTensor, size: Any, vertical_flip: bool = False) -> tuple[LateTensor, ...] | None:
+    crops = _five_crop(image, size)
+    flipped = _five_crop(_vertical_flip(image) if vertical_flip else _horizontal_flip(image), size)
+    return None if crops is None or flipped is None else crops + flipped
+
+
 def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = "constant") -> LateTensor | None:
     left, right, top, bottom = _geometry._parse_pad_padding(padding)
     channels, height, width = image.late.shape
@@ -229,6 +248,8 @@ _RECORDERS: dict[Callable[..., Any], Callable[..., Any]] = {
     F.vertical_flip: _vertical_flip,
     F.crop: _crop,
     F.center_crop: _center_crop,
+    F.five_crop: _five_crop,
+    F.ten_crop: _ten_crop,
     F.pad: _pad,
     F.resize: _resize,
     F.resized_crop: _resized_crop,

@@ -19,15 +19,18 @@ PUBLIC = [
     "AccelError",
     "BackendUnavailable",
     "DecodeError",
+    "Future",
     "LazyImage",
     "LazyTensor",
     "__version__",
     "explain",
+    "functional",
     "get_image_backend",
     "image_backend",
     "image_backends",
     "set_image_backend",
     "stats",
+    "submit",
 ]
 
 
