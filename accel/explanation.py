@@ -12,9 +12,10 @@ from accel.codec.header import Raw
 from accel.image import LazyImage
 from accel.late import LateTensor
 from accel.ops import OPS
-from accel.plan import Axis, Plan, Stage, plan
+from accel.plan import Plan, plan
 from accel.recipe import Recipe, Step
 from accel.resample import SUPPORT, Aten
+from accel.stages import Axis, Effect, Pass, Stage
 
 
 def explain(x: Any) -> str:
@@ -94,12 +95,22 @@ def _short(value: Any) -> str:
 
 
 def _stage(stage: Stage) -> str:
+    return _effect(stage) if isinstance(stage, Effect) else _pass(stage)
+
+
+def _effect(effect: Effect) -> str:
+    height, width = effect.output_size
+    return f"{effect.kind}: {_step((effect.op, effect.params))}; {height} x {width}"
+
+
+def _pass(stage: Pass) -> str:
     rows, columns = _axis(stage.rows), _axis(stage.columns)
     name = ""
     if stage.resample:
         dialect, codes = ("Pillow", Image.Resampling) if stage.resample in SUPPORT else ("torch", Aten)
         name = f" with {dialect}'s {codes(stage.resample).name}"
-    return f"one pass{name}; rows {rows}; columns {columns}"
+    levels = "; levels looked up" if stage.levels is not None else ""
+    return f"one pass{name}; rows {rows}; columns {columns}{levels}"
 
 
 def _axis(axis: Axis) -> str:

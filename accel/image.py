@@ -15,14 +15,12 @@ from typing import Any
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
-from accel import counters, realise
+from accel import counters, realise, warp
 from accel.caller import caller
 from accel.index import PadMode
 from accel.ops import OPS
 from accel.recipe import Recipe, Source
 from accel.resample import SUPPORT
-
-_FLIPS = {Image.Transpose.FLIP_LEFT_RIGHT: "hflip", Image.Transpose.FLIP_TOP_BOTTOM: "vflip"}
 
 
 class LazyImage(Image.Image):
@@ -113,6 +111,8 @@ class LazyImage(Image.Image):
                 return self.copy()
             if mode == "RGB" and "transparency" not in (self._info or ()):  # a file's own info never has it
                 return self.then("convert", ("RGB",), mode)
+            if mode == "L" and "transparency" not in (self._info or ()):
+                return self.then("to_grayscale", (1,), mode)
         return super().convert(mode, matrix, *args, **kwargs)
 
     def crop(self, box: Any = None) -> Image.Image:
@@ -151,9 +151,22 @@ class LazyImage(Image.Image):
         return self.then("resize", (height, width, int(code)))
 
     def transpose(self, method: Image.Transpose) -> Image.Image:
-        if self._im is None and self._recipe is not None and (name := _FLIPS.get(method)):
-            return self.then(name, ())
-        return super().transpose(method)
+        steps = warp.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
+        if steps is None:
+            return super().transpose(method)
+        image = self
+        for name, params in steps:
+            image = image.then(name, params)
+        return image
+
+    def transform(
+        self, size: Any, method: Any, data: Any = None, resample: int = 0, fill: int = 1, fillcolor: Any = None
+    ) -> Image.Image:
+        late = self._im is None and self._recipe is not None
+        step = warp.step(self, size, method, data, resample, fillcolor) if late else None
+        if step is None:
+            return super().transform(size, method, data, resample, fill, fillcolor)
+        return self.then(*step)
 
     def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
         """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""

@@ -39,6 +39,14 @@ class Index(NamedTuple):
         entries = np.ascontiguousarray(table, dtype=np.int32)
         return Index(0, 1, len(entries), entries)
 
+    def is_identity(self, length: int) -> bool:
+        """Whether it shows an axis of this length as it is; a listed map is taken for another one."""
+        return self.table is None and self.start == 0 and self.step == 1 and self.length == length
+
+    def shows(self, code: int) -> bool:
+        """Whether it shows this (negative) fill code."""
+        return self.table is not None and bool((self.table == code).any())
+
     def array(self) -> npt.NDArray[np.int32]:
         """The map as int32[length], read-only."""
         return _progression(self.start, self.step, self.length) if self.table is None else self.table
@@ -69,6 +77,10 @@ class Index(NamedTuple):
     def take(self, positions: npt.NDArray[np.int32]) -> Index:
         """The map that shows this one's ``positions`` (all inside it)."""
         return Index.listed(self.array()[positions])
+
+    def take_or_fill(self, positions: npt.NDArray[np.int32]) -> Index:
+        """The map that shows this one's ``positions``, and the fill codes among them."""
+        return Index.listed(np.where(positions < 0, positions, self.array()[np.maximum(positions, 0)]))
 
     def shift(self, offset: int) -> Index:
         """The same map onto an axis that begins ``offset`` positions earlier (fill codes stay).
@@ -111,3 +123,16 @@ def nearest(size_in: int, size_out: int) -> npt.NDArray[np.int32]:
     steps = np.full(size_out, scale)
     steps[0] = scale * 0.5
     return np.minimum(np.cumsum(steps).astype(np.int32), size_in - 1)
+
+
+def scaled(size_in: int, size_out: int, scale: float, offset: float, fill: int) -> npt.NDArray[np.int32]:
+    """The positions that Pillow's NEAREST affine transform shows of one axis where the other one takes no part.
+
+    ``offset + scale * (position + 0.5)``, added up in float64 as Pillow does (Geometry.c, ImagingScaleAffine);
+    ``fill`` where that is outside.
+    """
+    steps = np.full(size_out, scale)
+    steps[0] = offset + scale * 0.5
+    places = np.cumsum(steps)
+    inside = (places >= 0) & (places < size_in)
+    return np.where(inside, np.where(inside, places, 0).astype(np.int32), fill).astype(np.int32)

@@ -26,6 +26,7 @@ from accel import (
     parameters,
     patches,
     record,
+    record_pil,
     ring,
     seams,
     shipping,
@@ -49,7 +50,8 @@ collate = private("torch.utils.data._utils.collate", "default_collate_fn_map", "
 fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch")
 worker = private("torch.utils.data._utils.worker", "_worker_loop")
 pytree = private("torch.utils._pytree", "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten")
-_functional_pil = private("torchvision.transforms._functional_pil", "hflip", "vflip", "crop", "resize", "pad")
+_BY_METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
+_functional_pil = private("torchvision.transforms._functional_pil", *_BY_METHODS, "crop", "pad", *record_pil.NAMES)
 v2_geometry = private("torchvision.transforms.v2.functional._geometry", "_resize_image_pil")
 v2_dispatch = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
 v2_utils = private("torchvision.transforms.v2._utils", "_get_fill")
@@ -74,11 +76,13 @@ def install() -> None:
         _undo.append(patches.body(RandomResizedCrop.get_params, parameters.get_params))
         for flip in (RandomHorizontalFlip, RandomVerticalFlip):
             _undo.append(patches.body(flip.forward, parameters.flip))
-        for name in ("hflip", "vflip", "resize"):
+        for name in _BY_METHODS:
             _undo.append(patches.body(getattr(_functional_pil, name), record.on_pillow))
         for name in ("crop", "pad"):
             _undo.append(patches.body(getattr(_functional_pil, name), getattr(record, name)))
         _undo.append(patches.body(v2_geometry._resize_image_pil, record.on_pillow))
+        for name in record_pil.NAMES:
+            _undo.append(patches.body(getattr(_functional_pil, name), record_pil.recorder(name)))
         for name in ("resized_crop", "to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
         _undo.append(patches.body(v2.functional.to_image, tv.to_image))

@@ -51,6 +51,8 @@ def emit(
     table: npt.NDArray[Any],
     out: npt.NDArray[Any],
     planar: bool,
+    *,
+    arithmetic: bool = True,
 ) -> None:
     """View, resample and window both axes of ``src`` and write ``table[c, value]`` to ``out``.
 
@@ -66,6 +68,8 @@ def emit(
         table: [C, 256] of uint8, uint16, uint32 or uint64: the bit patterns of the output values.
         out: ``table``'s dtype, [C, rows, cols] if ``planar``, else [rows, cols, C].
         planar: the layout of ``out``.
+        arithmetic: whether to look for arithmetic that can stand in for a float table; pays where the table comes
+            again, since the search takes longer than an image.
 
     Raises:
         ValueError: shapes, codes, positions or the filter do not fit; nothing was written.
@@ -73,7 +77,7 @@ def emit(
     """
     kernel = _emit_for(out.dtype.name)
     order = rows_first(resample, rows.length, cols.length, rows.size, cols.size)
-    scale = factors(table.tobytes(), len(table)) if table.dtype == np.uint32 else NO_FACTORS
+    scale = factors(table.tobytes(), len(table)) if arithmetic and table.dtype == np.uint32 else NO_FACTORS
     memory = _workspace.memory
     status = kernel(src, *rows, *cols, resample, order, fills, table, scale, out, planar, memory)
     if status > 0:

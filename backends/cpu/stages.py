@@ -12,8 +12,11 @@ from PIL import Image
 
 from accel import counters
 from accel.index import Index
-from accel.plan import Axis, Stage
+from accel.levels import composed
 from accel.resample import SUPPORT
+from accel.stages import Axis, Effect, Levels, Pass, Stage
+
+from . import effects
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -39,14 +42,26 @@ def emit(
     ``table``: [channels, 256] unsigned integers; ``out``: of the same dtype, [channels, rows, columns] if ``planar``,
     else [rows, columns, channels].
     """
-    for stage in stages[:-1]:
-        between = np.empty((*stage.output_size, pixels.shape[2]), np.uint8)
-        _stage(pixels, stage, _levels(pixels.shape[2]), between, planar=False)
-        pixels = between
-    _stage(pixels, stages[-1], table, out, planar=planar)
+    pending: Levels | None = None  # to be looked up before anything else looks at the pixels
+    for number, stage in enumerate(stages):
+        if isinstance(stage, Effect):
+            pixels, pending = effects.run(effects.looked_up(pixels, pending), stage)
+            continue
+        if pending is not None:
+            if stage.resample or stage.fills:
+                pixels = effects.looked_up(pixels, pending)
+            else:  # it only moves pixels: they may as well be looked up afterwards
+                stage = stage._replace(levels=composed(pending, stage.levels))
+            pending = None
+        if number == len(stages) - 1:
+            _pass(pixels, stage, table, out, planar=planar)
+        elif stage.changes(pixels.shape[:2]):
+            between = np.empty((*stage.output_size, pixels.shape[2]), np.uint8)
+            _pass(pixels, stage, _levels(pixels.shape[2]), between, planar=False)
+            pixels = between
 
 
-def _stage(pixels: Pixels, stage: Stage, table: npt.NDArray[Any], out: npt.NDArray[Any], *, planar: bool) -> None:
+def _pass(pixels: Pixels, stage: Pass, table: npt.NDArray[Any], out: npt.NDArray[Any], *, planar: bool) -> None:
     from . import kernels
 
     fills = _colours(stage.fills, pixels.shape[2])
@@ -55,7 +70,10 @@ def _stage(pixels: Pixels, stage: Stage, table: npt.NDArray[Any], out: npt.NDArr
         stage, pixels = _resized_by_pillow(pixels, stage, fills)
     elif listed:
         stage, pixels = _viewed(pixels, stage, fills)
-    kernels.emit(pixels, _axis(stage.rows), _axis(stage.columns), stage.resample, fills, table, out, planar)
+    if stage.levels is not None:
+        table = np.take_along_axis(table, stage.levels.astype(np.intp), axis=1)
+    axes = _axis(stage.rows), _axis(stage.columns)
+    kernels.emit(pixels, *axes, stage.resample, fills, table, out, planar, arithmetic=stage.levels is None)
 
 
 @lru_cache(maxsize=64)
@@ -63,7 +81,7 @@ def _colours(fills: tuple[tuple[int, ...], ...], channels: int) -> Pixels:
     return np.array(fills, np.uint8).reshape(-1, channels)
 
 
-def _viewed(pixels: Pixels, stage: Stage, fills: Pixels) -> tuple[Stage, Pixels]:
+def _viewed(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
     """The stage's view as an image of its own (taps may lie in padding there), and the stage on that."""
     from . import kernels
 
@@ -137,7 +155,7 @@ def _by_pillow(picture: Pixels, resample: int, like: Pixels) -> Pixels:
     return np.asarray(Image.fromarray(picture).resize(size, resample))
 
 
-def _resized_by_pillow(pixels: Pixels, stage: Stage, fills: Pixels) -> tuple[Stage, Pixels]:
+def _resized_by_pillow(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
     """The stage's view, resized as a whole by Pillow, and what is left of the stage."""
     stage, view = _viewed(pixels, stage, fills)
     rows, columns = stage.rows, stage.columns

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import torch
 
-from accel import counters, fork
-from accel.backend import AcceleratorOptions
+from accel import backend as registry
+from accel import counters, fork, memory
+from accel.backend import AcceleratorOptions, HostBackend
 from accel.codec import decode, engines
 from accel.errors import DecodeError
 from accel.plan import Decode, Plan
@@ -21,7 +22,7 @@ from accel.team import Team
 from . import budget, host, jpeg, nvimg
 from .device import CudaDevice, Device
 from .execute import Execution
-from .lower import device_bytes, lower
+from .lower import device_bytes, has_kernels_for, lower
 from .staging import Ring
 
 NO_DEVICE = "no CUDA device; set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
@@ -107,6 +108,9 @@ class CudaBackend:
             DecodeError: an image cannot be decoded, and ``on_error`` is "raise".
             torch.OutOfMemoryError: the batch does not fit, not even in smaller chunks.
         """
+        if not has_kernels_for(plan):
+            counters.fallback("colour ops and warps have no kernels for the device yet; the host ran them")
+            return self._on_host().run(plan, memory.results.empty).to(device)
         engine = self._engine(device)
         with torch.inference_mode(False), engine.device.enter():
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
@@ -130,6 +134,10 @@ class CudaBackend:
             counters.fallback("nvImageCodec is not installed; the host decoded in its place")
             return "host"
         return "host" if decoder == "accel" and not engine.jpeg.agrees() else decoder
+
+    def _on_host(self) -> HostBackend:
+        options = registry.parse_options(self.host, {"on_error": self.options.on_error})
+        return cast(HostBackend, registry.instance(self.host, options))
 
     def _engine(self, device: torch.device) -> _Engine:
         found = self._engines.get(device)

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.index import Index
-from accel.plan import Axis, Decode, Item, Plan, Stage
+from accel.plan import Decode, Item, Plan
 from accel.resample import rows_first
+from accel.stages import Axis, Effect, Pass
 
 from .descriptors import COLUMNS_FIRST, COPY, ROWS_FIRST, STAGE, TILE, WEIGH, Region, place
 from .weights import Job, made_on_host
@@ -160,12 +161,27 @@ def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
     return program
 
 
+def has_kernels_for(plan: Plan) -> bool:
+    """Whether there are kernels for all stages: passes without levels."""
+    return not any(
+        isinstance(stage, Effect) or stage.levels is not None
+        for wanted in plan.decodes
+        for item in wanted.items
+        for stage in item.stages
+    )
+
+
+def passes(item: Item) -> list[Pass]:
+    """The stages of an item that are passes."""
+    return [stage for stage in item.stages if isinstance(stage, Pass)]
+
+
 def device_bytes(wanted: Decode) -> int:
     """About how much memory one source and what is made of it take on the device, the result left out."""
     _, _, height, width = wanted.box
     total = height * width * wanted.channels
     for item in wanted.items:
-        for stage in item.stages:
+        for stage in passes(item):
             total += stage.output_size[0] * stage.output_size[1] * wanted.channels
             for axis in (stage.rows, stage.columns):
                 total += 4 * Job(stage.resample, axis.view.length, axis.size, 0, axis.window.length).weights_length
@@ -184,7 +200,7 @@ def _bytes_of(table: Any) -> npt.NDArray[np.uint8]:
 
 
 def _lower_item(program: Program, pixels: Input, item: Item, out: Output) -> None:
-    stages = [part for stage in item.stages for part in _parts(stage, program)]
+    stages = [part for stage in passes(item) for part in _parts(stage, program)]
     level = 1  # after the weights
     for stage in stages[:-1]:
         height, width = stage.output_size
@@ -195,12 +211,12 @@ def _lower_item(program: Program, pixels: Input, item: Item, out: Output) -> Non
     _lower_stage(program, level, pixels, stages[-1], out)
 
 
-def _parts(stage: Stage, program: Program) -> list[Stage]:
+def _parts(stage: Pass, program: Program) -> list[Pass]:
     """A stage whose view is listed (padding before a resize) as two: the view, and the rest on that."""
     if not stage.resample or (stage.rows.view.table is None and stage.columns.view.table is None):
         return [stage]
     rows, columns = _viewed(stage.rows.view), _viewed(stage.columns.view)
-    view = Stage(rows, columns, 0, stage.fills)
+    view = Pass(rows, columns, 0, stage.fills)
     rest = stage._replace(rows=_whole(stage.rows), columns=_whole(stage.columns))
     return [view, rest]
 
@@ -213,7 +229,7 @@ def _whole(axis: Axis) -> Axis:
     return axis._replace(view=Index.identity(axis.view.length))
 
 
-def _lower_stage(program: Program, level: int, pixels: Input, stage: Stage, out: Output) -> None:
+def _lower_stage(program: Program, level: int, pixels: Input, stage: Pass, out: Output) -> None:
     height, width = stage.output_size
     across = -(-width // TILE)
     launch = program.launch(level, f"emit{pixels.channels}", STAGE)

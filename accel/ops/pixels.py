@@ -1,72 +1,21 @@
-"""THE TABLE: one row for every op that accel records.
-
-A row states what the planner and the tests need to know; a backend adds one kernel per kind, not per op.
-Four kinds:
-
-- ``mode``: which channels the source is decoded to;
-- ``index``: every output pixel is one input pixel or a fill colour, rows and columns apart (``accel.index``);
-- ``resample``: Pillow's two-pass resize;
-- ``value``: every output value depends on one input value of the same channel, so on uint8 pixels any
-  sequence of them is a table of 256 entries per channel, made by running torchvision itself on 0..255.
-"""
+"""Rows of the table: what moves pixels (crops, flips, pads, resizes), and what becomes of their values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from PIL.Image import Resampling
 from torchvision.transforms import InterpolationMode
+from torchvision.transforms import _functional_pil as F_pil
+from torchvision.transforms import _functional_tensor as F_t
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
 from accel import resample
-from accel.index import Index, Positions, nearest
-from accel.seams import private
-
-F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
-F_t = private("torchvision.transforms._functional_tensor", "convert_image_dtype", "normalize")
-
-Params = tuple[Any, ...]
-Size = tuple[int, int]
-Axes = tuple[Index, Index]
-Takes = Literal["image", "pixels", "floats"]
-Kind = Literal["mode", "index", "resample", "value"]
-
-
-@dataclass(frozen=True)
-class Op:
-    """One row.
-
-    Attributes:
-        name: as torchvision's functional names it.
-        kind: how the planner fuses it.
-        reference: torchvision's (or Pillow's, or torch's) own function on an image or tensor, with a step's
-            parameters: what the op equals, and on a late one, what records it.
-        params: the names of a step's parameters, in order.
-        samples: parameters to try it with.
-        takes: what it acts on first: a Pillow image, a uint8 tensor, or a float one.
-        size: output (height, width) from the input's and the parameters.
-        lower: for an index op, the maps of rows and columns after it, from those before it, the parameters,
-            and the code of the fill colour that ``fill`` names.
-        fill: the colour it may bring in, one value per channel from (params, channels).
-        apply: for a value op, the op itself on a tensor [C, H, W].
-        tolerance: largest difference from the reference, in levels of uint8; 0 is bit-identical.
-    """
-
-    name: str
-    kind: Kind
-    reference: Callable[[Any, Params], Any]
-    params: tuple[str, ...]
-    samples: tuple[Params, ...]
-    size: Callable[[Size, Params], Size] = lambda size, params: size
-    lower: Callable[[Axes, Params, int], Axes] | None = None
-    fill: Callable[[Params, int], tuple[int, ...]] | None = None
-    takes: Takes = "image"
-    apply: Callable[..., torch.Tensor] | None = None
-    tolerance: int = 0
+from accel.index import Positions, nearest
+from accel.ops.row import Axes, Op, Params, Size
 
 
 def _black(params: Params, channels: int) -> tuple[int, ...]:
@@ -143,7 +92,7 @@ def _cast(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 _FILTERS = tuple(int(code) for code in sorted(Resampling) if code in (1, 2, 3, 4, 5))
 _SIZES = ((17, 23), (64, 48), (1, 1), (300, 5))
 
-_ROWS = (
+ROWS = (
     Op(
         "convert",
         "mode",
@@ -282,6 +231,3 @@ _ROWS = (
         apply=_cast,
     ),
 )
-
-OPS: dict[str, Op] = {row.name: row for row in _ROWS}
-"""The rows by name."""

@@ -1,0 +1,52 @@
+"""Tables of levels: what a colour op that treats each uint8 value by itself makes of each of the 256.
+
+Pillow itself makes them, by running the op on a picture of all levels, so they are its results whatever its
+arithmetic; the backends only look up.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from accel.ops import OPS
+
+_LEVELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
+
+
+@lru_cache(maxsize=256)
+def table(name: str, params: tuple[Any, ...], channels: int) -> npt.NDArray[np.uint8]:
+    """The op's table, uint8 [channels, 256], read-only.
+
+    Raises:
+        What Pillow raises for such parameters.
+    """
+    apply = OPS[name].levels
+    assert apply is not None, f"{name} is no op on levels"
+    picture = Image.fromarray(_LEVELS if channels == 1 else np.repeat(_LEVELS[:, :, None], channels, 2))
+    made = np.asarray(apply(picture, params)).reshape(256, channels)
+    return _read_only(np.ascontiguousarray(made.T))
+
+
+@lru_cache(maxsize=256)
+def towards(grey: int, factor: float, channels: int) -> npt.NDArray[np.uint8]:
+    """The table of a blend with one grey: ``grey + factor * (level - grey)`` in Pillow's arithmetic."""
+    flat = Image.new("L", (16, 16), grey)
+    made = np.asarray(Image.blend(flat, Image.fromarray(_LEVELS), factor)).reshape(1, 256)
+    return _read_only(np.repeat(made, channels, 0))
+
+
+def composed(first: npt.NDArray[np.uint8] | None, then: npt.NDArray[np.uint8] | None) -> npt.NDArray[np.uint8] | None:
+    """The table of one look-up after another; None is the one that changes nothing."""
+    if first is None or then is None:
+        return then if first is None else first
+    return _read_only(np.take_along_axis(then, first.astype(np.intp), axis=1))
+
+
+def _read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,55 @@
+"""What a row of the table says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+
+from accel.index import Index
+
+Params = tuple[Any, ...]
+Size = tuple[int, int]
+Axes = tuple[Index, Index]
+Takes = Literal["image", "pixels", "floats"]
+Kind = Literal["mode", "index", "resample", "levels", "statistic", "mix", "neighbourhood", "warp", "value"]
+
+
+@dataclass(frozen=True)
+class Op:
+    """One row.
+
+    Attributes:
+        name: as torchvision's functional names it.
+        kind: how the planner fuses it; see ``accel.ops``.
+        reference: torchvision's (or Pillow's, or torch's) own function on an image or tensor, with a step's
+            parameters: what the op equals, and on a late one, what records it.
+        params: the names of a step's parameters, in order.
+        samples: parameters to try it with.
+        takes: what it acts on first: a Pillow image, a uint8 tensor, or a float one.
+        size: output (height, width) from the input's and the parameters.
+        channels: channels of the output from the input's and the parameters.
+        lower: for an index op, the maps of rows and columns after it, from those before it, the parameters,
+            and the code of the fill colour that ``fill`` names.
+        fill: the colour it may bring in, one value per channel from (params, channels).
+        levels: for an op on levels, the op by Pillow's own means on a picture (of all levels).
+        apply: for a value op, the op itself on a tensor [C, H, W].
+        tolerance: largest difference from the reference, in levels of uint8; 0 is bit-identical.
+    """
+
+    name: str
+    kind: Kind
+    reference: Callable[[Any, Params], Any]
+    params: tuple[str, ...]
+    samples: tuple[Params, ...]
+    size: Callable[[Size, Params], Size] = lambda size, params: size
+    channels: Callable[[int, Params], int] = lambda channels, params: channels
+    lower: Callable[[Axes, Params, int], Axes] | None = None
+    fill: Callable[[Params, int], tuple[int, ...]] | None = None
+    levels: Callable[[Image.Image, Params], Image.Image] | None = None
+    takes: Takes = "image"
+    apply: Callable[..., torch.Tensor] | None = None
+    tolerance: int = 0

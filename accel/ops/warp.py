@@ -1,0 +1,98 @@
+"""Rows of the table: what moves pixels of rows and columns together, and Pillow's nearest scaling that does not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from PIL import Image
+
+from accel.index import scaled
+from accel.ops.row import Axes, Op, Params, Size
+
+
+def _given_size(size: Size, params: Params) -> Size:
+    return params[0], params[1]
+
+
+def _lower_scale(axes: Axes, params: Params, code: int) -> Axes:
+    height, width, (x_scale, x_offset, y_scale, y_offset), _ = params
+    rows = scaled(axes[0].length, height, y_scale, y_offset, code)
+    return axes[0].take_or_fill(rows), axes[1].take_or_fill(scaled(axes[1].length, width, x_scale, x_offset, code))
+
+
+def _scale(image: Any, params: Params) -> Any:
+    height, width, (x_scale, x_offset, y_scale, y_offset), fill = params
+    matrix = (x_scale, 0, x_offset, 0, y_scale, y_offset)
+    return image.transform((width, height), Image.Transform.AFFINE, matrix, 0, fillcolor=_for(image, fill))
+
+
+def _affine(image: Any, params: Params) -> Any:
+    height, width, matrix, resample, fill = params
+    return image.transform((width, height), Image.Transform.AFFINE, matrix, resample, fillcolor=_for(image, fill))
+
+
+def _perspective(image: Any, params: Params) -> Any:
+    height, width, matrix, resample, fill = params
+    return image.transform((width, height), Image.Transform.PERSPECTIVE, matrix, resample, fillcolor=_for(image, fill))
+
+
+def _for(image: Any, fill: tuple[int, ...]) -> tuple[int, ...]:
+    """One value per channel of the image."""
+    return (fill * 3)[: len(image.getbands())]
+
+
+def _colour(params: Params, channels: int) -> tuple[int, ...]:
+    fill: tuple[int, ...] = params[-1]
+    return (fill * channels)[:channels]
+
+
+def _turn(degrees: float, x: float, y: float) -> tuple[float, ...]:
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    return cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y
+
+
+_FILL = (9, 200, 31)
+_AFFINE = (_turn(13, 30, 20), _turn(-110, 40.5, 31.5), (1.0, 0.3, -2.0, 0.0, 1.0, 0.0), (0.5, 0, 3, 0, 2.1, -7))
+_TILTED = ((1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031), (1, 0, 0, 0, 1, 0, 0, 0), (1, 0, 0, 0, 1, 0, -0.02, 0))
+
+ROWS = (
+    Op(
+        "scale_nearest",
+        "index",
+        _scale,
+        ("height", "width", "scale", "fill"),
+        (
+            (50, 40, (1.0, 5.0, 1.0, -7.0), _FILL),
+            (30, 60, (-1.3, 70.0, 0.4, 2.2), _FILL),
+            (9, 9, (1, 900, 1, 0), _FILL),
+        ),
+        size=_given_size,
+        lower=_lower_scale,
+        fill=_colour,
+    ),
+    Op(
+        "affine",
+        "warp",
+        _affine,
+        ("height", "width", "matrix", "resample", "fill"),
+        tuple((52, 61, matrix, code, _FILL) for matrix in _AFFINE for code in (0, 2, 3)[matrix[1] == 0 :]),
+        size=_given_size,
+    ),
+    Op(
+        "perspective",
+        "warp",
+        _perspective,
+        ("height", "width", "coefficients", "resample", "fill"),
+        tuple((52, 61, matrix, code, _FILL) for matrix in _TILTED for code in (0, 2, 3)),
+        size=_given_size,
+    ),
+    Op(
+        "transpose",
+        "warp",
+        lambda image, params: image.transpose(Image.Transpose.TRANSPOSE),
+        (),
+        ((),),
+        size=lambda size, params: (size[1], size[0]),
+    ),
+)

@@ -1,0 +1,173 @@
+"""Effects of a plan on one image: one line for each, and Pillow itself should a version of it ever differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from accel import counters, levels
+from accel.ops import OPS
+from accel.ops.row import Params
+from accel.stages import Effect, Levels
+from accel.switch import image_backend
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
+    """The result on pixels [height, width, channels]: new pixels, and a table in which to look them up.
+
+    The pixels given are left as they are.
+    """
+    top, left, height, width = effect.box
+    pixels = np.ascontiguousarray(pixels[top : top + height, left : left + width])
+    if not agrees(effect.op):
+        return _by_pillow(pixels, effect.op, effect.params), None
+    return _run(pixels, effect.op, effect.params)
+
+
+def looked_up(pixels: Pixels, table: Levels | None) -> Pixels:
+    from . import effect_colour
+
+    if table is None:
+        return pixels
+    out = np.empty_like(pixels)
+    effect_colour.look_up(np.ascontiguousarray(pixels), table, out)
+    return out
+
+
+def _run(pixels: Pixels, name: str, params: Params) -> tuple[Pixels, Levels | None]:
+    op = OPS[name]
+    if op.kind == "statistic":
+        return pixels, _STATISTICS[name](pixels, params)
+    height, width = op.size(pixels.shape[:2], params)
+    out = np.empty((height, width, op.channels(pixels.shape[2], params)), np.uint8)
+    _KERNELS[name](pixels, params, out)
+    return out, None
+
+
+# -- one line for each --------------------------------------------------------------------------------------
+
+
+def _contrast(pixels: Pixels, params: Params) -> Levels:
+    from . import effect_colour
+
+    return levels.towards(int(effect_colour.mean_luma(pixels)), params[0], pixels.shape[2])
+
+
+def _table_by(kernel: str) -> Callable[[Pixels, Params], Levels]:
+    def statistic(pixels: Pixels, params: Params) -> Levels:
+        from . import effect_colour
+
+        table = np.empty((pixels.shape[2], 256), np.uint8)
+        getattr(effect_colour, kernel)(pixels, table)
+        return table
+
+    return statistic
+
+
+def _saturation(pixels: Pixels, params: Params, out: Pixels) -> None:
+    from . import effect_colour
+
+    if pixels.shape[2] == 1:
+        out[:] = pixels
+    else:
+        effect_colour.saturate(pixels, np.float32(params[0]), out)
+
+
+def _hue(pixels: Pixels, params: Params, out: Pixels) -> None:
+    from . import effect_colour
+
+    if pixels.shape[2] == 1:
+        out[:] = pixels
+    else:
+        effect_colour.shift_hue(pixels, np.int32(int(params[0] * 255) & 255), out)
+
+
+def _grey(pixels: Pixels, params: Params, out: Pixels) -> None:
+    from . import effect_colour
+
+    if pixels.shape[2] == out.shape[2] == 1:
+        out[:] = pixels
+    else:
+        effect_colour.grey(pixels, out)
+
+
+def _sharpness(pixels: Pixels, params: Params, out: Pixels) -> None:
+    from . import effect_filter
+
+    effect_filter.sharpen(pixels, np.float32(params[0]), out)
+
+
+def _affine(pixels: Pixels, params: Params, out: Pixels) -> None:
+    from . import effect_warp
+
+    matrix, resample, fill = params[2:]
+    colour = np.resize(np.array(fill, np.uint8), pixels.shape[2])
+    if resample:
+        effect_warp.warp(pixels, np.array(matrix, np.float64), resample, colour, out)
+    else:
+        effect_warp.affine_nearest(pixels, np.array(matrix, np.float64), colour, out)
+
+
+def _perspective(pixels: Pixels, params: Params, out: Pixels) -> None:
+    from . import effect_warp
+
+    matrix, resample, fill = params[2:]
+    colour = np.resize(np.array(fill, np.uint8), pixels.shape[2])
+    effect_warp.warp(pixels, np.array(matrix, np.float64), resample, colour, out)
+
+
+def _transpose(pixels: Pixels, params: Params, out: Pixels) -> None:
+    from . import effect_warp
+
+    effect_warp.transpose(pixels, out)
+
+
+_STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
+    "adjust_contrast": _contrast,
+    "autocontrast": _table_by("autocontrast_table"),
+    "equalize": _table_by("equalize_table"),
+}
+
+_KERNELS: dict[str, Callable[[Pixels, Params, Pixels], None]] = {
+    "convert": _grey,
+    "adjust_saturation": _saturation,
+    "adjust_hue": _hue,
+    "to_grayscale": _grey,
+    "adjust_sharpness": _sharpness,
+    "affine": _affine,
+    "perspective": _perspective,
+    "transpose": _transpose,
+}
+
+
+# -- should a version of Pillow or torchvision ever do it in another way ---------------------------------------
+
+
+@cache
+def agrees(name: str) -> bool:
+    """Whether an effect's kernel equals what is installed, on a small picture with all of the op's samples."""
+    op = OPS[name]
+    picture = np.random.default_rng(0).integers(0, 256, (31, 42, 3), np.uint8)
+    picture[:9, :17] = 250  # flat, and clipped
+    picture[9:] //= 2
+    for params in op.samples:
+        found, table = _run(picture, name, params)
+        wanted = _by_pillow(picture, name, params).astype(np.int16)
+        if found.shape != wanted.shape or np.abs(looked_up(found, table) - wanted).max() > op.tolerance:
+            counters.fallback(f"the installed Pillow runs {name} in a way that accel does not know; Pillow runs it")
+            return False
+    return True
+
+
+def _by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
+    image: Any = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    with image_backend("torchvision"):
+        result = np.asarray(OPS[name].reference(image, params))
+    return np.ascontiguousarray(result.reshape(*result.shape[:2], -1))
