@@ -99,6 +99,7 @@ ROWS = (
         lambda image, params: image.convert(*params),
         ("mode",),
         (("RGB",),),
+        channels=lambda channels, params: 3,
     ),
     Op(
         "crop",

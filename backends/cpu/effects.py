@@ -98,6 +98,13 @@ def _grey(pixels: Pixels, params: Params, out: Pixels) -> None:
         effect_colour.grey(pixels, out)
 
 
+def _convert(pixels: Pixels, params: Params, out: Pixels) -> None:
+    if pixels.shape[2] == 1:
+        _grey(pixels, params, out)
+    else:
+        out[:] = pixels
+
+
 def _sharpness(pixels: Pixels, params: Params, out: Pixels) -> None:
     from . import effect_filter
 
@@ -136,7 +143,7 @@ _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
 }
 
 _KERNELS: dict[str, Callable[[Pixels, Params, Pixels], None]] = {
-    "convert": _grey,
+    "convert": _convert,
     "adjust_saturation": _saturation,
     "adjust_hue": _hue,
     "to_grayscale": _grey,
@@ -158,11 +165,12 @@ def agrees(name: str) -> bool:
     picture[:9, :17] = 250  # flat, and clipped
     picture[9:] //= 2
     for params in op.samples:
-        found, table = _run(picture, name, params)
-        wanted = _by_pillow(picture, name, params).astype(np.int16)
-        if found.shape != wanted.shape or np.abs(looked_up(found, table) - wanted).max() > op.tolerance:
-            counters.fallback(f"the installed Pillow runs {name} in a way that accel does not know; Pillow runs it")
-            return False
+        for pixels in (picture, np.ascontiguousarray(picture[:, :, :1])):
+            found, table = _run(pixels, name, params)
+            wanted = _by_pillow(pixels, name, params).astype(np.int16)
+            if found.shape != wanted.shape or np.abs(looked_up(found, table) - wanted).max() > op.tolerance:
+                counters.fallback(f"the installed Pillow runs {name} in a way that accel does not know; Pillow runs it")
+                return False
     return True
 
 
