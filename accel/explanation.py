@@ -91,6 +91,10 @@ def _step(step: Step) -> str:
 def _short(value: Any) -> str:
     if isinstance(value, tuple):
         return "(" + ", ".join(map(_short, value)) + ")"
+    if isinstance(value, torch.Tensor):
+        return f"tensor{list(value.shape)}"
+    if isinstance(value, bytes):
+        return f"{len(value)} levels"
     return f"{value:.4g}" if isinstance(value, float) else str(value).removeprefix("torch.")
 
 

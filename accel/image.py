@@ -70,6 +70,14 @@ class LazyImage(Image.Image):
         return image
 
     @classmethod
+    def of_recipe(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
+        """The image that a recipe's pixels are, of no file, without ``info``."""
+        image = cls._make(recipe, mode, size)
+        image._info = {}
+        image._loaded = True
+        return image
+
+    @classmethod
     def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
         image = cls.__new__(cls)
         image._recipe = recipe

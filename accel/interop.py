@@ -52,10 +52,24 @@ worker = private("torch.utils.data._utils.worker", "_worker_loop")
 pytree = private("torch.utils._pytree", "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten")
 _BY_METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _functional_pil = private("torchvision.transforms._functional_pil", *_BY_METHODS, "crop", "pad", *record_pil.NAMES)
-v2_geometry = private("torchvision.transforms.v2.functional._geometry", "_resize_image_pil")
+v2_geometry = private("torchvision.transforms.v2.functional._geometry", "_resize_image_pil", "_elastic_image_pil")
+v2_misc = private("torchvision.transforms.v2.functional._misc", "_gaussian_blur_image_pil")
+v2_augment = private("torchvision.transforms.v2.functional._augment", "_jpeg_image_pil", "_erase_image_pil")
+v2_color = private("torchvision.transforms.v2.functional._color", "_permute_channels_image_pil")
 v2_dispatch = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
 v2_utils = private("torchvision.transforms.v2._utils", "_get_fill")
 private("torch.utils.data", "DataLoader._get_iterator")
+
+_RECORDED = (
+    "resized_crop",
+    "to_tensor",
+    "pil_to_tensor",
+    "to_pil_image",
+    "convert_image_dtype",
+    "normalize",
+    "erase",
+)
+"""Functions of ``torchvision.transforms.functional`` with a recorder of the same name in ``record``."""
 
 _undo: list[patches.Undo] = []
 
@@ -83,8 +97,18 @@ def install() -> None:
         _undo.append(patches.body(v2_geometry._resize_image_pil, record.on_pillow))
         for name in record_pil.NAMES:
             _undo.append(patches.body(getattr(_functional_pil, name), record_pil.recorder(name)))
-        for name in ("resized_crop", "to_tensor", "pil_to_tensor", "convert_image_dtype", "normalize"):
+        for name in _RECORDED:
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
+        for function, recorder in (
+            (functional.gaussian_blur, record_pil.gaussian_blur),
+            (v2_misc._gaussian_blur_image_pil, record_pil.gaussian_blur),
+            (functional.elastic_transform, record_pil.elastic(1)),
+            (v2_geometry._elastic_image_pil, record_pil.elastic(2)),
+            (v2_augment._jpeg_image_pil, record_pil.jpeg),
+            (v2_augment._erase_image_pil, record_pil.erase),
+            (v2_color._permute_channels_image_pil, record_pil.permute_channels),
+        ):
+            _undo.append(patches.body(function, recorder))
         _undo.append(patches.body(v2.functional.to_image, tv.to_image))
         for reader, late_reader in tvio.readers():
             _undo.append(patches.body(reader, late_reader))

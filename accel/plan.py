@@ -15,17 +15,20 @@ from accel import values
 from accel.memory import Allocate
 from accel.recipe import Recipe, Source, Step
 from accel.stages import Box, Stage, chain
+from accel.values import Patch
 
 
 class Item(NamedTuple):
     """One image of the batch: where it goes, its stages (onto the decoded box) and its value table.
 
-    The chain ends with a pass; ``table`` [channels, 256] is looked up after that one's levels.
+    The chain ends with a pass; ``table`` [channels, 256] is looked up after that one's levels, and ``patches`` take
+    the place of what is there then.
     """
 
     position: int
     stages: tuple[Stage, ...]
     table: torch.Tensor
+    patches: tuple[Patch, ...] = ()
 
 
 class Decode(NamedTuple):
@@ -74,7 +77,9 @@ def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
         stages, depth = chain((source.header.height, source.header.width), channels, steps)
         table = values.table(depth, value_steps)
         sources[id(source)] = source
-        wanted.setdefault((id(source), channels), []).append(Item(position, stages, table))
+        wanted.setdefault((id(source), channels), []).append(
+            Item(position, stages, table, values.patches(depth, value_steps))
+        )
         outputs.add((table.shape[0], *stages[-1].output_size, table.dtype))
     if len(outputs) > 1:
         raise ValueError(f"images of one plan must come out alike, got {sorted(outputs, key=str)}")

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode
@@ -185,6 +186,71 @@ def normalize(original: Function) -> Function:
         return original(tensor.evaluate(), mean, std, inplace)
 
     return normalize
+
+
+def erase(original: Function) -> Function:
+    """``torchvision.transforms.functional.erase``."""
+
+    def erase(img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
+        late = recorded_erase(img, i, j, h, w, v) if is_late(img) else None
+        if late is None:
+            return original(img, i, j, h, w, v, inplace)
+        if inplace:
+            img.late.recipes = late.late.recipes
+            return img
+        return late
+
+    return erase
+
+
+def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> T | None:
+    """The tensor with a rectangle erased; None where the original decides."""
+    params = erased((i, j, h, w), v, tensor.late.shape)
+    return None if params is None else tensor.then(("erase", params))
+
+
+def erased(place: tuple[Any, ...], value: Any, shape: tuple[int, int, int]) -> tuple[Any, ...] | None:
+    """The parameters of ``erase`` on an image [channels, height, width]; None for what is not a place inside it."""
+    channels, height, width = shape
+    if not all(type(number) is int for number in place) or not isinstance(value, torch.Tensor):
+        return None
+    top, left, rows, columns = place
+    inside = 0 <= top <= top + rows <= height and 0 <= left <= left + columns <= width
+    if not inside or value.ndim > 3 or value.device.type != "cpu" or value.requires_grad:
+        return None
+    value = value.reshape((1,) * (3 - value.ndim) + tuple(value.shape))
+    fits = all(size in (1, whole) for size, whole in zip(value.shape, (channels, rows, columns), strict=True))
+    return (*place, value.clone()) if fits else None
+
+
+def to_pil_image(original: Function) -> Function:
+    """``torchvision.transforms.functional.to_pil_image``."""
+
+    def to_pil_image(pic: Any, mode: Any = None) -> Any:
+        image = _as_image(pic) if is_late(pic) and isinstance(pic, LateTensor) and not pic.late.lead else None
+        return original(pic, mode) if image is None or mode not in (None, image.mode) else image
+
+    return to_pil_image
+
+
+def _as_image(tensor: LateTensor) -> LazyImage | None:
+    """A late tensor's values as a late image; None where they are no 8-bit levels or were put in by ``erase``."""
+    channels, height, width = tensor.late.shape
+    source, steps, value_steps = tensor.late.recipes[0]
+    table = values.table(channels, value_steps)
+    if channels not in (1, 3) or any(name == "erase" for name, _ in value_steps):
+        return None
+    if table.dtype.is_floating_point and table.dtype != torch.bfloat16:
+        scaled = table.numpy() * 255
+        if not ((scaled >= 0) & (scaled < 256)).all():
+            return None  # what becomes of it depends on the machine
+        table = torch.from_numpy(scaled.astype(np.uint8))
+    if table.dtype != torch.uint8:
+        return None
+    image = LazyImage.of_recipe(Recipe(source, steps), "RGB" if channels == 3 else "L", (width, height))
+    if bool((table != torch.arange(256)).any()):
+        image = image.then("point", (table.numpy().tobytes(),))
+    return image
 
 
 def get_fill(original: Function) -> Function:

@@ -19,7 +19,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 from accel.late import LateTensor, is_late
-from accel.record import numbers, recorded_value
+from accel.record import numbers, recorded_erase, recorded_value
 from accel.resample import Aten
 from accel.seams import private
 from accel.shipping import send
@@ -93,7 +93,7 @@ def kernels() -> Iterator[tuple[Callable[..., Any], type, Callable[..., Any]]]:
 
 def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(image: LateTensor, *args: Any, **kwargs: Any) -> Any:
-        if is_late(image):
+        if is_late(image) and (functional in _ON_VALUES or not _is_patched(image)):
             with suppress(Exception):  # wrong arguments: torchvision's own kernel says so
                 late = record(image, *args, **kwargs)
                 if late is not None:
@@ -236,6 +236,11 @@ def _normalize(image: LateTensor, mean: Any, std: Any, inplace: bool = False) ->
     return recorded_value(image, ("normalize", (means, stds)), image.late.dtype)
 
 
+def _is_patched(image: LateTensor) -> bool:
+    """Whether values were put in after the steps on pixels, so that no more of those can be recorded."""
+    return any(name == "erase" for recipe in image.late.recipes for name, _ in recipe.values)
+
+
 def _is_pixels(image: LateTensor) -> bool:
     """Whether the values are the pixels themselves, so that what combines them can be recorded."""
     return all(recipe.values == _PIXELS for recipe in image.late.recipes)
@@ -255,4 +260,7 @@ _RECORDERS: dict[Callable[..., Any], Callable[..., Any]] = {
     F.resized_crop: _resized_crop,
     F.to_dtype: _to_dtype,
     F.normalize: _normalize,
+    F.erase: recorded_erase,
 }
+_ON_VALUES = {F.to_dtype, F.normalize, F.erase}
+"""Functionals whose steps go with those on values, not with those on pixels."""

@@ -7,6 +7,7 @@ bit, whatever the ops; the backends only look up.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
@@ -14,13 +15,41 @@ from accel.ops import OPS
 from accel.recipe import Step
 
 
-@lru_cache(maxsize=256)
+class Patch(NamedTuple):
+    """A rectangle whose values are given: ``values`` [channels, height or 1, width or 1], of the final dtype."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    values: torch.Tensor
+
+
 def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     """The values of levels 0..255 after ``steps``: [channels, 256], contiguous, of the final dtype.
 
     Raises:
         What torchvision raises for such parameters (a zero std, a mean of the wrong length, ...).
     """
+    return _table(channels, tuple([step for step in steps if step[0] != "erase"]))
+
+
+def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
+    """What the steps erase, in order, as the steps after it leave it."""
+    found = []
+    for number, (name, params) in enumerate(steps):
+        if name == "erase":
+            top, left, height, width, value = params
+            patch = value.to(table(channels, steps[:number]).dtype).expand(channels, *value.shape[1:])
+            for later, values in steps[number + 1 :]:
+                apply = OPS[later].apply
+                patch = patch if apply is None else apply(patch, *values)
+            found.append(Patch(top, left, height, width, patch))
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     levels = torch.arange(256, dtype=torch.uint8, device="cpu").expand(channels, 1, 256)
     for name, params in steps:
         apply = OPS[name].apply

@@ -7,7 +7,8 @@ A row states what the planner and the tests need to know. Its kind says how it i
 - ``resample``: Pillow's two-pass resize;
 - ``levels``: every uint8 output value depends on one input value of the same channel: a table of 256 entries per
   channel, made by running Pillow itself on 0..255, and composed with the tables before and after it;
-- ``value``: the same on tensors of any dtype, made by running torchvision itself on 0..255.
+- ``value``: the same on tensors of any dtype, made by running torchvision itself on 0..255;
+- ``patch``: values given with the step take the place of a rectangle's.
 
 A backend has one kernel for all ops of each of these kinds. Those of the other kinds are effects, each with a
 kernel of its own:
@@ -15,15 +16,16 @@ kernel of its own:
 - ``statistic``: a table of levels that depends on the whole image;
 - ``mix``: every output pixel depends on the same input pixel alone, across channels;
 - ``neighbourhood``: every output pixel depends on the input pixels around it;
-- ``warp``: every output pixel shows a place of the input, rows and columns together.
+- ``warp``: every output pixel shows a place of the input, rows and columns together;
+- ``torchvision``: left to the reference itself, which the host runs when the pixels are there.
 """
 
 from __future__ import annotations
 
-from accel.ops import colour, pixels, warp
+from accel.ops import colour, pixels, values, warp
 from accel.ops.row import Kind, Op, Params
 
 __all__ = ["OPS", "Kind", "Op", "Params"]
 
-OPS: dict[str, Op] = {row.name: row for row in (*pixels.ROWS, *colour.ROWS, *warp.ROWS)}
+OPS: dict[str, Op] = {row.name: row for row in (*pixels.ROWS, *colour.ROWS, *warp.ROWS, *values.ROWS)}
 """The rows by name."""

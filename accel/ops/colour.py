@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torchvision.transforms import _functional_pil as F_pil
+from torchvision.transforms import functional as F
+from torchvision.transforms.v2 import functional as F2
 
 from accel.ops.row import Kind, Op, Params
 
@@ -53,11 +56,48 @@ ROWS = (
         ((0,), (100.5,), (256,)),
         lambda picture, params: ImageOps.solarize(picture, *params),
     ),
+    Op(
+        "point",
+        "levels",
+        lambda image, params: image.point(list(params[0])[: 256 * len(image.getbands())]),
+        ("levels",),
+        ((bytes(level * 7 % 256 for level in range(768)),),),
+        levels=lambda picture, params: picture.point(list(params[0])[: 256 * len(picture.getbands())]),
+    ),
     _effect("adjust_contrast", "statistic", ("contrast_factor",), _FACTORS),
     _effect("autocontrast", "statistic", (), ((),)),
     _effect("equalize", "statistic", (), ((),)),
     _effect("adjust_saturation", "mix", ("saturation_factor",), _FACTORS),
     _effect("adjust_hue", "mix", ("hue_factor",), ((-0.5,), (-0.13,), (0.0,), (0.31,), (0.5,))),
     _effect("to_grayscale", "mix", ("num_output_channels",), ((1,), (3,)), channels=lambda channels, params: params[0]),
+    Op(
+        "permute_channels",
+        "mix",
+        lambda image, params: F2.permute_channels(image, list(params[0])),
+        ("permutation",),
+        (((2, 0, 1),), ((1, 0, 2),)),
+    ),
     _effect("adjust_sharpness", "neighbourhood", ("sharpness_factor",), _FACTORS),
+    Op(
+        "gaussian_blur",
+        "neighbourhood",
+        lambda image, params: F.gaussian_blur(image, list(params[:2]), list(params[2:])),
+        ("kernel_x", "kernel_y", "sigma_x", "sigma_y"),
+        ((3, 3, 0.8, 0.8), (5, 9, 1.7, 0.4), (1, 3, 2.0, 9.0)),
+        tolerance=1,
+    ),
+    Op(
+        "jpeg",
+        "torchvision",
+        lambda image, params: F2.jpeg(image, *params),
+        ("quality",),
+        ((75,),),
+    ),
+    Op(
+        "erase_image",
+        "torchvision",
+        lambda image, params: F2.erase(image, *params),
+        ("top", "left", "height", "width", "value"),
+        ((0, 0, 1, 1, torch.tensor([[[77]]], dtype=torch.uint8)),),
+    ),
 )

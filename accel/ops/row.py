@@ -15,7 +15,9 @@ Params = tuple[Any, ...]
 Size = tuple[int, int]
 Axes = tuple[Index, Index]
 Takes = Literal["image", "pixels", "floats"]
-Kind = Literal["mode", "index", "resample", "levels", "statistic", "mix", "neighbourhood", "warp", "value"]
+Kind = Literal[
+    "mode", "index", "resample", "levels", "statistic", "mix", "neighbourhood", "warp", "torchvision", "value", "patch"
+]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,9 @@ import math
 from typing import Any
 
 from PIL import Image
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as F
+from torchvision.transforms.v2 import functional as F2
 
 from accel.index import scaled
 from accel.ops.row import Axes, Op, Params, Size
@@ -52,6 +55,12 @@ def _turn(degrees: float, x: float, y: float) -> tuple[float, ...]:
     return cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y
 
 
+def _elastic(image: Any, params: Params) -> Any:
+    displacement, interpolation, fill, version = params
+    function = F.elastic_transform if version == 1 else F2.elastic
+    return function(image, displacement, InterpolationMode(interpolation), fill)
+
+
 _FILL = (9, 200, 31)
 _AFFINE = (_turn(13, 30, 20), _turn(-110, 40.5, 31.5), (1.0, 0.3, -2.0, 0.0, 1.0, 0.0), (0.5, 0, 3, 0, 2.1, -7))
 _TILTED = ((1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031), (1, 0, 0, 0, 1, 0, 0, 0), (1, 0, 0, 0, 1, 0, -0.02, 0))
@@ -94,5 +103,12 @@ ROWS = (
         (),
         ((),),
         size=lambda size, params: (size[1], size[0]),
+    ),
+    Op(
+        "elastic",
+        "torchvision",
+        _elastic,
+        ("displacement", "interpolation", "fill", "version"),
+        (),
     ),
 )

@@ -122,8 +122,11 @@ class CpuBackend:
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
         """Decode one source and write all images made from it into ``target``."""
         pixels = decode.read(wanted, of, self.options, self.options.decode)
-        for position, stages, table in wanted.items:
+        for position, stages, table, patches in wanted.items:
             emit(pixels, stages, bits(table), target[position], planar=planar)
+            image = target[position] if planar else target[position].transpose(2, 0, 1)
+            for top, left, height, width, values in patches:
+                image[:, top : top + height, left : left + width] = bits(values)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
     """
     top, left, height, width = effect.box
     pixels = np.ascontiguousarray(pixels[top : top + height, left : left + width])
-    if not agrees(effect.op):
+    if effect.kind == "torchvision" or not agrees(effect.op):
         return _by_pillow(pixels, effect.op, effect.params), None
     return _run(pixels, effect.op, effect.params)
 
@@ -136,6 +136,26 @@ def _transpose(pixels: Pixels, params: Params, out: Pixels) -> None:
     effect_warp.transpose(pixels, out)
 
 
+def _permuted(pixels: Pixels, params: Params, out: Pixels) -> None:
+    from . import effect_colour
+
+    effect_colour.permute(pixels, np.array(params[0], np.int64), out)
+
+
+def _blur(pixels: Pixels, params: Params, out: Pixels) -> None:
+    from . import effect_filter
+
+    kernel_x, kernel_y, sigma_x, sigma_y = params
+    effect_filter.blur(pixels, _gaussian(kernel_x, sigma_x), _gaussian(kernel_y, sigma_y), out)
+
+
+def _gaussian(size: int, sigma: float) -> npt.NDArray[np.float32]:
+    """The normalised Gaussian that torchvision's functions sample, each in its own way."""
+    places = np.arange(size) - (size - 1) / 2
+    weights = np.exp(-0.5 * (places / sigma) ** 2)
+    return np.asarray(weights / weights.sum(), np.float32)
+
+
 _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
     "adjust_contrast": _contrast,
     "autocontrast": _table_by("autocontrast_table"),
@@ -147,7 +167,9 @@ _KERNELS: dict[str, Callable[[Pixels, Params, Pixels], None]] = {
     "adjust_saturation": _saturation,
     "adjust_hue": _hue,
     "to_grayscale": _grey,
+    "permute_channels": _permuted,
     "adjust_sharpness": _sharpness,
+    "gaussian_blur": _blur,
     "affine": _affine,
     "perspective": _perspective,
     "transpose": _transpose,
@@ -165,7 +187,7 @@ def agrees(name: str) -> bool:
     picture[:9, :17] = 250  # flat, and clipped
     picture[9:] //= 2
     for params in op.samples:
-        for pixels in (picture, np.ascontiguousarray(picture[:, :, :1])):
+        for pixels in (picture, np.ascontiguousarray(picture[:, :, :1]))[: 1 if name == "permute_channels" else 2]:
             found, table = _run(pixels, name, params)
             wanted = _by_pillow(pixels, name, params).astype(np.int16)
             if found.shape != wanted.shape or np.abs(looked_up(found, table) - wanted).max() > op.tolerance:

@@ -162,12 +162,12 @@ def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
 
 
 def has_kernels_for(plan: Plan) -> bool:
-    """Whether there are kernels for all stages: passes without levels."""
-    return not any(
-        isinstance(stage, Effect) or stage.levels is not None
-        for wanted in plan.decodes
-        for item in wanted.items
-        for stage in item.stages
+    """Whether there are kernels for all of it: passes without levels, and no patches."""
+    items = [item for wanted in plan.decodes for item in wanted.items]
+    stages = [stage for item in items for stage in item.stages]
+    return not (
+        any(item.patches for item in items)
+        or any(isinstance(stage, Effect) or stage.levels is not None for stage in stages)
     )
 
 

@@ -1,0 +1,365 @@
+"""Colour ops, filters, warps and policies on late Pillow images: exact, with nothing realised early."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from typing import Any
+
+import helpers
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.transforms import InterpolationMode as Mode
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
+
+import accel
+from accel.ops import OPS
+from accel.plan import plan
+from accel.stages import Effect, Pass
+
+COLOUR, GREY = helpers.jpeg(97, 70), helpers.jpeg(60, 83, "L")
+
+V1: dict[str, Callable[[Any], Any]] = {
+    "ColorJitter": T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+    "AutoAugment": T.AutoAugment(),
+    "AutoAugment-CIFAR10": T.AutoAugment(T.AutoAugmentPolicy.CIFAR10, Mode.BILINEAR, fill=30),
+    "AutoAugment-SVHN": T.AutoAugment(T.AutoAugmentPolicy.SVHN),
+    "RandAugment": T.RandAugment(),
+    "RandAugment-strong": T.RandAugment(3, 20, interpolation=Mode.BICUBIC, fill=7),
+    "TrivialAugmentWide": T.TrivialAugmentWide(),
+    "TrivialAugmentWide-bilinear": T.TrivialAugmentWide(interpolation=Mode.BILINEAR),
+    "RandomAffine": T.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), (-20, 20, -5, 8)),
+    "RandomAffine-bicubic": T.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), 10, Mode.BICUBIC, fill=40),
+    "RandomRotation": T.RandomRotation(90, expand=True),
+    "RandomRotation-center": T.RandomRotation(45, Mode.BILINEAR, center=(3, 5), fill=(77,)),
+    "quarters": T.RandomChoice([T.RandomRotation((90 * k, 90 * k), expand=True) for k in range(4)]),
+    "RandomPerspective": T.RandomPerspective(0.5, 1.0),
+    "RandomPerspective-nearest": T.RandomPerspective(0.7, 1.0, Mode.NEAREST, fill=3),
+    "Grayscale": T.Grayscale(),
+    "RandomGrayscale": T.RandomGrayscale(0.5),
+    "Grayscale-and-back": T.Compose([T.Grayscale(1), T.Lambda(lambda image: image.convert("RGB"))]),
+    "RandomInvert": T.RandomInvert(),
+    "RandomPosterize": T.RandomPosterize(3),
+    "RandomSolarize": T.RandomSolarize(100),
+    "RandomAdjustSharpness": T.RandomAdjustSharpness(2.0),
+    "RandomAutocontrast": T.RandomAutocontrast(),
+    "RandomEqualize": T.RandomEqualize(),
+    "ElasticTransform": T.ElasticTransform(20.0, 3.0),
+    "RandomApply": T.RandomApply([T.ColorJitter(0.3), T.RandomRotation(10)], 0.5),
+    "RandomOrder": T.RandomOrder([T.RandomHorizontalFlip(), T.ColorJitter(0.3, 0.3), T.RandomCrop(40)]),
+    "gamma": T.Lambda(lambda image: F.adjust_gamma(image, 0.7, 1.1)),
+}
+V2: dict[str, Callable[[Any], Any]] = {
+    "ColorJitter": v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
+    "AutoAugment": v2.AutoAugment(),
+    "RandAugment": v2.RandAugment(),
+    "TrivialAugmentWide": v2.TrivialAugmentWide(interpolation=Mode.BILINEAR),
+    "RandomAffine": v2.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), (-20, 20, -5, 8)),
+    "RandomRotation": v2.RandomRotation(90, expand=True, fill=5),
+    "RandomPerspective": v2.RandomPerspective(0.5, 1.0),
+    "RandomGrayscale": v2.RandomGrayscale(0.5),
+    "RGB": v2.RGB(),
+    "RandomAdjustSharpness": v2.RandomAdjustSharpness(2.0),
+    "RandomEqualize": v2.RandomEqualize(),
+    "ElasticTransform": v2.ElasticTransform(20.0, 3.0),
+    "RandomChannelPermutation": v2.Compose([v2.RGB(), v2.RandomChannelPermutation()]),
+    "RandomPhotometricDistort": v2.Compose([v2.RGB(), v2.RandomPhotometricDistort()]),
+    "RandomZoomOut": v2.RandomZoomOut(),
+    "ScaleJitter": v2.ScaleJitter((64, 64)),
+    "RandomShortestSize": v2.RandomShortestSize(40),
+    "JPEG": v2.JPEG((30, 90)),
+    "RandomErasing": v2.RandomErasing(1.0),
+}
+
+
+def check(transform: Callable[[Any], Any], data: bytes, seed: int, tolerance: int = 0) -> None:
+    """The same picture and random states as plain torchvision, with no pixel asked for before the end."""
+
+    def result() -> Any:
+        return transform(Image.open(io.BytesIO(data)).copy())
+
+    expected, states = helpers.run("torchvision", result, seed)
+    before = accel.stats()
+    actual, states_after = helpers.run("cpu", result, seed)
+    after = accel.stats()
+    assert states_after == states
+    assert helpers.is_late(actual)
+    assert after["realised early"] == before["realised early"]
+    assert after["fallbacks"] == before["fallbacks"]
+    assert (actual.mode, actual.size) == (expected.mode, expected.size)
+    difference = np.abs(np.asarray(actual, np.int16) - np.asarray(expected, np.int16)).max()
+    assert difference <= tolerance
+
+
+@pytest.mark.parametrize("name", V1)
+def test_v1_on_images(name: str) -> None:
+    for seed in range(20):
+        check(V1[name], (COLOUR, GREY)[seed % 2], seed)
+
+
+@pytest.mark.parametrize("name", V2)
+def test_v2_on_images(name: str) -> None:
+    for seed in range(20):
+        check(V2[name], (COLOUR, GREY)[seed % 2], seed)
+
+
+@pytest.mark.parametrize("transform", [T.GaussianBlur((5, 9)), v2.GaussianBlur((5, 9))], ids=["v1", "v2"])
+def test_gaussian_blur_is_within_a_level(transform: Callable[[Any], Any]) -> None:
+    """torchvision sums float32 products in an order of its own; the nearest integer is nearly always the same."""
+    for seed in range(20):
+        check(transform, (COLOUR, GREY)[seed % 2], seed, tolerance=1)
+    wrong = torch.zeros(1)
+    for seed in range(5):
+        late, _ = helpers.run("cpu", lambda: F.pil_to_tensor(transform(Image.open(io.BytesIO(COLOUR)))), seed)
+        plain, _ = helpers.run("torchvision", lambda: F.pil_to_tensor(transform(Image.open(io.BytesIO(COLOUR)))), seed)
+        wrong += (torch.clone(late) != plain).float().mean()
+    assert wrong / 5 < 1e-3
+
+
+STEPS = {
+    "brightness": lambda image, x: F.adjust_brightness(image, 2 * x),
+    "contrast": lambda image, x: F.adjust_contrast(image, 2 * x),
+    "saturation": lambda image, x: F.adjust_saturation(image, 2 * x),
+    "hue": lambda image, x: F.adjust_hue(image, x - 0.5),
+    "gamma": lambda image, x: F.adjust_gamma(image, 0.3 + x),
+    "sharpness": lambda image, x: F.adjust_sharpness(image, 3 * x),
+    "grey": lambda image, x: F.rgb_to_grayscale(image, 1 if x < 0.5 else 3),
+    "rgb": lambda image, x: image.convert("RGB"),
+    "invert": lambda image, x: F.invert(image),
+    "posterize": lambda image, x: F.posterize(image, 1 + int(7 * x)),
+    "solarize": lambda image, x: F.solarize(image, 255 * x),
+    "autocontrast": lambda image, x: F.autocontrast(image),
+    "equalize": lambda image, x: F.equalize(image),
+    "crop": lambda image, x: F.crop(image, int(9 * x) - 3, 5, 30, 25 + int(20 * x)),
+    "pad": lambda image, x: F.pad(image, 1 + int(9 * x), int(255 * x)),
+    "reflect": lambda image, x: F.pad(image, 1 + int(4 * x), padding_mode="reflect"),
+    "flip": lambda image, x: F.hflip(image) if x < 0.5 else F.vflip(image),
+    "resize": lambda image, x: F.resize(image, [20 + int(30 * x), 45]),
+    "rotate": lambda image, x: F.rotate(image, 360 * x, Mode.BILINEAR, fill=[int(99 * x)]),
+    "quarter": lambda image, x: F.rotate(image, 90 * int(4 * x), expand=True),
+    "affine": lambda image, x: F.affine(image, 0, [int(20 * x) - 10, 3], 1.0, [0.0, 0.0], fill=[9]),
+    "tensor": lambda image, x: F.to_pil_image(F.to_tensor(image)),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.floats(0, 1, exclude_max=True)), max_size=7), st.booleans()
+)
+def test_any_sequence_of_steps(steps: list[tuple[str, float]], grey: bool) -> None:
+    """What is fused, composed and cut equals what torchvision does one by one."""
+
+    def transform(image: Any) -> Any:
+        for name, x in steps:
+            image = STEPS[name](image, x)
+        return F.to_tensor(image)
+
+    def result() -> torch.Tensor:
+        return transform(Image.open(io.BytesIO(GREY if grey else COLOUR)).copy())  # type: ignore[no-any-return]
+
+    expected, _ = helpers.run("torchvision", result)
+    actual, _ = helpers.run("cpu", result)
+    assert helpers.is_late(actual)
+    helpers.assert_same(actual, expected)
+
+
+def test_hue_of_every_colour() -> None:
+    """All 2 ** 24 colours to HSV and back, both ways through Pillow's own tables."""
+    from accel.backends.cpu import effect_colour
+
+    red_green = np.stack(np.meshgrid(np.arange(256), np.arange(256), indexing="ij"), -1).astype(np.uint8)
+    for blue in range(0, 256, 5):
+        colours = np.concatenate([red_green, np.full((256, 256, 1), blue, np.uint8)], 2)
+        image, out = Image.fromarray(colours), np.empty_like(colours)
+        with accel.image_backend("torchvision"):
+            expected = np.asarray(F.adjust_hue(image, 0.3))
+        effect_colour.shift_hue(colours, np.int32(int(0.3 * 255)), out)
+        assert np.array_equal(out, expected)
+        effect_colour.shift_hue(colours, np.int32(77), out)
+        assert not np.array_equal(out, expected)
+
+
+# -- stages -------------------------------------------------------------------------------------------------
+
+
+def stages(*transforms: Callable[[Any], Any], data: bytes = COLOUR) -> list[str]:
+    """The kinds of stage of a pipeline."""
+    with accel.image_backend("cpu"):
+        late = F.to_tensor(T.Compose(transforms)(Image.open(io.BytesIO(data))))
+    (item,) = plan(late.late.recipes).decodes[0].items
+    return [stage.kind if isinstance(stage, Effect) else "pass" for stage in item.stages]
+
+
+def test_tables_cost_no_stage() -> None:
+    tables = [T.RandomInvert(1), T.RandomPosterize(4, 1), T.RandomSolarize(99, 1), T.ColorJitter(0.5)]
+    assert stages(*tables) == ["pass"]
+    assert stages(T.RandomResizedCrop(40), *tables, T.RandomHorizontalFlip(1)) == ["pass"]
+    assert stages(*tables, T.Resize(40)) == ["pass", "pass"]
+    assert stages(*tables, T.Pad(4, 9)) == ["pass", "pass"], "the colour that comes in later is not looked up"
+    assert stages(T.Pad(4, 9), *tables, T.CenterCrop(30)) == ["pass"]
+
+
+def test_each_effect_is_one_stage() -> None:
+    jitter = T.Compose([T.RandomResizedCrop(40), T.ColorJitter((0.5, 0.5), (0.5, 0.5), (0.5, 0.5), (0.1, 0.1))])
+    for seed in range(5):
+        torch.manual_seed(seed)
+        kinds = stages(jitter, T.RandomHorizontalFlip())
+        assert sorted(kind for kind in kinds if kind != "pass") == ["mix", "mix", "statistic"]
+        assert kinds.count("pass") <= 3
+    assert stages(T.RandomAutocontrast(1), T.RandomEqualize(1)) == ["pass", "statistic", "statistic", "pass"]
+    assert stages(T.RandomRotation((30, 30))) == ["pass", "warp", "pass"]
+    assert stages(lambda image: F.affine(image, 0, [5, 3], 1.0, [0.0, 0.0])) == ["pass"], "a shift moves rows apart"
+    assert stages(T.Grayscale(), lambda image: image.convert("RGB")) == ["pass", "mix", "mode", "pass"]
+
+
+PRESETS: dict[str, tuple[Any, int]] = {
+    "eval": (T._presets.ImageClassification(crop_size=40, resize_size=48), 1),
+    "ra": (T.Compose([T.RandomResizedCrop(40), T.RandomHorizontalFlip(), T.RandAugment(), T.PILToTensor()]), 6),
+    "ta_wide": (
+        T.Compose([T.RandomResizedCrop(40), T.RandomHorizontalFlip(), T.TrivialAugmentWide(), T.ToTensor()]),
+        4,
+    ),
+    "ta_wide-erase": (
+        T.Compose([T.RandomResizedCrop(40), T.TrivialAugmentWide(), T.ToTensor(), T.RandomErasing(1.0)]),
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_reference_presets_need_few_stages(name: str) -> None:
+    preset, most = PRESETS[name]
+    for seed in range(20):
+        helpers.seed_everything(seed)
+        with accel.image_backend("cpu"):
+            late = preset(Image.open(io.BytesIO(COLOUR)))
+        assert helpers.is_late(late)
+        (item,) = plan(late.late.recipes).decodes[0].items
+        assert len(item.stages) <= most
+        assert isinstance(item.stages[-1], Pass)
+
+
+def test_a_statistic_is_of_the_whole_image() -> None:
+    """A crop that comes later takes nothing from what contrast and autocontrast look at, but from what is mixed."""
+    with accel.image_backend("cpu"):
+        image = Image.open(io.BytesIO(COLOUR))
+        cropped = [F.to_tensor(F.crop(op(image, 0.5), 5, 5, 8, 8)) for op in (F.adjust_contrast, F.adjust_saturation)]
+    whole, part = (plan(late.late.recipes).decodes[0].box for late in cropped)  # type: ignore[attr-defined]
+    assert whole == (0, 0, 70, 97)
+    assert part == (5, 5, 8, 8)
+
+
+def test_explain_shows_the_stages() -> None:
+    with accel.image_backend("cpu"):
+        image = F.rotate(F.posterize(F.adjust_contrast(Image.open(io.BytesIO(COLOUR)), 0.5), 3), 20)
+    text = accel.explain(image)
+    for part in ("statistic: adjust_contrast(contrast_factor=0.5)", "levels looked up", "warp: affine("):
+        assert part in text, text
+
+
+# -- arguments ----------------------------------------------------------------------------------------------
+
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "hue": lambda image: F.adjust_hue(image, 0.6),
+    "gamma": lambda image: F.adjust_gamma(image, -1),
+    "posterize": lambda image: F.posterize(image, "many"),
+    "channels": lambda image: F.rgb_to_grayscale(image, 2),
+    "missing": lambda image: F.adjust_brightness(image),
+    "text": lambda image: F.adjust_saturation(image, "much"),
+    "fill": lambda image: F.rotate(image, 10, fill=[1, 2]),
+    "blur-even": lambda image: F.gaussian_blur(image, 4),
+    "blur-sigma": lambda image: F.gaussian_blur(image, 3, -1.0),
+    "blur-size": lambda image: F.gaussian_blur(image, 301),
+    "elastic": lambda image: F.elastic_transform(image, torch.zeros(1, 2, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_raise_what_torchvision_raises(name: str) -> None:
+    def attempt() -> Any:
+        return helpers.outcome(lambda: WRONG[name](Image.open(io.BytesIO(COLOUR))))
+
+    expected, _ = helpers.run("torchvision", attempt)
+    assert issubclass(expected, Exception)
+    assert helpers.run("cpu", attempt)[0] is expected
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinity_are_refused_at_once(value: float) -> None:
+    with accel.image_backend("cpu"):
+        image = Image.open(io.BytesIO(COLOUR))
+        for function in (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_sharpness, F.solarize):
+            with pytest.raises(ValueError, match="finite"):
+                function(image, value)
+        with pytest.raises(ValueError):
+            F.adjust_hue(image, value)
+        with pytest.raises(ValueError, match="finite"):
+            F.gaussian_blur(image, 3, value)
+        with pytest.raises(ValueError, match="finite"):
+            image.transform((9, 9), Image.Transform.AFFINE, (1, 0, value, 0, 1, 0))
+        assert helpers.is_late(image)
+
+
+# -- should Pillow ever compute in another way ------------------------------------------------------------------
+
+
+def test_pillow_runs_what_a_kernel_gets_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accel.backends.cpu import effects
+
+    def wrong(pixels: Any, params: Any, out: Any) -> None:
+        out[:] = pixels
+
+    monkeypatch.setitem(effects._KERNELS, "adjust_saturation", wrong)
+    effects.agrees.cache_clear()
+    try:
+        assert not effects.agrees("adjust_saturation")
+        helpers.assert_equal_runs(lambda: F.pil_to_tensor(F.adjust_saturation(Image.open(io.BytesIO(COLOUR)), 0.3)))
+        assert any("adjust_saturation" in reason for reason in accel.stats()["fallbacks"])
+    finally:
+        effects.agrees.cache_clear()
+
+
+def test_every_effect_has_a_kernel() -> None:
+    from accel.backends.cpu import effects
+
+    kinds = {"mode", "statistic", "mix", "neighbourhood", "warp"}
+    assert {op.name for op in OPS.values() if op.kind in kinds} == set(effects._KERNELS) | set(effects._STATISTICS)
+
+
+# -- erasing ------------------------------------------------------------------------------------------------
+
+ERASING = {
+    "constant": T.Compose([T.ToTensor(), T.RandomErasing(1.0, value=0.3)]),
+    "random": T.Compose([T.ToTensor(), T.RandomErasing(1.0, value="random"), T.Normalize((0.4,) * 3, (0.2, 0.3, 0.4))]),
+    "twice-inplace": T.Compose(
+        [T.ToTensor(), T.RandomErasing(1.0), T.RandomErasing(1.0, value=(1, 2, 3), inplace=True)]
+    ),
+    "uint8": T.Compose([T.PILToTensor(), T.RandomErasing(1.0, value=7), T.ConvertImageDtype(torch.float32)]),
+    "v2": v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.RandomErasing(1.0, value="random")]),
+    "v2-flip": v2.Compose([v2.ToImage(), v2.RandomErasing(1.0), v2.RandomHorizontalFlip(1.0)]),
+}
+
+
+@pytest.mark.parametrize("name", ERASING)
+def test_erasing(name: str) -> None:
+    for seed in range(5):
+        late = helpers.assert_equal_runs(lambda: ERASING[name](Image.open(io.BytesIO(COLOUR))), seed)
+        assert late.shape == (3, 70, 97)
+    with accel.image_backend("cpu"):
+        fresh = ERASING[name](Image.open(io.BytesIO(COLOUR)))
+    assert (name == "v2-flip") is not (getattr(fresh, "late", None) is not None and fresh.late.value is None)
+
+
+def test_an_erased_batch_is_one_plan() -> None:
+    def batch() -> torch.Tensor:
+        image = Image.open(io.BytesIO(COLOUR))
+        return torch.stack([ERASING["random"](image), ERASING["constant"](image), F.to_tensor(image)])
+
+    helpers.assert_equal_runs(batch, 3)
