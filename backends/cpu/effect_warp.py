@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from .effect_colour import COMPILE, PIXELS, RESULT, array
 
-_F64 = np.float64
 _FILL, _NUMBERS = array(types.uint8, 1), array(types.float64, 1)
 
 
@@ -74,64 +76,119 @@ def affine_nearest(src: Any, matrix: Any, fill: Any, out: Any) -> None:
         start_x, start_y = start_x + down_x, start_y + down_y
 
 
+# -- interpolation: all channels of a pixel as one vector of doubles -----------------------------------------------
+
+_LANES = 4
+_BYTE, _WORD, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.DoubleType()
+_DOUBLES = ir.VectorType(_DOUBLE, _LANES)
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    lane = builder.insert_element(ir.Constant(_DOUBLES, ir.Undefined), value, ir.Constant(_WORD, 0))
+    return builder.shuffle_vector(lane, lane, ir.Constant(ir.VectorType(_WORD, _LANES), [0] * _LANES))
+
+
+def _constant(value: float) -> Any:
+    return ir.Constant(_DOUBLES, [value] * _LANES)
+
+
+def _pixel(builder: Any, address: Any) -> Any:
+    """Four bytes from an address on, as doubles."""
+    loaded = builder.load(builder.inttoptr(address, ir.VectorType(_BYTE, _LANES).as_pointer()))
+    loaded.align = 1
+    return builder.uitofp(builder.zext(loaded, ir.VectorType(_WORD, _LANES)), _DOUBLES)
+
+
+def _put(builder: Any, value: Any, address: Any) -> None:
+    """The first three of four doubles, cut to integers, as bytes."""
+    words = builder.fptosi(value, ir.VectorType(_WORD, _LANES))
+    for lane in range(3):
+        byte = builder.trunc(builder.extract_element(words, ir.Constant(_WORD, lane)), _BYTE)
+        place = builder.add(address, ir.Constant(address.type, lane))
+        builder.store(byte, builder.inttoptr(place, _BYTE.as_pointer())).align = 1
+
+
+def _linear(builder: Any, one: Any, two: Any, share: Any) -> Any:
+    return builder.fadd(one, builder.fmul(builder.fsub(two, one), share))
+
+
+def _cubic(builder: Any, taps: list[Any], share: Any) -> Any:
+    """Geometry.c's BICUBIC, its sums in its order."""
+    a, b, c, d = taps
+    minus_a = builder.fneg(a)
+    p2 = builder.fadd(minus_a, c)
+    p3 = builder.fsub(builder.fadd(builder.fmul(_constant(2.0), builder.fsub(a, b)), c), d)
+    p4 = builder.fadd(builder.fsub(builder.fadd(minus_a, b), c), d)
+    inner = builder.fadd(p3, builder.fmul(share, p4))
+    return builder.fadd(b, builder.fmul(share, builder.fadd(p2, builder.fmul(share, inner))))
+
+
+@intrinsic
+def _bilinear_pixel(typing: Any, upper: Any, lower: Any, left: Any, right: Any, dx: Any, dy: Any, to: Any) -> Any:
+    """Two rows' addresses, two columns' offsets in bytes, the shares, and where the pixel goes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        upper, lower, left, right, dx, dy, to = args
+        dx, dy = _splat(builder, dx), _splat(builder, dy)
+        above, below = (
+            _linear(builder, *[_pixel(builder, builder.add(row, column)) for column in (left, right)], dx)
+            for row in (upper, lower)
+        )
+        _put(builder, _linear(builder, above, below, dy), to)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4, types.float64, types.float64, types.int64), generate
+
+
+@intrinsic
+def _bicubic_pixel(typing: Any, rows: Any, columns: Any, dx: Any, dy: Any, to: Any) -> Any:
+    """Four rows' addresses, four columns' offsets in bytes, the shares, and where the pixel goes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        rows, columns, dx, dy, to = args
+        dx, dy = _splat(builder, dx), _splat(builder, dy)
+        lines = []
+        for row in cgutils.unpack_tuple(builder, rows):
+            taps = [_pixel(builder, builder.add(row, column)) for column in cgutils.unpack_tuple(builder, columns)]
+            lines.append(_cubic(builder, taps, dx))
+        value = _cubic(builder, lines, dy)
+        for limit, worse in ((0.0, "<"), (255.0, ">")):
+            bound = _constant(limit)
+            value = builder.select(builder.fcmp_ordered(worse, value, bound), bound, value)
+        _put(builder, value, to)
+        return context.get_dummy_value()
+
+    four = types.UniTuple(types.int64, 4)
+    return types.void(four, four, types.float64, types.float64, types.int64), generate
+
+
 @njit(inline="always")
 def _clip(position: int, length: int) -> Any:
     return min(max(position, 0), length - 1)
 
 
 @njit(inline="always")
-def _line(one: Any, two: Any, share: float) -> Any:
-    return _F64(one) + (_F64(two) - _F64(one)) * share
-
-
-@njit(inline="always")
-def _cubic(a: Any, b: Any, c: Any, d: Any, share: float) -> Any:
-    one, two, three, four = _F64(a), _F64(b), _F64(c), _F64(d)
-    p2, p3, p4 = -one + three, 2 * (one - two) + three - four, -one + two - three + four
-    return two + share * (p2 + share * (p3 + share * p4))
-
-
-@njit(inline="always")
-def _bilinear(
-    flat: Any, height: int, width: int, channels: int, x_in: float, y_in: float, target: Any, to: int
-) -> None:
+def _bilinear(base: int, height: int, width: int, x_in: float, y_in: float, to: int) -> None:
     x_in, y_in = x_in - 0.5, y_in - 0.5
     x, y = np.int64(np.floor(x_in)), np.int64(np.floor(y_in))
-    dx, dy = x_in - x, y_in - y
-    left, right = _clip(x, width) * channels, _clip(x + 1, width) * channels
-    upper = _clip(y, height) * width * channels
-    lower = (y + 1 if y + 1 < height else _clip(y, height)) * width * channels
-    for c in range(channels):
-        above = _line(flat[np.uint64(upper + left + c)], flat[np.uint64(upper + right + c)], dx)
-        below = _line(flat[np.uint64(lower + left + c)], flat[np.uint64(lower + right + c)], dx)
-        target[np.uint64(to + c)] = np.uint8(np.int32(_line(above, below, dy)))
+    pitch = width * 3
+    upper, lower = base + _clip(y, height) * pitch, base + _clip(y + 1, height) * pitch
+    _bilinear_pixel(upper, lower, _clip(x, width) * 3, _clip(x + 1, width) * 3, x_in - x, y_in - y, to)
 
 
 @njit(inline="always")
-def _cubic_row(flat: Any, at: int, x0: int, x1: int, x2: int, x3: int, share: float) -> Any:
-    a, b = flat[np.uint64(at + x0)], flat[np.uint64(at + x1)]
-    return _cubic(a, b, flat[np.uint64(at + x2)], flat[np.uint64(at + x3)], share)
-
-
-@njit(inline="always")
-def _bicubic(flat: Any, height: int, width: int, channels: int, x_in: float, y_in: float, target: Any, to: int) -> None:
+def _bicubic(base: int, height: int, width: int, x_in: float, y_in: float, to: int) -> None:
     x_in, y_in = x_in - 0.5, y_in - 0.5
     x, y = np.int64(np.floor(x_in)), np.int64(np.floor(y_in))
-    dx, dy = x_in - x, y_in - y
-    x0, x1 = _clip(x - 1, width) * channels, _clip(x, width) * channels
-    x2, x3 = _clip(x + 1, width) * channels, _clip(x + 2, width) * channels
-    pitch = width * channels
-    y0 = _clip(y - 1, height)
-    y1 = y if 0 <= y < height else y0
-    y2 = y + 1 if 0 <= y + 1 < height else y1
-    y3 = y + 2 if 0 <= y + 2 < height else y2
-    for c in range(channels):
-        v0 = _cubic_row(flat, y0 * pitch + c, x0, x1, x2, x3, dx)
-        v1 = _cubic_row(flat, y1 * pitch + c, x0, x1, x2, x3, dx)
-        v2 = _cubic_row(flat, y2 * pitch + c, x0, x1, x2, x3, dx)
-        v3 = _cubic_row(flat, y3 * pitch + c, x0, x1, x2, x3, dx)
-        value = _cubic(v0, v1, v2, v3, dy)
-        target[np.uint64(to + c)] = np.uint8(np.int32(min(max(value, 0.0), 255.0)))
+    pitch = width * 3
+    rows = (
+        base + _clip(y - 1, height) * pitch,
+        base + _clip(y, height) * pitch,
+        base + _clip(y + 1, height) * pitch,
+        base + _clip(y + 2, height) * pitch,
+    )
+    columns = _clip(x - 1, width) * 3, _clip(x, width) * 3, _clip(x + 1, width) * 3, _clip(x + 2, width) * 3
+    _bicubic_pixel(rows, columns, x_in - x, y_in - y, to)
 
 
 @njit(types.void(PIXELS, _NUMBERS, types.int64, _FILL, RESULT), **COMPILE)
@@ -142,9 +199,16 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
     0 nearest, 2 bilinear, 3 bicubic.
     """
     height, width, channels = src.shape
+    # pixels of three bytes are read as four, grey ones are three alike: in a copy with one byte more
+    image = np.empty(height * width * 3 + 1, np.uint8)
     flat = src.reshape(-1)
+    if channels == 3:
+        image[:-1] = flat
+    else:
+        for i in range(height * width):
+            image[3 * i] = image[3 * i + 1] = image[3 * i + 2] = flat[i]
+    base, line = image.ctypes.data, np.empty(out.shape[1] * 3, np.uint8)
     for y in range(out.shape[0]):
-        line = out[y].reshape(-1)
         y_at = y + 0.5
         for x in range(out.shape[1]):
             x_at = x + 0.5
@@ -153,31 +217,35 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
                 depth = a[6] * x_at + a[7] * y_at + 1
                 x_in, y_in = x_in / depth, y_in / depth
             if not (0 <= x_in < width and 0 <= y_in < height):
-                for c in range(channels):
-                    line[x * channels + c] = fill[c]
+                for c in range(3):
+                    line[np.uint64(3 * x + c)] = fill[min(c, channels - 1)]
             elif resample == 2:
-                if channels == 3:
-                    _bilinear(flat, height, width, 3, x_in, y_in, line, x * 3)
-                else:
-                    _bilinear(flat, height, width, 1, x_in, y_in, line, x)
+                _bilinear(base, height, width, x_in, y_in, line.ctypes.data + 3 * x)
             elif resample == 3:
-                if channels == 3:
-                    _bicubic(flat, height, width, 3, x_in, y_in, line, x * 3)
-                else:
-                    _bicubic(flat, height, width, 1, x_in, y_in, line, x)
+                _bicubic(base, height, width, x_in, y_in, line.ctypes.data + 3 * x)
             else:
-                at = (np.int64(y_in) * width + np.int64(x_in)) * channels
-                for c in range(channels):
-                    line[x * channels + c] = flat[at + c]
+                at = (np.int64(y_in) * width + np.int64(x_in)) * 3
+                for c in range(3):
+                    line[np.uint64(3 * x + c)] = image[np.uint64(at + c)]
+        target = out[y].reshape(-1)
+        if channels == 3:
+            target[:] = line
+        else:
+            for x in range(out.shape[1]):
+                target[x] = line[3 * x]
 
 
 @njit(types.void(PIXELS, RESULT), **COMPILE)
 def transpose(src: Any, out: Any) -> None:
     """Rows become columns; in blocks, so that both sides stay in the cache."""
     height, width, channels = src.shape
+    flat, result = src.reshape(-1), out.reshape(-1)
     for top in range(0, height, 16):
         for left in range(0, width, 16):
-            for y in range(top, min(top + 16, height)):
-                for x in range(left, min(left + 16, width)):
-                    for c in range(channels):
-                        out[x, y, c] = src[y, x, c]
+            for x in range(left, min(left + 16, width)):
+                for y in range(top, min(top + 16, height)):
+                    at, to = np.uint64((y * width + x) * channels), np.uint64((x * height + y) * channels)
+                    result[to] = flat[at]
+                    if channels == 3:
+                        result[to + np.uint64(1)] = flat[at + np.uint64(1)]
+                        result[to + np.uint64(2)] = flat[at + np.uint64(2)]
