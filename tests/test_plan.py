@@ -200,7 +200,7 @@ def run_with_pillow(program: Plan) -> torch.Tensor:
         image = Image.open(BytesIO(decode.source.data)).convert(mode)
         top, left, rows, columns = decode.box
         whole = np.asarray(image).reshape(image.height, image.width, decode.channels)
-        for position, stages, table in decode.items:
+        for position, stages, table, _ in decode.items:
             pixels = whole[top : top + rows, left : left + columns]
             for stage in stages:
                 pixels = seen(pixels, stage.rows.view, stage.columns.view, stage.fills)

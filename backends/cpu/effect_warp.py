@@ -130,11 +130,11 @@ def _bilinear_pixel(typing: Any, upper: Any, lower: Any, left: Any, right: Any, 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         upper, lower, left, right, dx, dy, to = args
         dx, dy = _splat(builder, dx), _splat(builder, dy)
-        above, below = (
-            _linear(builder, *[_pixel(builder, builder.add(row, column)) for column in (left, right)], dx)
-            for row in (upper, lower)
-        )
-        _put(builder, _linear(builder, above, below, dy), to)
+        lines = []
+        for row in (upper, lower):
+            one, two = (_pixel(builder, builder.add(row, column)) for column in (left, right))
+            lines.append(_linear(builder, one, two, dx))
+        _put(builder, _linear(builder, lines[0], lines[1], dy), to)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 4, types.float64, types.float64, types.int64), generate
