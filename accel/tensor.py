@@ -93,7 +93,7 @@ def _onwards(before: LateTensor, after: LateTensor) -> LateTensor:
     """The tensor after one step that can also be done to what has been submitted without it."""
     part = before.late.part
     after.late.member = before.late.member
-    if part is not None and part.dtype == before.late.dtype:
+    if part is not None and before.late.dtype in (part.dtype, after.late.dtype):  # one cast, not a second one
         after.late.part = part
     return after
 
