@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from accel.shipping import Member
+    from accel.tasks import Part
 
 pytree = private("torch.utils._pytree", "tree_map")
 private(
@@ -92,7 +93,7 @@ class Late:
         self.group: together.Group | None = None
         self.ready: torch.Tensor | None = None
         self.member: Member | None = None
-        self.part: lanes.Part | None = None
+        self.part: Part | None = None
 
     def compute(self, allocate: Allocate) -> torch.Tensor:
         """The values on the host: of its submission if there is one, else computed now.

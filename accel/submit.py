@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
-from accel import lanes, memory, realise, streams
+from accel import lanes, memory, realise, streams, tasks
 from accel.backend import AcceleratorOptions
 from accel.errors import DecodeError
 from accel.image import LazyImage
-from accel.lanes import Lane, Part, Submission, Task
+from accel.lanes import Lane
 from accel.late import Late, LateTensor, is_late
 from accel.recipe import Recipe
 from accel.switch import Selection
+from accel.tasks import Part, Submission, Task
 
 _log = logging.getLogger("accel")
 
@@ -93,7 +94,7 @@ class Future(concurrent.futures.Future[Any]):
         submission, parts = _coalesced(tuple(lates.values()))
         lane = _lane(selection, next(iter(lates.values())).loader, self._device)
         if lane is None:
-            lanes.on_host(submission.tasks)
+            tasks.on_host(submission.tasks)
         elif lane.device is None:
             raise ValueError(f"backend {selection.name!r} does not know its device yet: pass device=, here or to it")
         else:
@@ -111,8 +112,8 @@ class Future(concurrent.futures.Future[Any]):
         self._finish()
 
     def _finish(self) -> None:
-        tasks = {part.task for part in self._parts.values()}
-        if tasks and all(task.future.cancelled() for task in tasks):
+        futures = [part.task.future for part in self._parts.values()]
+        if futures and all(future.cancelled() for future in futures):
             super().cancel()
         if self.set_running_or_notify_cancel():
             error = next(self._errors(), None)
@@ -216,7 +217,7 @@ def to_device(tensor: LateTensor, device: torch.device, non_blocking: bool = Fal
     elif late is not None and late.part is None and late.group is None and get_worker_info() is None:
         lates = _companions(late)
         if len(lates) > 1:
-            lanes.on_host(_submission(lates).tasks)
+            tasks.on_host(_submission(lates).tasks)
     return tensor.evaluate().to(device, non_blocking=non_blocking)
 
 
@@ -239,7 +240,7 @@ def _submitted(late: Late, device: torch.device) -> torch.Tensor:
     value = late.submitted()
     if value is None:
         with late.told():
-            value = late.shaped(lanes.now(late.recipes, late.interleaved, device))
+            value = late.shaped(tasks.now(late.recipes, late.interleaved, device))
     return value
 
 
@@ -290,14 +291,14 @@ def _coalesced(lates: Sequence[Late]) -> tuple[Submission, list[Part]]:
     for late in lates:
         late.group = None
         groups.setdefault((late.shape, late.dtype, late.interleaved), []).append(late)
-    tasks = {}
+    programs = {}
     for key, group in groups.items():
         recipes = tuple(recipe for late in group for recipe in late.recipes)
-        tasks[key] = Task(recipes, group[0].interleaved, owners=len(group))
-    submission = Submission(tuple(tasks.values()))
-    parts, taken = [], dict.fromkeys(tasks, 0)
+        programs[key] = Task(recipes, group[0].interleaved, owners=len(group))
+    submission = Submission(tuple(programs.values()))
+    parts, taken = [], dict.fromkeys(programs, 0)
     for late in lates:
         key = late.shape, late.dtype, late.interleaved
-        parts.append(Part(submission, tasks[key], taken[key], late.dtype))
+        parts.append(Part(submission, programs[key], taken[key], late.dtype))
         taken[key] += len(late.recipes)
     return submission, parts

@@ -23,7 +23,7 @@ from accel.record import numbers, recorded_erase, recorded_value
 from accel.resample import Aten
 from accel.seams import private
 from accel.shipping import send
-from accel.tensor import LazyTensor, clone, stack_late, to
+from accel.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_late, to
 
 _geometry = private(
     "torchvision.transforms.v2.functional._geometry",
@@ -38,6 +38,20 @@ _geometry = private(
 )
 
 
+def _as_pure_tensor(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """LazyTensor's handler of a function that makes plain tensors of torchvision's tv_tensors."""
+
+    def handle(image: LateTensor, *args: Any, **kwargs: Any) -> Any:
+        result = handler(image, *args, **kwargs)
+        if result is NotImplemented or not is_late(result):
+            return result if result is NotImplemented else result.as_subclass(torch.Tensor)
+        pure = as_class(result, LazyTensor)
+        pure.late = result.late
+        return pure
+
+    return handle
+
+
 class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
     """A ``torchvision.tv_tensors.Image`` on the CPU with late values."""
 
@@ -46,6 +60,10 @@ class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
         torch.stack: stack_late,
         torch.Tensor.clone: clone,
         torch.Tensor.to: to,
+        torch.Tensor.cuda: _as_pure_tensor(cuda),
+        torch.Tensor.cpu: _as_pure_tensor(cpu),
+        torch.Tensor.pin_memory: _as_pure_tensor(pin_memory),
+        torch.Tensor.is_pinned: is_pinned,
     }
 
     @staticmethod
