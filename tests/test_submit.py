@@ -26,6 +26,7 @@ import accel
 from accel import streams
 
 Choose = Callable[..., None]
+WAIT = 300  # seconds, none of which is waited in vain: the first test may have kernels to compile
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_a_batch_on_the_host(paths: list[str]) -> None:
     accel.set_image_backend("cpu")
     images = batch(paths)
     future = accel.submit(images)
-    result = future.result(60)
+    result = future.result(WAIT)
     assert future.done()
     assert not future.running()
     assert future.exception() is None
@@ -87,7 +88,7 @@ def test_what_can_be_submitted(paths: list[str], kind: str) -> None:
 
     accel.set_image_backend("cpu")
     late = make()
-    result = accel.submit(late).result(60)
+    result = accel.submit(late).result(WAIT)
     expected = plain(make)
     if isinstance(expected, tuple):
         expected = list(expected)
@@ -105,7 +106,7 @@ def test_eager_things_pass(paths: list[str]) -> None:
     assert accel.submit(eager).result() is eager
     assert accel.submit([]).result() == []
     late = tensor(paths[0])
-    result = accel.submit([eager, late, picture, None]).result(60)
+    result = accel.submit([eager, late, picture, None]).result(WAIT)
     assert result[0] is eager
     assert result[1] is late
     assert result[2] is picture
@@ -118,7 +119,7 @@ def test_eager_things_pass(paths: list[str]) -> None:
 def test_results_are_separate(paths: list[str]) -> None:
     """Images of one program share memory, and nothing that anybody could notice."""
     accel.set_image_backend("cpu")
-    first, second = accel.submit([tensor(paths[0]), tensor(paths[1])]).result(60)
+    first, second = accel.submit([tensor(paths[0]), tensor(paths[1])]).result(WAIT)
     expected = plain(lambda: tensor(paths[1]))
     weight = torch.ones_like(second, requires_grad=True)
     loss = (second * weight).sum()
@@ -130,7 +131,7 @@ def test_results_are_separate(paths: list[str]) -> None:
 def test_alike_images_are_one_program(paths: list[str], fake: Choose) -> None:
     fake(device="cpu")
     several = [tensor(paths[0]), tensor(paths[1], 40), tensor(paths[2]), tensor(paths[3], 40)]
-    accel.submit(several).result(60)
+    accel.submit(several).result(WAIT)
     assert [names for names, _, _ in Fake.runs] == [[paths[0], paths[2]], [paths[1], paths[3]]]
 
 
@@ -164,7 +165,7 @@ def test_it_returns_at_once_and_does_not_compute_twice(paths: list[str], monkeyp
     go.set()
     for user in users:
         user.join(60)
-    assert future.result(60) is images
+    assert future.result(WAIT) is images
     assert totals == [images.double().sum().item()] * 3
     assert accel.stats()["images"] - before == len(paths)
     eventually(lambda: accel.stats()["in flight"] == 0)
@@ -176,7 +177,7 @@ def test_waiting_for_several(paths: list[str]) -> None:
     called: list[Any] = []
     for future in futures:
         future.add_done_callback(lambda done: called.append(done.result().shape))
-    done, waiting = concurrent.futures.wait(futures, 60)
+    done, waiting = concurrent.futures.wait(futures, WAIT)
     assert (len(done), len(waiting)) == (len(paths), 0)
     eventually(lambda: len(called) == len(paths))
 
@@ -201,7 +202,7 @@ def test_cancelling(paths: list[str], fake: Choose) -> None:
     Fake.gate.release(100)
     assert_same(images.numpy(), plain(lambda: batch(paths[1:3])).numpy())  # it stays what it was
     for other in busy:
-        other.result(60)
+        other.result(WAIT)
     assert accel.submit(tensor(paths[0])).cancelled() is False
 
 
@@ -218,7 +219,7 @@ def test_errors(paths: list[str], fake: Choose, backend: str) -> None:
     good, bad = tensor(paths[0]), F.to_tensor(F.resize(broken(), [24, 32]))
     future = accel.submit([good, bad, tensor(paths[2], 30)])
     with pytest.raises(accel.DecodeError, match=r"<bytes>: .*number 1 of a list of 3"):
-        future.result(60)
+        future.result(WAIT)
     assert isinstance(future.exception(), accel.DecodeError)
     assert_same(good, plain(lambda: tensor(paths[0])))  # a bad neighbour costs it nothing
     with pytest.raises(accel.DecodeError, match="<bytes>"):
@@ -227,7 +228,7 @@ def test_errors(paths: list[str], fake: Choose, backend: str) -> None:
     future = accel.submit(stacked)
     for _ in range(2):
         with pytest.raises(accel.DecodeError, match="image 2 of a batch of 3") as raised:
-            future.result(60)
+            future.result(WAIT)
         assert str(raised.value).count("image 2") == 1
     with pytest.raises(accel.DecodeError, match="image 2 of a batch of 3"):
         stacked.sum()
@@ -236,7 +237,7 @@ def test_errors(paths: list[str], fake: Choose, backend: str) -> None:
 def test_broken_images_are_replaced(paths: list[str]) -> None:
     with accel.image_backend("cpu", on_error="replace"):
         images = [tensor(paths[0]), F.to_tensor(F.resize(broken(), [24, 32]))]
-    first, second = accel.submit(images).result(60)
+    first, second = accel.submit(images).result(WAIT)
     assert second.eq(0).all()
     assert_same(first, plain(lambda: tensor(paths[0])))
 
@@ -244,7 +245,7 @@ def test_broken_images_are_replaced(paths: list[str]) -> None:
 def test_inference_mode(paths: list[str]) -> None:
     accel.set_image_backend("cpu")
     with torch.inference_mode():
-        images = accel.submit([tensor(path) for path in paths[:2]]).result(60)
+        images = accel.submit([tensor(path) for path in paths[:2]]).result(WAIT)
     assert not any(image.is_inference() for image in images)
 
 
@@ -253,7 +254,7 @@ def test_a_recorded_step_after_submitting(paths: list[str]) -> None:
     images = batch(paths)
     future = accel.submit(images)
     halves = F.normalize(images, [0.5] * 3, [0.2] * 3).half()
-    future.result(60)
+    future.result(WAIT)
     assert_same(halves, plain(lambda: F.normalize(batch(paths), [0.5] * 3, [0.2] * 3).half()))
 
 
@@ -310,9 +311,9 @@ def test_the_device_is_not_guessed(paths: list[str], fake: Choose) -> None:
     with pytest.raises(ValueError, match="does not know its device yet"):
         accel.submit(batch(paths))
     assert Fake.runs == []
-    accel.submit(batch(paths), device="cpu:0").result(60)
+    accel.submit(batch(paths), device="cpu:0").result(WAIT)
     assert {device for _, device, _ in Fake.runs} == {CPU0}
-    accel.submit(batch(paths)).result(60)
+    accel.submit(batch(paths)).result(WAIT)
     assert {device for _, device, _ in Fake.runs} == {CPU0}
 
 
@@ -320,7 +321,7 @@ def test_other_failures_surface(paths: list[str], fake: Choose) -> None:
     fake(device="cpu")
     Fake.error = MemoryError("the device is full")
     with pytest.raises(MemoryError, match="the device is full"):
-        accel.submit(batch(paths)).result(60)
+        accel.submit(batch(paths)).result(WAIT)
     images = batch(paths).pin_memory()
     with pytest.raises(MemoryError, match="the device is full"):
         images.to("cpu")
@@ -351,7 +352,7 @@ def test_fork_after_use(paths: list[str], fake: Choose, backend: str) -> None:
     else:
         accel.set_image_backend("cpu")
     expected = plain(lambda: batch(paths)).double().sum().item()
-    accel.submit(batch(paths)).result(60)
+    accel.submit(batch(paths)).result(WAIT)
     Fake.gated = True
     pending, waiting = batch(paths), [batch(paths) for _ in range(4)]
     future = accel.submit(pending)
@@ -363,7 +364,7 @@ def test_fork_after_use(paths: list[str], fake: Choose, backend: str) -> None:
         try:
             Fake.gated = False
             sums = [images.double().sum().item() for images in (pending, *waiting)]
-            sums.append(accel.submit(batch(paths)).result(60).double().sum().item())
+            sums.append(accel.submit(batch(paths)).result(WAIT).double().sum().item())
             del waiting, pending
             gc.collect()
             status = 0 if sums == [expected] * 6 else 2
@@ -371,7 +372,7 @@ def test_fork_after_use(paths: list[str], fake: Choose, backend: str) -> None:
             os._exit(status)
     Fake.gate.release(100)
     assert os.waitpid(child, 0)[1] == 0
-    assert future.result(60).double().sum().item() == expected
+    assert future.result(WAIT).double().sum().item() == expected
     assert [images.to("cpu").double().sum().item() for images in waiting] == [expected] * 4
 
 
@@ -395,7 +396,7 @@ def test_nothing_is_left_behind(paths: list[str]) -> None:
     accel.set_image_backend("cpu")
 
     def once() -> None:
-        accel.submit([tensor(paths[0]), tensor(paths[1], 30)]).result(60)
+        accel.submit([tensor(paths[0]), tensor(paths[1], 30)]).result(WAIT)
         accel.submit(tensor(paths[2]))  # whose result nobody wants
 
     for _ in range(20):
@@ -436,4 +437,4 @@ def test_late_is_told(paths: list[str], fake: Choose) -> None:
 def test_jpeg_from_memory() -> None:
     accel.set_image_backend("cpu")
     image = Image.open(BytesIO(jpeg(40, 30)))
-    assert_same(accel.submit(image).result(60), F.pil_to_tensor(plain(lambda: Image.open(BytesIO(jpeg(40, 30))))))
+    assert_same(accel.submit(image).result(WAIT), F.pil_to_tensor(plain(lambda: Image.open(BytesIO(jpeg(40, 30))))))
