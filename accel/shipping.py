@@ -46,6 +46,12 @@ class Batch:
         lates = (reference() for _, reference in sorted(self._members.items()))
         return [late for late in lates if late is not None and late.value is None]
 
+    def sends(self, late: Late) -> bool:
+        """Whether the message that it goes out in is all of the batch: it leaves the worker that made it."""
+        assert late.member is not None
+        own = self._members.get(late.member.number)
+        return get_worker_info() is not None and own is not None and own() is late
+
     def receive(self, number: int) -> tuple[Recipe, ...]:
         """The recipes of a member that has come in a message; to be asked for once."""
         return self._arrived.pop(number)
@@ -80,7 +86,7 @@ def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
     if not tensors:
         return
     batch = Batch(loader)
-    known = tuple(indices) if isinstance(indices, (list, tuple)) else ()
+    known = tuple(indices) if isinstance(indices, list) and None not in indices else ()  # a stream has none
     one_each = bool(known) and sum(not tensor.late.lead for tensor in tensors) == len(known)
     singles = iter(known)
     for number, tensor in enumerate(tensors):
@@ -100,7 +106,7 @@ def send(tensor: LateTensor) -> Any:
     if late is None or late.value is not None:  # somebody has its values
         return _receive_value, (tensor if late is None else late.value,)
     layout = (type(tensor), (late.lead, late.shape, late.dtype, late.interleaved))
-    if late.member is None:
+    if late.member is None or not late.member.batch.sends(late):
         return _receive, (pack(late.recipes, shared=get_worker_info() is not None), layout)
     return _receive_member, (late.member.batch, late.member.number, late.member.indices, layout)
 

@@ -226,7 +226,7 @@ def _on_device(late: Late, device: torch.device) -> torch.Tensor:
     lane = None if part is None or part.submission.foreign else part.submission.lane
     lanes.learn(selection, lane or lanes.lane(selection, late.loader), device)
     if part is None:
-        if late.loader:
+        if late.member is not None and late.loader and not late.member.batch.submitted:
             _hint_to_pin()
         lates = _companions(late)
         if len(lates) > 1:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import pickle
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import accel
-from accel import submit
+from accel import shipping, submit
 
 Choose = Callable[..., None]
 TRAIN = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])
@@ -313,7 +315,8 @@ def test_the_hint_to_pin(paths: list[str], fake: Choose, caplog: pytest.LogCaptu
         caplog.clear()
         with caplog.at_level(logging.WARNING, "accel"), epoch(Files(paths, FIXED), pin_memory=pinned) as batches:
             for number, (images, _) in enumerate(batches):
-                assert_same(images.to("cpu"), expected(paths)[number])
+                for _ in range(2):
+                    assert_same(images.to("cpu"), expected(paths)[number])
         assert sum("pin_memory=True" in record.message for record in caplog.records) == (not pinned)
     assert submit is accel.submit
 
@@ -407,6 +410,27 @@ def test_errors_name_file_and_index(tmp_path: Path, fake: Choose, workers: int, 
         wanted = [dataset[number][0] for number in (1, 0)]
     assert_same(list(good[-1] if collate is default_collate else good[-2:]), wanted)
     eventually(lambda: counts() == (0, 0))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_has_no_indices(tmp_path: Path, fake: Choose, workers: int) -> None:
+    fake(device="cpu")
+    (tmp_path / "broken.jpg").write_bytes(undecodable(50, 40))
+    stream = helpers.Stream([str(tmp_path / "broken.jpg")], FIXED)
+    with epoch(stream, workers) as batches, pytest.raises(accel.DecodeError, match=r"broken.jpg") as raised:
+        next(batches).to("cpu")
+    assert "dataset index" not in str(raised.value)
+
+
+def test_what_is_sent_on_is_sent_alone(paths: list[str], fake: Choose) -> None:
+    """A tensor that a user puts into a queue takes the other files of its batch along neither once nor twice."""
+    fake(device="cpu")
+    with epoch(Files(paths, FIXED), batch_size=12, collate_fn=as_list) as batches:
+        images, _ = next(batches)
+    _, (packed, _) = shipping.send(images[3])
+    assert packed.data.numel() == os.path.getsize(paths[3])
+    alone = ForkingPickler.dumps(images[3])
+    assert_same(pickle.loads(alone).to("cpu"), plain(lambda: Files(paths, FIXED)[3][0]))
 
 
 def test_an_epoch_while_another_one_is_under_way(paths: list[str], fake: Choose) -> None:
