@@ -444,6 +444,22 @@ def test_an_epoch_while_another_one_is_under_way(paths: list[str], fake: Choose)
     assert_same([kept.to("cpu"), *rest], expected(paths))
 
 
+def test_the_interpreter_ends_in_mid_flight(paths: list[str]) -> None:
+    code = """
+import sys, pytest, torch, accel
+from fake_accelerator import installed
+from helpers import open_rgb
+from torchvision.transforms import functional as F
+choosing = installed(pytest.MonkeyPatch())
+choosing.__enter__()(device="cpu", prefetch=3)
+batch = lambda: torch.stack([F.to_tensor(F.resize(open_rgb(path), [300, 300])) for path in sys.argv[1:]])
+pinned = [batch().pin_memory() for _ in range(12)]
+print(tuple(pinned[1].to("cpu").shape), accel.stats()["waiting"] > 0)
+sys.exit()
+"""
+    assert helpers.python(code, *paths, path=Path(__file__).parent) == "(12, 3, 300, 300) True\n"
+
+
 def test_a_thousand_batches_leave_nothing(paths: list[str], fake: Choose) -> None:
     fake(device="cpu")
     wanted = plain(lambda: batch(paths[:2], 6))
