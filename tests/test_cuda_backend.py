@@ -27,6 +27,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import testing
+from accel.backends.cpu import stages
 from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
 from accel.backends.cuda.staging import Ring
 from accel.codec import engines
@@ -227,6 +228,13 @@ def test_buffers_are_used_again() -> None:
         for _ in range(5):
             testing.computed(pipeline())
         assert running._engine(ON).ring.kept <= 2 << 20
+
+
+def test_should_pillow_resize_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "resizes_as_pillow", lambda: False)
+    monkeypatch.setattr(stages, "resizes_as_pillow", lambda: False)
+    monkeypatch.setattr(backend.CudaBackend, "_run", lambda *_: pytest.fail("the kernels ran"))
+    assert_equals_torchvision(pipeline)
 
 
 # -- broken files -------------------------------------------------------------------------------------------

@@ -36,9 +36,9 @@ def test_the_measurements(
     assert {"versions", "commit", "machine", "data"} <= found.keys()
     assert found["emit"]["float32, NCHW"]["bytes"] > 4 * 3 * 224 * 224 * 4
     contestants = found["path"]["contestants"]
-    assert contestants["accel, exact"]["images/s"] > 0
+    assert all(each["images/s"] > 0 for name, each in contestants.items() if name.startswith("accel"))
     assert "torchvision on the device" in found["path"]["missing"]
-    assert {"plan", "decode on the host", "upload", "kernels"} <= found["path"]["accel, exact, by part, ms"].keys()
+    assert {"plan", "decode on the host", "upload", "kernels"} <= found["path"]["the host decodes, by part, ms"].keys()
     assert found["quality"]["4:2:0"]["max"] == 0  # nvImageCodec's host mode
     assert "exact=False, photos" in capsys.readouterr().out
 

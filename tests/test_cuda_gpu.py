@@ -54,7 +54,8 @@ def program(streams: list[bytes], size: int = 96, **options: Any) -> tuple[CudaB
 
 
 def test_nothing_waits_for_the_stream() -> None:
-    running, wanted = program(files(0))
+    """Where the host decodes: accel's decoder on the device has to ask it which streams are damaged."""
+    running, wanted = program(files(0), decode="host")
     stream, done = torch.cuda.Stream(), torch.cuda.Event()
     with torch.cuda.stream(stream):
         running.run_on(wanted, device())  # kernels are compiled, memory is there
@@ -74,7 +75,7 @@ def test_batches_behind_a_busy_stream_keep_their_pixels() -> None:
     with torch.cuda.stream(streams):
         torch.cuda._sleep(BUSY)
         for seed in range(0, 600, 100):
-            running, wanted = program(files(seed))
+            running, wanted = program(files(seed), decode="host")
             results.append(running.run_on(wanted, device()))
     torch.cuda.synchronize()
     for seed, result in zip(range(0, 600, 100), results, strict=True):

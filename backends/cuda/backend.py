@@ -17,12 +17,14 @@ from accel.backend import AcceleratorOptions, HostBackend
 from accel.codec import decode, engines
 from accel.errors import DecodeError
 from accel.plan import Decode, Plan
+from accel.resample import SUPPORT
 from accel.team import Team
 
+from ..cpu.stages import resizes_as_pillow
 from . import budget, host, jpeg, nvimg
 from .device import CudaDevice, Device
 from .execute import Execution
-from .lower import device_bytes, has_kernels_for, lower
+from .lower import device_bytes, has_kernels_for, lower, passes
 from .staging import Ring
 
 NO_DEVICE = "no CUDA device; set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
@@ -110,6 +112,8 @@ class CudaBackend:
         """
         if not has_kernels_for(plan):
             counters.fallback("colour ops and warps have no kernels for the device yet; the host ran them")
+            return self._on_host().run(plan, memory.results.empty).to(device)
+        if not _resizes_alike(plan):  # which is counted
             return self._on_host().run(plan, memory.results.empty).to(device)
         engine = self._engine(device)
         with torch.inference_mode(False), engine.device.enter():
@@ -199,6 +203,12 @@ def _with_decoding(wanted: Decode) -> int:
     """The bytes that a source takes on the device if it is decoded there as well."""
     file = jpeg.wanted_of(wanted)
     return device_bytes(wanted) + (jpeg.device_bytes(file) if file else 0)
+
+
+def _resizes_alike(plan: Plan) -> bool:
+    """Whether the kernels' arithmetic is the installed Pillow's, where the plan resizes as Pillow does."""
+    filters = {stage.resample for wanted in plan.decodes for item in wanted.items for stage in passes(item)}
+    return filters.isdisjoint(SUPPORT) or resizes_as_pillow()
 
 
 def _call(task: Callable[[], object]) -> None:
