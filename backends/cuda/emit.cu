@@ -14,8 +14,15 @@ constexpr int PIXELS = TILE * TILE / THREADS;  // of a tile, for each thread
 
 static_assert(TILE == WARP && DEPTH % WARP == 0 && TILE % LANES == 0, "lanes lie along columns");
 
-// One pixel in shared memory, read and written at once.
-template <int C> struct alignas(C == 3 ? 4 : C) Pixel { u8 value[C == 3 ? 4 : C]; };
+// A pixel of C bytes in shared memory, read and written at once; the first channel is the lowest byte.
+template <int C> struct Pixel;
+template <> struct Pixel<1> { u8 word; };
+template <> struct Pixel<3> { u32 word; };
+
+template <int C> FUNCTION int level(Pixel<C> pixel, int c) { return byte_of(pixel.word, c); }
+
+FUNCTION Pixel<1> clipped(const int (&values)[1]) { return {static_cast<u8>(packed(values[0], 0, 0))}; }
+FUNCTION Pixel<3> clipped(const int (&values)[3]) { return {packed(values[0], values[1], values[2])}; }
 
 // The tile's positions along one axis.
 struct Shown {
@@ -25,7 +32,7 @@ struct Shown {
 };
 
 FUNCTION int code_at(const Axis& axis, int p) {
-    return axis.window ? reinterpret_cast<const int*>(axis.window)[p] : axis.start + axis.step * p;
+    return axis.window ? read(reinterpret_cast<const int*>(axis.window) + p) : axis.start + axis.step * p;
 }
 
 FUNCTION void look(const Axis& axis, int first, int length, int i, bool resampled, Shown* shown) {
@@ -35,7 +42,8 @@ FUNCTION void look(const Axis& axis, int first, int length, int i, bool resample
     const int code = shown->code[i] = code_at(axis, first + i);
     if (code < 0 || !resampled) return;
     const int* bounds = reinterpret_cast<const int*>(axis.bounds);
-    const int tap = bounds[code - axis.first], taps = bounds[axis.count + code - axis.first];
+    bounds += code - axis.first;
+    const int tap = read(bounds), taps = read(bounds + axis.count);
     shown->tap[i] = tap;
     shown->taps[i] = taps;
     atomicMin(&shown->low, tap);
@@ -43,59 +51,100 @@ FUNCTION void look(const Axis& axis, int first, int length, int i, bool resample
 }
 
 template <int C> FUNCTION Pixel<C> load(const u8* at) {
-    Pixel<C> pixel = {};
-    UNROLL for (int c = 0; c < C; ++c) pixel.value[c] = at[c];
-    return pixel;
+    int values[C];
+    UNROLL for (int c = 0; c < C; ++c) values[c] = read(at + c);
+    return clipped(values);
 }
 
-template <int C> FUNCTION Pixel<C> finished(const int* sums, int bits) {
-    Pixel<C> pixel = {};
-    UNROLL for (int c = 0; c < C; ++c) pixel.value[c] = static_cast<u8>(clip8(sums[c] >> bits));
-    return pixel;
+template <int C> FUNCTION Pixel<C> finished(const int (&sums)[C], int bits) {
+    int values[C];
+    UNROLL for (int c = 0; c < C; ++c) values[c] = sums[c] >> bits;
+    return clipped(values);
 }
+
+FUNCTION int bits_of(const Axis& axis) { return read(reinterpret_cast<const int*>(axis.bounds) + 2 * axis.count); }
 
 template <int C> struct Sums { int of[PIXELS][C]; };
 
-// The first sums of one step: of `a`'s shown positions, for input positions k .. k + DEPTH - 1 of `b`, to `middle`.
+// What one output of the first axis is made of, for any input of the second one.
+struct Line {
+    const u8* first;    // the first tap of input 0
+    const int* weight;  // the first tap's
+    int taps;
+    i64 apart, next;    // bytes from tap to tap, weights likewise
+};
+
+template <int C, bool BY_ROWS> FUNCTION Line line_of(const Stage& stage, const Axis& a, const Shown& of_a, int i) {
+    Line line;
+    line.taps = of_a.taps[i];
+    line.first = reinterpret_cast<const u8*>(stage.source) + stage.origin + of_a.tap[i] * a.stride;
+    line.weight = reinterpret_cast<const int*>(a.weights) + (of_a.code[i] - a.first);
+    line.apart = a.stride;
+    line.next = a.count;
+    if (BY_ROWS) return line;
+    if (a.stride < 0) {  // sums of integers do not mind their order
+        line.first += (line.taps - 1) * line.apart;
+        line.weight += (line.taps - 1) * line.next;
+        line.next = -line.next;
+    }
+    line.apart = C;
+    return line;
+}
+
+// The first sums of a line for ACROSS inputs of the second axis, which share its weights.
+template <int C, int ACROSS>
+FUNCTION void line_sums(const Line& line, const u8* (&at)[ACROSS], int bits, Pixel<C> (&found)[ACROSS]) {
+    int sums[ACROSS][C];
+    UNROLL for (int n = 0; n < ACROSS; ++n)
+        UNROLL for (int c = 0; c < C; ++c) sums[n][c] = 1 << (bits - 1);
+    const int* weight = line.weight;
+    TWICE for (int tap = line.taps; tap > 0; --tap) {
+        const int factor = read(weight);
+        weight += line.next;
+        UNROLL for (int n = 0; n < ACROSS; ++n) {
+            UNROLL for (int c = 0; c < C; ++c) sums[n][c] += factor * read(at[n] + c);
+            at[n] += line.apart;
+        }
+    }
+    UNROLL for (int n = 0; n < ACROSS; ++n) found[n] = finished<C>(sums[n], bits);
+}
+
+// The first sums of one step, to `middle`: at `a`'s shown positions, for the inputs `from` .. `from + DEPTH - 1` of `b`.
+// Lanes lie along the columns, which are the outputs of `a` or (BY_ROWS) the inputs of `b`.
 template <int C, bool BY_ROWS>
 FUNCTION void first_sums(const Stage& stage, const Axis& a, const Axis& b, const Shown& of_a, const Shown& of_b,
                          int from, int t, Pixel<C>* middle) {
-    // lanes lie along the columns, which are the outputs of `a` or (BY_ROWS) the inputs of `b`
-    constexpr int ACROSS = BY_ROWS ? DEPTH / WARP : 4;     // inputs of `b` at a time, which share a weight
-    constexpr int APART = BY_ROWS ? WARP : LANES;
-    constexpr int STEPS = BY_ROWS ? TILE / LANES : DEPTH / LANES / ACROSS;
-    const int lane = t % WARP, row = t / WARP;
-    const int bits = reinterpret_cast<const int*>(a.bounds)[2 * a.count];
-    const u8* source = reinterpret_cast<const u8*>(stage.source) + stage.origin;
-    for (int step = 0; step < STEPS; ++step) {
-        const int i = BY_ROWS ? row + LANES * step : lane;
-        const int k = BY_ROWS ? lane : row + APART * ACROSS * step;
-        const int* weight = reinterpret_cast<const int*>(a.weights) + (of_a.code[i] - a.first);
-        const u8* at = source + from * b.stride + of_a.tap[i] * a.stride;
-        int offset[ACROSS], sums[ACROSS][C];
-        UNROLL for (int n = 0; n < ACROSS; ++n) {
-            const int inside = lesser(k + APART * n, of_b.high - 1 - from);  // beyond it nobody looks
-            offset[n] = inside * static_cast<int>(b.stride);
-            UNROLL for (int c = 0; c < C; ++c) sums[n][c] = 1 << (bits - 1);
+    constexpr int ACROSS = 2, APART = BY_ROWS ? WARP : LANES;
+    const int lane = t % WARP, row = t / WARP, bits = bits_of(a), inputs = of_b.high - from;
+    const i64 stride = b.stride, start = from * stride;
+    if (BY_ROWS) {
+        if (lane >= inputs) return;
+        for (int i = row; i < TILE; i += LANES) {
+            const Line line = line_of<C, BY_ROWS>(stage, a, of_a, i);
+            const u8* at[ACROSS];
+            UNROLL for (int n = 0; n < ACROSS; ++n)  // beyond the inputs nobody looks
+                at[n] = line.first + start + lesser(lane + APART * n, inputs - 1) * stride;
+            Pixel<C> found[ACROSS];
+            line_sums<C>(line, at, bits, found);
+            UNROLL for (int n = 0; n < ACROSS; ++n) middle[i * DEPTH + lane + APART * n] = found[n];
         }
-        TWICE for (int tap = of_a.taps[i]; tap > 0; --tap) {
-            const int factor = *weight;
-            weight += a.count;
-            UNROLL for (int n = 0; n < ACROSS; ++n) {
-                UNROLL for (int c = 0; c < C; ++c) sums[n][c] += factor * at[offset[n] + c];
-            }
-            at += a.stride;
-        }
-        UNROLL for (int n = 0; n < ACROSS; ++n) {
-            const int position = k + APART * n;
-            middle[BY_ROWS ? i * DEPTH + position : position * TILE + i] = finished<C>(sums[n], bits);
+    } else {
+        const Line line = line_of<C, BY_ROWS>(stage, a, of_a, lane);
+        const u8* first = line.first + start;
+        for (int k = row; k < DEPTH && k < inputs; k += APART * ACROSS) {
+            const u8* at[ACROSS];
+            UNROLL for (int n = 0; n < ACROSS; ++n) at[n] = first + lesser(k + APART * n, inputs - 1) * stride;
+            Pixel<C> found[ACROSS];
+            line_sums<C>(line, at, bits, found);
+            UNROLL for (int n = 0; n < ACROSS; ++n) middle[(k + APART * n) * TILE + lane] = found[n];
         }
     }
 }
 
-// Add one step's first sums to the second ones: of `b`'s shown positions.
+// Add one step's first sums to the second ones: at `b`'s shown positions.
 template <int C, bool BY_ROWS>
 FUNCTION void second_sums(const Axis& b, const Shown& of_b, int from, int t, const Pixel<C>* middle, Sums<C>* sums) {
+    constexpr int NEXT = BY_ROWS ? 1 : TILE;
     const int x = t % WARP;
     UNROLL for (int n = 0; n < PIXELS; ++n) {
         const int y = t / WARP + LANES * n;
@@ -103,10 +152,13 @@ FUNCTION void second_sums(const Axis& b, const Shown& of_b, int from, int t, con
         const int first = of_b.tap[i], start = greater(first, from);
         const int stop = lesser(first + of_b.taps[i], from + DEPTH);
         const int* weight = reinterpret_cast<const int*>(b.weights) + (of_b.code[i] - b.first);
+        weight += static_cast<i64>(start - first) * b.count;
+        const Pixel<C>* at = middle + (BY_ROWS ? other * DEPTH : other) + (start - from) * NEXT;
         TWICE for (int k = start; k < stop; ++k) {
-            const int factor = weight[static_cast<i64>(k - first) * b.count];
-            const Pixel<C> pixel = middle[BY_ROWS ? other * DEPTH + k - from : (k - from) * TILE + other];
-            UNROLL for (int c = 0; c < C; ++c) sums->of[n][c] += factor * pixel.value[c];
+            const int factor = read(weight);
+            UNROLL for (int c = 0; c < C; ++c) sums->of[n][c] += factor * level(*at, c);
+            weight += b.count;
+            at += NEXT;
         }
     }
 }
@@ -117,7 +169,7 @@ FUNCTION void resample(const Stage& stage, const Shown& rows, const Shown& colum
     const Axis& b = BY_ROWS ? stage.columns : stage.rows;
     const Shown& of_a = BY_ROWS ? rows : columns;
     const Shown& of_b = BY_ROWS ? columns : rows;
-    const int bits = reinterpret_cast<const int*>(b.bounds)[2 * b.count];
+    const int bits = bits_of(b);
     OWNED(Sums<C>, sums);
     PHASE(t) {
         for (int n = 0; n < PIXELS; ++n)
@@ -132,28 +184,22 @@ FUNCTION void resample(const Stage& stage, const Shown& rows, const Shown& colum
     }
 }
 
-// The tile's values, in the order in which they lie in the output; `table` is [C][256], or null for the levels.
+// The tile's values, neighbours in the output by neighbouring threads; `table` is [C][256], or null for the levels.
 template <int C, class T>
 FUNCTION void write(const Stage& stage, int top, int left, int t, const Pixel<C>* done, const T* table) {
     const int height = lesser(TILE, stage.height - top), width = lesser(TILE, stage.width - left);
-    T* target = reinterpret_cast<T*>(stage.target);
-    if (stage.planar) {
-        const int x = t % WARP;
-        if (x >= width) return;
-        UNROLL for (int c = 0; c < C; ++c) {
-            for (int y = t / WARP; y < height; y += LANES) {
-                const u8 level = done[y * TILE + x].value[c];
-                const i64 place = (static_cast<i64>(c) * stage.height + top + y) * stage.width + left + x;
-                target[place] = table ? table[c * 256 + level] : static_cast<T>(level);
-            }
-        }
-        return;
-    }
-    for (int y = t / WARP; y < height; y += LANES) {
-        T* row = target + (static_cast<i64>(top + y) * stage.width + left) * C;
-        for (int i = t % WARP; i < width * C; i += WARP) {
-            const u8 level = done[y * TILE + i / C].value[i % C];
-            row[i] = table ? table[i % C * 256 + level] : static_cast<T>(level);
+    const int lane = t % WARP, row = t / WARP;
+    const i64 pitch = static_cast<i64>(stage.width) * (stage.planar ? 1 : C);
+    T* target = reinterpret_cast<T*>(stage.target) + (top + row) * pitch;
+    for (int j = 0; j < C; ++j) {
+        const int value = lane + WARP * j;  // of a row of the tile, where channels are interleaved
+        const int x = stage.planar ? lane : value / C, c = stage.planar ? j : value % C;
+        if (x >= width) continue;
+        T* at = target + (stage.planar ? c * stage.height * pitch + left + x : static_cast<i64>(left) * C + value);
+        for (int y = row; y < height; y += LANES) {
+            const int found = level(done[y * TILE + x], c);
+            *at = table ? table[c * 256 + found] : static_cast<T>(found);
+            at += LANES * pitch;
         }
     }
 }
@@ -174,7 +220,7 @@ template <int C> FUNCTION void emit(int block, const Stage& stage) {
         }
         if (!stage.table || stage.itemsize > 4) continue;
         const u32* table = reinterpret_cast<const u32*>(stage.table);
-        for (int i = t; i < C * 256 * stage.itemsize / 4; i += THREADS) near[i] = table[i];
+        for (int i = t; i < C * 256 * stage.itemsize / 4; i += THREADS) near[i] = read(table + i);
     }
     PHASE(t) {
         const bool resampled = stage.mode != COPY;

@@ -30,9 +30,23 @@ constexpr int WARP = 32;      // threads next to each other that should read nex
 #define UNROLL _Pragma("unroll")
 #define TWICE _Pragma("unroll 2")
 
+// What no thread writes while the kernel runs.
+template <class T> FUNCTION T read(const T* at) { return __ldg(at); }
+
+// Three values clamped to bytes, the first one lowest: two instructions.
+FUNCTION u32 packed(int a, int b, int c) {
+    u32 high, all;
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(high) : "r"(0), "r"(c), "r"(0));
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(b), "r"(a), "r"(high));
+    return all;
+}
+
+// Byte number `which` of a word.
+FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 | which); }
+
 // extern "C" name(items, owners): block b works on items[owners[b]]
 #define KERNEL(name, Item, body)                                                                              \
-    extern "C" __global__ void __launch_bounds__(THREADS) name(const Item* items, const int* owners) {        \
+    extern "C" __global__ void __launch_bounds__(THREADS, 3) name(const Item* items, const int* owners) {        \
         body(static_cast<int>(blockIdx.x), items[owners[blockIdx.x]]);                                        \
     }
 
@@ -61,6 +75,13 @@ constexpr int WARP = 32;      // threads next to each other that should read nex
         for (int block = 0; block < blocks; ++block) body(block, items[owners[block]]);                       \
     }                                                                                                         \
     extern "C" int name##_item_size() { return sizeof(Item); }
+
+template <class T> FUNCTION T read(const T* at) { return *at; }
+
+FUNCTION u32 clamped(int value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
+FUNCTION u32 packed(int a, int b, int c) { return clamped(a) | clamped(b) << 8 | clamped(c) << 16; }
+
+FUNCTION int byte_of(u32 word, int which) { return word >> 8 * which & 255; }
 
 FUNCTION void atomicMin(int* place, int value) { if (value < *place) *place = value; }
 FUNCTION void atomicMax(int* place, int value) { if (value > *place) *place = value; }
