@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -142,8 +143,7 @@ def test_a_failed_build_leaves_nothing(folder: Path) -> None:
 def test_the_sources_are_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = cache.key("sm_90")
     assert before == cache.key("sm_90") != cache.key("sm_80")
-    for path in cache.SOURCES.glob("*.[ch]*"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(cache.SOURCES, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(cache, "SOURCES", tmp_path)
     assert cache.key("sm_90") == before
     with (tmp_path / "shim.h").open("a") as header:
