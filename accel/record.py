@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from PIL import Image
-from torchvision.transforms import InterpolationMode
+from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel import values
@@ -267,7 +267,10 @@ def to_dtype(original: Function) -> Function:
 
     @functools.wraps(original)
     def transform(self: Any, inpt: Any, params: Any) -> Any:
-        if isinstance(inpt, LateTensor) and isinstance(self.dtype, dict):
+        if is_late(inpt) and isinstance(self.dtype, dict):
+            dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
+            if isinstance(dtype, torch.dtype):
+                return v2.functional.to_dtype(inpt, dtype, self.scale)
             inpt = inpt.evaluate()
         return original(self, inpt, params)
 

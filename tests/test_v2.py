@@ -37,12 +37,17 @@ STAYS_LATE = {
     "several": [v2.ToImage(), v2.Resize(60), v2.Resize(31, max_size=50), v2.Resize((77, 80)), SCALED],
     "both-dialects": [v2.Resize(60), v2.RandomCrop(50), v2.ToImage(), v2.Resize(31), SCALED],
     "pillow": [v2.Resize(60), v2.Pad(4, fill=7), v2.RandomResizedCrop(32), v2.RandomHorizontalFlip(), v2.ToImage()],
+    "by-type": [v2.ToImage(), v2.Resize(40), BY_TYPE],
+    "by-type-others": [
+        v2.PILToTensor(),
+        v2.ToDtype({tv_tensors.Mask: torch.int64, "others": torch.float16}, scale=True),
+    ],
 }
 IS_COMPUTED = {
-    "by-type": [v2.ToImage(), v2.Resize(40), BY_TYPE],
     "jitter": [v2.ToImage(), v2.Resize(40), v2.ColorJitter(0.4, 0.4, 0.4, 0.1), SCALED],
     "erasing": [v2.ToImage(), v2.Resize((40, 40)), SCALED, v2.RandomErasing(1.0)],
     "randaugment": [v2.ToImage(), v2.Resize(40), v2.RandAugment(), SCALED],
+    "by-type-none": [v2.PILToTensor(), v2.ToDtype({tv_tensors.Image: torch.float32, "others": None})],
     "blur": [v2.ToImage(), v2.Resize(40), v2.GaussianBlur(3), v2.ToPureTensor()],
     "resize-of-floats": [v2.ToImage(), SCALED, v2.Resize((40, 31))],
     "float-fill": [v2.ToImage(), v2.Pad(3, fill=7.5)],
