@@ -18,6 +18,7 @@ from helpers import assert_equal_runs, assert_same, is_late, outcome, picture
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
+from test_image import USES
 from test_properties import ON_IMAGES, ON_TENSORS, TO_TENSOR, Step
 from torch.utils.data import DataLoader
 from torchvision import transforms as v1
@@ -250,6 +251,19 @@ def test_a_late_image_that_was_painted_on_goes_on_late_with_what_it_shows_now() 
     assert_same(run(), assert_equal_runs(run))
     with accel.image_backend("cpu"):
         assert all(map(is_late, run()))
+
+
+# -- whatever a script does with such an image --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("eager", ["png", "grey-array"])
+def test_any_use_gives_what_pillow_gives(eager: str, use: Callable[[Any], Any]) -> None:
+    expected = outcome(lambda: use(F.vflip(EAGER[eager]())))
+    with accel.image_backend("cpu"):
+        late = F.vflip(EAGER[eager]())
+        assert is_late(late)
+        assert_same(outcome(lambda: use(late)), expected)
 
 
 # -- any sequence of steps, batches, other processes --------------------------------------------------------
