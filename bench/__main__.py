@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.table import Table as RichTable
 
 from accel.cli import screen
 from accel.cli.arguments import at_least
@@ -18,7 +17,7 @@ from bench import report
 from bench.contestants import CONTESTANTS
 from bench.machine import ROOT, provenance
 from bench.measure import Red
-from bench.tables import Table, tables
+from bench.tables import show, tables
 from bench.workload import Setting
 from bench.workloads import WORKLOADS
 
@@ -48,10 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             }
             parts: dict[str, Any] = {}
             for workload in workloads:
+                begin = time.perf_counter()
                 part = {"title": workload.title, **workload.measure(setting)}
+                part["seconds taken"] = round(time.perf_counter() - begin, 1)
                 parts[workload.name] = part
                 for table in tables(part):
-                    _show(table)
+                    show(table)
     except (DataError, _Unknown) as error:
         screen.fail("bench", str(error))
         return USAGE
@@ -75,17 +76,6 @@ def _known(what: str, names: Sequence[str], registry: dict[str, Any]) -> list[st
         if name not in registry:
             raise _Unknown(f"no such {what}: {name}; there are {', '.join(registry)}")
     return [name for name in registry if name in names or not names]
-
-
-def _show(table: Table) -> None:
-    shown = RichTable(title=table.title, title_justify="left")
-    for number, column in enumerate(table.columns):
-        shown.add_column(column, justify="right" if number else "left", no_wrap=not number)
-    for row in table.rows:
-        shown.add_row(*row)
-    screen.out.print(shown)
-    for note in table.notes:
-        screen.note(note)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from rich.table import Table as RichTable
+
+from accel.cli import screen
+
 
 class Table(NamedTuple):
     """A table; ``notes`` go below it."""
@@ -22,6 +26,7 @@ def tables(workload: dict[str, Any]) -> list[Table]:
         ("entries", _contest),
         ("memory", _memory),
         ("feed", _feed),
+        ("training", _training),
         ("microseconds per image", _recording),
         ("median ms", _imports),
     )
@@ -29,6 +34,18 @@ def tables(workload: dict[str, Any]) -> list[Table]:
         if part in workload:
             found.append(make(workload))
     return found
+
+
+def show(table: Table) -> None:
+    """Print a table."""
+    shown = RichTable(title=table.title, title_justify="left")
+    for number, column in enumerate(table.columns):
+        shown.add_column(column, justify="right" if number else "left", no_wrap=not number)
+    for row in table.rows:
+        shown.add_row(*row)
+    screen.out.print(shown)
+    for note in table.notes:
+        screen.note(note)
 
 
 def _contest(workload: dict[str, Any]) -> Table:
@@ -96,6 +113,31 @@ def _feed(workload: dict[str, Any]) -> Table:
         *_not_run(workload["feed"]),
     ]
     return Table(workload["title"], columns, rows, notes)
+
+
+def _training(workload: dict[str, Any]) -> Table:
+    columns = (
+        "model",
+        "backend",
+        "img/s",
+        "x torchvision",
+        "waiting for data",
+        "CPU ms/image",
+        "losses as torchvision's",
+    )
+    rows = [
+        (
+            each["model"],
+            each["backend"],
+            f"{each['images per second']:,.1f}",
+            f"{each['ratio']:.2f}",
+            f"{each['waiting']:.0%}",
+            f"{each['CPU ms']:.2f}",
+            "yes" if each["losses are torchvision's"] else "no",
+        )
+        for each in workload["training"]
+    ]
+    return Table(workload["title"], columns, rows)
 
 
 def _not_run(entries: Sequence[dict[str, Any]]) -> list[str]:

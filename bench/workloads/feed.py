@@ -26,7 +26,7 @@ from bench.workloads.scaling import job_for, name, usual
 RATES = (3_000, 5_000, 10_000)
 """Images a second that the accelerator could take."""
 
-_ROUNDS = 3
+_ROUNDS = 2
 
 
 class _Turn(NamedTuple):

@@ -24,7 +24,7 @@ _USUAL = ("torchvision-v1", "torchvision-v2", "accel-cpu", "opencv", "nvimagecod
 """Who is measured where nobody is named: those with the most weight."""
 
 _LEVELS = (0, 1, 2, 4)
-_BATCH, _EPOCH, _ROUNDS = 32, 640, 3
+_BATCH, _EPOCH, _ROUNDS = 32, 320, 3
 
 
 def usual(setting: Setting) -> list[Contestant]:

@@ -1,0 +1,235 @@
+"""``python -m bench.train``: training end to end, with and without accel; how long does the model wait for data?
+
+An unchanged torchvision training loop: ImageFolder, transforms, DataLoader, a model, SGD; on CUDA with automatic mixed
+precision and channels_last. Backends take turns, an epoch each, from the same seeds; their losses must be the same
+while a backend is exact and the device's own arithmetic is deterministic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from torchvision import models
+
+import accel
+from accel.cli import machine, screen
+from accel.cli.arguments import at_least
+from accel.cli.contest import Contestant, check, device
+from accel.cli.data import Data, DataError, folder, open_folder
+from accel.cli.pipelines import PIPELINES
+from bench import usage
+from bench.machine import ROOT, provenance
+from bench.tables import show, tables
+
+MEASURED, RED, USAGE = 0, 1, 2
+
+MODELS = {
+    "resnet18": models.resnet18,
+    "resnet50": models.resnet50,
+    "shufflenet": models.shufflenet_v2_x1_0,
+    "mobilenet": models.mobilenet_v3_large,
+}
+"""What can be trained, by name."""
+
+
+class Epoch(NamedTuple):
+    """An epoch, from its second batch on.
+
+    ``waiting`` is the share of its time in which the loop waited for a batch, and on CUDA until it was on the device.
+    """
+
+    rate: float
+    waiting: float
+    cpu_seconds: float
+    """of this process and its workers, for an image"""
+    losses: list[float]
+
+
+class Training:
+    """A model in training.
+
+    Args:
+        seed: what its weights start from.
+    """
+
+    def __init__(self, name: str, classes: int, target: torch.device, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        self._device = target
+        self._amp = target.type == "cuda"
+        self._model = MODELS[name](num_classes=classes).to(target, memory_format=torch.channels_last).train()
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+        self._scaler = torch.amp.GradScaler(target.type, enabled=self._amp)
+        self._criterion = nn.CrossEntropyLoss()
+
+    def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Forward, backward, update; the loss, still on the device."""
+        self._optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(self._device.type, torch.float16) if self._amp else nullcontext():
+            loss = self._criterion(self._model(images), labels)
+        self._scaler.scale(loss).backward()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        return loss.detach()  # type: ignore[no-any-return]
+
+    def epoch(self, batches: Iterable[Any]) -> Epoch:
+        """Train on all batches."""
+        losses: list[torch.Tensor] = []
+        begin = cpu = waiting = 0.0
+        images_seen = 0
+        iterator = iter(batches)
+        while True:
+            asked = time.perf_counter()
+            batch = next(iterator, None)
+            if batch is None:
+                break
+            images, labels = (tensor.to(self._device, non_blocking=True) for tensor in batch)
+            came = time.perf_counter()
+            if not losses:  # the first batch fills queues and compiles
+                losses.append(self.step(images, labels))
+                self._settle()
+                begin, cpu = time.perf_counter(), usage.cpu_seconds()
+                continue
+            waiting += came - asked
+            losses.append(self.step(images, labels))
+            images_seen += len(labels)
+        self._settle()
+        seconds = time.perf_counter() - begin
+        used = usage.cpu_seconds() - cpu
+        return Epoch(images_seen / seconds, waiting / seconds, used / images_seen, [float(loss) for loss in losses])
+
+    def _settle(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train. Exit status: 0 measured, 1 tensors differ (nothing is reported), 2 wrong usage."""
+    args = _parser().parse_args(argv)
+    try:
+        for model in args.models:
+            if model not in MODELS:
+                raise ValueError(f"no such model: {model}; there are {', '.join(MODELS)}")
+        for backend in args.backend:
+            with accel.image_backend(backend):
+                pass
+        with folder(args.data) as (root, name):
+            data = open_folder(root, PIPELINES["train"](), args.images).repeated()._replace(name=name)
+            if len(data.order) < 2 * args.batch_size:
+                raise DataError(f"{len(data.order)} images are less than two batches of {args.batch_size}")
+            part = _train(args, data)
+    except (accel.BackendUnavailable, ValueError, DataError) as error:
+        screen.fail("train", str(error))
+        return USAGE
+    if part is None:
+        return RED
+    result = {
+        **provenance(),
+        "command": "python -m bench.train " + " ".join([*args.models, f"--workers {args.workers}"]),
+        "data": {"name": data.name, "images": len(data.dataset.samples)},
+        "rounds": args.rounds,
+        "workloads": {"training": part},
+    }
+    for table in tables(part):
+        show(table)
+    screen.write_json(args.out, result)
+    screen.note(f"written to {args.out}")
+    return MEASURED
+
+
+def _train(args: argparse.Namespace, data: Data) -> dict[str, Any] | None:
+    """Check that all backends make the same batches, then train under each in turns; None: they do not."""
+    target = device()
+    reference, *others = [
+        Contestant(backend, lambda: _loader(data, args.batch_size, args.workers), backend)
+        for backend in ("torchvision", *(each for each in args.backend if each != "torchvision"))
+    ]
+    with screen.Bar("checking that all tensors are equal", len(data.order)) as bar:
+        found = check(reference, others, data.files, bar.advance)
+    if found.difference is not None:
+        screen.fail("train", str(found.difference))
+        return None
+    rows = []
+    turns = len(args.models) * args.rounds * (1 + len(others))
+    with screen.Bar("training", turns) as bar:
+        for model in args.models:
+            epochs: dict[str, list[Epoch]] = {each.name: [] for each in (reference, *others)}
+            for number in range(args.rounds):
+                for each in (reference, *others):
+                    training = Training(model, max(len(data.dataset.classes), 2), target)
+                    with accel.image_backend(each.backend):
+                        torch.manual_seed(number)
+                        epochs[each.name].append(training.epoch(each.batches()))
+                    bar.advance()
+            rows += [_row(model, backend, some, epochs["torchvision"]) for backend, some in epochs.items()]
+    return {
+        "title": f"training end to end on {_called(target)}, {args.workers} workers, batches of {args.batch_size}",
+        "images": len(data.order),
+        "training": rows,
+    }
+
+
+def _loader(data: Data, batch_size: int, workers: int) -> DataLoader[Any]:
+    return DataLoader(
+        data.dataset,
+        batch_size,
+        sampler=data.order,
+        num_workers=workers,
+        pin_memory=device().type == "cuda",
+        drop_last=True,
+    )
+
+
+def _row(model: str, backend: str, epochs: list[Epoch], plain: list[Epoch]) -> dict[str, Any]:
+    return {
+        "model": model,
+        "backend": backend,
+        "images per second": median(epoch.rate for epoch in epochs),
+        "ratio": median(a.rate / b.rate for a, b in zip(epochs, plain, strict=True)),
+        "waiting": median(epoch.waiting for epoch in epochs),
+        "CPU ms": 1000 * median(epoch.cpu_seconds for epoch in epochs),
+        "losses are torchvision's": all(a.losses == b.losses for a, b in zip(epochs, plain, strict=True)),
+        "rounds": [epoch._asdict() for epoch in epochs],
+    }
+
+
+def _called(target: torch.device) -> str:
+    return torch.cuda.get_device_name(target) if target.type == "cuda" else f"{machine.cores()} CPU cores"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.train",
+        description="Train models on an ImageFolder under torchvision and under accel's backends, in turns. All "
+        "batches are compared first: where one differs, nothing is reported and the exit status is 1.",
+    )
+    parser.add_argument(
+        "models", nargs="*", default=["resnet18"], metavar="MODEL", help=f"{', '.join(MODELS)} [resnet18]"
+    )
+    parser.add_argument(
+        "--backend",
+        type=lambda text: text.split(","),
+        default=["auto"],
+        metavar="NAME,...",
+        help="accel's backends, beside torchvision [auto]",
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
+    parser.add_argument("--images", type=at_least(4), metavar="N", help="use N images of it [all]")
+    parser.add_argument("--workers", type=at_least(0), default=2, metavar="N", help="DataLoader's [%(default)s]")
+    parser.add_argument("--batch-size", type=at_least(2), default=50, metavar="N", help="[%(default)s]")
+    parser.add_argument("--rounds", type=at_least(1), default=3, metavar="N", help="epochs of each [%(default)s]")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "train.json", metavar="FILE")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
