@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             setting = Setting(data.files, Path(scratch), args.rounds, args.images, contestants)
             result = {
                 **provenance(),
-                "command": "python -m bench " + " ".join([*args.workloads, f"--rounds {args.rounds}"]),
+                "command": "python -m bench " + " ".join([*args.workloads, *_given(args)]),
                 "data": {"name": name, "images": len(data.files)},
                 "rounds": args.rounds,
                 "contestants": {each.key: each.why_not() or "runs" for each in setting.everybody},
@@ -64,6 +64,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     screen.write_json(out, result)
     screen.note(f"written to {out}")
     return MEASURED
+
+
+def _given(args: argparse.Namespace) -> list[str]:
+    """The arguments that matter for what was measured, as they would be given."""
+    told = [f"--rounds {args.rounds}"]
+    if args.against:
+        told.append(f"--against {','.join(args.against)}")
+    if args.images:
+        told.append(f"--images {args.images}")
+    return [*told, "--data DIR"] if args.data else told
 
 
 class _Unknown(Exception):

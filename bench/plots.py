@@ -8,6 +8,8 @@ from typing import Any
 
 _OURS, _EXACT, _OTHERS = "#2a7f62", "#3b6ea5", "#b9b9b9"
 _DOTS_PER_INCH = 80
+PICTURED = ("train", "eval", "feed")
+"""The pictures that the README shows."""
 
 
 def draw(results: Sequence[dict[str, Any]], folder: Path) -> dict[str, Path]:
@@ -82,6 +84,7 @@ def _scaling(axes: Any, part: dict[str, Any]) -> None:
         axes.plot(levels, speeds, "--o" if scale == "threads" else "-o", ms=3, label=f"{contestant}, {scale}", **style)
     axes.set_xlabel("DataLoader workers (solid), threads (dashed)")
     axes.set_ylabel("images/s")
+    axes.set_xticks(sorted({level for points in lines.values() for level, _ in points}))
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=7)
 

@@ -16,6 +16,9 @@ from bench.tables import Table, tables
 RESULTS = ROOT / "bench" / "results"
 DONE, USAGE = 0, 2
 
+_IN_README = ("train", "eval", "recording", "feed", "training")
+_BEGIN, _END = "<!-- measured -->", "<!-- /measured -->"
+
 _HEAD = """# accel beside everything its users would pick instead
 
 Made by `python -m bench report` from the files in [results](results). [README.md](README.md) tells how it is measured.
@@ -33,7 +36,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(text(results, plots.draw(results, args.out.parent / "plots")))
     screen.note(f"written to {args.out}")
+    if args.readme:
+        readme = ROOT / "README.md"
+        readme.write_text(with_block(readme.read_text(), short(results)))
+        screen.note(f"and the figures in {readme}")
     return DONE
+
+
+def short(results: Sequence[dict[str, Any]]) -> str:
+    """What the README shows: where and how it was measured, the answers, and the tables with the most weight."""
+    workloads = {name: part for result in results for name, part in result["workloads"].items()}
+    parts = [*(_measured_on(result) for result in results), must_show(workloads).partition("\n\n")[2]]
+    for name in _IN_README:
+        if name in workloads:
+            parts += [markdown(table) for table in tables(workloads[name])]
+            if name in plots.PICTURED:
+                parts.append(f"![{name}](bench/plots/{name}.png)\n")
+    return "\n".join(parts)
+
+
+def with_block(text: str, block: str) -> str:
+    """The text with what stands between the two marks replaced.
+
+    Raises:
+        ValueError: it has no such marks.
+    """
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not end:
+        raise ValueError(f"no {_BEGIN} ... {_END} to put the figures between")
+    return f"{before}{begin}\n{block}\n{end}{after}"
 
 
 def text(results: Sequence[dict[str, Any]], drawn: dict[str, Path]) -> str:
@@ -149,5 +181,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="[bench/results/bench.json, and train.json where it exists]",
     )
+    parser.add_argument("--readme", action="store_true", help="put the main figures into README.md as well")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "REPORT.md", metavar="FILE", help="[%(default)s]")
     return parser

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +78,14 @@ def contest(
     batch_size: int = 50,
     epoch: int | None = None,
     cores: int | None = 1,
+    rounds: int | None = None,
 ) -> Workload:
     """A workload in which all who can run a pipeline make the same batches without worker processes.
 
     Args:
         epoch: how many images an epoch has; they are gone through again and again. None: each once.
         cores: how many this process is kept on, and how many threads contestants may have; None: all.
+        rounds: no more than that many, for a workload that takes long.
     """
 
     def measure(setting: Setting) -> dict[str, Any]:
@@ -96,7 +98,8 @@ def contest(
             Entry(each.title, each, job, None if each is REFERENCE else REFERENCE.title)
             for each in setting.among(pipeline)
         ]
-        return {"pipeline": pipeline, "images": len(found), **measured(name, entries, setting, threads)}
+        part = measured(name, entries, replace(setting, rounds=min(setting.rounds, rounds or setting.rounds)), threads)
+        return {"pipeline": pipeline, "images": len(found), **part}
 
     return Workload(name, title, measure)
 

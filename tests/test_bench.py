@@ -331,6 +331,10 @@ def test_the_report_says_who_is_faster(monkeypatch: pytest.MonkeyPatch, image_fo
         assert f"](plots/{name}.png)" in text
         assert (target.parent / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
+    short = report.short([result])
+    assert "![train](bench/plots/train.png)" in short
+    assert "submission only" in short
+
     ours, theirs = (entries(result, "train")[name] for name in ("accel, cpu", "torchvision v2, tensors"))
     ours["median ms"], theirs["median ms"] = 2.0, 1.0
     assert "**Faster: torchvision v2, tensors 1.000 ms, pixels off by up to" in report.must_show(result["workloads"])
@@ -338,6 +342,15 @@ def test_the_report_says_who_is_faster(monkeypatch: pytest.MonkeyPatch, image_fo
     said = report.must_show(result["workloads"])
     assert "the fastest of all that ran; next is torchvision v2, tensors, 3.000 ms (3.00x as long)" in said
     assert "µs of host CPU an image" in said
+
+
+def test_the_readme_has_a_place_for_the_figures() -> None:
+    text = (Path(__file__).parent.parent / "README.md").read_text()
+    replaced = report.with_block(text, "new figures")
+    assert "\nnew figures\n" in replaced
+    assert report.with_block(replaced, "others") == report.with_block(text, "others")
+    with pytest.raises(ValueError, match="measured"):
+        report.with_block("no marks", "new")
 
 
 def test_no_report_without_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

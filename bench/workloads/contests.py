@@ -21,6 +21,7 @@ BATCH = contest(
     batch_size=512,
     epoch=512,
     cores=None,
+    rounds=3,
 )
 TRAIN = contest("train", "ImageNet train pipeline on photos, one core", "train", images.photos)
 EVAL = contest("eval", "ImageNet eval pipeline on photos, one core", "eval", images.photos)
