@@ -4,7 +4,7 @@
     batch = torch.stack([F.normalize(F.to_tensor(F.resized_crop(path, *box, [224, 224])), mean, std) for path in paths])
 
 There is a function for every op of accel's table that torchvision has a name for, and for those that are made of such
-(``center_crop``, ``resized_crop``, ``five_crop``, ``ten_crop``), with torchvision's signature and exactly its results;
+(``center_crop``, ``resized_crop``, ``five_crop``, ``ten_crop``, ``rotate``), with torchvision's signature and exactly its results;
 and ``decode``. The first argument may be
 
 - an encoded image: ``bytes`` (or ``bytearray``, ``memoryview``, a one-dimensional uint8 array or tensor) or the path of
@@ -37,7 +37,7 @@ from torchvision.transforms.v2 import functional as v2
 from accel.begin import begin, begin_tensor
 from accel.ops import OPS
 
-_COMPOSED = ("center_crop", "resized_crop", "five_crop", "ten_crop")
+_COMPOSED = ("center_crop", "resized_crop", "five_crop", "ten_crop", "rotate")
 _OF_V1 = ("to_tensor", "convert_image_dtype")  # v2's are deprecated, or kernels of v2's and nothing to record
 _ENCODED = (bytes, bytearray, memoryview)
 

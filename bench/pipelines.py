@@ -182,6 +182,13 @@ _ROWS = (
         _draw_train,
         colour=True,
     ),
+    Pipeline(
+        "trivialaugment",
+        lambda: _train(T.TrivialAugmentWide(interpolation=F.InterpolationMode.BILINEAR)),
+        lambda: _train_v2(v2.TrivialAugmentWide(interpolation=F.InterpolationMode.BILINEAR)),
+        _draw_train,
+        colour=True,
+    ),
 )
 
 PIPELINES: dict[str, Pipeline] = {row.name: row for row in _ROWS}

@@ -88,7 +88,7 @@ def test_workloads_are_measured_and_shown(
     assert "RandomHorizontalFlip" in shown
 
 
-@pytest.mark.parametrize("pipeline", ["detection", "decode", "jitter", "randaugment", "large_eval"])
+@pytest.mark.parametrize("pipeline", ["detection", "decode", "jitter", "randaugment", "trivialaugment", "large_eval"])
 def test_accel_is_exact_in_the_other_pipelines(
     monkeypatch: pytest.MonkeyPatch, pipeline: str, image_folder: Path, tmp_path: Path
 ) -> None:

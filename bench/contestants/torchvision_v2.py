@@ -19,7 +19,7 @@ class TorchvisionV2(InLoader):
     key = "torchvision-v2"
     title = "torchvision v2, tensors"
     pipelines = frozenset(PIPELINES)
-    own_draws = frozenset({"randaugment"})
+    own_draws = frozenset({"randaugment", "trivialaugment"})
     follows_seed = True
     settings = "torchvision.io.decode_jpeg, transforms.v2 on uint8 tensors, DataLoader"
 

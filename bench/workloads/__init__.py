@@ -14,6 +14,7 @@ _ROWS = (
     contests.CIFAR,
     contests.JITTER,
     contests.RANDAUGMENT,
+    contests.TRIVIALAUGMENT,
     contests.DETECTION,
     contests.DECODE,
     scaling.SCALING,

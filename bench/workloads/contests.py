@@ -51,6 +51,9 @@ CIFAR = contest(
 )
 JITTER = contest("jitter", "train pipeline with ColorJitter(0.4, 0.4, 0.4, 0.1), one core", "jitter", images.photos)
 RANDAUGMENT = contest("randaugment", "train pipeline with RandAugment, one core", "randaugment", images.photos)
+TRIVIALAUGMENT = contest(
+    "trivialaugment", "train pipeline with TrivialAugmentWide, one core", "trivialaugment", images.photos
+)
 DETECTION = contest(
     "detection",
     "detection: images of different sizes and their boxes, short side to 480, flip, normalise, one core",
