@@ -1,7 +1,8 @@
 """``python -m bench.ops``: every op on Pillow images, one by one: is it torchvision's, and how long does it take?
 
 Each op runs on photos cut to 375 x 500, followed by ToTensor, on one thread, in turns with torchvision on Pillow
-images. Prints a table in Markdown: the largest difference in levels of uint8, over all photos, and the best CPU time of all rounds.
+images. Prints a table in Markdown: the largest difference in levels of uint8 over all photos, and the least CPU time
+of all rounds.
 """
 
 from __future__ import annotations
