@@ -20,6 +20,7 @@ from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel import testing
+from accel.backends.cuda import CudaBackend
 from accel.backends.cuda.descriptors import COPY, STAGE, TILE
 from accel.backends.cuda.host import function
 from accel.resample import rows_first
@@ -145,6 +146,30 @@ def test_a_ragged_batch_in_one_program() -> None:
         return torch.stack(images)
 
     assert_equals_torchvision(pipeline)
+
+
+COLOURS = (
+    lambda image: F.adjust_brightness(image, 1.3),
+    lambda image: F.adjust_gamma(image, 0.7),
+    F.invert,
+    lambda image: F.solarize(image, 100),
+    lambda image: F.posterize(image, 3),
+)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("number", range(len(COLOURS)))
+def test_levels_between_passes_and_at_the_end(number: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CudaBackend, "_on_host", lambda self: pytest.fail("the host ran them"))
+    first, then = COLOURS[number], COLOURS[number - 2]
+    images = [noise(60 + n, 83, mode, n) for n in range(3)]
+
+    def transform(image: Image.Image) -> torch.Tensor:
+        image = F.pad(first(F.resize(first(image), [50, 41])), [3], fill=7)
+        return F.to_tensor(then(F.hflip(F.resize(image, [20, 30]))))
+
+    assert_equals_torchvision(lambda: stacked(images, transform))
+    assert_equals_torchvision(lambda: then(first(images[0])))
 
 
 def test_one_source_in_many_places() -> None:

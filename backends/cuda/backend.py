@@ -111,7 +111,9 @@ class CudaBackend:
             torch.OutOfMemoryError: the batch does not fit, not even in smaller chunks.
         """
         if not has_kernels_for(plan):
-            counters.fallback("colour ops and warps have no kernels for the device yet; the host ran them")
+            counters.fallback(
+                "colour statistics, filters and warps have no kernels for the device yet; the host ran them"
+            )
             return self._on_host().run(plan, memory.results.empty).to(device)
         if not _resizes_alike(plan):  # which is counted
             return self._on_host().run(plan, memory.results.empty).to(device)

@@ -18,6 +18,7 @@ from accel.plan import Decode, Item, Plan
 from accel.resample import rows_first
 from accel.stages import Axis, Effect, Pass
 
+from ..cpu.stages import bits
 from .descriptors import COLUMNS_FIRST, COPY, ROWS_FIRST, STAGE, TILE, WEIGH, Region, place
 from .weights import Job, made_on_host
 
@@ -154,21 +155,16 @@ def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
         where = program.upload.take(height * width * wanted.channels) if address is None else address
         program.pixels.append(where)
         for item in wanted.items:
-            out = Output(
-                place(Region.RESULT, item.position * bytes_each), _table(program, item), itemsize, not plan.interleaved
-            )
+            target = place(Region.RESULT, item.position * bytes_each)
+            out = Output(target, _table(program, item), itemsize, not plan.interleaved)
             _lower_item(program, Input(where, height, width, wanted.channels), item, out)
     return program
 
 
 def has_kernels_for(plan: Plan) -> bool:
-    """Whether there are kernels for all of it: passes without levels, and no patches."""
+    """Whether there are kernels for all of it: passes alone, and no patches."""
     items = [item for wanted in plan.decodes for item in wanted.items]
-    stages = [stage for item in items for stage in item.stages]
-    return not (
-        any(item.patches for item in items)
-        or any(isinstance(stage, Effect) or stage.levels is not None for stage in stages)
-    )
+    return not any(item.patches or any(isinstance(stage, Effect) for stage in item.stages) for item in items)
 
 
 def passes(item: Item) -> list[Pass]:
@@ -189,14 +185,17 @@ def device_bytes(wanted: Decode) -> int:
 
 
 def _table(program: Program, item: Item) -> int:
-    table = item.table
-    return program.send(id(table), table.numel() * table.itemsize, lambda: [_bytes_of(table)])
+    """The place of the values of an item's last pass: of its levels, where the pass has some."""
+    table, levels = item.table, passes(item)[-1].levels
+    if levels is None:
+        return program.send(id(table), table.nbytes, lambda: [bits(table)])
+    order = levels.astype(np.intp)
+    return program.send((id(table), id(levels)), table.nbytes, lambda: [np.take_along_axis(bits(table), order, 1)])
 
 
-def _bytes_of(table: Any) -> npt.NDArray[np.uint8]:
-    import torch
-
-    return table.view(torch.uint8).numpy()  # type: ignore[no-any-return]
+def _levels(program: Program, stage: Pass) -> int:
+    levels = stage.levels
+    return 0 if levels is None else program.send((id(levels), "levels"), levels.nbytes, lambda: [levels])
 
 
 def _lower_item(program: Program, pixels: Input, item: Item, out: Output) -> None:
@@ -204,7 +203,8 @@ def _lower_item(program: Program, pixels: Input, item: Item, out: Output) -> Non
     level = 1  # after the weights
     for stage in stages[:-1]:
         height, width = stage.output_size
-        between = Output(program.scratch.take(height * width * pixels.channels), 0, 1, planar=False)
+        room = program.scratch.take(height * width * pixels.channels)
+        between = Output(room, _levels(program, stage), 1, planar=False)
         _lower_stage(program, level, pixels, stage, between)
         pixels = Input(between.place, height, width, pixels.channels)
         level += 1
