@@ -22,6 +22,7 @@ from accel.resample import rows_first
 from .kernel_blocks import NO_FACTORS, factors
 from .kernel_emit import emit_image
 from .kernel_rows import gather_image
+from .kernel_weights import weigh
 
 MOST_RETAINED = 16 << 20
 """A thread keeps a workspace of up to this many bytes."""
@@ -110,6 +111,25 @@ def gather(
         raise ValueError(f"codes or shapes do not fit: {src.shape=}, {fills.shape=}, {out.shape=}")
 
 
+def weigh_axis(
+    resample: int, length: int, size: int, first: int, bounds: npt.NDArray[np.int32], weights: npt.NDArray[np.int32]
+) -> int:
+    """The weights of some resampled positions of an axis, from ``first`` on, for kernels that run elsewhere.
+
+    Args:
+        resample, length, size: a filter, and the axis' positions before and after it.
+        first: the first resampled position.
+        bounds: int32 [2, count], filled with first taps and numbers of taps.
+        weights: int32 [most taps, count], filled with fixed-point weights up to each number of taps.
+
+    Returns:
+        How many bits of a weight are after the binary point.
+    """
+    taps, count = weights.shape
+    memory = np.empty(4 * (taps * (count + 2) + 2 * count), np.uint8)  # kernel_weights.weights_size
+    return _compiled_weigh()(resample, length, size, first, bounds, weights, memory)
+
+
 def warm_up() -> None:
     """Compile, or load from numba's cache, what most runs need, so that forked workers inherit it."""
     pixel, window, fills = np.zeros((1, 1, 3), np.uint8), np.zeros(1, np.int32), np.zeros((0, 3), np.uint8)
@@ -184,5 +204,25 @@ def _compiled_gather() -> Callable[..., int]:
         return gather_image(src, rows, cols, fills, out)
 
     signature = types.int64(_IMAGE, _CODES, _CODES, _BYTES, _array(types.uint8, 3, readonly=False))
+    kernel: Callable[..., int] = njit(signature, **_COMPILE)(entry)
+    return kernel
+
+
+@functools.cache
+def _compiled_weigh() -> Callable[..., int]:
+    sources = _sources()
+
+    def entry(resample, length, size, first, bounds, weights, memory):  # type: ignore[no-untyped-def]
+        assert sources
+        found, made, bits = weigh(resample, length, size, first, bounds.shape[1], memory.ctypes.data)
+        for i in range(bounds.shape[1]):
+            bounds[0, i], bounds[1, i] = found[i, 0], found[i, 1]
+            for t in range(found[i, 1]):
+                weights[t, i] = made[i, t]
+        return bits
+
+    out = _array(types.int32, 2, readonly=False)
+    memory = _array(types.uint8, 1, readonly=False)
+    signature = types.int64(types.int64, types.int64, types.int64, types.int64, out, out, memory)
     kernel: Callable[..., int] = njit(signature, **_COMPILE)(entry)
     return kernel

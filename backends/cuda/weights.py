@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,26 +56,9 @@ class Job(NamedTuple):
 @lru_cache(maxsize=256)
 def made_on_host(job: Job) -> tuple[Weights, Weights]:
     """Bounds and weights as the kernels take them."""
-    found, weights, bits = _compiled()(*job, np.empty(_memory(job), np.uint8))
-    bounds = np.empty(job.bounds_length, np.int32)
-    bounds[:-1].reshape(2, job.shown)[...] = found.T
-    bounds[-1] = bits
-    return bounds, np.ascontiguousarray(weights.T)
+    from ..cpu.kernels import weigh_axis  # late: it is compiled
 
-
-def _memory(job: Job) -> int:
-    return (job.most_taps * (job.shown + 2) + job.shown * 2) * 4
-
-
-@lru_cache(maxsize=1)
-def _compiled() -> Any:
-    """The cpu backend's ``weigh``, compiled so that it holds no lock."""
-    from numba import njit
-
-    from ..cpu.kernel_weights import weigh
-
-    def entry(resample: int, length: int, size: int, first: int, shown: int, memory: Any) -> Any:
-        bounds, weights, bits = weigh(resample, length, size, first, shown, memory.ctypes.data)
-        return bounds.copy(), weights.copy(), bits
-
-    return njit(nogil=True)(entry)
+    bounds = np.zeros(job.bounds_length, np.int32)
+    weights = np.zeros((job.most_taps, job.shown), np.int32)
+    bounds[-1] = weigh_axis(*job[:4], bounds[:-1].reshape(2, job.shown), weights)
+    return bounds, weights
