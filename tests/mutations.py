@@ -440,11 +440,12 @@ def mutants(numbers: range, seed: int, photos: Sequence[bytes] = ()) -> Iterator
 
 
 class Verdict(NamedTuple):
-    """``what`` was done with the file; whether the two agree; and what came of it."""
+    """``what`` was done with the file; whether the two agree; what came of it; who of (Pillow, accel) refused it."""
 
     what: str
     agreed: bool
     came: str
+    refused: tuple[bool, bool]
 
 
 def _tried(backend: str, function: Callable[[], Any], options: dict[str, Any]) -> Any:
@@ -494,7 +495,7 @@ def judge(data: bytes, rng: Rng, folder: Path, **options: Any) -> Iterator[Verdi
         agreed = agreed and bomb == bomb_too
         if not agreed:
             came = f"Pillow: {_in_words(expected, bomb)}; accel: {_in_words(actual, bomb_too)}; box {box}, size {size}"
-        yield Verdict(what, agreed, came)
+        yield Verdict(what, agreed, came, (isinstance(expected, Exception), isinstance(actual, Exception)))
 
 
 def _came(result: Any) -> str:
@@ -527,8 +528,14 @@ def compare(
             for truncated in (False, True):
                 ImageFile.LOAD_TRUNCATED_IMAGES = truncated
                 mode = ", truncated images wanted" if truncated else ""
-                for what, agreed, came in judge(data, Rng(f"{seed} {number} use"), Path(folder), **options):
+                opened = (True, True)
+                for what, agreed, came, refused in judge(data, Rng(f"{seed} {number} use"), Path(folder), **options):
                     counts[f"{what}{mode}: {came if agreed else 'DISAGREE'}"] += 1
+                    if what != "region" and not truncated:
+                        when = "opening" if what == "open" else "completing"
+                        for who, open_before, now in zip(("Pillow", "accel"), opened, refused, strict=True):
+                            counts[f"refused on {when} by {who}"] += open_before and now
+                        opened = (not refused[0], not refused[1])
                     if not agreed:
                         disputed.append({"number": number, "kind": kind, "use": what + mode, "came": came})
                         if keep is not None:
