@@ -49,6 +49,7 @@ def settling(original: Function) -> Function:
 def compile(original: Function) -> Function:
     """``torch.compile``."""
 
+    @functools.wraps(original)
     def compile(*args: Any, **kwargs: Any) -> Any:
         compiled = original(*args, **kwargs)
         model = args[0] if args else kwargs.get("model")

@@ -10,8 +10,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from types import FunctionType
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import torch
 import torchvision
@@ -118,7 +117,7 @@ def install() -> None:
         _undo.append(patches.body(v2_utils._get_fill, record.get_fill))
         _undo.append(patches.attribute(v2.ToDtype, "transform", record.to_dtype(v2.ToDtype.transform)))
         compiling.keep_out()
-        _undo.append(patches.body(cast(FunctionType, torch.compile), compiling.compile))
+        _undo.append(patches.attribute(torch, "compile", compiling.compile(torch.compile)))
         for module, name in ((torch.jit, "trace"), (torch.export, "export")):
             _undo.append(patches.attribute(module, name, compiling.settling(getattr(module, name))))
         for cls in (LazyTensor, tv.LazyTVImage):

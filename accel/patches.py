@@ -13,14 +13,19 @@ Undo = Callable[[], None]
 
 
 def attribute(owner: Any, name: str, value: Any) -> Undo:
-    """Set ``owner.name``.
+    """Set ``owner.name``. What somebody else has put in its place since then is not taken back.
 
     Raises:
         AttributeError: there is no such name to replace.
     """
     original = owner.__dict__[name] if isinstance(owner, type) and name in owner.__dict__ else getattr(owner, name)
     setattr(owner, name, value)
-    return lambda: setattr(owner, name, original)
+
+    def undo() -> None:
+        if vars(owner).get(name) is value:
+            setattr(owner, name, original)
+
+    return undo
 
 
 def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Undo:

@@ -214,6 +214,32 @@ def test_exported_modules() -> None:
     assert_same(helpers.run("cpu", run)[0], expected)
 
 
+def test_a_torch_compile_that_others_have_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning does so when it is imported, before the switch or after it."""
+    original, calls = torch.compile, []
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        return previous(*args, **kwargs)
+
+    previous: Any = original
+    monkeypatch.setattr(torch, "compile", wrapper)
+    expected = compiled(double)(batch())
+    with accel.image_backend("cpu"):
+        assert_same(compiled(double, fullgraph=True)(batch()), expected)
+    assert torch.compile is wrapper
+    monkeypatch.undo()
+    with accel.image_backend("cpu"):
+        previous = torch.compile
+        torch.compile = wrapper
+    try:
+        assert torch.compile is wrapper, "what others put in place stays"
+        assert_same(compiled(double)(batch()), expected)
+    finally:
+        torch.compile = original
+    assert len(calls) == 3
+
+
 def test_all_of_it_is_taken_back() -> None:
     names = [(torch, "compile"), (torch.jit, "trace"), (torch.export, "export")]
     before = [(getattr(*name), getattr(getattr(*name), "__code__", None)) for name in names]

@@ -1,0 +1,65 @@
+"""Lightning: its Trainer makes the loaders anew, with samplers and worker_init_fn of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import helpers
+import pytest
+import torch
+from helpers import assert_same
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+
+lightning = helpers.optional("lightning")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns of the machine, of workers, of its own imports
+TRAIN = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor()])
+
+
+class Module(lightning.LightningModule):  # type: ignore[misc]
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+        self.seen: list[Any] = []
+
+    def training_step(self, batch: Any, number: int) -> torch.Tensor:
+        images, labels = batch
+        self.seen.append([images.detach().clone(), labels.clone()])
+        return torch.nn.functional.mse_loss(self.layer(images.mean((2, 3)))[:, 0], labels.float())
+
+    def predict_step(self, batch: Any, number: int) -> torch.Tensor:
+        self.seen.append([torch.clone(each) for each in batch])
+        return self.layer(batch[0].mean((2, 3)))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("step", ["fit", "predict"])
+def test_a_trainer(image_folder: Path, tmp_path: Path, workers: int, step: str) -> None:
+    paths = sorted(map(str, image_folder.rglob("*.jpg")))
+
+    def run() -> Any:
+        lightning.seed_everything(1, workers=True, verbose=False)
+        module = Module()
+        trainer = lightning.Trainer(
+            max_epochs=2,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+        )
+        loader = DataLoader(helpers.Files(paths, TRAIN), 4, shuffle=step == "fit", num_workers=workers)
+        getattr(trainer, step)(module, loader)
+        return module.seen, [parameter.detach() for parameter in module.parameters()]
+
+    expected, _ = helpers.run("torchvision", run)
+    assert len(expected[0]) == (6 if step == "fit" else 3)
+    assert_same(helpers.run("cpu", run)[0], expected)
