@@ -1,12 +1,14 @@
 """The registry: every workload, in the order of the report. A new one is a file here and an entry below."""
 
 from bench.workload import Workload
-from bench.workloads import contests, feed, imports, recording, scaling
+from bench.workloads import contests, feed, imports, recording, scaling, tensors
 
 _ROWS = (
     contests.TRAIN,
     contests.EVAL,
+    tensors.TRAIN,
     recording.RECORDING,
+    recording.RECORDING_V2,
     contests.LATENCY,
     contests.BATCH,
     contests.LARGE_TRAIN,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 from torchvision.datasets import folder
+from torchvision.transforms import v2
 
 import accel
 from accel.cli import screen
@@ -23,17 +25,34 @@ _EPOCHS = 3
 """In a round, of each contestant."""
 
 
-def _measure(setting: Setting) -> dict[str, Any]:
+Steps = list[tuple[str, Callable[[Any], Any]]]
+"""What is done with a file, by name."""
+
+
+def _v1(job: Job) -> Steps:
+    return [("load", folder.default_loader), *_named(job.pipeline.v1())]
+
+
+def _v2(job: Job) -> Steps:
+    return [("load", folder.default_loader), *_named([v2.ToImage()]), *_named(job.pipeline.v2())]
+
+
+def _named(transforms: Any) -> Steps:
+    return [(type(transform).__name__, transform) for transform in getattr(transforms, "transforms", transforms)]
+
+
+def _measure(reference: str, make: Callable[[Job], Steps], setting: Setting) -> dict[str, Any]:
     found = images.photos(setting)
     job = Job(PIPELINES["train"], found, range(len(found)), min(50, len(found)))
-    entries = {"torchvision v1, PIL": "torchvision", "accel, recording only": "cpu"}
+    steps = make(job)
+    entries = {reference: "torchvision", "accel, recording only": "cpu"}
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in entries}
     torch.set_num_threads(1)
     with usage.pinned(1) as cores, screen.Bar("recording", len(entries) * setting.rounds) as bar:
-        _check(job)
+        _check(job, steps)
         for number in range(setting.rounds):
             for name, backend in entries.items():
-                rounds[name].append(_round(job, backend, number))
+                rounds[name].append(_round(job, steps, backend, number))
                 bar.advance()
     medians = {name: {step: median(spent[step] for spent in some) for step in some[0]} for name, some in rounds.items()}
     theirs, ours = ([spent["CPU in all"] for spent in rounds[name]] for name in entries)
@@ -47,46 +66,43 @@ def _measure(setting: Setting) -> dict[str, Any]:
     }
 
 
-def _check(job: Job) -> None:
+def _check(job: Job, steps: Steps) -> None:
     """What is recorded must come to torchvision's values.
 
     Raises:
         Red: it does not.
     """
     with accel.image_backend("cpu", threads=1):
-        recorded = [batch.clone() for batch in _batches(job, {}, 0) if isinstance(batch, torch.Tensor)]
-    for number, (wanted, found) in enumerate(zip(_batches(job, {}, 0), recorded, strict=True)):
+        recorded = [batch.clone() for batch in _batches(job, steps, {}, 0) if isinstance(batch, torch.Tensor)]
+    for number, (wanted, found) in enumerate(zip(_batches(job, steps, {}, 0), recorded, strict=True)):
         try:
             check_equal(wanted, found, job.names(number))
         except Different as error:
             raise Red(f"what accel recorded differs from torchvision: {error}") from error
 
 
-def _round(job: Job, backend: str, seed: int) -> dict[str, float]:
+def _round(job: Job, steps: Steps, backend: str, seed: int) -> dict[str, float]:
     """Microseconds of CPU for an image, in all and step by step.
 
     The other contestant has just had the caches: the first epoch is not counted.
     """
     with accel.image_backend(backend, **({} if backend == "torchvision" else {"threads": 1})):
-        _epoch(job, {}, seed)
+        _epoch(job, steps, {}, seed)
         spent: dict[str, float] = {}
         begin = time.process_time()
         for number in range(_EPOCHS):
-            _epoch(job, spent, seed + number)
+            _epoch(job, steps, spent, seed + number)
         spent["CPU in all"] = time.process_time() - begin
     return {step: 1e6 * seconds / (_EPOCHS * len(job.order)) for step, seconds in spent.items()}
 
 
-def _epoch(job: Job, spent: dict[str, float], seed: int) -> None:
-    for _ in _batches(job, spent, seed):
+def _epoch(job: Job, steps: Steps, spent: dict[str, float], seed: int) -> None:
+    for _ in _batches(job, steps, spent, seed):
         pass
 
 
-def _batches(job: Job, spent: dict[str, float], seed: int) -> Iterator[Batch]:
+def _batches(job: Job, steps: Steps, spent: dict[str, float], seed: int) -> Iterator[Batch]:
     """The epoch, step by step; the seconds each step took are added to ``spent``."""
-    compose: Any = job.pipeline.v1()
-    steps = [("load", folder.default_loader)]
-    steps += [(type(transform).__name__, transform) for transform in compose.transforms]
     for step in [*(name for name, _ in steps), "stack"]:
         spent.setdefault(step, 0.0)
     torch.manual_seed(seed)
@@ -105,4 +121,13 @@ def _batches(job: Job, spent: dict[str, float], seed: int) -> Iterator[Batch]:
         yield batch
 
 
-RECORDING = Workload("recording", "submission only: train pipeline on photos recorded, one core", _measure)
+RECORDING = Workload(
+    "recording",
+    "submission only: train pipeline on photos recorded, one core",
+    partial(_measure, "torchvision v1, PIL", _v1),
+)
+RECORDING_V2 = Workload(
+    "recording_v2",
+    "submission only: train pipeline in transforms.v2 after ToImage() on photos recorded, one core",
+    partial(_measure, "torchvision v2, ToImage", _v2),
+)
