@@ -87,6 +87,8 @@ def install() -> None:
         _undo.append(patches.body(folder.default_loader, _default_loader))
         _undo.append(patches.body(folder.pil_loader, _pil_loader))
         _undo.append(patches.body(RandomResizedCrop.get_params, parameters.get_params))
+        draw = parameters.make_params(v2.RandomResizedCrop.make_params)
+        _undo.append(patches.attribute(v2.RandomResizedCrop, "make_params", draw))
         for flip in (RandomHorizontalFlip, RandomVerticalFlip):
             _undo.append(patches.body(flip.forward, parameters.flip))
         for name in _BY_METHODS:

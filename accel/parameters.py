@@ -8,6 +8,7 @@ the same, which is checked before it is used.
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 from collections.abc import Callable
@@ -20,7 +21,10 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 from accel.image import LazyImage
+from accel.late import LateTensor
 from accel.seams import private
+
+Function = Callable[..., Any]
 
 _device = private("torch.utils._device", "CURRENT_DEVICE")
 
@@ -35,6 +39,36 @@ def get_params(original: FunctionType) -> Callable[..., Any]:
         return (quick if type(img) is LazyImage and _usual() else original)(img, scale, ratio)
 
     return get_params
+
+
+def make_params(original: FunctionType) -> Callable[..., Any]:
+    """``make_params`` of ``torchvision.transforms.v2.RandomResizedCrop`` (images) -> top, left, height, width."""
+    code = _with_cheap_tensors(original)
+    code.__globals__["query_size"] = _size_of_one
+
+    def quick(self: Any, flat_inputs: list[Any]) -> Any:
+        limits = SimpleNamespace(scale=self.scale, ratio=self.ratio, _log_ratio=self._log_ratio.tolist())
+        return code(limits, flat_inputs)
+
+    if not _checked(original, quick, _some_crop_of_v2):
+        return original
+
+    @functools.wraps(original)
+    def make_params(self: Any, flat_inputs: list[Any]) -> Any:
+        one = len(flat_inputs) == 1 and isinstance(flat_inputs[0], (LateTensor, LazyImage))
+        usual = one and isinstance(self._log_ratio, torch.Tensor) and _usual()
+        return (quick if usual else original)(self, flat_inputs)
+
+    return make_params
+
+
+def _size_of_one(images: list[Any]) -> tuple[int, int]:
+    image = images[0]
+    late = image.__dict__.get("late")  # quicker than asking a tensor for its shape
+    if late is not None:
+        return late.shape[1], late.shape[2]
+    height, width = image.shape[-2:] if isinstance(image, torch.Tensor) else (image.height, image.width)
+    return height, width
 
 
 def flip(original: FunctionType) -> Callable[..., Any]:
@@ -132,7 +166,7 @@ def _rounded(value: float, dtype: torch.dtype) -> float:
 _alike: dict[CodeType, bool] = {}
 
 
-def _checked(one: FunctionType, other: FunctionType, arguments: Callable[[random.Random], tuple[Any, ...]]) -> bool:
+def _checked(one: FunctionType, other: Function, arguments: Callable[[random.Random], tuple[Any, ...]]) -> bool:
     """Whether two versions return the same from the same draws and leave the generator in the same state."""
     code = one.__code__
     if code not in _alike:
@@ -164,6 +198,11 @@ def _some_crop(generator: random.Random) -> tuple[Any, ...]:
     """Ordinary crops, and images so flat that only the last resort is left."""
     image = Image.new("L", (generator.randint(1, 600), generator.choice((3, 400))))
     return image, (generator.uniform(0.01, 1), 1.0), (0.75, generator.uniform(0.8, 3))
+
+
+def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
+    image, scale, ratio = _some_crop(generator)
+    return SimpleNamespace(scale=scale, ratio=ratio, _log_ratio=torch.log(torch.tensor(ratio))), [image]
 
 
 def _some_flip(generator: random.Random) -> tuple[Any, ...]:

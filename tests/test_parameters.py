@@ -13,7 +13,9 @@ import pytest
 import torch
 from PIL import Image
 from torchvision import transforms as T
+from torchvision.transforms import v2
 
+import accel
 from accel import parameters
 
 FLIPS = (T.RandomHorizontalFlip, T.RandomVerticalFlip)
@@ -45,6 +47,44 @@ def test_flips_draw_what_torchvision_draws(cls: Any, p: Any, dtype: torch.dtype)
     assert after == state
     flipped = sum(not torch.equal(each, expected[0]) for each in expected)
     assert bool(flipped) == (0 < float(p) < 1), "both outcomes are seen where both can happen"
+
+
+CROPS = (
+    v2.RandomResizedCrop(20, antialias=True),
+    v2.RandomResizedCrop((9, 30), scale=(0.9, 1.0), ratio=(1.9, 2.0)),
+    v2.RandomResizedCrop(20, ratio=(8.0, 9.0)),  # mostly the last resort
+)
+
+
+def _crops(transform: Any, first: Any) -> Any:
+    drawn = []
+    for _ in range(25):
+        image = first(Image.open(_file()))
+        drawn.append([transform.make_params([image]), torch.as_tensor(v2.functional.to_image(transform(image)))])
+    return drawn
+
+
+@pytest.mark.parametrize(
+    "first", [v2.Identity(), v2.ToImage(), v2.PILToTensor()], ids=lambda first: type(first).__name__
+)
+@pytest.mark.parametrize("transform", CROPS, ids=["square", "wide", "flat"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_crops_of_v2_draw_what_torchvision_draws(transform: Any, first: Any, dtype: torch.dtype) -> None:
+    torch.set_default_dtype(dtype)
+    try:
+        expected, state = helpers.run("torchvision", lambda: _crops(transform, first), 3)
+        found, after = helpers.run("cpu", lambda: _crops(transform, first), 3)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [params for params, _ in found] == [params for params, _ in expected]
+    assert all(torch.equal(torch.clone(mine), theirs) for (_, mine), (_, theirs) in zip(found, expected, strict=True))
+    assert after == state
+    with accel.image_backend("cpu"):
+        assert v2.RandomResizedCrop.make_params is not _MAKE_PARAMS, "the cheaper one is in use"
+    assert v2.RandomResizedCrop.make_params is _MAKE_PARAMS
+
+
+_MAKE_PARAMS = v2.RandomResizedCrop.make_params
 
 
 def test_a_probability_is_compared_in_the_dtype_of_the_draw() -> None:
