@@ -123,7 +123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             with accel.image_backend(backend):
                 pass
         with folder(args.data) as (root, name):
-            data = open_folder(root, PIPELINES["train"](), args.images).repeated()._replace(name=name)
+            data = open_folder(root, PIPELINES["train"](), args.images)._replace(name=name)
+            if device().type == "cuda":
+                data = data.repeated()  # the CPU takes long enough for each image
             if len(data.order) < 2 * args.batch_size:
                 raise DataError(f"{len(data.order)} images are less than two batches of {args.batch_size}")
             part = _train(args, data)
