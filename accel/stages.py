@@ -154,9 +154,13 @@ class Chain(NamedTuple):
     channels: int
 
 
-@lru_cache(maxsize=512)
 def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chain:
     """The stages for ``steps`` on an image of ``size`` (height, width), each cut to what the next reads."""
+    keeps_tensors = any(OPS[name].holds_tensors for name, _ in steps)
+    return (_chain if keeps_tensors else _remembered)(size, channels, steps)
+
+
+def _chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chain:
     done: list[Stage] = []
     current = _OpenPass(size, channels)
     for name, params in steps:
@@ -184,6 +188,9 @@ def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chai
             box = after.reads
             done[i], done[i - 1] = after.onto(box), before.cropped(box)
     return Chain(tuple(done), current.channels)
+
+
+_remembered = lru_cache(maxsize=512)(_chain)
 
 
 class _OpenPass:

@@ -99,5 +99,6 @@ ROWS = (
         lambda image, params: F2.erase(image, *params),
         ("top", "left", "height", "width", "value"),
         ((0, 0, 1, 1, torch.tensor([[[77]]], dtype=torch.uint8)),),
+        holds_tensors=True,
     ),
 )

@@ -39,6 +39,7 @@ class Op:
         fill: the colour it may bring in, one value per channel from (params, channels).
         levels: for an op on levels, the op by Pillow's own means on a picture (of all levels).
         apply: for a value op, the op itself on a tensor [C, H, W].
+        holds_tensors: its parameters have a tensor among them, too large to be remembered with a plan.
         tolerance: largest difference from the reference, in levels of uint8; 0 is bit-identical.
     """
 
@@ -54,4 +55,5 @@ class Op:
     levels: Callable[[Image.Image, Params], Image.Image] | None = None
     takes: Takes = "image"
     apply: Callable[..., torch.Tensor] | None = None
+    holds_tensors: bool = False
     tolerance: int = 0

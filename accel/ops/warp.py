@@ -106,9 +106,10 @@ ROWS = (
     ),
     Op(
         "elastic",
-        "torchvision",
+        "warp",
         _elastic,
         ("displacement", "interpolation", "fill", "version"),
         (),
+        holds_tensors=True,
     ),
 )

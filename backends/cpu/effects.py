@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from PIL import Image
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import _functional_tensor as F_t
+from torchvision.transforms.v2.functional import elastic_image
 
 from accel import counters, levels
 from accel.ops import OPS
@@ -130,6 +134,17 @@ def _perspective(pixels: Pixels, params: Params, out: Pixels) -> None:
     effect_warp.warp(pixels, np.array(matrix, np.float64), resample, colour, out)
 
 
+def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
+    """By torchvision's own functions on tensors, which is what it does with Pillow images."""
+    displacement, interpolation, fill, version = params
+    image = torch.from_numpy(pixels).permute(2, 0, 1)
+    if version == 1:
+        result = F_t.elastic_transform(image, displacement, interpolation, fill)
+    else:
+        result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
+    out[:] = result.permute(1, 2, 0).numpy()
+
+
 def _transpose(pixels: Pixels, params: Params, out: Pixels) -> None:
     from . import effect_warp
 
@@ -172,6 +187,7 @@ _KERNELS: dict[str, Callable[[Pixels, Params, Pixels], None]] = {
     "gaussian_blur": _blur,
     "affine": _affine,
     "perspective": _perspective,
+    "elastic": _elastic,
     "transpose": _transpose,
 }
 
