@@ -235,17 +235,39 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
                 target[x] = line[3 * x]
 
 
+@intrinsic
+def _copy_four(typing: Any, source: Any, target: Any) -> Any:
+    """Four bytes from one address to another."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, target = (builder.inttoptr(address, _WORD.as_pointer()) for address in args)
+        loaded = builder.load(source)
+        loaded.align = 1
+        builder.store(loaded, target).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
 @njit(types.void(PIXELS, RESULT), **COMPILE)
 def transpose(src: Any, out: Any) -> None:
-    """Rows become columns; in blocks, so that both sides stay in the cache."""
+    """Rows become columns; in blocks, so that both sides stay in the cache.
+
+    Pixels of three bytes are copied as four but in the last row: the fourth is written over by the pixel below's.
+    """
     height, width, channels = src.shape
     flat, result = src.reshape(-1), out.reshape(-1)
+    source, target = src.ctypes.data, out.ctypes.data
     for top in range(0, height, 16):
+        bottom = min(top + 16, height)
         for left in range(0, width, 16):
             for x in range(left, min(left + 16, width)):
-                for y in range(top, min(top + 16, height)):
-                    at, to = np.uint64((y * width + x) * channels), np.uint64((x * height + y) * channels)
-                    result[to] = flat[at]
-                    if channels == 3:
-                        result[to + np.uint64(1)] = flat[at + np.uint64(1)]
-                        result[to + np.uint64(2)] = flat[at + np.uint64(2)]
+                if channels == 3:
+                    for y in range(top, min(bottom, height - 1)):
+                        _copy_four(source + (y * width + x) * 3, target + (x * height + y) * 3)
+                if channels == 1 or bottom == height:
+                    for y in range(top if channels == 1 else height - 1, bottom):
+                        for c in range(channels):
+                            result[np.uint64((x * height + y) * channels + c)] = flat[
+                                np.uint64((y * width + x) * channels + c)
+                            ]
