@@ -1,0 +1,174 @@
+"""Damaged JPEG files through the device's decoder on the host, its kernels built with AddressSanitizer and UBSan.
+
+    python tests/jpeg_sanitized.py --count 5000 [--first N]
+
+File number n is always the same one. All memory between the pieces that the decoder hands to its kernels is poisoned,
+threads run in another order, and signed overflow is an error, as it would be on a GPU. Exit status 1: a picture that
+is not Pillow's; what the sanitizers find ends the process. 77: there are no sanitizers here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import random
+import shutil
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+FLAGS = (
+    *("-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-ffp-contract=off", "-DSHUFFLED"),
+    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+)
+LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so")  # the last one's exceptions must be seen by the first
+BATCH = 100
+
+
+def with_sanitizers() -> int:
+    """Run this file again, in a process that has the sanitizers."""
+    compiler = shutil.which("gcc")
+    found = []
+    for name in LIBRARIES if compiler else ():
+        path = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
+        found.append(path.strip())
+    if not all(map(os.path.isabs, found)) or not found:
+        print("gcc's sanitizers are not installed")
+        return 77
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": " ".join(found),
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "ACCEL_JPEG_SANITIZED": "1",
+    }
+    return subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode
+
+
+def poison(start: int, end: int, forbidden: bool) -> None:
+    name = "__asan_poison_memory_region" if forbidden else "__asan_unpoison_memory_region"
+    function = getattr(ctypes.CDLL(None), name)
+    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_size_t), None
+    function(start, end - start)
+
+
+def guarded_queue(queue: Any) -> Any:
+    """The decoder's launches, with everything poisoned that is no picture's."""
+    from accel.backends.cuda import host
+
+    def guarded(self: Any, batch: Any, decoding: Any, files: Any) -> None:
+        launch = self._device.launch
+
+        def first(*arguments: Any) -> None:
+            base = int(batch.pictures["state"][0]) - int(batch.pieces["state"][0][0])
+            poison(base, base + batch.scratch, True)
+            for offsets, sizes in batch.pieces.values():
+                for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
+                    poison(base + offset, base + offset + size, False)
+            poison(files.data_ptr(), files.data_ptr() + len(files), True)
+            for start, size in zip(batch.pictures["file"].tolist(), batch.pictures["size"].tolist(), strict=True):
+                poison(start, start + -(-size // 16) * 16, False)
+            self._device.launch = launch
+            launch(*arguments)
+
+        assert isinstance(self._device, host.HostDevice)
+        self._device.launch = first
+        queue(self, batch, decoding, files)
+        for tensor in (decoding._memory, files):
+            poison(tensor.data_ptr(), tensor.data_ptr() + len(tensor), False)
+
+    return guarded
+
+
+def damaged_files(numbers: range) -> list[bytes]:
+    import mutations
+    import numpy as np
+    from jpeg_support import Coder, damaged, encode, picture, random_blocks
+
+    plain = [
+        *(encode(picture("smooth", 33 + n, 47 - n, seed=n), subsampling=n % 3, quality=40 + 9 * n) for n in range(6)),
+        encode(picture("smooth", 40, 61), restart_marker_blocks=2, quality=60),
+        encode(picture("noise", 24, 70), restart_marker_blocks=1, subsampling=0),
+        encode(picture("smooth", 50, 40, 1), optimize=True),
+        Coder().file((29, 37), [(1, 2, 2), (2, 1, 2), (3, 2, 1)], random_blocks(60)),
+        Coder((2, 3, 4, *(16,) * 159)).file((40, 56), [(1, 1, 1)], random_blocks(35)),
+    ]
+    kinds = list(mutations.MUTATIONS.values())
+    found = []
+    for n in numbers:
+        rng, generator = random.Random(n), np.random.default_rng(n)
+        data = plain[n % len(plain)]
+        data = damaged(data, generator, header=n % 6 == 1) if n % 2 else rng.choice(kinds)(data, rng.choice(plain), rng)
+        found.append(data)
+    return found
+
+
+def check(numbers: range) -> tuple[int, int]:
+    """How many of these files the decoder takes, and how many of their pictures are not Pillow's."""
+    import numpy as np
+    import torch
+    from jpeg_support import pillow
+
+    from accel.backends.cuda import backend
+    from accel.backends.cuda.jpeg import Wanted
+    from accel.codec.header import claim
+
+    files = damaged_files(numbers)
+    headers = [claim(data) for data in files]
+    rng, wanted = np.random.default_rng(numbers.start), []
+    for data, header in zip(files, headers, strict=True):
+        if header is None or header.progressive or not header.ordinary or header.width * header.height > 1 << 18:
+            wanted.append(None)
+            continue
+        top, left, height, width = 0, 0, header.height, header.width
+        if rng.integers(2):
+            top, left = int(rng.integers(height)), int(rng.integers(width))
+            height, width = int(rng.integers(1, height - top + 1)), int(rng.integers(1, width - left + 1))
+        wanted.append(Wanted(data, (top, left, height, width), 1 if header.mode == "L" else 3))
+    decoding = backend._Engine(torch.device("cpu")).jpeg.decode(wanted)
+    flagged = set(decoding.flagged())
+    taken = wrong = 0
+    for number, each in enumerate(wanted):
+        if each is None or decoding.addresses[number] is None or number in flagged:
+            continue
+        taken += 1
+        top, left, height, width = each.box
+        pixels = decoding.read(number, height * width * each.channels).reshape(height, width, each.channels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                expected = pillow(each.data)[top : top + height, left : left + width]
+            except Exception as error:
+                expected = repr(error)
+        if not np.array_equal(pixels, expected):
+            wrong += 1
+            print(f"file {numbers[number]}: not Pillow's")
+    return taken, wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0)
+    arguments = parser.parse_args()
+    if "ACCEL_JPEG_SANITIZED" not in os.environ:
+        return with_sanitizers()
+    del os.environ["LD_PRELOAD"]  # the compiler does without
+    from accel.backends.cuda import host
+    from accel.backends.cuda import jpeg as cuda_jpeg
+
+    host._FLAGS = FLAGS
+    cuda_jpeg.Decoder._queue = guarded_queue(cuda_jpeg.Decoder._queue)
+    end = arguments.first + arguments.count
+    taken = wrong = 0
+    for first in range(arguments.first, end, BATCH):
+        more = check(range(first, min(first + BATCH, end)))
+        taken, wrong = taken + more[0], wrong + more[1]
+    print(f"{arguments.count} files: {taken} decoded, {wrong} of them wrongly")
+    return 1 if wrong or not taken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""What every kernel of the device's JPEG decoder computes, compared with the specification in NumPy (jpeg_spec)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jpeg_spec as spec
+import numpy as np
+import pytest
+import torch
+from cuda_support import DEVICE, host_only, needs_compiler
+from jpeg_support import SAMPLINGS, Coder, encode, picture, pillow, random_blocks
+
+from accel.backends.cuda import backend, host
+from accel.backends.cuda import jpeg as cuda_jpeg
+from accel.backends.cuda.jpeg import descriptors
+from accel.backends.cuda.jpeg.decoder import KERNELS
+
+pytestmark = needs_compiler
+
+HERE = Path(__file__).parent
+SPAN = np.dtype([("bit", np.int32), ("within", np.int32), ("blocks", np.int32), ("first", np.int32)])
+
+
+class Found(NamedTuple):
+    """What the kernels left behind of one picture."""
+
+    told: Any
+    memory: dict[str, np.ndarray]
+    pixels: np.ndarray
+
+    def ints(self, name: str) -> np.ndarray:
+        return self.memory[name].view(np.int32)
+
+    @property
+    def state(self) -> Any:
+        return self.memory["state"].view(descriptors.STATE)[0]
+
+    @property
+    def spans(self) -> np.ndarray:
+        return self.memory["spans"].view(SPAN)
+
+    def stream(self) -> bytes:
+        return self.memory["stream"][: len(self.memory["stream"]) // 4 * 4].view("<u4").astype(">u4").tobytes()
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function: files -> what was found of each, in one batch."""
+    seen: list[Any] = []
+    queue = cuda_jpeg.Decoder._queue
+    monkeypatch.setattr(
+        cuda_jpeg.Decoder, "_queue", lambda self, batch, *rest: (queue(self, batch, *rest), seen.append(batch))
+    )
+
+    def run(files: Sequence[bytes]) -> list[Found]:
+        engine = backend._Engine(torch.empty(0, device=DEVICE).device)
+        sizes = [pillow(data).shape for data in files]
+        wanted = [cuda_jpeg.Wanted(data, (0, 0, h, w), c) for data, (h, w, c) in zip(files, sizes, strict=True)]
+        with engine.device.enter():
+            decoding = engine.jpeg.decode(wanted)
+        assert decoding.flagged() == []
+        memory, batch = decoding._memory.cpu().numpy(), seen.pop()
+        found: dict[int, Found] = {}
+        for place, number in enumerate(decoding._numbers.tolist()):
+            own = {
+                name: memory[offsets[place] : offsets[place] + lengths[place]]
+                for name, (offsets, lengths) in batch.pieces.items()
+            }
+            pixels = decoding.read(number, int(np.prod(sizes[number]))).reshape(sizes[number])
+            found[number] = Found(batch.pictures[place], own, pixels)
+        return [found[number] for number in range(len(files))]
+
+    return run
+
+
+FILES = {
+    "444": encode(picture("smooth", 61, 83), subsampling=0, quality=95),
+    "422": encode(picture("smooth", 50, 47), subsampling=1, optimize=True),
+    "420": encode(picture("noise", 75, 66), subsampling=2, quality=97),
+    "grey": encode(picture("smooth", 90, 81, 1), quality=99),
+    "intervals": encode(picture("smooth", 75, 90), subsampling=2, quality=90, restart_marker_blocks=3),
+    "mcus": encode(picture("binary", 40, 44), subsampling=0, quality=60, restart_marker_blocks=1),
+    "odd": Coder().file((33, 71), [(1, 4, 1), (2, 2, 1), (3, 4, 1)], random_blocks(97)),
+    "long codes": Coder((2, 3, 4, *(16,) * 159)).file((40, 56), [(1, 1, 2), (2, 1, 1), (3, 1, 1)], random_blocks(35)),
+}
+
+
+@pytest.mark.parametrize("factors", SAMPLINGS, ids=str)
+def test_the_specification_is_pillow(factors: list[tuple[int, int]]) -> None:
+    components = [(1 + c, h, v) for c, (h, v) in enumerate(factors)]
+    for size in ((20, 37), (33, 4), (1, 1), (17, 66)):
+        data = Coder().file(size, components, random_blocks(50))
+        np.testing.assert_array_equal(spec.decode(data), pillow(data))
+
+
+def test_every_kernel_computes_what_is_specified(kernels: Any) -> None:
+    rounds = []
+    for found, data in zip(kernels(list(FILES.values())), FILES.values(), strict=True):
+        np.testing.assert_array_equal(spec.decode(data), pillow(data))
+        file = spec.read_header(data)
+        stream, edges = spec.unstuff(file.scan)
+        assert found.state["bits"] == 8 * len(stream)
+        assert found.stream()[: len(stream) + 8] == stream + b"\xff" * 8
+        assert found.ints("edges").tolist() == edges
+
+        decoder = spec.Decoder(file, "".join(f"{byte:08b}" for byte in stream), edges)
+        starts, turns = spec.synchronised(decoder, descriptors.SUBSEQUENCE)
+        rounds.append(turns)
+        ends = found.spans[: len(starts) - 1]
+        assert [(bit, within >> 8, within & 255) for bit, within, *_ in ends.tolist()] == [tuple(s) for s in starts[1:]]
+        blocks = found.spans["blocks"][: len(starts)]
+        assert found.spans["first"][: len(starts)].tolist() == (np.cumsum(blocks) - blocks).tolist()
+
+        differences = spec.coefficients(file)
+        kept = found.memory["coefficients"].view(np.int16).reshape(-1, 64)
+        np.testing.assert_array_equal(kept[:, 1:], differences[:, 1:])
+        slots = np.array(file.slots)
+        sums = found.ints("dc").reshape(-1, len(slots))
+        for c in range(len(file.components)):
+            own = differences[:, 0].reshape(-1, len(slots))[:, slots == c]
+            np.testing.assert_array_equal(sums[:, slots == c], np.cumsum(own).reshape(own.shape))
+
+        values = differences.copy()
+        spec.sum_differences(file, values)
+        for c, plane in enumerate(spec.planes(file, values)):
+            samples = found.memory[f"plane{c}"].reshape(-1, found.told["components"]["stride"][c])
+            np.testing.assert_array_equal(samples, plane[: samples.shape[0], : samples.shape[1]])
+        np.testing.assert_array_equal(found.pixels, pillow(data))
+    assert max(rounds) > 2
+
+
+def test_blocks_of_threads_are_joined(kernels: Any) -> None:
+    """More subsequences than one block of threads synchronises."""
+    data = encode(picture("noise", 150, 200), quality=95, subsampling=0)
+    (found,) = kernels([data])
+    stream, edges = spec.unstuff(spec.read_header(data).scan)
+    decoder = spec.Decoder(spec.read_header(data), "".join(f"{byte:08b}" for byte in stream), edges)
+    assert len(decoder.bits) > 1.5 * 256 * descriptors.SUBSEQUENCE
+    starts, _ = spec.synchronised(decoder, descriptors.SUBSEQUENCE)
+    ends = found.spans[: len(starts) - 1]
+    assert [(bit, within >> 8, within & 255) for bit, within, *_ in ends.tolist()] == [tuple(s) for s in starts[1:]]
+    np.testing.assert_array_equal(found.pixels, pillow(data))
+
+
+@host_only
+def test_the_order_of_threads_makes_no_difference(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A phase that reads what another thread of the same phase writes would show: a barrier is missing there."""
+    expected = kernels(list(FILES.values()))
+    ordered = host.function
+    monkeypatch.setattr(host, "function", lambda kernel: ordered(kernel, shuffled=True))
+    for found, other in zip(kernels(list(FILES.values())), expected, strict=True):
+        np.testing.assert_array_equal(found.pixels, other.pixels)
+        for name in ("edges", "coefficients", "dc", "state", "plane0"):
+            np.testing.assert_array_equal(found.memory[name], other.memory[name])
+
+
+@host_only
+def test_structures_have_the_sizes_that_the_kernels_know() -> None:
+    for kernel in KERNELS:
+        library = host._library(next(unit for unit, names in host.UNITS.items() if kernel in names), False)
+        assert getattr(library, f"{kernel}_item_size")() == descriptors.PICTURE.itemsize
+
+
+@host_only
+def test_nothing_is_touched_that_is_not_theirs() -> None:
+    """Damaged files under AddressSanitizer and UBSan, all memory between the pieces forbidden."""
+    command = [sys.executable, str(HERE / "jpeg_sanitized.py"), "--count", "300"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode == 77:
+        pytest.skip(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "300 files" in done.stdout
