@@ -36,42 +36,45 @@ struct Counting {
     MEMBER void edge(int, bool) {}
 };
 
-// A block of threads brings its subsequences in step with each other.
+// A block of threads brings its subsequences in step with each other. After the first two rounds few of them change;
+// those are handed to neighbouring threads, so that whole warps have nothing to do.
 FUNCTION void synchronise(int block, const Picture& picture) {
     SHARED(Table, tables[TABLES]);
+    SHARED(Place, starts[THREADS]);
     SHARED(Place, ends[THREADS]);
-    SHARED(int, changed);  // the last round in which an end did
-    OWNED(Place, from);
-    OWNED(Place, next);
-    OWNED(int, blocks);
+    SHARED(int, blocks[THREADS]);
+    SHARED(u8, changed[THREADS]);  // numbers of those whose start is another one
+    SHARED(int, count[2]);         // how many, in this round and the next
     const State state = state_of(picture);
     const int first = (block - picture.first_span) * THREADS;
     if (state.reason != SOUND || first >= (state.bits + SUBSEQUENCE - 1) / SUBSEQUENCE) return;
     PHASE(t) {
         load_tables(picture, tables, t);
-        if (t == 0) changed = 0;
+        if (t == 0) count[0] = count[1] = 0;
     }
     PHASE(t) {
         Counting counting = {0};
-        OWN(from, t) = {(first + t) * SUBSEQUENCE, 0};
-        ends[t] = walk(picture, tables, OWN(from, t), end_of(first + t, state.bits), counting);
-        OWN(blocks, t) = counting.blocks;
+        starts[t] = {(first + t) * SUBSEQUENCE, 0};
+        ends[t] = walk(picture, tables, starts[t], end_of(first + t, state.bits), counting);
+        blocks[t] = counting.blocks;
     }
-    for (int round = 1;; ++round) {
-        PHASE(t) OWN(next, t) = t > 0 ? ends[t - 1] : OWN(from, t);
+    for (int now = 0;; now ^= 1) {
         PHASE(t) {
-            if (same(OWN(next, t), OWN(from, t))) continue;
-            Counting counting = {0};
-            OWN(from, t) = OWN(next, t);
-            const Place end = walk(picture, tables, OWN(from, t), end_of(first + t, state.bits), counting);
-            OWN(blocks, t) = counting.blocks;
-            if (same(end, ends[t])) continue;
-            ends[t] = end;
-            changed = round;
+            if (t == 0 || same(starts[t], ends[t - 1])) continue;
+            starts[t] = ends[t - 1];
+            changed[atomicAdd(&count[now], 1)] = static_cast<u8>(t);
         }
-        if (changed != round) break;
+        if (count[now] == 0) break;
+        PHASE(t) {
+            if (t == 0) count[now ^ 1] = 0;
+            if (t >= count[now]) continue;
+            const int i = changed[t];
+            Counting counting = {0};
+            ends[i] = walk(picture, tables, starts[i], end_of(first + i, state.bits), counting);
+            blocks[i] = counting.blocks;
+        }
     }
-    PHASE(t) reinterpret_cast<Span*>(picture.spans)[first + t] = {ends[t], OWN(blocks, t), 0};
+    PHASE(t) reinterpret_cast<Span*>(picture.spans)[first + t] = {ends[t], blocks[t], 0};
 }
 
 // The same for what the blocks of threads made of a picture: each thread takes one of them, and corrects it from where

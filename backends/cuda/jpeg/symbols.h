@@ -81,12 +81,14 @@ template <class Visit>
 FUNCTION Place walk(const Picture& picture, const Table* tables, Place from, int end, Visit& visit) {
     const u32* stream = reinterpret_cast<const u32*>(picture.stream);
     const int* edges = reinterpret_cast<const int*>(picture.edges);
-    const int last_slot = 3 * (picture.slots - 1);
+    const u32 dc_tables = picture.dc_tables, ac_tables = picture.ac_tables;  // three bits for every slot
+    const int intervals = picture.intervals, last_slot = 3 * (picture.slots - 1);
     int bit = from.bit, slot = 3 * (from.within >> 8), index = from.within & 255;
     if (bit >= end) return from;
-    int interval = interval_at(edges, picture.intervals, bit), edge = edges[interval];
+    int interval = interval_at(edges, intervals, bit), edge = edges[interval];
     Reader reader = reader_at(stream, bit);
-    const Table* table = tables + ((index ? picture.ac_tables : picture.dc_tables) >> slot & 7);
+    const Table* ac = tables + (ac_tables >> slot & 7);
+    const Table* table = index ? ac : tables + (dc_tables >> slot & 7);
     while (bit < end) {
         refill(reader);
         const u32 bits = peek(reader), entry = entry_of(*table, bits);
@@ -95,10 +97,9 @@ FUNCTION Place walk(const Picture& picture, const Table* tables, Place from, int
         skip(reader, taken);
         bit += taken;
         index += entry >> ADVANCE & 127;
-        bool at_edge = bit >= edge, clean = false;
-        if (index < BLOCK) {
-            table = tables + (picture.ac_tables >> slot & 7);
-        } else {
+        table = ac;
+        bool clean = false;
+        if (index >= BLOCK) {
             index = 0;
             visit.block_done();
             slot = slot == last_slot ? 0 : slot + 3;
@@ -107,16 +108,17 @@ FUNCTION Place walk(const Picture& picture, const Table* tables, Place from, int
                 const int left = edge - bit;  // padding is less than a byte of ones, which no code begins with
                 refill(reader);
                 clean = 0 <= left && left < 8 && (peek(reader) >> 24 | 0xFF >> left) == 0xFF;
-                at_edge |= clean;
             }
-            table = tables + (picture.dc_tables >> slot & 7);
+            ac = tables + (ac_tables >> slot & 7);
+            table = tables + (dc_tables >> slot & 7);
         }
-        if (at_edge) {
+        if (bit >= edge || clean) {
             visit.edge(interval, clean);
             bit = edge;
             slot = index = 0;
-            table = tables + (picture.dc_tables & 7);
-            interval = lesser(interval + 1, picture.intervals - 1);
+            ac = tables + (ac_tables & 7);
+            table = tables + (dc_tables & 7);
+            interval = lesser(interval + 1, intervals - 1);
             edge = edges[interval];
             reader = reader_at(stream, bit);
         }
