@@ -10,12 +10,7 @@ from typing import Any
 
 from bench.machine import ROOT
 
-TESTS = (
-    "tests/test_cuda_gpu.py",
-    "tests/test_cuda_exact.py",
-    "tests/test_cuda_backend.py",
-    "tests/test_cuda_compile.py",
-)
+TESTS = tuple(f"tests/test_cuda_{room}.py" for room in ("gpu", "exact", "backend", "pipeline", "jpeg", "compile"))
 UNDER_SANITIZER = ("tests/test_cuda_exact.py", "-k", "ragged or borders or one_source or fill or dtypes")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
