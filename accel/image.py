@@ -15,7 +15,7 @@ from typing import Any
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
-from accel import counters, realise, warp
+from accel import counters, levels, realise, warp
 from accel.caller import caller
 from accel.index import PadMode
 from accel.ops import OPS
@@ -175,6 +175,13 @@ class LazyImage(Image.Image):
         if step is None:
             return super().transform(size, method, data, resample, fill, fillcolor)
         return self.then(*step)
+
+    def point(self, lut: Any, mode: str | None = None) -> Image.Image:
+        late = self._im is None and self._recipe is not None
+        if not late or mode is not None or isinstance(lut, Image.ImagePointHandler):
+            return super().point(lut, mode)
+        table = levels.of_point(lut, self._mode)
+        return super().point(lut) if table is None else self.then("point", (table,))
 
     def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
         """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""

@@ -32,6 +32,18 @@ def table(name: str, params: tuple[Any, ...], channels: int) -> npt.NDArray[np.u
     return _read_only(np.ascontiguousarray(made.T))
 
 
+def of_point(lut: Any, mode: str) -> bytes | None:
+    """The levels [channels, 256] of Pillow's ``image.point(lut)``; None where that gives an image of another mode.
+
+    Raises:
+        What Pillow raises for such a ``lut``.
+    """
+    channels = 1 if mode == "L" else 3
+    picture = Image.fromarray(_LEVELS if channels == 1 else np.repeat(_LEVELS[:, :, None], channels, 2))
+    made = picture.point(lut)
+    return np.asarray(made).reshape(256, channels).T.tobytes() if made.mode == mode else None
+
+
 @lru_cache(maxsize=256)
 def towards(grey: int, factor: float, channels: int) -> npt.NDArray[np.uint8]:
     """The table of a blend with one grey: ``grey + factor * (level - grey)`` in Pillow's arithmetic."""

@@ -39,7 +39,15 @@ class Case(NamedTuple):
     mode: str
 
     def __str__(self) -> str:
-        return f"{self.op}-{'-'.join(map(str, self.params))}-{self.size[0]}x{self.size[1]}-{self.mode}"
+        params = "-".join(map(_short, self.params))
+        return f"{self.op}-{params}-{self.size[0]}x{self.size[1]}-{self.mode}"
+
+
+def _short(value: Any) -> str:
+    """A parameter in a case's name."""
+    if isinstance(value, torch.Tensor):
+        return f"tensor{list(value.shape)}"
+    return f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
 
 
 def cases() -> Iterator[Case]:

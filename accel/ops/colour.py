@@ -59,10 +59,10 @@ ROWS = (
     Op(
         "point",
         "levels",
-        lambda image, params: image.point(list(params[0])[: 256 * len(image.getbands())]),
+        lambda image, params: image.point(list(params[0] * 3)[: 256 * len(image.getbands())]),
         ("levels",),
         ((bytes(level * 7 % 256 for level in range(768)),),),
-        levels=lambda picture, params: picture.point(list(params[0])[: 256 * len(picture.getbands())]),
+        levels=lambda picture, params: picture.point(list(params[0] * 3)[: 256 * len(picture.getbands())]),
     ),
     _effect("adjust_contrast", "statistic", ("contrast_factor",), _FACTORS),
     _effect("autocontrast", "statistic", (), ((),)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
@@ -65,6 +66,9 @@ _FILL = (9, 200, 31)
 _AFFINE = (_turn(13, 30, 20), _turn(-110, 40.5, 31.5), (1.0, 0.3, -2.0, 0.0, 1.0, 0.0), (0.5, 0, 3, 0, 2.1, -7))
 _TILTED = ((1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031), (1, 0, 0, 0, 1, 0, 0, 0), (1, 0, 0, 0, 1, 0, -0.02, 0))
 
+_DISPLACEMENT = torch.linspace(-0.3, 0.2, 2 * 64 * 48).view(1, 64, 48, 2)
+_GRIDS = (("bilinear", None), ("bilinear", (33,)), ("nearest", 7))
+
 ROWS = (
     Op(
         "scale_nearest",
@@ -109,7 +113,7 @@ ROWS = (
         "warp",
         _elastic,
         ("displacement", "interpolation", "fill", "version"),
-        (),
+        tuple((_DISPLACEMENT, mode, fill, version) for mode, fill in _GRIDS for version in (1, 2)),
         holds_tensors=True,
     ),
 )

@@ -199,7 +199,7 @@ _KERNELS: dict[str, Callable[[Pixels, Params, Pixels], None]] = {
 def agrees(name: str) -> bool:
     """Whether an effect's kernel equals what is installed, on a small picture with all of the op's samples."""
     op = OPS[name]
-    picture = np.random.default_rng(0).integers(0, 256, (31, 42, 3), np.uint8)
+    picture = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
     picture[:9, :17] = 250  # flat, and clipped
     picture[9:] //= 2
     for params in op.samples:
