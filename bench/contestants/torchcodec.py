@@ -13,7 +13,7 @@ class TorchCodec(TorchvisionV2):
     key = "torchcodec"
     title = "TorchCodec + v2"
     modules = ("torchcodec.decoders",)
-    pipelines = frozenset({"train", "eval", "decode", "detection", "jitter", "randaugment"})
+    pipelines = frozenset({"train", "eval", "decode", "detection", "jitter", "randaugment", "trivialaugment"})
     settings = "torchcodec.decoders.decode_image, transforms.v2 on uint8 tensors, DataLoader"
 
     def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
