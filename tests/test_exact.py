@@ -558,7 +558,6 @@ OTHERS: dict[str, Callable[[Any], Any]] = {
     "RandomRotation": T.RandomRotation(30, Mode.BILINEAR, expand=True, fill=9),
     "RandomAffine": T.RandomAffine(30, (0.1, 0.2), (0.5, 2), 10, Mode.BICUBIC, fill=3),
     "RandomPerspective": T.RandomPerspective(0.5, 1.0),
-    "GaussianBlur": T.GaussianBlur(5),
     "ElasticTransform": T.ElasticTransform(40.0),
     "RandAugment": T.RandAugment(3, 15),
     "AutoAugment": T.AutoAugment(),
