@@ -11,10 +11,13 @@ import pytest
 import torch
 from cuda_support import needs_compiler
 
+from accel.backends.cuda.jpeg import Decoding
+from accel.backends.cuda.jpeg.decoder import KERNELS
+
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the benchmark is part of a checkout, not of the package
 
 from bench.gpu import __main__ as command
-from bench.gpu import checks, emit, path, training
+from bench.gpu import checks, decode, emit, path, training
 
 pytestmark = needs_compiler
 
@@ -41,6 +44,27 @@ def test_the_measurements(
     assert {"plan", "decode on the host", "upload", "kernels"} <= found["path"]["the host decodes, by part, ms"].keys()
     assert found["quality"]["4:2:0"]["max"] == 0  # nvImageCodec's host mode
     assert "exact=False, photos" in capsys.readouterr().out
+
+
+def test_the_decoder_is_measured(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "LARGE", (90, 120))
+    monkeypatch.setattr(decode, "BATCHES", (1, 8, 64))
+    found = run(image_folder, tmp_path, "decode")["decode"]
+    assert {"photos, 1 at once", "photos, 8 at once", "crops, 8 at once"} <= found["batches"].keys()
+    assert "photos, 64 at once" not in found["batches"]  # of four files
+    assert all(each["images/s"] > 0 and each["bytes"] > 100 for each in found["batches"].values())
+    assert set(found["kernels, ms"]) == set(KERNELS)
+
+
+def test_a_wrong_decoder_is_not_measured(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = Decoding.read
+    monkeypatch.setattr(Decoding, "read", lambda *arguments: read(*arguments) ^ 1)
+    arguments = ["--data", str(image_folder), "--out", str(tmp_path / "r.json"), "--device", "cpu", "--batch", "2"]
+    assert command.main([*arguments, "--rounds", "1", "--only", "decode"]) == 1
+    assert "not Pillow's" in json.loads((tmp_path / "r.json").read_text())["decode"]["failed"]
+    assert "FAILED" in capsys.readouterr().out
 
 
 def test_wrong_values_are_not_reported(

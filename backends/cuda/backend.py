@@ -203,8 +203,7 @@ _DESCRIBED = {
 
 def _with_decoding(wanted: Decode) -> int:
     """The bytes that a source takes on the device if it is decoded there as well."""
-    file = jpeg.wanted_of(wanted)
-    return device_bytes(wanted) + (jpeg.device_bytes(file) if file else 0)
+    return device_bytes(wanted) + jpeg.device_bytes(wanted)
 
 
 def _resizes_alike(plan: Plan) -> bool:

@@ -15,11 +15,11 @@ from rich.table import Table
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
-from bench.gpu import checks, emit, path, quality, training
+from bench.gpu import checks, decode, emit, path, quality, training
 from bench.gpu.setting import Setting, photos
 from bench.machine import ROOT, provenance
 
-PARTS = ("checks", "emit", "path", "quality", "training")
+PARTS = ("checks", "decode", "emit", "path", "quality", "training")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         setting = Setting(photos(files, args.batch), files, device, args.rounds)
         measures: dict[str, Callable[[], dict[str, Any]]] = {
             "checks": lambda: checks.run(args.device),
+            "decode": lambda: decode.measure(setting),
             "emit": lambda: emit.measure(setting),
             "path": lambda: path.measure(setting),
             "quality": lambda: quality.measure(setting),
@@ -76,6 +77,11 @@ def _lines(part: str, found: dict[str, Any]) -> list[tuple[str, str]]:
     if part == "checks":
         words = {0: "green", None: "not run"}
         return [(name, words.get(each["status"], f"RED ({each['status']})")) for name, each in found.items()]
+    if part == "decode":
+        return [
+            (f"decoder, {name}", f"{each['ms a batch']:.2f} ms, {each['images/s']:.0f} images/s")
+            for name, each in found.get("batches", {}).items()
+        ]
     if part == "emit":
         return [
             (f"kernels, {name}", f"{each['kernels GB/s']:.0f} GB/s, {each['share of copy bandwidth']:.0%} of a copy")

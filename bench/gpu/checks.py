@@ -10,8 +10,12 @@ from typing import Any
 
 from bench.machine import ROOT
 
-TESTS = tuple(f"tests/test_cuda_{room}.py" for room in ("gpu", "exact", "backend", "pipeline", "jpeg", "compile"))
-UNDER_SANITIZER = ("tests/test_cuda_exact.py", "-k", "ragged or borders or one_source or fill or dtypes")
+ROOMS = ("gpu", "exact", "backend", "pipeline", "decode", "jpeg", "jpeg_kernels", "compile")
+TESTS = tuple(f"tests/test_cuda_{room}.py" for room in ROOMS)
+UNDER_SANITIZER = (
+    *("tests/test_cuda_exact.py", "tests/test_cuda_jpeg.py", "tests/test_cuda_jpeg_kernels.py"),
+    *("-k", "ragged or borders or one_source or fill or dtypes or specified or restart or damage or joined"),
+)
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 

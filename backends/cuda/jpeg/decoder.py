@@ -49,11 +49,15 @@ def wanted_of(decode: Decode) -> Wanted | None:
     return Wanted(decode.source.data, decode.box, decode.channels)
 
 
-def device_bytes(wanted: Wanted) -> int:
-    """About how much memory the decoding of a file takes on the device."""
+def device_bytes(decode: Decode) -> int:
+    """About how much memory the decoding of a source takes on the device; 0 where it is not for the decoder."""
+    wanted, header = wanted_of(decode), decode.source.header
+    if wanted is None:
+        return 0
     _, _, height, width = wanted.box
-    samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs
-    return 4 * len(wanted.data) + 4 * samples + height * width * wanted.channels
+    samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs, at most
+    blocks = 3 * (header.height + 32) * (header.width + 32) // 64
+    return 4 * len(wanted.data) + 3 * samples + 8 * blocks + height * width * wanted.channels
 
 
 class Decoding:

@@ -1,0 +1,111 @@
+"""accel's JPEG decoder on the device, alone: files in host memory to pixels in the device's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from accel.backends.cuda import backend
+from accel.backends.cuda.jpeg import Decoder, Wanted
+from bench.gpu.setting import Photo, Setting, in_turns, seconds
+
+BATCHES = (1, 32, 128, 512, 1024)
+LARGE = (3000, 4000)
+
+
+def measure(setting: Setting) -> dict[str, Any]:
+    """Whole photos and crops in batches of several sizes, kernel by kernel, large photos, and the worst streams.
+
+    Raises:
+        RuntimeError: pixels differ from Pillow's.
+    """
+    engine = backend._Engine(setting.device)
+    whole = [_whole(photo.data) for photo in setting.photos]
+    crops = [_crop(photo) for photo in setting.photos]
+    wanted = {
+        f"{name}, {count} at once": list(islice(cycle(each), count))
+        for name, each in (("photos", whole), ("crops", crops))
+        for count in BATCHES
+        if count <= 2 * len(each)
+    }
+    wanted["12 megapixels, 8 at once"] = [_whole(_large(setting.photos[0].data))] * 8
+    wanted["one colour, 12 megapixels"] = [_whole(_encoded(np.full((*LARGE, 3), 90, np.uint8)))]
+    with engine.device.enter():
+        for name, batch in wanted.items():
+            _check(engine.jpeg, name, batch[: len(setting.photos)])
+        times = in_turns(
+            {name: lambda batch=batch: engine.jpeg.decode(batch).flagged() for name, batch in wanted.items()},  # type: ignore[misc]
+            setting.rounds,
+            setting.device,
+        )
+        kernels = _kernels(engine, whole, setting)
+    found = {
+        name: {
+            "ms a batch": 1000 * times[name]["median"],
+            "images/s": len(batch) / times[name]["median"],
+            "bytes": sum(len(each.data) for each in batch),
+        }
+        for name, batch in wanted.items()
+    }
+    return {"batches": found, "kernels, ms": kernels}
+
+
+def _kernels(engine: Any, batch: Sequence[Wanted], setting: Setting) -> dict[str, float]:
+    """Every kernel's milliseconds for all photos, each waited for."""
+    launch, found = engine.device.launch, dict[str, float]()
+
+    def timed(kernel: str, *arguments: Any) -> None:
+        found[kernel] = 1000 * seconds(lambda: launch(kernel, *arguments), setting.device)
+
+    engine.device.launch = timed
+    try:
+        engine.jpeg.decode(batch).flagged()
+    finally:
+        engine.device.launch = launch
+    return found
+
+
+def _check(decoder: Decoder, name: str, batch: Sequence[Wanted]) -> None:
+    decoding = decoder.decode(batch)
+    flagged = decoding.flagged()
+    for number, (data, (top, left, height, width), channels) in enumerate(batch):
+        if number in flagged or decoding.addresses[number] is None:
+            continue
+        pixels = decoding.read(number, height * width * channels).reshape(height, width, channels)
+        expected = np.asarray(Image.open(BytesIO(data))).reshape(*_size(data)[1:], channels)
+        if not np.array_equal(pixels, expected[top : top + height, left : left + width]):
+            raise RuntimeError(f"{name}: the pixels of file {number} are not Pillow's")
+
+
+def _size(data: bytes | memoryview) -> tuple[int, int, int]:
+    """Channels, height and width."""
+    with Image.open(BytesIO(data)) as image:
+        return len(image.getbands()), image.height, image.width
+
+
+def _whole(data: bytes) -> Wanted:
+    channels, height, width = _size(data)
+    return Wanted(data, (0, 0, height, width), channels)
+
+
+def _crop(photo: Photo) -> Wanted:
+    wanted = _whole(photo.data)
+    if photo.draw.box is None:
+        return wanted
+    top, left, height, width = photo.draw.box
+    return wanted._replace(box=(top, left, height, width))
+
+
+def _large(data: bytes) -> bytes:
+    return _encoded(np.asarray(Image.open(BytesIO(data)).convert("RGB").resize(LARGE[::-1])))
+
+
+def _encoded(pixels: np.ndarray) -> bytes:
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=90)
+    return file.getvalue()
