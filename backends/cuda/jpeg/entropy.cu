@@ -5,7 +5,8 @@
 // subsequence from a guess, and again from where its predecessor ended, as long as that changes; when nothing changes,
 // all of them together are the one sequential decoder. A file for which that takes long is slow, never wrong.
 // (Weissenberger and Schmidt, Massively Parallel Huffman Decoding on GPUs, ICPP 2018, and Accelerating JPEG
-// Decompression on GPUs, HiPC 2021; Klein and Wiseman, Parallel Huffman Decoding with Applications to JPEG Files, 2003.)
+// Decompression on GPUs, HiPC 2021; Klein and Wiseman, Parallel Huffman Decoding with Applications to JPEG Files,
+// The Computer Journal, 2003.)
 
 #include "jpeg/symbols.h"
 
@@ -139,7 +140,8 @@ struct Keeping {
                             picture.mcu_left <= column && column < picture.mcu_right;
         const int across = picture.mcu_right - picture.mcu_left;
         const i64 cell = static_cast<i64>(row - picture.mcu_top) * across + column - picture.mcu_left;
-        target = needed ? reinterpret_cast<short*>(picture.coefficients) + (cell * picture.slots + slot) * BLOCK : nullptr;
+        short* const kept = reinterpret_cast<short*>(picture.coefficients);
+        target = needed ? kept + (cell * picture.slots + slot) * BLOCK : nullptr;
     }
 
     MEMBER bool symbol(int index, u32 entry, u32 bits) {

@@ -8,7 +8,7 @@ constexpr int CONSTANT_BITS = 13, FIRST_PASS_BITS = 2;
 constexpr u32 SAFE_SUM = 5900;
 constexpr int MAX_QUANT = 8191;
 
-CONSTANT u8 NATURAL[BLOCK] = {  // the place of a coefficient in its block (T.81 figure A.6)
+alignas(8) CONSTANT u8 NATURAL[BLOCK] = {  // the place of a coefficient in its block (T.81 figure A.6)
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
@@ -18,7 +18,8 @@ CONSTANT u8 NATURAL[BLOCK] = {  // the place of a coefficient in its block (T.81
 template <int SHIFT> FUNCTION void inverse_dct(int* x) {
     const int even = (x[2] + x[6]) * 4433, e2 = even - x[6] * 15137, e3 = even + x[2] * 6270;
     const int half = 1 << (SHIFT - 1);
-    const int sum = (x[0] + x[4]) * (1 << CONSTANT_BITS) + half, difference = (x[0] - x[4]) * (1 << CONSTANT_BITS) + half;
+    const int sum = (x[0] + x[4]) * (1 << CONSTANT_BITS) + half;
+    const int difference = (x[0] - x[4]) * (1 << CONSTANT_BITS) + half;
     const int a0 = sum + e3, a3 = sum - e3, a1 = difference + e2, a2 = difference - e2;
     const int z1 = (x[7] + x[1]) * -7373, z2 = (x[5] + x[3]) * -20995;
     const int z5 = (x[7] + x[3] + x[5] + x[1]) * 9633;
@@ -40,61 +41,79 @@ FUNCTION int quantiser(const Picture& picture, const Component& component, int k
     return 0;
 }
 
+// Where a block is read and written.
+struct Block {
+    const u64* source;  // its coefficients, eight times two of these
+    u64* target;        // its first row's samples
+    int dc;             // which is not among the coefficients
+};
+
+// Block `number` of those that the region needs of a component, which are counted row by row.
+FUNCTION Block block_at(const Picture& picture, const Component& component, int number) {
+    const int across = component.right - component.left, down = number / across;
+    const int y = component.top + down, x = component.left + number - down * across;
+    const int row = y / component.v, column = x / component.h;  // of the MCU
+    const int slot = component.slot + (y - row * component.v) * component.h + x - column * component.h;
+    const int needed_across = picture.mcu_right - picture.mcu_left;
+    const i64 cell = static_cast<i64>(row - picture.mcu_top) * needed_across + column - picture.mcu_left;
+    const i64 place = static_cast<i64>(8 * down) * component.stride + 8 * (number - down * across);
+    const int dc = dc_value(picture, component, row * picture.mcu_columns + column, slot);
+    return {reinterpret_cast<const u64*>(picture.coefficients) + (cell * picture.slots + slot) * (BLOCK / 4),
+            reinterpret_cast<u64*>(component.plane) + place / 8,
+            -DC_LIMIT < dc && dc < DC_LIMIT ? dc : 0};  // beyond the limit, it is flagged already
+}
+
 // Eight threads for each of GROUP blocks that the region needs; the others are not looked at.
 FUNCTION void transform(int block, const Picture& picture) {
     SHARED(int, lines[GROUP][8][9]);  // an odd length keeps columns in different banks
     SHARED(u32, sizes[GROUP][8]);
     SHARED(int, factors[BLOCK]);  // in zigzag order, as the coefficients
+    SHARED(Block, blocks[GROUP]);
     const int group = block - picture.first_group;
     int c = component_count(picture) - 1;
     while (group < picture.components[c].first_group) --c;
     const Component& component = picture.components[c];
-    const int first = (group - component.first_group) * GROUP, across = component.right - component.left;
-    const int count = across * (component.bottom - component.top);
-    PHASE(t) if (t < BLOCK) factors[t] = quantiser(picture, component, t);
+    const int first = (group - component.first_group) * GROUP;
+    const int count = (component.right - component.left) * (component.bottom - component.top) - first;
     PHASE(t) {
-        const int number = first + t / 8, lane = t % 8;
-        if (number >= count) continue;
-        const int y = component.top + number / across, x = component.left + number % across;
-        const int mcu_row = y / component.v, mcu_column = x / component.h;
-        const int slot = component.slot + y % component.v * component.h + x % component.h;
-        const int needed_across = picture.mcu_right - picture.mcu_left;
-        const i64 cell = static_cast<i64>(mcu_row - picture.mcu_top) * needed_across + mcu_column - picture.mcu_left;
-        const u64* source = reinterpret_cast<const u64*>(picture.coefficients) +
-                            (cell * picture.slots + slot) * (BLOCK / 4) + lane * 2;
-        const u64 four[2] = {source[0], source[1]};
-        for (int i = 0; i < 8; ++i) {
-            const int k = 8 * lane + i, place = NATURAL[k];
-            lines[t / 8][place / 8][place % 8] = static_cast<short>(four[i / 4] >> 16 * (i % 4)) * factors[k];
-        }
-        if (lane > 0) continue;
-        const int dc = dc_value(picture, component, mcu_row * picture.mcu_columns + mcu_column, slot);
-        lines[t / 8][0][0] = -DC_LIMIT < dc && dc < DC_LIMIT ? dc * factors[0] : 0;  // beyond it, flagged already
+        if (t < lesser(GROUP, count)) blocks[t] = block_at(picture, component, first + t);
+        if (t >= THREADS - BLOCK) factors[t - (THREADS - BLOCK)] = quantiser(picture, component, t - (THREADS - BLOCK));
     }
     PHASE(t) {
-        if (first + t / 8 >= count) continue;
+        const int b = t / 8, lane = t % 8;
+        if (b >= count) continue;
+        const u64 four[2] = {blocks[b].source[2 * lane], blocks[b].source[2 * lane + 1]};
+        const u64 places = reinterpret_cast<const u64*>(NATURAL)[lane];
+        for (int i = 0; i < 8; ++i) {
+            const int place = places >> 8 * i & 0xFF;
+            const int value = i + lane ? static_cast<short>(four[i / 4] >> 16 * (i % 4)) : blocks[b].dc;
+            lines[b][place / 8][place % 8] = value * factors[8 * lane + i];
+        }
+    }
+    PHASE(t) {
+        const int b = t / 8, column = t % 8;
+        if (b >= count) continue;
         int values[8];
         u32 size = 0;
         for (int i = 0; i < 8; ++i) {
-            values[i] = lines[t / 8][i][t % 8];
+            values[i] = lines[b][i][column];
             size += values[i] < 0 ? -values[i] : values[i];
         }
-        sizes[t / 8][t % 8] = size;
+        sizes[b][column] = size;
         for (int i = 0; i < 8; ++i) values[i] = size > SAFE_SUM ? 0 : values[i];
         inverse_dct<CONSTANT_BITS - FIRST_PASS_BITS>(values);
-        for (int i = 0; i < 8; ++i) lines[t / 8][i][t % 8] = values[i];
+        for (int i = 0; i < 8; ++i) lines[b][i][column] = values[i];
     }
     PHASE(t) {
-        const int number = first + t / 8, row = t % 8;
-        if (number >= count) continue;
-        if (row < 4 && sizes[t / 8][row] + sizes[t / 8][row + 4] > SAFE_SUM) flag(picture, OVERFLOW);
+        const int b = t / 8, row = t % 8;
+        if (b >= count) continue;
+        if (row < 4 && sizes[b][row] + sizes[b][row + 4] > SAFE_SUM) flag(picture, OVERFLOW);
         int values[8];
-        for (int i = 0; i < 8; ++i) values[i] = lines[t / 8][row][i];
+        for (int i = 0; i < 8; ++i) values[i] = lines[b][row][i];
         inverse_dct<CONSTANT_BITS + FIRST_PASS_BITS + 3>(values);
         u64 samples = 0;
         for (int i = 0; i < 8; ++i) samples |= static_cast<u64>(clip8(values[i] + 128)) << 8 * i;
-        const i64 place = static_cast<i64>(8 * (number / across) + row) * component.stride + 8 * (number % across);
-        reinterpret_cast<u64*>(component.plane)[place / 8] = samples;
+        blocks[b].target[static_cast<i64>(row) * component.stride / 8] = samples;
     }
 }
 
@@ -111,8 +130,14 @@ FUNCTION int upsampled(const Component& component, int y, int x) {
     const int row = y >> 1, column = x >> 1, far_row = row + 2 * odd_row - 1, far_column = column + 2 * odd_column - 1;
     switch (component.upsampling) {
         case PLAIN: return sample_at(component, y, x);
-        case H2V1: return (3 * sample_at(component, y, column) + sample_at(component, y, far_column) + 1 + odd_column) >> 2;
-        case H1V2: return (3 * sample_at(component, row, x) + sample_at(component, far_row, x) + 1 + odd_row) >> 2;
+        case H2V1: {
+            const int near = sample_at(component, y, column), far = sample_at(component, y, far_column);
+            return (3 * near + far + 1 + odd_column) >> 2;
+        }
+        case H1V2: {
+            const int near = sample_at(component, row, x), far = sample_at(component, far_row, x);
+            return (3 * near + far + 1 + odd_row) >> 2;
+        }
         case H2V2: {
             const int near = 3 * sample_at(component, row, column) + sample_at(component, far_row, column);
             const int far = 3 * sample_at(component, row, far_column) + sample_at(component, far_row, far_column);

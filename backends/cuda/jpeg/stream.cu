@@ -8,7 +8,7 @@
 
 constexpr int NONE = 0x7FFFFFFF;
 constexpr int MARKER = 0xFF, FIRST_RESTART = 0xD0, END_OF_IMAGE = 0xD9;
-constexpr int PADDING = 8;  // ones behind the stream, for those who look ahead
+constexpr int PADDING = 24;  // bytes of ones behind the stream, for those who look ahead
 
 enum Role { DROPPED, KEPT, RESTART, FOREIGN };
 
@@ -36,7 +36,8 @@ template <class Visit> FUNCTION void visit_bytes(const Picture& picture, int num
     for (int i = 0; i < SPAN; ++i) {
         const int byte = (i < 8 ? low >> 8 * i : high >> 8 * (i - 8)) & 0xFF;
         const int next = i + 1;
-        int after = next == SPAN ? beyond : static_cast<int>((next < 8 ? low >> 8 * next : high >> 8 * (next - 8)) & 0xFF);
+        int after = (next < 8 ? low >> 8 * next : high >> 8 * (next & 7)) & 0xFF;
+        if (next == SPAN) after = beyond;
         if (start + next >= picture.size) after = -1;
         if (start + i >= picture.scan && start + i < picture.size) {
             visit(start + i, byte, after, role_of(before, byte, after));
