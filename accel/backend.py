@@ -133,7 +133,7 @@ class AcceleratorBackend(Backend, Protocol):
         """The plan's values as a plain tensor on ``device``, which has an index where its type has them.
 
         What the host does for it is done in the calling thread, or waited for there; uploads and launches go to
-        torch's current stream of the device, and nothing waits for them. Threads may call it at the same time.
+        torch's current stream of the device, and nothing waits for the result. Threads may call it at the same time.
 
         Raises:
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.

@@ -20,6 +20,7 @@ from accel import testing
 from accel.backends.cuda import backend, host
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.codec import agreement, decode
+from accel.plan import plan
 
 pytestmark = needs_compiler
 
@@ -183,6 +184,26 @@ def test_everything_is_queued_before_anything_is_waited_for(monkeypatch: pytest.
     waited = [each for each in happened if each.startswith("waited")]
     assert waited == ["waited for jpeg_pixels"]
     assert happened.index("emit3") < happened.index(waited[0])
+
+
+@pytest.mark.parametrize("box", [(0, 0, 300, 400), (100, 100, 20, 30)])
+def test_the_budget_knows_what_decoding_takes(box: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    queue = cuda_jpeg.Decoder._queue
+
+    def counted(self: Any, batch: Any, decoding: Any, files: torch.Tensor) -> None:
+        taken.append(batch.scratch + len(files))
+        queue(self, batch, decoding, files)
+
+    monkeypatch.setattr(cuda_jpeg.Decoder, "_queue", counted)
+    monkeypatch.setattr(agreement, "agrees", lambda *_: True)
+    for subsampling, quality in ((0, 95), (2, 30)):
+        data = encode(picture("noise", 300, 400), subsampling=subsampling, quality=quality, restart_marker_blocks=1)
+        with accel.image_backend("cuda", device=DEVICE):
+            late: Any = F.to_tensor(F.crop(Image.open(BytesIO(data)), *box))
+            estimate = sum(map(cuda_jpeg.device_bytes, plan(late.late.recipes).decodes))
+            testing.computed(late)
+        assert taken[-1] <= estimate <= 3 * taken[-1]
 
 
 def test_a_batch_of_many(decoded: dict[str, list[int]]) -> None:

@@ -29,6 +29,7 @@ KERNELS = (
 """In the order of their launches."""
 
 _ALIGNED = 64
+_FIXED = 1 << 15  # bytes that every file takes: tables, descriptions
 
 Integers = npt.NDArray[np.int64]
 
@@ -57,7 +58,7 @@ def device_bytes(decode: Decode) -> int:
     _, _, height, width = wanted.box
     samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs, at most
     blocks = 3 * (header.height + 32) * (header.width + 32) // 64
-    return 4 * len(wanted.data) + 3 * samples + 8 * blocks + height * width * wanted.channels
+    return _FIXED + 4 * len(wanted.data) + 3 * samples + 8 * blocks + height * width * wanted.channels
 
 
 class Decoding:
