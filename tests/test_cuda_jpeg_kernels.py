@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 from cuda_support import DEVICE, host_only, needs_compiler
 from jpeg_support import SAMPLINGS, Coder, encode, picture, pillow, random_blocks
+from PIL import Image
 
 from accel.backends.cuda import backend, host
 from accel.backends.cuda import jpeg as cuda_jpeg
@@ -23,6 +25,7 @@ from accel.backends.cuda.jpeg.decoder import KERNELS
 pytestmark = needs_compiler
 
 HERE = Path(__file__).parent
+Box = tuple[int, int, int, int]
 SPAN = np.dtype([("bit", np.int32), ("within", np.int32), ("blocks", np.int32), ("first", np.int32)])
 
 
@@ -48,6 +51,11 @@ class Found(NamedTuple):
         return self.memory["stream"][: len(self.memory["stream"]) // 4 * 4].view("<u4").astype(">u4").tobytes()
 
 
+def shape(data: bytes) -> tuple[int, int, int]:
+    with Image.open(BytesIO(data)) as image:
+        return image.height, image.width, len(image.getbands())
+
+
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function: files -> what was found of each, in one batch."""
@@ -57,13 +65,16 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         cuda_jpeg.Decoder, "_queue", lambda self, batch, *rest: (queue(self, batch, *rest), seen.append(batch))
     )
 
-    def run(files: Sequence[bytes]) -> list[Found]:
+    def run(files: Sequence[bytes], *, all_flagged: bool = False, box: Box | None = None) -> list[Found]:
         engine = backend._Engine(torch.empty(0, device=DEVICE).device)
-        sizes = [pillow(data).shape for data in files]
-        wanted = [cuda_jpeg.Wanted(data, (0, 0, h, w), c) for data, (h, w, c) in zip(files, sizes, strict=True)]
+        sizes = [shape(data) for data in files]
+        if box is not None:
+            sizes = [(*box[2:], channels) for *_, channels in sizes]
+        boxes = [box or (0, 0, height, width) for height, width, _ in sizes]
+        wanted = [cuda_jpeg.Wanted(data, box, c) for data, box, (*_, c) in zip(files, boxes, sizes, strict=True)]
         with engine.device.enter():
             decoding = engine.jpeg.decode(wanted)
-        assert decoding.flagged() == []
+        assert decoding.flagged() == (list(range(len(files))) if all_flagged else [])
         memory, batch = decoding._memory.cpu().numpy(), seen.pop()
         found: dict[int, Found] = {}
         for place, number in enumerate(decoding._numbers.tolist()):
@@ -145,6 +156,67 @@ def test_blocks_of_threads_are_joined(kernels: Any) -> None:
     ends = found.spans[: len(starts) - 1]
     assert [(bit, within >> 8, within & 255) for bit, within, *_ in ends.tolist()] == [tuple(s) for s in starts[1:]]
     np.testing.assert_array_equal(found.pixels, pillow(data))
+
+
+class Liar(Coder):
+    """Files with something wrong in the third block of the stream."""
+
+    def __init__(self, lie: str) -> None:
+        super().__init__()
+        self._lie, self._count = lie, 0
+
+    def _block(self, coefficients: np.ndarray, previous: int) -> Iterator[str]:
+        self._count += 1
+        length, code = self.ac[0xF1]
+        if self._count != 3:
+            yield from super()._block(coefficients, previous)
+        elif self._lie == "no code":
+            yield from ("0" * 4, "1" * 16, "0" * 8)
+        elif self._lie == "past the end":
+            yield from ("0" * 4, (f"{code:0{length}b}" + "1") * 4)
+        elif self._lie == "one more":
+            yield from super()._block(coefficients, previous)
+            yield from super()._block(coefficients, int(coefficients[0]))
+        elif self._lie == "left over":
+            yield from super()._block(coefficients, previous)
+            yield "0" * 9
+
+
+def lies() -> dict[str, tuple[bytes, int]]:
+    """Files that the kernels must notice, and by which guard (``Reason`` of picture.h)."""
+    grey, plain = [(1, 1, 1)], random_blocks(9)
+    good = Coder().file((24, 24), grey, plain)
+    huge = np.zeros((9, 64), int)
+    huge[:, :4] = 1000
+    intervals = encode(picture("smooth", 40, 40), restart_marker_blocks=2)
+    marker, table = intervals.index(b"\xff\xd1"), good.index(b"\xff\xc4") + 5
+    return {
+        "no end": (good[:-2] + b"\xff\xff\xd9", 2),
+        "another marker": (good[:-2] + b"\xff\xfe\0\2\xff\xd9", 2),
+        "wrong restart marker": (intervals[:marker] + b"\xff\xd2" + intervals[marker + 2 :], 2),
+        "restart marker missing": (intervals[:marker] + intervals[marker + 2 :], 2),
+        "too many codes": (good[:table] + b"\3\0\0\x09" + good[table + 4 :], 3),
+        "DC size of 16": (good[: table + 16] + b"\x10" + good[table + 17 :], 3),
+        "no code": (Liar("no code").file((24, 24), grey, plain), 5),  # which also leaves too few blocks
+        "past the end": (Liar("past the end").file((24, 24), grey, plain), 4),
+        "one block more": (Liar("one more").file((24, 24), grey, plain), 5),
+        "one block less": (Liar("one less").file((24, 24), grey, plain), 5),
+        "left over": (Liar("left over").file((24, 24), grey, plain), 5),
+        "left over at the end": (good[:-2] + b"\x55" + good[-2:], 5),
+        "too large for 16 bits": (Coder().file((24, 24), grey, huge, quant=9), 7),
+        "quantiser of more than 13 bits": (Coder().file((24, 24), grey, plain, quant=9000, wide=True), 7),
+    }
+
+
+def test_every_guard_speaks(kernels: Any) -> None:
+    files = lies()
+    found = kernels([data for data, _ in files.values()], all_flagged=True)
+    reasons = {name: int(each.state["reason"]) for name, each in zip(files, found, strict=True)}
+    assert reasons == {name: reason for name, (_, reason) in files.items()}
+    drift = np.zeros((40, 64), int)  # to more than 16 bits and back again, in blocks that are not transformed
+    drift[:40, 0] = 2047 * np.concatenate([np.arange(20), np.arange(20, 0, -1)])
+    (beyond,) = kernels([Coder().file((16, 320), [(1, 1, 1)], drift)], all_flagged=True, box=(8, 0, 8, 8))
+    assert beyond.state["reason"] == 6
 
 
 @host_only

@@ -210,7 +210,8 @@ FUNCTION void keep_coefficients(int block, const Picture& picture) {
 FUNCTION void sum_differences(int block, const Picture& picture) {
     SHARED(u32, sums[2][THREADS]);
     SHARED(u32, before);
-    if (block % COMPONENTS >= component_count(picture)) return;
+    SHARED(int, reason);
+    if (block % COMPONENTS >= component_count(picture) || !is_sound(picture, reason)) return;
     const Component& component = picture.components[block % COMPONENTS];
     u32* dc = reinterpret_cast<u32*>(picture.dc);
     const int in_mcu = component.h * component.v;

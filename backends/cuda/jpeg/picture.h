@@ -111,6 +111,12 @@ FUNCTION State& state_of(const Picture& picture) { return *reinterpret_cast<Stat
 
 FUNCTION void flag(const Picture& picture, Reason reason) { atomicMax(&state_of(picture).reason, reason); }
 
+// Whether nothing was flagged before; the block's threads see the same, though other blocks may flag something now.
+FUNCTION bool is_sound(const Picture& picture, int& reason) {
+    PHASE(t) if (t == 0) reason = state_of(picture).reason;
+    return reason == SOUND;
+}
+
 FUNCTION int component_count(const Picture& picture) { return picture.colour == GREY ? 1 : COMPONENTS; }
 
 // The DC coefficient of a block, from the prefix sums of the component's differences: prediction begins anew with

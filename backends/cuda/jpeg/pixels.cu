@@ -69,6 +69,8 @@ FUNCTION void transform(int block, const Picture& picture) {
     SHARED(u32, sizes[GROUP][8]);
     SHARED(int, factors[BLOCK]);  // in zigzag order, as the coefficients
     SHARED(Block, blocks[GROUP]);
+    SHARED(int, reason);
+    if (!is_sound(picture, reason)) return;
     const int group = block - picture.first_group;
     int c = component_count(picture) - 1;
     while (group < picture.components[c].first_group) --c;
@@ -165,7 +167,7 @@ FUNCTION void make_pixels(int block, const Picture& picture) {
     const int total = picture.height * picture.width;
     PHASE(t) {
         const int first = ((block - picture.first_pixel) * THREADS + t) * PIXELS;
-        if (first >= total) continue;
+        if (first >= total || state_of(picture).reason != SOUND) continue;
         int y = first / picture.width, x = first - y * picture.width;
         u32 pixels[PIXELS];
         for (int i = 0; i < PIXELS; ++i) {
