@@ -49,7 +49,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_package_and_its_backends(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = {f"accel/{path.relative_to(ROOT / 'accel')}" for path in (ROOT / "accel").rglob("*.py")}
-    expected |= {f"accel/backends/{path.relative_to(ROOT / 'backends')}" for path in (ROOT / "backends").rglob("*.py")}
+    for kind in ("*.py", "*.cu", "*.h"):
+        found = (ROOT / "backends").rglob(kind)
+        expected |= {f"accel/backends/{path.relative_to(ROOT / 'backends')}" for path in found}
     expected |= {"accel/py.typed", "accel/backends/__init__.py", "accel/backends/cpu/backend.py"}
     assert expected <= names, sorted(expected - names)
 
