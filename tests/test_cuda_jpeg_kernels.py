@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from cuda_support import DEVICE, host_only, needs_compiler
 from jpeg_support import SAMPLINGS, Coder, encode, picture, pillow, random_blocks
 from PIL import Image
 
-from accel.backends.cuda import backend, host
+from accel.backends.cuda import backend, cache, host
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.backends.cuda.jpeg import descriptors
 from accel.backends.cuda.jpeg.decoder import KERNELS
@@ -229,6 +230,28 @@ def test_the_order_of_threads_makes_no_difference(kernels: Any, monkeypatch: pyt
         np.testing.assert_array_equal(found.pixels, other.pixels)
         for name in ("edges", "coefficients", "dc", "state", "plane0"):
             np.testing.assert_array_equal(found.memory[name], other.memory[name])
+
+
+@host_only
+def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two phases made one: in the usual order nothing happens, in the other one bytes are lost."""
+    sources = tmp_path / "cuda"
+    shutil.copytree(cache.SOURCES, sources)
+    stream = sources / "jpeg" / "stream.cu"
+    text = stream.read_text()
+    barrier = "PHASE(t) if (t == 0) filled = 0;\n    PHASE(t) {"
+    assert barrier in text
+    stream.write_text(text.replace(barrier, "PHASE(t) {\n        if (t == 0) filled = 0;"))
+    for module in (cache, host):
+        monkeypatch.setattr(module, "SOURCES", sources)
+    monkeypatch.setattr(host, "_loaded", host._loaded.__wrapped__)
+    files = [encode(picture("smooth", 40, 40, 1), quality=quality) for quality in range(50, 100)]
+    for found, data in zip(kernels(files), files, strict=True):
+        np.testing.assert_array_equal(found.pixels, pillow(data))
+    ordered = host.function
+    monkeypatch.setattr(host, "function", lambda kernel: ordered(kernel, shuffled=True))
+    with pytest.raises(AssertionError):  # where the thread with the last bytes comes before the first thread
+        kernels(files)
 
 
 @host_only
