@@ -39,6 +39,7 @@ private(
     "Tensor._make_wrapper_subclass",
     "Tensor._use_count",
     "_C.DisableTorchFunctionSubclass",
+    "_C._DisableFuncTorch",
     "_C._swap_tensor_impl",
 )
 
@@ -137,7 +138,8 @@ class Late:
     def told(self) -> Iterator[None]:
         """What fails in here is told by its place along this tensor's first axis and, where known, in the dataset."""
         try:
-            with torch.inference_mode(False):  # the values outlive the mode of whoever asks first
+            # the values outlive the mode, and the transformation of torch.func, of whoever asks first
+            with torch.inference_mode(False), torch._C._DisableFuncTorch():
                 yield
         except DecodeError as error:
             if error.position is not None and self.lead:

@@ -41,7 +41,7 @@ def test_a_wrong_op_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     row = OPS["to"]
     monkeypatch.setitem(OPS, "to", replace(row, apply=lambda values, dtype: values.to(dtype) + 1))
-    values.table.cache_clear()
+    values._table.cache_clear()
     with pytest.raises(AssertionError, match="differ"):
         testing.check(testing.Case("to", (torch.float64,), (64, 48), "RGB"), "cpu")
-    values.table.cache_clear()
+    values._table.cache_clear()

@@ -7,11 +7,27 @@ from typing import Any
 
 import torch
 from PIL import Image, ImageEnhance, ImageOps
-from torchvision.transforms import _functional_pil as F_pil
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
 from accel.ops.row import Kind, Op, Params
+from accel.seams import private
+
+F_pil = private(
+    "torchvision.transforms._functional_pil",
+    "adjust_brightness",
+    "adjust_gamma",
+    "invert",
+    "posterize",
+    "solarize",
+    "adjust_contrast",
+    "autocontrast",
+    "equalize",
+    "adjust_saturation",
+    "adjust_hue",
+    "to_grayscale",
+    "adjust_sharpness",
+)
 
 
 def _brightness(picture: Image.Image, params: Params) -> Image.Image:

@@ -6,12 +6,14 @@ from typing import Any
 
 from PIL.Image import Resampling
 from torchvision.transforms import InterpolationMode
-from torchvision.transforms import _functional_pil as F_pil
 from torchvision.transforms.v2 import functional as F2
 
 from accel import resample
 from accel.index import Positions, nearest
 from accel.ops.row import Axes, Op, Params, Size
+from accel.seams import private
+
+F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
 
 
 def _black(params: Params, channels: int) -> tuple[int, ...]:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torchvision.transforms import _functional_tensor as F_t
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
 from accel.ops.row import Op
+from accel.seams import private
+
+F_t = private("torchvision.transforms._functional_tensor", "convert_image_dtype", "normalize")
 
 
 def _with_default_dtype(dtype: torch.dtype, function: Callable[[], Any]) -> Any:

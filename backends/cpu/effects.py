@@ -11,14 +11,16 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode
-from torchvision.transforms import _functional_tensor as F_t
 from torchvision.transforms.v2.functional import elastic_image
 
 from accel import counters, levels
 from accel.ops import OPS
 from accel.ops.row import Params
+from accel.seams import private
 from accel.stages import Effect, Levels
 from accel.switch import image_backend
+
+F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
 
 Pixels = npt.NDArray[np.uint8]
 
