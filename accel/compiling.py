@@ -73,7 +73,7 @@ def _settling_compiled(function: Function) -> Function:
 def _settled(value: Any, depth: int = 3) -> Any:
     """A value with the late tensors in it computed; of lists, tuples and dictionaries only those that hold some."""
     if isinstance(value, LateTensor):
-        return value.evaluate()
+        return LateTensor.evaluate(value)
     if not depth or type(value) not in (list, tuple, dict):
         return value
     parts = value.values() if isinstance(value, dict) else value

@@ -213,7 +213,7 @@ def _collate(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.
     """What ``default_collate`` does with late tensors."""
     stacked = tensor.stack(batch)
     if stacked is None:
-        plain = [t.evaluate() if isinstance(t, LateTensor) else t for t in batch]
+        plain = [LateTensor.evaluate(t) if isinstance(t, LateTensor) else t for t in batch]
         return collate.collate_tensor_fn(plain, collate_fn_map=collate_fn_map)  # type: ignore[no-any-return]
     return stacked
 

@@ -271,10 +271,10 @@ class LateTensor(torch.Tensor):
 
     def as_subclass(self, cls: Any) -> Any:
         """As torch's. (In its own method torch holds references, which keep this object from becoming the value.)"""
-        return self.evaluate().as_subclass(cls)
+        return LateTensor.evaluate(self).as_subclass(cls)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self.evaluate().numpy()
+        array = LateTensor.evaluate(self).numpy()
         return array if dtype is None and not copy else np.array(array, dtype=dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
@@ -282,7 +282,7 @@ class LateTensor(torch.Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """As a plain tensor: what is saved can be loaded without accel."""
-        return self.evaluate().__reduce_ex__(protocol)
+        return LateTensor.evaluate(self).__reduce_ex__(protocol)
 
 
 def is_late(value: Any) -> bool:

@@ -164,7 +164,7 @@ def convert_image_dtype(original: Function) -> Function:
             return image
         step = ("convert_image_dtype", (dtype,))
         late = recorded_value(image, step, dtype)
-        return original(image.evaluate(), dtype) if late is None else late
+        return original(LateTensor.evaluate(image), dtype) if late is None else late
 
     return convert_image_dtype
 
@@ -183,7 +183,7 @@ def normalize(original: Function) -> Function:
                 return tensor
             if late is not None:
                 return late
-        return original(tensor.evaluate(), mean, std, inplace)
+        return original(LateTensor.evaluate(tensor), mean, std, inplace)
 
     return normalize
 
@@ -271,7 +271,7 @@ def to_dtype(original: Function) -> Function:
             dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
             if isinstance(dtype, torch.dtype):
                 return v2.functional.to_dtype(inpt, dtype, self.scale)
-            inpt = inpt.evaluate()
+            inpt = LateTensor.evaluate(inpt)
         return original(self, inpt, params)
 
     return transform

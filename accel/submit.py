@@ -164,11 +164,11 @@ class Future(concurrent.futures.Future[Any]):
     def _take(self, number: int) -> Any:
         image, late = self._items[number]
         if late is None:
-            return image.evaluate() if isinstance(image, LateTensor) else image
+            return LateTensor.evaluate(image) if isinstance(image, LateTensor) else image
         part = self._parts[number]
         lane = part.submission.lane
         if lane is None or lane.device is None:
-            value = image.evaluate() if isinstance(image, LateTensor) else late.compute(memory.results.empty)
+            value = LateTensor.evaluate(image) if isinstance(image, LateTensor) else late.compute(memory.results.empty)
         else:
             with late.lock:
                 late.part = part  # in place of its twin, which would copy
@@ -218,7 +218,7 @@ def to_device(tensor: LateTensor, device: torch.device, non_blocking: bool = Fal
         lates = _companions(late)
         if len(lates) > 1:
             tasks.on_host(_submission(lates).tasks)
-    return tensor.evaluate().to(device, non_blocking=non_blocking)
+    return LateTensor.evaluate(tensor).to(device, non_blocking=non_blocking)
 
 
 def _on_device(late: Late, device: torch.device) -> torch.Tensor:

@@ -55,7 +55,7 @@ def evaluated_in_worker(tensor: LateTensor) -> torch.Tensor:
     if worker is None or realise.selection_of(tensor.late.recipes).backend.devices:
         return tensor
     slots = ring.of_worker(worker.id)
-    return tensor.evaluate(memory.shared if slots is None else slots.empty)
+    return LateTensor.evaluate(tensor, memory.shared if slots is None else slots.empty)
 
 
 # -- functions that keep a tensor late; NotImplemented has the values computed ------------------------------

@@ -116,7 +116,7 @@ def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Calla
                 late = record(image, *args, **kwargs)
                 if late is not None:
                     return late
-        return functional(image.evaluate(), *args, **kwargs)
+        return functional(LateTensor.evaluate(image), *args, **kwargs)
 
     return kernel
 

@@ -369,6 +369,15 @@ def test_leaving_an_epoch(paths: list[str], fake: Choose, how: str) -> None:
         assert_same([images.to("cpu") for images, _ in batches], expected(paths))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Whoever starts the tests in the background may have had SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c(paths: list[str], fake: Choose) -> None:
     """While the main thread waits for a batch; the next epoch runs as if nothing had been."""
     fake(device="cpu")
