@@ -20,18 +20,29 @@ import pytest
 import torch
 from cuda_support import DEVICE, needs_compiler
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from jpeg_support import JFIF, KINDS, SAMPLINGS, Coder, adobe, damaged, encode, picture, pillow, random_blocks
+from jpeg_support import (
+    JFIF,
+    KINDS,
+    SAMPLINGS,
+    Coder,
+    adobe,
+    damaged,
+    encode,
+    files_and_boxes,
+    picture,
+    pillow,
+    random_blocks,
+)
 from PIL import Image
 
 from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Wanted
+from accel.codec.engines import Box
 
 pytestmark = needs_compiler
 
 PHOTOS = os.environ.get("ACCEL_TEST_PHOTOS")
 SWEEP = os.environ.get("ACCEL_TEST_SWEEP") == "1"
-Box = tuple[int, int, int, int]
 
 
 @cache
@@ -273,21 +284,11 @@ def test_damage_is_seen_or_harmless() -> None:
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_any_encoder_setting(data: st.DataObject) -> None:
-    height, width = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90))
-    channels = data.draw(st.sampled_from([1, 3]))
-    options: dict[str, Any] = {"quality": data.draw(st.integers(1, 100)), "optimize": data.draw(st.booleans())}
-    if channels == 3:
-        options["subsampling"] = data.draw(st.integers(0, 2))
-    if restart := data.draw(st.integers(0, 5)):
-        options["restart_marker_blocks"] = restart
-    pixels = picture(data.draw(st.sampled_from(KINDS)), height, width, channels, data.draw(st.integers(0, 99)))
-    file = encode(pixels, **options)
-    (picture_,) = assert_same([file])
-    top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
-    box = (top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left)))
-    np.testing.assert_array_equal(decode(file, box), crop(picture_, box))
+@given(drawn=files_and_boxes(90))
+def test_any_encoder_setting(drawn: tuple[bytes, Box]) -> None:
+    file, box = drawn
+    (whole,) = assert_same([file])
+    np.testing.assert_array_equal(decode(file, box), crop(whole, box))
 
 
 def test_no_files() -> None:

@@ -11,10 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from jpeg_support import JFIF, KINDS, SAMPLINGS, Coder, adobe, damaged, encode, picture, pillow, random_blocks
+from jpeg_support import (
+    JFIF,
+    KINDS,
+    SAMPLINGS,
+    Coder,
+    adobe,
+    damaged,
+    encode,
+    files_and_boxes,
+    picture,
+    pillow,
+    random_blocks,
+)
 from PIL import Image
 
+from accel.codec.engines import Box
 from accel.codec.jpeg import decode
 
 
@@ -263,21 +275,11 @@ def test_mutations_are_pillows_or_refused() -> None:
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_any_encoder_setting(data: st.DataObject) -> None:
-    height, width = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 70))
-    channels = data.draw(st.sampled_from([1, 3]))
-    options: dict[str, Any] = {"quality": data.draw(st.integers(1, 100)), "optimize": data.draw(st.booleans())}
-    if channels == 3:
-        options["subsampling"] = data.draw(st.integers(0, 2))
-    if restart := data.draw(st.integers(0, 5)):
-        options["restart_marker_blocks"] = restart
-    pixels = picture(data.draw(st.sampled_from(KINDS)), height, width, channels, data.draw(st.integers(0, 99)))
-    file = encode(pixels, **options)
-    whole = assert_same(file)
-    top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
-    h, w = data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left))
-    np.testing.assert_array_equal(decode(file, (top, left, h, w)), whole[top : top + h, left : left + w])
+@given(drawn=files_and_boxes(70))
+def test_any_encoder_setting(drawn: tuple[bytes, Box]) -> None:
+    file, box = drawn
+    top, left, height, width = box
+    np.testing.assert_array_equal(decode(file, box), assert_same(file)[top : top + height, left : left + width])
 
 
 def test_out_and_channels() -> None:
