@@ -6,13 +6,13 @@ accel.set_image_backend("cpu")
 
 import accel.interop  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
 from accel import functional
-from accel.counters import stats
 from accel.errors import AccelError, BackendUnavailable, DecodeError
 from accel.explanation import explain
-from accel.image import LazyImage
-from accel.submit import Future, submit
+from accel.lazy.image import LazyImage
+from accel.lazy.submit import Future, submit
+from accel.lazy.tensor import LazyTensor
 from accel.switch import get_image_backend, image_backend, image_backends, set_image_backend
-from accel.tensor import LazyTensor
+from accel.system.counters import stats
 from accel.version import __version__
 
 __all__ = [

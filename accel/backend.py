@@ -22,8 +22,8 @@ from accel.errors import BackendUnavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from accel.memory import Allocate
-    from accel.plan import Plan
+    from accel.planning.plan import Plan
+    from accel.system.memory import Allocate
 
 GROUP = "accel.backends"
 

@@ -8,14 +8,14 @@ import torch
 from PIL import Image
 
 from accel import switch
-from accel.codec.header import Raw
-from accel.image import LazyImage
-from accel.late import LateTensor
+from accel.lazy.image import LazyImage
+from accel.lazy.late import LateTensor
 from accel.ops import OPS
-from accel.plan import Plan, plan
-from accel.recipe import Recipe, Step
-from accel.resample import SUPPORT, Aten
-from accel.stages import Axis, Effect, Pass, Stage
+from accel.ops.resample import SUPPORT, Aten
+from accel.planning.plan import Plan, plan
+from accel.planning.stages import Axis, Effect, Pass, Stage
+from accel.sources.header import Raw
+from accel.sources.recipe import Recipe, Step
 
 
 def explain(x: Any) -> str:

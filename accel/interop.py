@@ -19,30 +19,20 @@ from torch.utils.data import DataLoader, get_worker_info
 from torchvision.datasets import folder
 from torchvision.transforms import RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, functional, v2
 
-from accel import (
-    compiling,
-    counters,
-    parameters,
-    patches,
-    record,
-    record_pil,
-    ring,
-    seams,
-    shipping,
-    switch,
-    tensor,
-    tv,
-    tvio,
-)
-from accel.codec.header import Header, claim
+from accel import switch
 from accel.errors import DecodeError
-from accel.image import LazyImage
-from accel.late import LateTensor
-from accel.memory import file_buffers
-from accel.recipe import Source
-from accel.samples import Collating
-from accel.seams import private
-from accel.tensor import LazyTensor
+from accel.lazy import compiling, shipping, tensor
+from accel.lazy.image import LazyImage
+from accel.lazy.late import LateTensor
+from accel.lazy.samples import Collating
+from accel.lazy.tensor import LazyTensor
+from accel.recording import parameters, record, record_pil, tv, tvio
+from accel.sources.header import Header, claim
+from accel.sources.recipe import Source
+from accel.system import counters, patches, seams
+from accel.system.memory import file_buffers
+from accel.system.seams import private
+from accel.workers import ring
 
 private("PIL.Image", "_decompression_bomb_check")
 collate = private("torch.utils.data._utils.collate", "default_collate_fn_map", "collate_tensor_fn")

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from accel import realise
 from accel.backend import AcceleratorBackend, AcceleratorOptions
-from accel.image import LazyImage
-from accel.late import LateTensor
+from accel.lazy.image import LazyImage
+from accel.lazy.late import LateTensor
 from accel.ops import OPS, Op, Params
-from accel.plan import Plan, plan
+from accel.planning.plan import Plan, plan
+from accel.running import realise
 from accel.switch import Selection, image_backend
 
 SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))

@@ -19,8 +19,8 @@ import torch
 
 import accel
 from accel.backend import AcceleratorOptions
-from accel.late import LateTensor
-from accel.plan import Plan, plan
+from accel.lazy.late import LateTensor
+from accel.planning.plan import Plan, plan
 from bench.contestants.torchvision_v1 import TorchvisionV1
 from bench.job import Batch, Job
 

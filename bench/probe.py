@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from accel import packing
-from accel.late import LateTensor
+from accel.lazy.late import LateTensor
+from accel.workers import packing
 from bench import usage
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant

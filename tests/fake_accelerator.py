@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from accel import backend, memory
+from accel import backend
 from accel.backend import AcceleratorOptions, find, instance
+from accel.system import memory
 
 CPU, CPU0 = torch.device("cpu"), torch.device("cpu:0")  # two devices, for torch tells them apart
 

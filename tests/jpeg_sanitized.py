@@ -113,7 +113,7 @@ def check(numbers: range) -> tuple[int, int]:
 
     from accel.backends.cuda import backend
     from accel.backends.cuda.jpeg import Wanted
-    from accel.codec.header import claim
+    from accel.sources.header import claim
 
     files = damaged_files(numbers)
     headers = [claim(data) for data in files]

@@ -21,8 +21,8 @@ from torchvision.transforms import v2
 
 import accel
 from accel.ops import OPS
-from accel.plan import plan
-from accel.stages import Effect, Pass
+from accel.planning.plan import plan
+from accel.planning.stages import Effect, Pass
 
 COLOUR, GREY = helpers.jpeg(97, 70), helpers.jpeg(60, 83, "L")
 

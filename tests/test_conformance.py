@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from accel import image_backends, testing, values
+from accel import image_backends, testing
 from accel.ops import OPS
+from accel.planning import values
 
 CASES = list(testing.cases())
 BACKENDS: list[Any] = [

@@ -31,7 +31,7 @@ from accel.backends.cpu import stages
 from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
 from accel.backends.cuda.staging import Ring
 from accel.codec import engines
-from accel.plan import Plan, plan
+from accel.planning.plan import Plan, plan
 from accel.switch import current
 
 pytestmark = needs_compiler

@@ -20,7 +20,7 @@ from accel import testing
 from accel.backends.cuda import backend, host
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.codec import agreement, decode
-from accel.plan import plan
+from accel.planning.plan import plan
 
 pytestmark = needs_compiler
 

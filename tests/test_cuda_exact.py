@@ -23,7 +23,7 @@ from accel import testing
 from accel.backends.cuda import CudaBackend
 from accel.backends.cuda.descriptors import COPY, STAGE, TILE
 from accel.backends.cuda.host import function
-from accel.resample import rows_first
+from accel.ops.resample import rows_first
 
 pytestmark = needs_compiler
 

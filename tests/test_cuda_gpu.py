@@ -20,7 +20,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel.backends.cuda.backend import CudaBackend
 from accel.codec import engines
-from accel.plan import Plan, plan
+from accel.planning.plan import Plan, plan
 from accel.switch import current
 
 pytestmark = pytest.mark.gpu

@@ -27,7 +27,7 @@ from PIL import Image
 from accel.backends.cpu import kernels
 from accel.backends.cpu.kernel_blocks import NO_FACTORS, factors
 from accel.backends.cpu.kernels import Axis
-from accel.resample import rows_first
+from accel.ops.resample import rows_first
 
 LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = FILTERS = (1, 2, 3, 4, 5)
 SUPPORT = {LANCZOS: 3.0, BILINEAR: 1.0, BICUBIC: 2.0, BOX: 0.5, HAMMING: 1.0}

@@ -26,7 +26,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as v2
 
 from accel.backends.cpu.kernels import Axis
-from accel.resample import Aten, nearest, nearest_exact, rows_first, taps
+from accel.ops.resample import Aten, nearest, nearest_exact, rows_first, taps
 
 MODES = {
     Aten.LANCZOS: ("lanczos", True),

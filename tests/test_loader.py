@@ -417,7 +417,7 @@ import accel, io
 from PIL import Image
 stream = io.BytesIO(); Image.new("RGB", (20, 20)).save(stream, "JPEG")
 accel.set_image_backend("cpu")
-from accel import counters
+from accel.system import counters
 for number in range(200):
     counters.fallback(f"reason {number}")
 for number in range(7):

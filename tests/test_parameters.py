@@ -16,7 +16,7 @@ from torchvision import transforms as T
 from torchvision.transforms import v2
 
 import accel
-from accel import parameters
+from accel.recording import parameters
 
 FLIPS = (T.RandomHorizontalFlip, T.RandomVerticalFlip)
 

@@ -18,9 +18,9 @@ from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
 
 import accel
-from accel.index import Index
-from accel.plan import Box, Plan, plan
-from accel.recipe import Recipe
+from accel.ops.index import Index
+from accel.planning.plan import Box, Plan, plan
+from accel.sources.recipe import Recipe
 
 Array = npt.NDArray[np.uint8]
 WIDTH, HEIGHT = 500, 375
@@ -243,8 +243,8 @@ def test_a_plan_is_plain_data() -> None:
 def test_the_planner_knows_no_backend() -> None:
     code = """
 import sys
-from accel.plan import plan
-from accel.stages import chain
+from accel.planning.plan import plan
+from accel.planning.stages import chain
 chain((375, 500), 3, (("crop", (1, 2, 30, 40)), ("resize", (20, 20, 2)), ("hflip", ())))
 assert not [name for name in sys.modules if name.startswith(("accel.backends", "numba", "nvidia"))]
 """

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import accel
-from accel import seams
+from accel.system import seams
 
 GONE = {
     "PIL.Image._decompression_bomb_check": ("PIL.Image", "_decompression_bomb_check"),

@@ -23,7 +23,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel import streams
+from accel.running import streams
 
 Choose = Callable[..., None]
 WAIT = 300  # seconds, none of which is waited in vain: the first test may have kernels to compile
@@ -136,7 +136,7 @@ def test_alike_images_are_one_program(paths: list[str], fake: Choose) -> None:
 
 
 def test_it_returns_at_once_and_does_not_compute_twice(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from accel import realise
+    from accel.running import realise
 
     started, go, real = threading.Event(), threading.Event(), realise.tensors
 

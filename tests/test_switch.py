@@ -21,7 +21,8 @@ from torchvision.transforms import _functional_pil, functional
 
 import accel
 from accel import backend as registry
-from accel import interop, parameters, switch
+from accel import interop, switch
+from accel.recording import parameters
 
 # -- names and options --------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from PIL import Image
 
-from accel import counters
 from accel.codec import engines
 from accel.codec.engines import Box, Data, Pixels
+from accel.system import counters
 
 BOXES: tuple[Box, ...] = ((0, 0, 43, 57), (7, 9, 21, 33), (0, 0, 43, 1), (0, 56, 43, 1))
 

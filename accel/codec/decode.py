@@ -11,13 +11,13 @@ from functools import cache
 
 import numpy as np
 
-from accel import counters
 from accel.backend import Options
 from accel.codec import agreement, engines
 from accel.codec.engines import Box, Data, Pixels
-from accel.codec.header import Header, Raw, one_scan
 from accel.errors import DecodeError
-from accel.plan import Decode
+from accel.planning.plan import Decode
+from accel.sources.header import Header, Raw, one_scan
+from accel.system import counters
 
 _log = logging.getLogger("accel")
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from PIL.JpegImagePlugin import JpegImageFile
 
-from accel import fork
+from accel.system import fork
 
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]

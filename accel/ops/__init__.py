@@ -3,7 +3,7 @@
 A row states what the planner and the tests need to know. Its kind says how it is fused, and what a backend adds:
 
 - ``mode``: which channels the source is decoded to;
-- ``index``: every output pixel is one input pixel or a fill colour, rows and columns apart (``accel.index``);
+- ``index``: every output pixel is one input pixel or a fill colour, rows and columns apart (``accel.ops.index``);
 - ``resample``: Pillow's two-pass resize;
 - ``levels``: every uint8 output value depends on one input value of the same channel: a table of 256 entries per
   channel, made by running Pillow itself on 0..255, and composed with the tables before and after it;

@@ -8,10 +8,10 @@ from PIL.Image import Resampling
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F2
 
-from accel import resample
-from accel.index import Positions, nearest
+from accel.ops import resample
+from accel.ops.index import Positions, nearest
 from accel.ops.row import Axes, Op, Params, Size
-from accel.seams import private
+from accel.system.seams import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
 

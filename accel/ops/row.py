@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from PIL import Image
 
-from accel.index import Index
+from accel.ops.index import Index
 
 Params = tuple[Any, ...]
 Size = tuple[int, int]

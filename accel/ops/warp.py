@@ -11,7 +11,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
-from accel.index import scaled
+from accel.ops.index import scaled
 from accel.ops.row import Axes, Op, Params, Size
 
 

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 import torch
 
-from accel import fork
 from accel.backend import Options
 from accel.codec import decode
-from accel.memory import Allocate
-from accel.plan import Decode, Plan
-from accel.team import Team
+from accel.planning.plan import Decode, Plan
+from accel.running.team import Team
+from accel.system import fork
+from accel.system.memory import Allocate
 
 from .stages import bits, emit, resizes_as_pillow
 

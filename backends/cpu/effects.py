@@ -13,12 +13,13 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2.functional import elastic_image
 
-from accel import counters, levels
 from accel.ops import OPS
 from accel.ops.row import Params
-from accel.seams import private
-from accel.stages import Effect, Levels
+from accel.planning import levels
+from accel.planning.stages import Effect, Levels
 from accel.switch import image_backend
+from accel.system import counters
+from accel.system.seams import private
 
 F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
 

@@ -16,7 +16,7 @@ from numba import carray, njit
 from .vector import pointer
 
 LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = 1, 2, 3, 4, 5
-ATEN, ATEN_POINT = 8, 16  # added to one of these: ``accel.resample.Aten``
+ATEN, ATEN_POINT = 8, 16  # added to one of these: ``accel.ops.resample.Aten``
 
 PILLOW_BITS = 32 - 8 - 2  # Resample.c: two bits for overshoot
 MOST_ATEN_BITS = 22

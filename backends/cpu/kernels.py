@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from accel.resample import rows_first
+from accel.ops.resample import rows_first
 
 from .kernel_blocks import NO_FACTORS, factors
 from .kernel_emit import emit_image

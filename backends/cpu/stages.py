@@ -10,11 +10,11 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from accel import counters
-from accel.index import Index
-from accel.levels import composed
-from accel.resample import SUPPORT
-from accel.stages import Axis, Effect, Levels, Pass, Stage
+from accel.ops.index import Index
+from accel.ops.resample import SUPPORT
+from accel.planning.levels import composed
+from accel.planning.stages import Axis, Effect, Levels, Pass, Stage
+from accel.system import counters
 
 from . import effects
 

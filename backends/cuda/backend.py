@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from accel import backend as registry
-from accel import counters, fork, memory
 from accel.backend import AcceleratorOptions, HostBackend
 from accel.codec import decode, engines
 from accel.errors import DecodeError
-from accel.plan import Decode, Plan
-from accel.resample import SUPPORT
-from accel.team import Team
+from accel.ops.resample import SUPPORT
+from accel.planning.plan import Decode, Plan
+from accel.running.team import Team
+from accel.system import counters, fork, memory
 
 from ..cpu.stages import resizes_as_pillow
 from . import budget, host, jpeg, nvimg

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from accel.plan import Decode, Plan
+from accel.planning.plan import Decode, Plan
 
 from .device import Device
 from .lower import device_bytes

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel.index import Index
-from accel.plan import Decode, Item, Plan
-from accel.resample import rows_first
-from accel.stages import Axis, Effect, Pass
+from accel.ops.index import Index
+from accel.ops.resample import rows_first
+from accel.planning.plan import Decode, Item, Plan
+from accel.planning.stages import Axis, Effect, Pass
 
 from ..cpu.stages import bits
 from .descriptors import COLUMNS_FIRST, COPY, ROWS_FIRST, STAGE, TILE, WEIGH, Region, place

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from accel import counters, fork
 from accel.codec import engines
-from accel.codec.header import Header, one_scan
-from accel.plan import Decode
+from accel.planning.plan import Decode
+from accel.sources.header import Header, one_scan
+from accel.system import counters, fork
 
 from .device import Mark
 

@@ -8,7 +8,7 @@
 #include "stage.h"
 
 constexpr int BILINEAR = 2, BICUBIC = 3, BOX = 4;  // Pillow's codes
-constexpr int ATEN = 8, ATEN_POINT = 16;           // added to one of these: accel.resample.Aten
+constexpr int ATEN = 8, ATEN_POINT = 16;           // added to one of these: accel.ops.resample.Aten
 constexpr int PILLOW_BITS = 32 - 8 - 2, MOST_ATEN_BITS = 22;
 
 FUNCTION double cubic(double a, double x) {

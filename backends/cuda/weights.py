@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.resample import SUPPORT, Aten
+from accel.ops.resample import SUPPORT, Aten
 
 Weights = npt.NDArray[np.int32]
 

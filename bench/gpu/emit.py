@@ -10,7 +10,7 @@ import torch
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lower import lower
 from accel.codec import decode
-from accel.plan import plan as planned
+from accel.planning.plan import plan as planned
 from bench.gpu.setting import Setting, in_turns, recorded
 
 REPEATS = 10

@@ -15,8 +15,8 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lower import lower
-from accel.plan import plan
-from accel.team import cores
+from accel.planning.plan import plan
+from accel.running.team import cores
 from bench.gpu.setting import SIZE, Setting, in_turns, recorded, transformed, wait
 from bench.pipelines import MEAN, PIPELINES, STD
 from bench.quality import Quality

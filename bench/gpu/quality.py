@@ -13,7 +13,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel import switch
 from accel.cli import samples
-from accel.plan import plan
+from accel.planning.plan import plan
 from bench.gpu.setting import Setting
 
 KINDS: dict[str, dict[str, Any]] = {

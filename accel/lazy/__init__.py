@@ -1,0 +1,1 @@
+"""Late values: images, tensors and batches whose pixels are not computed yet."""

@@ -1,0 +1,350 @@
+"""LazyImage: a Pillow image whose pixels are late.
+
+What accel's table knows is recorded; whatever else touches the pixels has them computed there and then, and
+from then on the image is an ordinary one. Recording stops there too: an image that has pixels may have been
+painted on.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+
+from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
+
+from accel.ops import OPS
+from accel.ops.index import PadMode
+from accel.ops.resample import SUPPORT
+from accel.planning import levels, warp
+from accel.running import realise
+from accel.sources.recipe import Recipe, Source
+from accel.system import counters
+from accel.system.caller import caller
+
+
+class LazyImage(Image.Image):
+    """A ``PIL.Image.Image`` of mode "RGB" or "L" with late pixels; see the module's docstring.
+
+    It is no ``JpegImageFile``, even fresh from ``Image.open``, but it carries that one's ``format``, ``info``,
+    EXIF, ``quantization`` and the rest.
+    """
+
+    # What Image.__init__ would set, once for all of them: making an image costs a third of a microsecond.
+    _im: Any = None
+    palette = None
+    _exif: Any = None
+    _readonly = 0
+
+    _recipe: Recipe | None
+    _file: JpegImageFile | None = None
+    _filename: str | bytes = ""
+    _is_file = False
+    _loaded = False  # Pillow would have decoded it by now: no draft() any more
+    _info: dict[Any, Any] | None = None
+    _touched_by: str | None = None
+
+    @classmethod
+    def open(cls, source: Source, filename: str | bytes = "") -> LazyImage:
+        """The image as ``Image.open`` returns it; ``filename`` as Pillow's images have it."""
+        header = source.header
+        image = cls._make(Recipe(source), header.mode, (header.width, header.height))
+        image._is_file = True
+        image._filename = filename
+        return image
+
+    @classmethod
+    def load_rgb(cls, source: Source) -> Image.Image:
+        """What ``Image.open(...).convert("RGB")`` gives."""
+        header = source.header
+        if header.mode == "RGB":
+            return cls._make(Recipe(source), "RGB", (header.width, header.height))
+        return cls.open(source).convert("RGB")
+
+    @classmethod
+    def of_pixels(cls, source: Source, info: dict[Any, Any]) -> LazyImage:
+        """The image that raw pixels are, with what Pillow's methods hand down of ``info``."""
+        header = source.header
+        image = cls._make(Recipe(source), header.mode, (header.width, header.height))
+        image._info = info.copy()
+        return image
+
+    @classmethod
+    def of_recipe(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
+        """The image that a recipe's pixels are, of no file, without ``info``."""
+        image = cls._make(recipe, mode, size)
+        image._info = {}
+        image._loaded = True
+        return image
+
+    @classmethod
+    def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
+        image = cls.__new__(cls)
+        image._recipe = recipe
+        image._mode = mode
+        image._size = size
+        return image
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The recipe while the pixels are late, else None."""
+        return self._recipe if self._im is None else None
+
+    def then(self, name: str, params: tuple[Any, ...], mode: str | None = None) -> LazyImage:
+        """This image with one more step recorded."""
+        assert self._recipe is not None
+        self._loaded = True
+        source, steps, values = self._recipe
+        height, width = OPS[name].size((self._size[1], self._size[0]), params)
+        image = self._make(Recipe(source, (*steps, (name, params)), values), mode or self._mode, (width, height))
+        if self._info is not None:
+            image._info = self._info.copy()
+        return image
+
+    # -- recorded: the Pillow methods that torchvision and users call ---------------------------------------
+
+    def copy(self) -> Image.Image:
+        recipe = self.recipe  # asked for once: another thread may be computing the pixels
+        if recipe is None:
+            return super().copy()
+        self._loaded = True
+        image = self._make(recipe, self._mode, self._size)
+        if self._info is not None:
+            image._info = self._info.copy()
+        return image
+
+    def convert(self, mode: str | None = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Image.Image:
+        if self.recipe is not None and not matrix:
+            if not mode or mode == self._mode:
+                return self.copy()
+            if mode == "RGB" and "transparency" not in (self._info or ()):  # a file's own info never has it
+                return self.then("convert", ("RGB",), mode)
+            if mode == "L" and "transparency" not in (self._info or ()):
+                return self.then("to_grayscale", (1,), mode)
+        return super().convert(mode, matrix, *args, **kwargs)
+
+    def crop(self, box: Any = None) -> Image.Image:
+        if self._im is not None or self._recipe is None:
+            return super().crop(box)
+        if box is None:
+            return self.copy()
+        if not isinstance(box, (tuple, list)) or len(box) != 4:
+            return super().crop(box)  # type: ignore[arg-type]
+        left, top, right, bottom = edges = [edge if type(edge) is int else int(round(edge)) for edge in box]
+        if edges == [0, 0, *self._size]:
+            return self.copy()
+        width, height = right - left, bottom - top
+        if width < 1 or height < 1 or _too_large(width, height):
+            return super().crop((left, top, right, bottom))
+        return self.then("crop", (top, left, height, width))
+
+    def resize(
+        self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
+    ) -> Image.Image:
+        if self._im is not None or self._recipe is None or reducing_gap is not None:
+            return super().resize(size, resample, box, reducing_gap)
+        code = Image.Resampling.BICUBIC if resample is None else resample
+        if (code and code not in SUPPORT) or (box is not None and tuple(box) != (0, 0, *self._size)):
+            return super().resize(size, resample, box, reducing_gap)
+        try:
+            width, height = map(operator.index, size)
+        except (TypeError, ValueError):
+            width = height = 0
+        if width < 1 or height < 1:  # let Pillow raise what it raises, without decoding for it
+            return Image.new(self._mode, (2, 2)).resize(size, resample)
+        if (width, height) == self._size:
+            return self.copy()
+        if code == Image.Resampling.NEAREST:
+            return self.then("resize_nearest", (height, width))
+        return self.then("resize", (height, width, int(code)))
+
+    def transpose(self, method: Image.Transpose) -> Image.Image:
+        steps = warp.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
+        if steps is None:
+            return super().transpose(method)
+        image = self
+        for name, params in steps:
+            image = image.then(name, params)
+        return image
+
+    def transform(
+        self, size: Any, method: Any, data: Any = None, resample: int = 0, fill: int = 1, fillcolor: Any = None
+    ) -> Image.Image:
+        late = self._im is None and self._recipe is not None
+        step = warp.step(self, size, method, data, resample, fillcolor) if late else None
+        if step is None:
+            return super().transform(size, method, data, resample, fill, fillcolor)
+        return self.then(*step)
+
+    def point(self, lut: Any, mode: str | None = None) -> Image.Image:
+        late = self._im is None and self._recipe is not None
+        if not late or mode is not None or isinstance(lut, Image.ImagePointHandler):
+            return super().point(lut, mode)
+        table = levels.of_point(lut, self._mode)
+        return super().point(lut) if table is None else self.then("point", (table,))
+
+    def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
+        """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""
+        colour = None
+        if mode == "constant":
+            colour = _pixel(self._mode, fill)
+        image = self.then("pad", (*padding, mode, colour))
+        image._info = {}  # torchvision pads by making a new image
+        return image
+
+    # -- the pixels, when they are asked for ----------------------------------------------------------------
+
+    @property
+    def im(self) -> Any:
+        if self._im is None:
+            self._im = self._pixels()
+        return super().im
+
+    @im.setter
+    def im(self, im: Any) -> None:
+        self._im = im
+
+    def _pixels(self) -> Any:
+        if self._recipe is None:  # handed over to Pillow by draft()
+            assert self._file is not None
+            self._file.load()
+            return self._file.im
+        self._touched_by = caller()
+        counters.early(f"the pixels of a late image were asked for by {self._touched_by}", bool(self._recipe.steps))
+        pixels = realise.pixels(self._recipe)
+        return Image.frombytes(self._mode, self._size, pixels.tobytes()).im
+
+    def load(self) -> Any:
+        """Pixel access, as Pillow's; computes nothing until a pixel is read or written."""
+        self._loaded = True
+        return _LateAccess(self) if self.recipe is not None else self._load_now()
+
+    def _load_now(self) -> Any:
+        _ = self.im
+        return super().load()
+
+    # -- the file -------------------------------------------------------------------------------------------
+
+    @property
+    def format(self) -> str | None:  # type: ignore[override]
+        return "JPEG" if self._is_file else None
+
+    @property
+    def format_description(self) -> str | None:  # type: ignore[override]
+        return JpegImageFile.format_description if self._is_file else None
+
+    @property
+    def info(self) -> dict[Any, Any]:
+        if self._info is None:
+            self._info = dict(self._pillow_file().info)
+        return self._info
+
+    @info.setter
+    def info(self, info: dict[Any, Any]) -> None:
+        self._info = info
+
+    @property
+    def _exclusive_fp(self) -> bool:
+        return False
+
+    @_exclusive_fp.setter
+    def _exclusive_fp(self, exclusive: bool) -> None:
+        """``Image.open`` says here whether it opened the file itself; all of it has been read by then."""
+        opened = self.__dict__.pop("_open_file", None)
+        if exclusive and opened is not None:
+            opened.close()
+
+    def draft(self, mode: str | None, size: tuple[int, int] | None) -> Any:
+        """Let Pillow configure its decoder, as it does for thumbnails; the image is Pillow's from then on."""
+        if not self._is_file or self._loaded or self.recipe is None:
+            return None
+        file = self._pillow_file()
+        drafted = file.draft(mode, size)
+        if drafted is not None:
+            self._recipe, self._mode, self._size = None, file.mode, file.size
+        return drafted
+
+    def verify(self) -> None:
+        if self._is_file:
+            self._open_with_pillow().verify()
+
+    def _open_with_pillow(self) -> JpegImageFile:
+        assert self._recipe is not None
+        return JpegImageFile(BytesIO(self._recipe.source.data), self._filename)
+
+    def _pillow_file(self) -> JpegImageFile:
+        if self._file is None:
+            self._file = self._open_with_pillow()
+        return self._file
+
+    def __getattr__(self, name: str) -> Any:
+        # only reached for what neither this class nor Image has: quantization, layer, applist, _getexif, ...
+        if self._is_file and not name.startswith("__") and (self._file or self.__dict__.get("_recipe")):
+            return getattr(self._pillow_file(), name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    # -- identity -------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Image.Image):
+            return False
+        if type(other) not in (LazyImage, Image.Image):
+            return False
+        return (
+            self.mode == other.mode
+            and self.size == other.size
+            and self.info == other.info
+            and self.getpalette() == other.getpalette()
+            and self.tobytes() == other.tobytes()
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        recipe = self.recipe
+        if recipe is not None:
+            state = {name: self.__dict__[name] for name in _KEPT if name in self.__dict__}
+            return _restore_late, (recipe, self._mode, self._size, state)
+        return _restore, (self.__getstate__(),)
+
+
+class _LateAccess:
+    """What ``load()`` returns while the pixels are late; the first use computes them."""
+
+    def __init__(self, image: LazyImage) -> None:
+        self._image = image
+
+    def __getitem__(self, position: tuple[int, int]) -> Any:
+        return self._image._load_now()[position]
+
+    def __setitem__(self, position: tuple[int, int], colour: Any) -> None:
+        self._image._load_now()[position] = colour
+
+
+_KEPT = ("_filename", "_info", "_is_file", "_loaded")
+
+
+def _restore_late(recipe: Recipe, mode: str, size: tuple[int, int], state: dict[str, Any]) -> LazyImage:
+    image = LazyImage._make(recipe, mode, size)
+    image.__dict__.update(state)
+    return image
+
+
+def _restore(state: list[Any]) -> Image.Image:
+    image = Image.Image()
+    image.__setstate__(state)
+    return image
+
+
+@lru_cache(maxsize=64)
+def _pixel(mode: str, colour: Any) -> tuple[Any, ...]:
+    """What a pixel of a colour holds, one value per channel."""
+    pixel = Image.new(mode, (1, 1), colour).getpixel((0, 0))
+    return pixel if isinstance(pixel, tuple) else (pixel,)
+
+
+def _too_large(width: int, height: int) -> bool:
+    limit = Image.MAX_IMAGE_PIXELS
+    return limit is not None and width * height > limit

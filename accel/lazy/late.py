@@ -1,0 +1,367 @@
+"""Late tensors: what they are made of, and what any class of them does.
+
+Size, dtype and strides are known and answered at once. A class names the functions that keep its tensors late
+(``handlers``); anything else computes the values and goes on with them, and the object itself becomes a plain
+tensor (``torch.utils.swap_tensors``), so that nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch.utils.data import get_worker_info
+
+from accel.errors import DecodeError
+from accel.lazy import together
+from accel.ops import OPS
+from accel.running import lanes
+from accel.sources.recipe import Recipe, Step
+from accel.system import counters, memory
+from accel.system.caller import caller
+from accel.system.memory import Allocate
+from accel.system.seams import private
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from accel.lazy.shipping import Member
+    from accel.running.tasks import Part
+
+pytree = private("torch.utils._pytree", "tree_map")
+private(
+    "torch",
+    "Tensor._make_wrapper_subclass",
+    "Tensor._use_count",
+    "_C.DisableTorchFunctionSubclass",
+    "_C._DisableFuncTorch",
+    "_C._swap_tensor_impl",
+)
+
+_CPU = torch.device("cpu")
+
+ImageShape = tuple[int, int, int]
+"""(channels, height, width)"""
+
+
+class Late:
+    """What a LazyTensor is made of.
+
+    Attributes:
+        recipes: the images, in order. lead: the shape in front of ``shape``; () for a single image.
+        shape: of one image. dtype: of the values.
+        interleaved: the memory of an image is ordered [height, width, channels].
+        value: the values, once computed, where the tensor object itself could not become them.
+        group, ready: see ``accel.lazy.together``.
+        member: its place in the batch that a DataLoader gave. part: what it has of a submission.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "dtype",
+        "group",
+        "interleaved",
+        "lead",
+        "lock",
+        "member",
+        "part",
+        "ready",
+        "recipes",
+        "shape",
+        "value",
+    )
+
+    def __init__(
+        self,
+        recipes: tuple[Recipe, ...],
+        lead: tuple[int, ...],
+        shape: ImageShape,
+        dtype: torch.dtype,
+        interleaved: bool,
+    ) -> None:
+        self.recipes = recipes
+        self.lead = lead
+        self.shape = shape
+        self.dtype = dtype
+        self.interleaved = interleaved
+        self.lock = threading.Lock()
+        self.value: torch.Tensor | None = None
+        self.group: together.Group | None = None
+        self.ready: torch.Tensor | None = None
+        self.member: Member | None = None
+        self.part: Part | None = None
+
+    def compute(self, allocate: Allocate) -> torch.Tensor:
+        """The values on the host: of its submission if there is one, else computed now.
+
+        A batch of an accelerator backend is computed on its device, where that is known.
+        """
+        images = self.submitted()
+        if images is not None:
+            return images.to("cpu")
+        with self.told():
+            if self.lead:
+                images = lanes.compute(self.recipes, self.interleaved, self.loader)
+            if images is None:
+                images = together.compute(self, allocate)
+            return self.shaped(images)
+
+    def submitted(self) -> torch.Tensor | None:
+        """The values where they were submitted to; None if there are none to be had. They can be had once."""
+        part, self.part = self.part, None
+        if part is None:
+            return None
+        with self.told():
+            images = part.take(len(self.recipes))
+            if images is None:
+                return None
+            if (part.dtype, part.interleaved) != (self.dtype, self.interleaved):  # recorded since
+                order = torch.channels_last if self.interleaved else torch.contiguous_format
+                images = images.to(self.dtype, memory_format=order)
+            return self.shaped(images)
+
+    def shaped(self, images: torch.Tensor) -> torch.Tensor:
+        """Images one after another, in this tensor's shape."""
+        return images if len(self.lead) == 1 else images.view(*self.lead, *self.shape)
+
+    @property
+    def loader(self) -> int:
+        """The number of the DataLoader whose worker it comes from, or 0."""
+        return 0 if self.member is None else self.member.batch.loader
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """What fails in here is told by its place along this tensor's first axis and, where known, in the dataset."""
+        try:
+            # the values outlive the mode, and the transformation of torch.func, of whoever asks first
+            with torch.inference_mode(False), torch._C._DisableFuncTorch():
+                yield
+        except DecodeError as error:
+            if error.position is not None and self.lead:
+                error.position //= prod(self.lead[1:])
+                error.batch = self.lead[0]
+            indices = None if self.member is None else self.member.indices
+            if indices is None or error.position is None:
+                raise
+            raise DecodeError(f"{error} (dataset index {indices[error.position]})") from error
+
+
+@lru_cache(maxsize=1024)
+def _strides(lead: tuple[int, ...], shape: ImageShape, interleaved: bool) -> tuple[int, ...]:
+    """Those torchvision's tensor has: images one after another, each in its memory order."""
+    channels, height, width = shape
+    strides = [1, width * channels, channels] if interleaved else [height * width, width, 1]
+    step = channels * height * width
+    for length in reversed(lead):
+        strides.insert(0, step)
+        step *= length
+    return tuple(strides)
+
+
+class LateTensor(torch.Tensor):
+    """What the classes of late tensors share; the tensors are on the CPU.
+
+    Attributes:
+        late: what it is made of. becomes: the class of tensor it is once computed.
+        handlers: functions that keep it late; NotImplemented from one has the values computed.
+    """
+
+    late: Late
+    becomes: ClassVar[type[torch.Tensor]] = torch.Tensor
+    handlers: ClassVar[dict[Any, Callable[..., Any]]] = {}
+
+    @classmethod
+    def of(
+        cls,
+        recipes: tuple[Recipe, ...],
+        lead: tuple[int, ...],
+        shape: ImageShape,
+        dtype: torch.dtype,
+        interleaved: bool = False,
+    ) -> Self:
+        """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``."""
+        strides = _strides(lead, shape, interleaved)
+        tensor: Self = torch.Tensor._make_wrapper_subclass(
+            cls, (*lead, *shape), strides=strides, dtype=dtype, device=_CPU
+        )
+        tensor.late = Late(recipes, lead, shape, dtype, interleaved)
+        return tensor
+
+    def evaluate(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
+        """The values as a plain tensor; this object becomes it, unless something still refers to the shell.
+
+        Raises:
+            DecodeError: an image cannot be decoded.
+        """
+        late = self.__dict__.get("late")
+        if late is None:  # another thread was faster: this is a plain tensor by now
+            return self
+        with late.lock:
+            if "late" not in self.__dict__:
+                return self
+            if late.value is None:
+                late.value = late.compute(allocate).as_subclass(self.becomes)
+            value: torch.Tensor = late.value
+            if not _swap(self, value):
+                return value
+            late.value = None
+            return self
+
+    def then(self, *steps: Step, dtype: torch.dtype | None = None, interleaved: bool | None = None) -> Self:
+        """A new tensor: this one with more value steps recorded, which lead to ``dtype``."""
+        late = self.late
+        recipes = tuple([Recipe(source, pixels, values + steps) for source, pixels, values in late.recipes])
+        tensor = self.of(
+            recipes,
+            late.lead,
+            late.shape,
+            late.dtype if dtype is None else dtype,
+            late.interleaved if interleaved is None else interleaved,
+        )
+        if late.group is not None:
+            late.group.join(tensor.late)
+        return tensor
+
+    def moved(self, name: str, params: tuple[Any, ...]) -> Self:
+        """A new tensor: this one with one more step on its pixels recorded, ahead of the steps on values."""
+        late = self.late
+        channels, height, width = late.shape
+        height, width = OPS[name].size((height, width), params)
+        step: Step = (name, params)
+        recipes = tuple([Recipe(source, (*pixels, step), values) for source, pixels, values in late.recipes])
+        tensor = self.of(recipes, late.lead, (channels, height, width), late.dtype, late.interleaved)
+        if late.group is not None:
+            late.group.join(tensor.late)
+        return tensor
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _METADATA and is_late(args[0]):
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        handler = cls.handlers.get(func)
+        if handler is not None and args and is_late(args[0]):
+            try:
+                result = handler(*args, **kwargs)
+            except AttributeError:  # another thread has computed it meanwhile
+                if is_late(args[0]):
+                    raise
+                result = NotImplemented
+            if result is not NotImplemented:
+                return result
+        return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs))
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch's stub knows only the disabled one
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # reached only where __torch_function__ is disabled
+        return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs or {}))
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def as_subclass(self, cls: Any) -> Any:
+        """As torch's. (In its own method torch holds references, which keep this object from becoming the value.)"""
+        return LateTensor.evaluate(self).as_subclass(cls)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = LateTensor.evaluate(self).numpy()
+        return array if dtype is None and not copy else np.array(array, dtype=dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        return self.clone()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As a plain tensor: what is saved can be loaded without accel."""
+        return LateTensor.evaluate(self).__reduce_ex__(protocol)
+
+
+def is_late(value: Any) -> bool:
+    """Whether a tensor, or every tensor of a list or tuple, is late and its values are not there yet.
+
+    Values that somebody has may have been changed in place: nothing more is recorded on such a tensor.
+    """
+    if isinstance(value, (list, tuple)):
+        return all(map(is_late, value))
+    late = value.__dict__.get("late") if isinstance(value, LateTensor) else None
+    return late is not None and late.value is None and late.ready is None
+
+
+def _plain(value: Any) -> Any:
+    late: Late | None = value.__dict__.get("late") if isinstance(value, LateTensor) else None
+    if late is None:  # not one of ours, or another thread was faster
+        return value
+    if not late.lead and late.value is None and late.group is None and late.ready is None:
+        in_pipeline = get_worker_info() is not None
+        counters.early(f"the values of a single late tensor were asked for by {caller()}", loses=in_pipeline)
+    return LateTensor.evaluate(value)
+
+
+def _swap(shell: LateTensor, value: torch.Tensor) -> bool:
+    """Make ``shell`` the tensor that ``value`` is, unless something refers to one of them from elsewhere.
+
+    As torch.utils.swap_tensors does, but the class last: as long as another thread sees a late tensor it waits for
+    the lock that is held here.
+    """
+    if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
+        return False
+    torch._C._swap_tensor_impl(shell, value)
+    shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
+    shell.__class__, value.__class__ = value.__class__, shell.__class__  # type: ignore[assignment]
+    return True
+
+
+_GETTERS = [
+    "shape",
+    "dtype",
+    "device",
+    "layout",
+    "ndim",
+    "is_cuda",
+    "is_cpu",
+    "is_sparse",
+    "is_quantized",
+    "is_nested",
+    "is_meta",
+    "is_mkldnn",
+    "requires_grad",
+    "is_leaf",
+    "grad",
+    "grad_fn",
+    "names",
+    "itemsize",
+    "nbytes",
+]
+_METHODS = [
+    "size",
+    "dim",
+    "stride",
+    "numel",
+    "nelement",
+    "ndimension",
+    "element_size",
+    "storage_offset",
+    "is_contiguous",
+    "is_floating_point",
+    "is_complex",
+    "is_signed",
+    "get_device",
+    "__len__",
+    "dim_order",
+]
+_METADATA = (
+    {getattr(torch.Tensor, name).__get__ for name in _GETTERS if hasattr(torch.Tensor, name)}
+    | {getattr(torch.Tensor, name) for name in _METHODS}
+    | {torch.numel, torch.is_floating_point, torch.is_complex}
+)

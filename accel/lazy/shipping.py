@@ -1,0 +1,133 @@
+"""What a DataLoader gives at once, and how late tensors go from its workers to the parent.
+
+The late tensors of one batch stay together: they cross the process border in one message, each file once, and
+are submitted together, so that a list of images is as few programs as a stacked batch.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+
+from accel.lazy.late import Late, LateTensor, is_late
+from accel.sources.recipe import Recipe
+from accel.workers.packing import Packed, pack, unpack
+
+Layout = tuple[type[LateTensor], tuple[Any, ...]]
+"""A class and what its ``of`` takes besides recipes."""
+
+
+class Batch:
+    """The late tensors of one batch, in order.
+
+    Attributes:
+        loader: the number of the DataLoader whose worker made it; 0 for one without workers.
+        submitted: whether its tensors were submitted, together.
+    """
+
+    def __init__(self, loader: int) -> None:
+        self.loader = loader
+        self.submitted = False
+        self._members: dict[int, weakref.ref[Late]] = {}
+        self._arrived: dict[int, tuple[Recipe, ...]] = {}
+
+    def add(self, late: Late, number: int, indices: tuple[Any, ...] | None) -> None:
+        """``indices``: in the dataset, of what lies along the tensor's first axis or of a single image."""
+        late.member = Member(self, number, indices)
+        self._members[number] = weakref.ref(late)
+
+    def members(self) -> list[Late]:
+        """Those that are still late and referred to."""
+        lates = (reference() for _, reference in sorted(self._members.items()))
+        return [late for late in lates if late is not None and late.value is None]
+
+    def sends(self, late: Late) -> bool:
+        """Whether the message that it goes out in is all of the batch: it leaves the worker that made it."""
+        assert late.member is not None
+        own = self._members.get(late.member.number)
+        return get_worker_info() is not None and own is not None and own() is late
+
+    def receive(self, number: int) -> tuple[Recipe, ...]:
+        """The recipes of a member that has come in a message; to be asked for once."""
+        return self._arrived.pop(number)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """One message for all members, each file once. Nothing is decoded and nothing can fail: this may run in a
+        queue's feeder thread."""
+        lates = {number: late for number, reference in self._members.items() if (late := reference()) is not None}
+        recipes = tuple(recipe for late in lates.values() for recipe in late.recipes)
+        lengths = {number: len(late.recipes) for number, late in lates.items()}
+        return _open, (self.loader, pack(recipes, shared=get_worker_info() is not None), lengths)
+
+
+class Member:
+    """A late tensor's place in its batch."""
+
+    __slots__ = ("batch", "indices", "number")
+
+    def __init__(self, batch: Batch, number: int, indices: tuple[Any, ...] | None) -> None:
+        self.batch = batch
+        self.number = number
+        self.indices = indices
+
+
+def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
+    """Make the late tensors among these values a batch.
+
+    Args:
+        loader: see ``Batch``. indices: of the samples in the dataset, where they are known.
+    """
+    tensors: list[LateTensor] = [value for value in values if is_late(value)]
+    if not tensors:
+        return
+    batch = Batch(loader)
+    known = tuple(indices) if isinstance(indices, list) and None not in indices else ()  # a stream has none
+    one_each = bool(known) and sum(not tensor.late.lead for tensor in tensors) == len(known)
+    singles = iter(known)
+    for number, tensor in enumerate(tensors):
+        late = tensor.late
+        own = known if late.lead and late.lead[0] == len(known) else None
+        if not late.lead and one_each:
+            own = (next(singles),)
+        batch.add(late, number, own)
+
+
+def send(tensor: LateTensor) -> Any:
+    """How a late tensor goes to another process: encoded bytes and recipes.
+
+    Nothing is decoded and nothing can fail, for this may run in a queue's feeder thread (see ``workers.packing``).
+    """
+    late: Late | None = tensor.__dict__.get("late")
+    if late is None or late.value is not None:  # somebody has its values
+        return _receive_value, (tensor if late is None else late.value,)
+    layout = (type(tensor), (late.lead, late.shape, late.dtype, late.interleaved))
+    if late.member is None or not late.member.batch.sends(late):
+        return _receive, (pack(late.recipes, shared=get_worker_info() is not None), layout)
+    return _receive_member, (late.member.batch, late.member.number, late.member.indices, layout)
+
+
+def _open(loader: int, packed: Packed, lengths: dict[int, int]) -> Batch:
+    batch, recipes = Batch(loader), iter(unpack(packed))
+    batch._arrived = {number: tuple(islice(recipes, length)) for number, length in lengths.items()}
+    return batch
+
+
+def _receive_member(batch: Batch, number: int, indices: tuple[Any, ...] | None, layout: Layout) -> LateTensor:
+    cls, rest = layout
+    tensor = cls.of(batch.receive(number), *rest)
+    batch.add(tensor.late, number, indices)
+    return tensor
+
+
+def _receive(packed: Packed, layout: Layout) -> LateTensor:
+    cls, rest = layout
+    return cls.of(unpack(packed), *rest)
+
+
+def _receive_value(value: torch.Tensor) -> torch.Tensor:
+    return value

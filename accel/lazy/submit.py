@@ -1,0 +1,305 @@
+"""``accel.submit``, and what late tensors do when they are pinned or sent to a device."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import get_worker_info
+
+from accel.backend import AcceleratorOptions
+from accel.errors import DecodeError
+from accel.lazy.image import LazyImage
+from accel.lazy.late import Late, LateTensor, is_late
+from accel.running import lanes, realise, streams, tasks
+from accel.running.lanes import Lane
+from accel.running.tasks import Part, Submission, Task
+from accel.sources.recipe import Recipe
+from accel.switch import Selection
+from accel.system import memory
+
+_log = logging.getLogger("accel")
+
+
+def submit(images: Any, device: Any = None) -> Future:
+    """Start computing late images, and return at once.
+
+    Under a host backend the work begins on threads of accel's own; a late tensor becomes the result itself, and waits
+    for it if it is used before. Under an accelerator backend it is launched on a stream of accel's own.
+
+    Args:
+        images: a late tensor (one image or a batch), a late image, or a list or tuple of such. Those that come out
+            alike are one program. What is not late passes as it is.
+        device: where the results shall be; None: on the host under a host backend, else on the device that is known
+            from the option ``device`` or from an earlier ``.to(device)``.
+
+    Returns:
+        A future of one tensor, shaped as the late one or, for a late image, uint8 [channels, height, width]; for a
+        list or tuple, of a list of them. See ``Future``.
+
+    Raises:
+        ValueError: an accelerator backend does not know its device yet.
+    """
+    listed = isinstance(images, (list, tuple))
+    items = [_Item(image, _late(image)) for image in (images if listed else [images])]
+    return Future(items, None if device is None else torch.device(device), listed)
+
+
+class _Item(NamedTuple):
+    image: Any
+    late: Late | None
+
+
+def _late(image: Any) -> Late | None:
+    """What a late image or tensor is made of; None for all else."""
+    if is_late(image):
+        return image.late  # type: ignore[no-any-return]
+    recipe = image.recipe if isinstance(image, LazyImage) else None
+    if recipe is None:
+        return None
+    width, height = image.size
+    recipe = Recipe(recipe.source, recipe.steps, (("pil_to_tensor", ()),))
+    return Late((recipe,), (), (len(image.getbands()), height, width), torch.uint8, True)
+
+
+class Future(concurrent.futures.Future[Any]):
+    """What ``submit`` returns: a ``concurrent.futures.Future``, which can be waited for along with others.
+
+    ``done()``, ``exception()`` and callbacks speak of the host's part of the work. ``result()`` has the caller's
+    current stream wait for the device's part; the host does not wait for it.
+    """
+
+    def __init__(self, items: list[_Item], device: torch.device | None, listed: bool) -> None:
+        super().__init__()
+        self._items = items
+        self._device = device
+        self._listed = listed
+        self._results: list[Any] | None = None
+        self._lock = threading.RLock()
+        self._parts: dict[int, Part] = {}
+        for selection in dict.fromkeys(_selection(late) for _, late in items if late is not None):
+            self._launch(selection)
+        self._unfinished = {part.task for part in self._parts.values()}
+        for task in tuple(self._unfinished):
+            task.call_when_done(self._task_done)
+        if not self._parts:
+            self._finish()
+
+    def _launch(self, selection: Selection) -> None:
+        lates = {n: late for n, (_, late) in enumerate(self._items) if late and _selection(late) == selection}
+        submission, parts = _coalesced(tuple(lates.values()))
+        lane = _lane(selection, next(iter(lates.values())).loader, self._device)
+        if lane is None:
+            tasks.on_host(submission.tasks)
+        elif lane.device is None:
+            raise ValueError(f"backend {selection.name!r} does not know its device yet: pass device=, here or to it")
+        else:
+            lane.enter(submission)
+            lane.demand(submission)
+        for (number, late), part in zip(lates.items(), parts, strict=True):
+            self._parts[number] = part
+            late.part = part.twin()
+
+    def _task_done(self, task: Task) -> None:
+        with self._lock:
+            self._unfinished.discard(task)
+            if self._unfinished:
+                return
+        self._finish()
+
+    def _finish(self) -> None:
+        futures = [part.task.future for part in self._parts.values()]
+        if futures and all(future.cancelled() for future in futures):
+            super().cancel()
+        if self.set_running_or_notify_cancel():
+            error = next(self._errors(), None)
+            if error is None:
+                self.set_result(None)
+            else:
+                self.set_exception(error)
+
+    def _errors(self) -> Iterator[BaseException]:
+        """What went wrong, in the order of the images."""
+        for number, part in sorted(self._parts.items()):
+            error, late = part.task.error(), self._items[number].late
+            if error is None or late is None:
+                continue
+            if not self._listed or not isinstance(error, DecodeError) or error.position is None:
+                yield error
+            elif 0 <= error.position - part.first < len(late.recipes):
+                yield _in_list(error, late.recipes[error.position - part.first], number, len(self._items))
+
+    def cancel(self) -> bool:
+        """Cancel what has not begun; False if some of it has. The late images stay what they were."""
+        for part in tuple(self._parts.values()):
+            part.task.future.cancel()
+        return self.cancelled()
+
+    def running(self) -> bool:
+        """Whether some of the work has begun, and not all is done."""
+        begun = [part.task.future for part in tuple(self._parts.values())]
+        return not self.done() and any(future.running() or future.done() for future in begun)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The computed images; see ``submit``. Always the same ones, however often it is asked for.
+
+        Args:
+            timeout: seconds to wait for the host's part; None: as long as it takes.
+
+        Raises:
+            DecodeError: an image cannot be decoded; the message names the file, its place and the reason.
+            concurrent.futures.TimeoutError: it takes longer. concurrent.futures.CancelledError: it was cancelled.
+        """
+        super().result(timeout)
+        with self._lock:
+            if self._results is None:
+                self._results = [self._take(number) for number in range(len(self._items))]
+                self._items, self._parts = [], {}
+            return list(self._results) if self._listed else self._results[0]
+
+    def _take(self, number: int) -> Any:
+        image, late = self._items[number]
+        if late is None:
+            return LateTensor.evaluate(image) if isinstance(image, LateTensor) else image
+        part = self._parts[number]
+        lane = part.submission.lane
+        if lane is None or lane.device is None:
+            value = LateTensor.evaluate(image) if isinstance(image, LateTensor) else late.compute(memory.results.empty)
+        else:
+            with late.lock:
+                late.part = part  # in place of its twin, which would copy
+                value = _submitted(late, lane.device)
+            if isinstance(image, LateTensor):
+                value = value.as_subclass(image.becomes)
+        return value if self._device is None else value.to(self._device)
+
+
+def _in_list(error: DecodeError, recipe: Recipe, number: int, count: int) -> DecodeError:
+    """The error, told by the place of the image, or of its batch, in the list that was submitted."""
+    reason = error.__cause__ if isinstance(error.__cause__, DecodeError) else error
+    return DecodeError(f"{recipe.source.name}: {reason} (number {number} of a list of {count})")
+
+
+# -- late tensors that are pinned or sent to a device -------------------------------------------------------
+
+
+def pin(tensor: LateTensor) -> bool:
+    """Submit a tensor of an accelerator backend, together with those that its DataLoader gave with it.
+
+    Never waits: it is launched when its turn comes, and when it is known on which device. False where that cannot
+    be, and for a host backend.
+    """
+    late = tensor.late
+    lane = _lane(_selection(late), late.loader)
+    if lane is None:
+        return False
+    if late.part is None:
+        submission = _submission(_companions(late))
+        lane.enter(submission)
+    return True
+
+
+def to_device(tensor: LateTensor, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
+    """The values on a device, as a plain tensor. An accelerator backend computes them there, and learns where.
+
+    Raises:
+        DecodeError: an image cannot be decoded.
+    """
+    late = _late(tensor)
+    if late is not None and lanes.usable(_selection(late), device):
+        with late.lock:
+            if late.value is None and "late" in tensor.__dict__:
+                return _on_device(late, streams.indexed(device)).as_subclass(tensor.becomes)
+    elif late is not None and late.part is None and late.group is None and get_worker_info() is None:
+        lates = _companions(late)
+        if len(lates) > 1:
+            tasks.on_host(_submission(lates).tasks)
+    return LateTensor.evaluate(tensor).to(device, non_blocking=non_blocking)
+
+
+def _on_device(late: Late, device: torch.device) -> torch.Tensor:
+    selection, part = _selection(late), late.part
+    lane = None if part is None or part.submission.foreign else part.submission.lane
+    lanes.learn(selection, lane or lanes.lane(selection, late.loader), device)
+    if part is None:
+        if late.member is not None and late.loader and not late.member.batch.submitted:
+            _hint_to_pin()
+        lates = _companions(late)
+        if len(lates) > 1:
+            for task in _submission(lates).tasks:
+                task.run(device)
+    return _submitted(late, device).to(device)
+
+
+def _submitted(late: Late, device: torch.device) -> torch.Tensor:
+    """What was submitted, wherever it is, or else computed on ``device`` now."""
+    value = late.submitted()
+    if value is None:
+        with late.told():
+            value = late.shaped(tasks.now(late.recipes, late.interleaved, device))
+    return value
+
+
+@cache
+def _hint_to_pin() -> None:
+    _log.warning(
+        "accel computes a DataLoader's batches when they are sent to the device, one by one: with pin_memory=True it "
+        "computes the next ones meanwhile"
+    )
+
+
+def _selection(late: Late) -> Selection:
+    return realise.selection_of(late.recipes)
+
+
+def _lane(selection: Selection, loader: int, device: torch.device | None = None) -> Lane | None:
+    """The lane to submit to, which leads to ``device`` if that is given; None where the host computes."""
+    if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
+        return None
+    lane = lanes.lane(selection, loader)
+    if device is not None and lanes.usable(selection, device):
+        lanes.learn(selection, lane, streams.indexed(device))
+    return lane if lane.device is None or lanes.usable(selection, lane.device) else None
+
+
+def _companions(late: Late) -> list[Late]:
+    """What is submitted with a tensor: what its DataLoader gave with it, for the first of those."""
+    batch = None if late.member is None else late.member.batch
+    if batch is None or batch.submitted:
+        return [late]
+    batch.submitted = True
+    selection = _selection(late)
+    others = [other for other in batch.members() if other.part is None and _selection(other) == selection]
+    return others if late in others else [late, *others]
+
+
+def _submission(lates: Sequence[Late]) -> Submission:
+    """One submission of late tensors, which get their parts of it."""
+    submission, parts = _coalesced(lates)
+    for late, part in zip(lates, parts, strict=True):
+        late.part = part
+    return submission
+
+
+def _coalesced(lates: Sequence[Late]) -> tuple[Submission, list[Part]]:
+    """One submission, with a task for all that come out alike, and the part of each in it."""
+    groups: dict[Any, list[Late]] = {}
+    for late in lates:
+        late.group = None
+        groups.setdefault((late.shape, late.dtype, late.interleaved), []).append(late)
+    programs = {}
+    for key, group in groups.items():
+        recipes = tuple(recipe for late in group for recipe in late.recipes)
+        programs[key] = Task(recipes, group[0].interleaved, owners=len(group))
+    submission = Submission(tuple(programs.values()))
+    parts, taken = [], dict.fromkeys(programs, 0)
+    for late in lates:
+        key = late.shape, late.dtype, late.interleaved
+        parts.append(Part(submission, programs[key], taken[key], late.dtype))
+        taken[key] += len(late.recipes)
+    return submission, parts

@@ -1,0 +1,1 @@
+"""From recipes to plans: pure data, which knows no backend."""

@@ -1,0 +1,247 @@
+"""Stages: what the steps on an image's pixels become.
+
+A chain is made of two kinds of stage, in any order, and begins and ends with a ``Pass``:
+
+- ``Pass``, one fused geometric pass: view (crop, flip, pad) -> resample -> window (crop, flip, pad) -> levels;
+- ``Effect``, one op whose output values depend on several input values: a statistic of the whole image, other
+  channels, neighbours, or a warp. A backend has one kernel for each.
+
+Passes merge wherever the pixels stay identical: another one is needed only where a second resampling must see
+the rounded uint8 pixels of the first, or a fill colour must not go through the levels. Only what a stage reads
+is asked of the stage before, and of the decoder.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.ops import OPS, Kind, Params, resample
+from accel.ops.index import Index
+from accel.planning import levels
+from accel.sources.recipe import Step
+
+Box = tuple[int, int, int, int]
+"""(top, left, height, width) in pixels of the source."""
+
+Levels = npt.NDArray[np.uint8]
+"""uint8 [channels, 256]: what becomes of each level."""
+
+
+class Axis(NamedTuple):
+    """One axis of a pass: a view of its input, resampled to ``size`` (if it differs), seen through a window."""
+
+    view: Index
+    size: int
+    window: Index
+
+    @property
+    def resampled(self) -> bool:
+        return self.size != self.view.length
+
+    def reads(self, code: int) -> tuple[int, int]:
+        """The half-open range of input positions that the window needs; one of them where all that shows is fill."""
+        first, last = self.window.span()
+        if self.resampled and first < last:
+            first, last = resample.taps(code, self.view.length, self.size, first, last)
+        first, last = self.view.span_of(first, last)
+        return (first, last) if first < last else (0, 1)
+
+    def onto(self, offset: int) -> Axis:
+        """The same axis of an input that begins ``offset`` positions later."""
+        return self._replace(view=self.view.shift(-offset))
+
+    def shows_all_of(self, length: int) -> bool:
+        """Whether it shows an input of this length as it is."""
+        return not self.resampled and self.view.is_identity(length) and self.window.is_identity(length)
+
+
+class Pass(NamedTuple):
+    """One fused pass over an image of uint8 pixels [height, width, channels].
+
+    ``resample`` is Pillow's code of the filter (0: neither axis is resampled); ``fills`` are the colours that
+    negative codes in the maps name, one value per channel; ``levels``, uint8 [channels, 256], is looked up last,
+    for fills as well (None: the levels stay).
+    """
+
+    rows: Axis
+    columns: Axis
+    resample: int
+    fills: tuple[tuple[int, ...], ...]
+    levels: Levels | None = None
+
+    @property
+    def reads(self) -> Box:
+        """The part of the input that is needed."""
+        top, bottom = self.rows.reads(self.resample)
+        left, right = self.columns.reads(self.resample)
+        return top, left, bottom - top, right - left
+
+    def onto(self, box: Box) -> Pass:
+        """The same pass over an input of which only ``box`` is at hand."""
+        return self._replace(rows=self.rows.onto(box[0]), columns=self.columns.onto(box[1]))
+
+    def cropped(self, box: Box) -> Pass:
+        """The pass that computes only ``box`` of its output."""
+        rows = self.rows._replace(window=self.rows.window.crop(box[0], box[2], -1))
+        columns = self.columns._replace(window=self.columns.window.crop(box[1], box[3], -1))
+        return self._replace(rows=rows, columns=columns)
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        return self.rows.window.length, self.columns.window.length
+
+    def changes(self, size: tuple[int, int]) -> bool:
+        """Whether it makes anything else of an input of this (height, width)."""
+        same = self.rows.shows_all_of(size[0]) and self.columns.shows_all_of(size[1])
+        return self.levels is not None or not same
+
+
+class Effect(NamedTuple):
+    """One op of kind "mode", "statistic", "mix", "neighbourhood" or "warp" on uint8 pixels [height, width, channels].
+
+    ``box`` is the part of the input that it is computed on: all of it, but for "mix", whose every output pixel
+    depends on the same input pixel alone ("mode" as well). ``channels`` are those of the input.
+    """
+
+    op: str
+    params: Params
+    box: Box
+    channels: int
+
+    @property
+    def kind(self) -> Kind:
+        return OPS[self.op].kind
+
+    @property
+    def by_pixel(self) -> bool:
+        """Whether every output pixel depends on the same input pixel alone."""
+        return self.kind in ("mix", "mode")
+
+    @property
+    def reads(self) -> Box:
+        return self.box
+
+    def onto(self, box: Box) -> Effect:
+        """The same effect on an input of which only ``box`` is at hand."""
+        return self._replace(box=(self.box[0] - box[0], self.box[1] - box[1], *self.box[2:]))
+
+    def cropped(self, box: Box) -> Effect:
+        """The effect that computes only ``box`` of its output, where that is the same on part of the input."""
+        if not self.by_pixel:
+            return self
+        return self._replace(box=(self.box[0] + box[0], self.box[1] + box[1], *box[2:]))
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        return OPS[self.op].size(self.box[2:], self.params)
+
+    @property
+    def output_channels(self) -> int:
+        return OPS[self.op].channels(self.channels, self.params)
+
+
+Stage = Pass | Effect
+
+
+class Chain(NamedTuple):
+    """The stages of one image, and how many channels come out."""
+
+    stages: tuple[Stage, ...]
+    channels: int
+
+
+def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chain:
+    """The stages for ``steps`` on an image of ``size`` (height, width), each cut to what the next reads."""
+    keeps_tensors = any(OPS[name].holds_tensors for name, _ in steps)
+    return (_chain if keeps_tensors else _remembered)(size, channels, steps)
+
+
+def _chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chain:
+    done: list[Stage] = []
+    current = _OpenPass(size, channels)
+    for name, params in steps:
+        op = OPS[name]
+        if op.kind == "index":
+            if not current.index(name, params):
+                current = current.close_into(done)
+                current.index(name, params)
+        elif op.kind == "resample":
+            if not current.takes_resample():
+                current = current.close_into(done)
+            current.resample(*params)
+        elif op.kind == "levels":
+            current.look_up(levels.table(name, params, current.channels))
+        elif op.kind != "mode" or current.channels != 3:
+            current = current.close_into(done)
+            height, width = current.size
+            effect = Effect(name, params, (0, 0, height, width), current.channels)
+            done.append(effect)
+            current = _OpenPass(effect.output_size, effect.output_channels)
+    current.close_into(done, last=True)
+    for i in range(len(done) - 1, 0, -1):
+        before, after = done[i - 1], done[i]
+        if isinstance(before, Pass) or before.by_pixel:
+            box = after.reads
+            done[i], done[i - 1] = after.onto(box), before.cropped(box)
+    return Chain(tuple(done), current.channels)
+
+
+_remembered = lru_cache(maxsize=512)(_chain)
+
+
+class _OpenPass:
+    """A pass that more steps may still join."""
+
+    def __init__(self, size: tuple[int, int], channels: int) -> None:
+        self.input_size = size
+        self.channels = channels
+        self.view = self.window = (Index.identity(size[0]), Index.identity(size[1]))
+        self.resampled_to = size
+        self.code = 0
+        self.fills: list[tuple[int, ...]] = []
+        self.levels: Levels | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.window[0].length, self.window[1].length
+
+    def index(self, name: str, params: Params) -> bool:
+        """Add an index op, unless it brings in a colour that would go through levels which were there before it."""
+        op = OPS[name]
+        assert op.lower is not None
+        colour = [] if op.fill is None else [op.fill(params, self.channels)]
+        code = -len(self.fills + colour)
+        window = op.lower(self.window, params, code)
+        if colour and self.levels is not None and any(axis.shows(code) for axis in window):
+            return False
+        self.fills += colour
+        self.window = window
+        if not self.code:
+            self.view = window
+        return True
+
+    def takes_resample(self) -> bool:
+        return not self.code and self.levels is None
+
+    def resample(self, height: int, width: int, code: int) -> None:
+        self.code, self.resampled_to = code, (height, width)
+        self.window = (Index.identity(height), Index.identity(width))
+
+    def look_up(self, table: Levels) -> None:
+        self.levels = levels.composed(self.levels, table)
+
+    def close_into(self, done: list[Stage], *, last: bool = False) -> _OpenPass:
+        """Add the pass, unless it changes nothing and need not be there, and open one on its output."""
+        size, view, window = self.resampled_to, self.view, self.window
+        if not self.code:  # nothing is resampled: a window on the input is all there is
+            view = (Index.identity(size[0]), Index.identity(size[1]))
+        rows, columns = Axis(view[0], size[0], window[0]), Axis(view[1], size[1], window[1])
+        code = self.code if rows.resampled or columns.resampled else 0
+        closed = Pass(rows, columns, code, tuple(self.fills), self.levels)
+        if last or not done or closed.changes(self.input_size):
+            done.append(closed)
+        return _OpenPass(closed.output_size, self.channels)

@@ -1,0 +1,58 @@
+"""Value tables: what a sequence of value ops makes of each of the 256 uint8 levels, per channel.
+
+The ops act on single values, so running torch itself on 0..255 once gives every result they can have, bit for
+bit, whatever the ops; the backends only look up.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from accel.ops import OPS
+from accel.sources.recipe import Step
+
+
+class Patch(NamedTuple):
+    """A rectangle whose values are given: ``values`` [channels, height or 1, width or 1], of the final dtype."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    values: torch.Tensor
+
+
+def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
+    """The values of levels 0..255 after ``steps``: [channels, 256], contiguous, of the final dtype.
+
+    Raises:
+        What torchvision raises for such parameters (a zero std, a mean of the wrong length, ...).
+    """
+    return _table(channels, tuple([step for step in steps if step[0] != "erase"]))
+
+
+def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
+    """What the steps erase, in order, as the steps after it leave it."""
+    found = []
+    for number, (name, params) in enumerate(steps):
+        if name == "erase":
+            top, left, height, width, value = params
+            patch = value.to(table(channels, steps[:number]).dtype).expand(channels, *value.shape[1:])
+            for later, values in steps[number + 1 :]:
+                apply = OPS[later].apply
+                patch = patch if apply is None else apply(patch, *values)
+            found.append(Patch(top, left, height, width, patch))
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
+    levels = torch.arange(256, dtype=torch.uint8, device="cpu").expand(channels, 1, 256)
+    for name, params in steps:
+        apply = OPS[name].apply
+        assert apply is not None, f"{name} is no value op"
+        levels = apply(levels, *params)
+    return levels.reshape(channels, 256).contiguous()

@@ -1,0 +1,87 @@
+"""Where late images begin without a file: on pixels that somebody has already.
+
+An eager Pillow image becomes late at the first step that is recorded on it. Its pixels are copied, for whoever has
+the image may paint on it later.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from PIL import Image
+
+from accel import switch
+from accel.lazy.image import LazyImage
+from accel.lazy.late import LateTensor, is_late
+from accel.lazy.tensor import LazyTensor
+from accel.sources.header import Raw
+from accel.sources.recipe import Recipe, Source
+from accel.system.seams import private
+
+functorch = private("torch._C._functorch", "is_functorch_wrapped_tensor")
+
+_IN_MEMORY = "image in memory"
+
+
+def begin(image: Any) -> LazyImage | None:
+    """What to record a step on: ``image`` itself while it is late, else a late image with a copy of its pixels.
+
+    None where nothing is to be recorded: it is no Pillow image of mode "RGB" or "L", it is of a class of the user's
+    own, it is empty, or accel steps aside.
+
+    Raises:
+        OSError, SyntaxError, ...: whatever Pillow raises for a file that it has not read yet.
+    """
+    kind: type = type(image)
+    if kind is LazyImage:
+        if image._im is None and image._recipe is not None:
+            return image  # type: ignore[no-any-return]
+    elif not _is_pillows(kind):
+        return None
+    selection = switch.current()
+    if selection.steps_aside or image.mode not in ("RGB", "L"):
+        return None
+    image.load()  # which may change the size: TIFF files that lie on their side
+    mode, (width, height) = image.mode, image.size
+    if mode not in ("RGB", "L") or not width or not height:
+        return None
+    source = Source(image.tobytes(), Raw(width, height, mode), _name(image), selection)
+    return LazyImage.of_pixels(source, image.info)
+
+
+def begin_tensor(image: torch.Tensor) -> LateTensor | None:
+    """What to record a step on: ``image`` itself while it is late, else a late tensor with a copy of its values.
+
+    None where nothing is to be recorded: it is not uint8 [channels, height, width] of one or three channels on the
+    CPU, it is of a class of the user's own, it is empty, or accel steps aside.
+    """
+    if is_late(image):
+        return image  # type: ignore[return-value]
+    if type(image) is not torch.Tensor or image.dtype != torch.uint8 or image.ndim != 3 or not image.is_cpu:
+        return None
+    selection = switch.current()
+    channels, height, width = image.shape
+    if (
+        selection.steps_aside
+        or channels not in (1, 3)
+        or not image.numel()
+        or functorch.is_functorch_wrapped_tensor(image)
+    ):
+        return None
+    data = image.permute(1, 2, 0).numpy().tobytes()
+    source = Source(data, Raw(width, height, "RGB" if channels == 3 else "L"), _IN_MEMORY, selection)
+    recipe = Recipe(source, (), (("pil_to_tensor", ()),))
+    interleaved = channels > 1 and image.stride(0) == 1
+    return LazyTensor.of((recipe,), (), (channels, height, width), torch.uint8, interleaved)
+
+
+@cache
+def _is_pillows(kind: type) -> bool:
+    """Whether a class is one of Pillow's images; a user's own may do something else in any of its methods."""
+    return issubclass(kind, Image.Image) and kind.__module__.split(".")[0] == "PIL"
+
+
+def _name(image: Image.Image) -> str:
+    return str(getattr(image, "filename", "")) or _IN_MEMORY

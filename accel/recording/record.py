@@ -1,0 +1,301 @@
+"""Recorders: torchvision's functions on late images and tensors, each made around the original.
+
+What a function checks it checks when it is recorded, by torchvision's own code where that is cheap.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.functional import pil_modes_mapping
+
+from accel.lazy.image import LazyImage
+from accel.lazy.late import LateTensor, is_late
+from accel.lazy.tensor import LazyTensor
+from accel.planning import values
+from accel.recording.begin import begin
+from accel.sources.recipe import Recipe
+
+Function = Callable[..., Any]
+T = TypeVar("T", bound=LateTensor)
+
+
+def on_pillow(original: Function) -> Function:
+    """A function of torchvision's on Pillow images, all that it does with them being methods that record."""
+
+    def on_late(img: Any, *args: Any, **kwargs: Any) -> Any:
+        late = begin(img)
+        if late is None:
+            return original(img, *args, **kwargs)
+        result = original(late, *args, **kwargs)
+        return img if result is late else result
+
+    return on_late
+
+
+def crop(original: Function) -> Function:
+    """``torchvision.transforms._functional_pil.crop``: of an eager image a copy of the crop is enough."""
+
+    def crop(*args: Any, **kwargs: Any) -> Any:
+        cropped = original(*args, **kwargs)
+        return begin(cropped) or cropped
+
+    return crop
+
+
+def pad(original: Function) -> Function:
+    """``torchvision.transforms._functional_pil.pad``."""
+
+    def pad(img: Any, padding: Any, fill: Any = 0, padding_mode: Any = "constant") -> Any:
+        late = begin(img)
+        if late is None:
+            return original(img, padding, fill, padding_mode)
+        img = late
+        sides = _sides(padding)
+        colour = _colour(fill, len(img.getbands()))
+        width, height = img.size
+        if (
+            sides is not None
+            and colour is not None
+            and padding_mode in ("constant", "edge", "reflect", "symmetric")
+            and (padding_mode == "constant" or min(sides) >= 0)
+            and width + sides[0] + sides[2] > 0
+            and height + sides[1] + sides[3] > 0
+        ):
+            return img.pad(sides, padding_mode, colour if padding_mode == "constant" else None)
+        return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
+
+    return pad
+
+
+def _sides(padding: Any) -> tuple[int, int, int, int] | None:
+    """(left, top, right, bottom) of torchvision's forms of padding; None for what is no such form."""
+    sides = [padding] if isinstance(padding, int) else padding
+    if not isinstance(sides, (list, tuple)) or len(sides) not in (1, 2, 4):
+        return None
+    if not all(type(side) is int for side in sides):
+        return None
+    left, top, right, bottom = [*sides] * (4 // len(sides))
+    return left, top, right, bottom
+
+
+def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
+    """A fill as one int per channel, as torchvision hands it to Pillow; None for what is no such form."""
+    colour = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
+    if len(colour) == 1:
+        colour *= channels
+    if len(colour) != channels or not all(isinstance(value, (int, float)) for value in colour):
+        return None
+    return tuple(int(value) for value in colour)
+
+
+def resized_crop(original: Function) -> Function:
+    """``torchvision.transforms.functional.resized_crop``: its usual form, without the checks on the way."""
+
+    def resized_crop(
+        img: Any,
+        top: Any,
+        left: Any,
+        height: Any,
+        width: Any,
+        size: Any,
+        interpolation: Any = InterpolationMode.BILINEAR,
+        antialias: Any = True,
+    ) -> Any:
+        late = type(img) is LazyImage and img.recipe is not None
+        usual = late and isinstance(size, (list, tuple)) and len(size) == 2
+        if not usual or type(interpolation) is not InterpolationMode or antialias is False:
+            return original(img, top, left, height, width, size, interpolation, antialias=antialias)
+        cropped = img.crop((left, top, left + width, top + height))
+        if cropped.size == (size[1], size[0]):
+            return cropped
+        return cropped.resize((size[1], size[0]), pil_modes_mapping[interpolation])
+
+    return resized_crop
+
+
+def to_tensor(original: Function) -> Function:
+    """``torchvision.transforms.functional.to_tensor``."""
+
+    def to_tensor(pic: Any) -> Any:
+        late = begin(pic)
+        if late is None:
+            return original(pic)
+        dtype = torch.get_default_dtype()
+        return _tensor(late, ("to_tensor", (dtype,)), dtype)
+
+    return to_tensor
+
+
+def pil_to_tensor(original: Function) -> Function:
+    """``torchvision.transforms.functional.pil_to_tensor``, whose result is strided [height, width, channel]."""
+
+    def pil_to_tensor(pic: Any) -> Any:
+        late = begin(pic)
+        if late is None:
+            return original(pic)
+        return _tensor(late, ("pil_to_tensor", ()), torch.uint8, interleaved=True)
+
+    return pil_to_tensor
+
+
+def _tensor(image: LazyImage, step: Any, dtype: torch.dtype, interleaved: bool = False) -> LazyTensor:
+    width, height = image.size
+    shape = (3 if image.mode == "RGB" else 1, height, width)
+    recipe = image._recipe
+    assert recipe is not None
+    source, steps, _ = recipe
+    return LazyTensor.of((Recipe(source, steps, (step,)),), (), shape, dtype, interleaved)
+
+
+def convert_image_dtype(original: Function) -> Function:
+    """``torchvision.transforms.functional.convert_image_dtype``."""
+
+    def convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
+        if not is_late(image) or not isinstance(dtype, torch.dtype):
+            return original(image, dtype)
+        if image.late.dtype == dtype:
+            return image
+        step = ("convert_image_dtype", (dtype,))
+        late = recorded_value(image, step, dtype)
+        return original(LateTensor.evaluate(image), dtype) if late is None else late
+
+    return convert_image_dtype
+
+
+def normalize(original: Function) -> Function:
+    """``torchvision.transforms.functional.normalize``."""
+
+    def normalize(tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
+        if not is_late(tensor):
+            return original(tensor, mean, std, inplace)
+        means, stds = numbers(mean), numbers(std)
+        if means is not None and stds is not None:
+            late = recorded_value(tensor, ("normalize", (means, stds)), tensor.late.dtype)
+            if late is not None and inplace:
+                tensor.late.recipes = late.late.recipes
+                return tensor
+            if late is not None:
+                return late
+        return original(LateTensor.evaluate(tensor), mean, std, inplace)
+
+    return normalize
+
+
+def erase(original: Function) -> Function:
+    """``torchvision.transforms.functional.erase``."""
+
+    def erase(img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
+        late = recorded_erase(img, i, j, h, w, v) if is_late(img) else None
+        if late is None:
+            return original(img, i, j, h, w, v, inplace)
+        if inplace:
+            img.late.recipes = late.late.recipes
+            return img
+        return late
+
+    return erase
+
+
+def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> T | None:
+    """The tensor with a rectangle erased; None where the original decides."""
+    params = erased((i, j, h, w), v, tensor.late.shape)
+    return None if params is None else tensor.then(("erase", params))
+
+
+def erased(place: tuple[Any, ...], value: Any, shape: tuple[int, int, int]) -> tuple[Any, ...] | None:
+    """The parameters of ``erase`` on an image [channels, height, width]; None for what is not a place inside it."""
+    channels, height, width = shape
+    if not all(type(number) is int for number in place) or not isinstance(value, torch.Tensor):
+        return None
+    top, left, rows, columns = place
+    inside = 0 <= top <= top + rows <= height and 0 <= left <= left + columns <= width
+    if not inside or value.ndim > 3 or value.device.type != "cpu" or value.requires_grad:
+        return None
+    value = value.reshape((1,) * (3 - value.ndim) + tuple(value.shape))
+    fits = all(size in (1, whole) for size, whole in zip(value.shape, (channels, rows, columns), strict=True))
+    return (*place, value.clone()) if fits else None
+
+
+def to_pil_image(original: Function) -> Function:
+    """``torchvision.transforms.functional.to_pil_image``."""
+
+    def to_pil_image(pic: Any, mode: Any = None) -> Any:
+        image = _as_image(pic) if is_late(pic) and isinstance(pic, LateTensor) and not pic.late.lead else None
+        return original(pic, mode) if image is None or mode not in (None, image.mode) else image
+
+    return to_pil_image
+
+
+def _as_image(tensor: LateTensor) -> LazyImage | None:
+    """A late tensor's values as a late image; None where they are no 8-bit levels or were put in by ``erase``."""
+    channels, height, width = tensor.late.shape
+    source, steps, value_steps = tensor.late.recipes[0]
+    table = values.table(channels, value_steps)
+    if channels not in (1, 3) or any(name == "erase" for name, _ in value_steps):
+        return None
+    if table.dtype.is_floating_point and table.dtype != torch.bfloat16:
+        scaled = table.numpy() * 255
+        if not ((scaled >= 0) & (scaled < 256)).all():
+            return None  # what becomes of it depends on the machine
+        table = torch.from_numpy(scaled.astype(np.uint8))
+    if table.dtype != torch.uint8:
+        return None
+    image = LazyImage.of_recipe(Recipe(source, steps), "RGB" if channels == 3 else "L", (width, height))
+    if bool((table != torch.arange(256)).any()):
+        image = image.then("point", (table.numpy().tobytes(),))
+    return image
+
+
+def get_fill(original: Function) -> Function:
+    """``torchvision.transforms.v2._utils._get_fill``, which looks types up exactly: late ones as what they are."""
+
+    def get_fill(fill_dict: Any, inpt_type: Any) -> Any:
+        return original(fill_dict, _CANONICAL.get(inpt_type, inpt_type))
+
+    return get_fill
+
+
+def to_dtype(original: Function) -> Function:
+    """``torchvision.transforms.v2.ToDtype.transform``, which looks up types exactly if it has several dtypes."""
+
+    @functools.wraps(original)
+    def transform(self: Any, inpt: Any, params: Any) -> Any:
+        if is_late(inpt) and isinstance(self.dtype, dict):
+            dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
+            if isinstance(dtype, torch.dtype):
+                return v2.functional.to_dtype(inpt, dtype, self.scale)
+            inpt = LateTensor.evaluate(inpt)
+        return original(self, inpt, params)
+
+    return transform
+
+
+_CANONICAL: dict[type, type] = {LazyImage: Image.Image, LazyTensor: torch.Tensor}
+
+
+def recorded_value(tensor: T, step: Any, dtype: torch.dtype) -> T | None:
+    """The tensor with a value step; None where torchvision would refuse it."""
+    late = tensor.late
+    try:
+        for recipe in late.recipes:
+            values.table(late.shape[0], (*recipe.values, step))
+    except Exception:
+        return None  # the caller runs the original on the values, which says what is wrong
+    return tensor.then(step, dtype=dtype)
+
+
+def numbers(sequence: Any) -> tuple[float, ...] | None:
+    """A flat sequence of numbers, hashable; None for other forms."""
+    if isinstance(sequence, torch.Tensor):
+        sequence = sequence.tolist() if sequence.ndim == 1 else None
+    try:
+        return tuple([value if type(value) is float else float(value) for value in sequence])
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,151 @@
+"""``torchvision.io``'s image readers: late uint8 tensors for the JPEG files that accel claims.
+
+Where its decoder's pixels are not those of Pillow (grey from colour), or need what is not recorded (a file with EXIF
+that is to be turned), and for whatever is not plainly intact, torchvision reads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from accel import switch
+from accel.codec import decode
+from accel.lazy.tensor import LazyTensor
+from accel.sources.header import Header, claim
+from accel.sources.recipe import Recipe, Source, Step
+from accel.system import counters
+from accel.system.memory import file_buffers
+
+Function = Callable[..., Any]
+
+_UNCHANGED, _GRAY, _RGB = "UNCHANGED", "GRAY", "RGB"
+
+
+def readers() -> Iterator[tuple[FunctionType, Callable[[Function], Function]]]:
+    """What to replace, and what makes the replacement; nothing where torchvision has no such functions (any more)."""
+    try:
+        module = import_module("torchvision.io.image")
+    except ImportError:
+        return
+    for name, make in (("read_image", _of_path), ("decode_image", _of_either), ("decode_jpeg", _of_tensor)):
+        function = getattr(module, name, None)
+        if isinstance(function, FunctionType):
+            yield function, make
+
+
+def _of_path(original: Function) -> Function:
+    """``torchvision.io.read_image``."""
+
+    def read_image(path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
+        late = _from_file(str(path), mode, apply_exif_orientation)
+        if late is None:
+            return original(path, mode, apply_exif_orientation)
+        _warn_as(original)
+        return late
+
+    return read_image
+
+
+def _of_either(original: Function) -> Function:
+    """``torchvision.io.decode_image``."""
+
+    def decode_image(input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
+        if isinstance(input, torch.Tensor):
+            late = _from_memory(input, mode, apply_exif_orientation)
+        else:
+            late = _from_file(str(input), mode, apply_exif_orientation)
+        if late is None:
+            return original(input, mode, apply_exif_orientation)
+        _warn_as(original)
+        return late
+
+    return decode_image
+
+
+def _of_tensor(original: Function) -> Function:
+    """``torchvision.io.decode_jpeg``."""
+
+    def decode_jpeg(
+        input: Any, mode: Any = _UNCHANGED, device: Any = "cpu", apply_exif_orientation: Any = False
+    ) -> Any:
+        streams = input if isinstance(input, list) else [input]
+        late = []
+        if str(device) == "cpu" and all(isinstance(stream, torch.Tensor) for stream in streams):
+            late = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
+        if not late or any(each is None for each in late):
+            return original(input, mode, device, apply_exif_orientation)
+        _warn_as(original)
+        return late if isinstance(input, list) else late[0]
+
+    return decode_jpeg
+
+
+def _warn_as(original: Function) -> None:
+    """The deprecation warning of torchvision versions that have one."""
+    warn = original.__globals__.get("_warn_deprecated")
+    if warn is not None:
+        warn()
+
+
+def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
+    if not _takes(mode):
+        return None
+    read = file_buffers.read(path)
+    if read is None:
+        return None
+    buffer, size = read
+    header = _claimed(buffer, size, mode, turned)
+    if header is None:
+        file_buffers.give_back(buffer)
+        return None
+    return _late(Source(memoryview(buffer)[:size].toreadonly(), header, path, switch.current(), buffer), mode)
+
+
+def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | None:
+    plain = type(stream) is torch.Tensor and stream.dtype == torch.uint8 and stream.ndim == 1
+    if not plain or not stream.is_cpu or not _takes(mode):
+        return None
+    data = stream.numpy().tobytes()
+    header = _claimed(data, len(data), mode, turned)
+    return None if header is None else _late(Source(data, header, "image in memory", switch.current()), mode)
+
+
+def _takes(mode: Any) -> bool:
+    """Whether anything is read late, so far as can be said before it is read."""
+    if switch.current().steps_aside or _name(mode) not in (_UNCHANGED, _GRAY, _RGB):
+        return False
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return False
+    return hasattr(torch.ops.image, "decode_jpeg") and decode.agrees("torchvision")
+
+
+def _name(mode: Any) -> str:
+    return mode.upper() if isinstance(mode, str) else getattr(mode, "name", "")
+
+
+def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Header | None:
+    """The header of a file that is read late, else None."""
+    header = claim(data, size)
+    if header is None or not (header.ordinary or switch.current().options.on_error == "replace"):
+        counters.fallback("a file that accel does not claim was read by torchvision.io itself")
+    elif _name(mode) == _GRAY and header.mode != "L":
+        counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")
+    elif turned and b"Exif" in data[: header.scan]:
+        counters.fallback("apply_exif_orientation of a file with EXIF was left to torchvision.io itself")
+    else:
+        return header._replace(judge="torchvision")
+    return None
+
+
+def _late(source: Source, mode: Any) -> LazyTensor:
+    header = source.header
+    to_rgb = _name(mode) == _RGB and header.mode == "L"
+    steps: tuple[Step, ...] = (("convert", ("RGB",)),) if to_rgb else ()
+    shape = (3 if to_rgb or header.mode == "RGB" else 1, header.height, header.width)
+    recipe = Recipe(source, steps, (("pil_to_tensor", ()),))
+    return LazyTensor.of((recipe,), (), shape, torch.uint8, interleaved=True)

@@ -1,0 +1,81 @@
+"""The only file that names a stream: work aside of the caller's stream, and results that cross over to it.
+
+A result is made on a stream of our own, with an event behind it. Whoever takes it has its current stream wait for
+that event; the host waits for nothing. On the host there are no streams, and nothing is done about them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from accel.system import fork
+
+_lock = threading.Lock()
+_side: dict[torch.device, Any] = {}
+
+
+def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Any]:
+    """What ``work`` launches on the current stream of ``device``, launched on a stream of our own.
+
+    Returns:
+        its result, and the event after which that is complete.
+    """
+    module = _module(device)
+    if module is None:
+        return work(), None
+    stream = _side_stream(module, device)
+    with module.stream(stream):
+        result = work()
+        return result, stream.record_event()
+
+
+def arrive(result: torch.Tensor, event: Any) -> torch.Tensor:
+    """``result``, for use on the caller's current stream of its device, which waits for ``event``.
+
+    Its memory, which belongs to our stream, is used again only after what the caller's stream does with it.
+    """
+    module = _module(result.device)
+    if module is not None:
+        stream = module.current_stream(result.device)
+        stream.wait_event(event)
+        result.record_stream(stream)
+    return result
+
+
+def indexed(device: torch.device) -> torch.device:
+    """The device with its index; without one, a device is the current one of its type."""
+    index: Any = device.index  # which torch's stubs take for an int
+    if index is not None or device.type == "cpu":
+        return device
+    return torch.device(device.type, torch.get_device_module(device).current_device())
+
+
+def usable(device: torch.device) -> bool:
+    """Whether this process may use the device: a forked child may not if its parent did."""
+    in_bad_fork = getattr(torch.get_device_module(device), "_is_in_bad_fork", None)
+    return in_bad_fork is None or not in_bad_fork()
+
+
+def _module(device: torch.device) -> Any:
+    """torch's module for a type of devices that have streams, else None."""
+    return None if device.type == "cpu" else torch.get_device_module(device)
+
+
+def _side_stream(module: Any, device: torch.device) -> Any:
+    with _lock:
+        if device not in _side:
+            _side[device] = module.Stream(device)
+        return _side[device]
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _side.clear()
+
+
+fork.register(in_child=_in_child)

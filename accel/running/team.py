@@ -1,0 +1,82 @@
+"""A team of threads that share the images of a batch."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+from torch.utils.data import get_worker_info
+
+from accel.system import fork
+
+T = TypeVar("T")
+
+
+class Team:
+    """Threads that are started when first needed; the calling thread works with them.
+
+    In a DataLoader worker the calling thread works alone. A forked child starts threads of its own.
+    """
+
+    def __init__(self, threads: int | None, name: str) -> None:
+        """``threads``: how many share the work, the caller included; None: one for each core of this process."""
+        self._threads = threads
+        self._name = name
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        fork.register(in_child=self._forget)
+
+    @property
+    def size(self) -> int:
+        if get_worker_info() is not None:
+            return 1
+        return self._threads or cores()
+
+    def each(self, items: Iterable[T], do: Callable[[T], None]) -> None:
+        """Do something with every item, in any order; one that fails keeps nobody from the others.
+
+        Raises:
+            What the first of the items (in their order) that failed raised.
+        """
+        items = list(items)
+        todo = iter(enumerate(items))
+
+        def work() -> dict[int, Exception]:
+            failed = {}
+            for number, item in todo:
+                try:
+                    do(item)
+                except Exception as error:
+                    failed[number] = error
+            return failed
+
+        tasks: list[Future[dict[int, Exception]]] = []
+        with suppress(RuntimeError):  # the interpreter is ending, and starts no threads any more
+            tasks.extend(self._executor().submit(work) for _ in range(min(self.size, len(items)) - 1))
+        failed = work()
+        for task in tasks:
+            failed.update(task.result())
+        if failed:
+            raise failed[min(failed)]
+
+    def _executor(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(max(self.size - 1, 1), thread_name_prefix=self._name)
+            return self._pool
+
+    def _forget(self) -> None:
+        """A forked child has none of its parent's threads."""
+        self._pool = None
+        self._lock = threading.Lock()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,70 @@
+"""What a late image is made of: a source and the steps recorded on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from accel.sources.header import Header, Raw
+from accel.switch import Selection
+from accel.system.memory import file_buffers
+
+Step = tuple[str, tuple[Any, ...]]
+"""An op's name in the table (``accel.ops``) and its parameters."""
+
+
+class Source:
+    """The encoded bytes of one file with a header that accel claims, or raw pixels.
+
+    Shared by every image made from it, never changed; copying it returns itself.
+
+    Attributes:
+        data: the whole file, or the pixels. header: their size and mode, and how they are encoded.
+        name: what to call them in messages. selection: the backend that runs the images made from it.
+    """
+
+    __slots__ = ("__weakref__", "_buffer", "data", "header", "name", "selection")
+
+    def __init__(
+        self,
+        data: bytes | memoryview,
+        header: Header | Raw,
+        name: str,
+        selection: Selection,
+        buffer: bytearray | None = None,
+    ) -> None:
+        """``buffer``: what ``data`` looks at, to be used for other files when the source is gone."""
+        self.data = data
+        self.header = header
+        self.name = name
+        self.selection = selection
+        self._buffer = buffer
+
+    def __del__(self, give_back: Callable[[bytearray], None] = file_buffers.give_back) -> None:
+        if self._buffer is not None and isinstance(self.data, memoryview):
+            try:
+                self.data.release()
+            except BufferError:  # somebody still looks at it
+                return
+            give_back(self._buffer)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Source, (bytes(self.data), self.header, self.name, self.selection)
+
+    def __copy__(self) -> Source:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
+        return self
+
+    def __repr__(self) -> str:
+        kind = "pixels" if isinstance(self.header, Raw) else "JPEG"
+        return f"<{self.name}: {kind} {self.header.width}x{self.header.height} {self.header.mode}>"
+
+
+class Recipe(NamedTuple):
+    """One late image: its source, the steps on Pillow pixels, and then the steps on tensor values."""
+
+    source: Source
+    steps: tuple[Step, ...] = ()
+    values: tuple[Step, ...] = ()

@@ -1,0 +1,127 @@
+"""Counters of what was done and what fell back, over this process and the workers it started.
+
+They live in one block of shared memory, a row a process, so that nobody waits for anybody: counts, and beside
+each the name it counts, so that any process can read them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.system import fork, memory
+
+_log = logging.getLogger("accel")
+
+IMAGES, REPLACED, REALISED_EARLY = "images", "replaced", "realised early"
+_FALLBACK = "fallback: "
+_FIRST = (IMAGES, REPLACED, REALISED_EARLY, _FALLBACK + "any other reason")
+_ROWS, _SLOTS = 1024, 64
+_COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
+
+_lock = threading.RLock()
+_block: torch.Tensor | None = None
+_counts: npt.NDArray[np.int64]
+_names: npt.NDArray[np.bytes_]
+_logged: set[str] = set()
+_shown: dict[str, Callable[[], int]] = {}
+
+
+def count(name: str, amount: int = 1) -> None:
+    """Add to a counter of this process."""
+    with _lock:
+        share()
+        row = os.getpid() % _ROWS
+        _counts[row, _slot(_names[row], name)] += amount
+
+
+def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
+    """Where a name is counted: the first few have their places, the others come as they come."""
+    if name in _FIRST:
+        slot = _FIRST.index(name)
+    else:
+        encoded = name.encode()[: _NAME.itemsize]
+        free = (i for i in range(len(_FIRST), _SLOTS) if names[i] == encoded or not names[i])
+        slot = next(free, len(_FIRST) - 1)
+        name = name if slot >= len(_FIRST) else _FIRST[slot]
+    names[slot] = name.encode()
+    return slot
+
+
+def fallback(reason: str) -> None:
+    """Count a fallback; the first of each reason in a process is logged as a warning."""
+    with _lock:
+        count(_FALLBACK + reason)
+        if reason not in _logged:
+            _logged.add(reason)
+            _log.warning("accel fell back: %s", reason)
+
+
+def early(reason: str, loses: bool) -> None:
+    """Count an image whose values were asked for one at a time, before a batch was made.
+
+    ``loses``: steps were recorded that now run apart from what follows; that is a fallback as well.
+    """
+    count(REALISED_EARLY)
+    if loses:
+        fallback(reason)
+
+
+def show(name: str, number: Callable[[], int]) -> None:
+    """Have ``stats`` tell a number of this process as it is when asked."""
+    _shown[name] = number
+
+
+def stats() -> dict[str, Any]:
+    """What accel has done since the process began, its DataLoader workers included.
+
+    Returns:
+        ``images``: late images whose pixels were computed; ``replaced``: broken ones replaced by black
+        (``on_error="replace"``); ``realised early``: images whose pixels were asked for one at a time, before
+        a batch was made; ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches
+        that follow them; ``fallbacks``: how often what fell back, by reason.
+    """
+    totals: dict[str, int] = {}
+    with _lock:
+        share()
+        for row, slot in np.argwhere(_counts):
+            name = _names[row, slot].decode(errors="replace")
+            totals[name] = totals.get(name, 0) + int(_counts[row, slot])
+    result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY)}
+    result |= {name: number() for name, number in _shown.items()}
+    result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}
+    return result
+
+
+def share() -> torch.Tensor:
+    """The shared block; made if there is none yet, which must be before the processes start that count into it."""
+    with _lock:
+        if _block is None:
+            join(memory.shared((_ROWS * _SLOTS * (_COUNT.itemsize + _NAME.itemsize),), torch.uint8))
+        assert _block is not None
+        return _block
+
+
+def join(block: torch.Tensor) -> None:
+    """Count into the block that another process shared."""
+    global _block, _counts, _names
+    with _lock:
+        _block = block
+        content, split = block.numpy(), _ROWS * _SLOTS * _COUNT.itemsize
+        _counts = content[:split].view(_COUNT).reshape(_ROWS, _SLOTS)
+        _names = content[split:].view(_NAME).reshape(_ROWS, _SLOTS)
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+fork.register(before=lambda: _lock.acquire(), in_parent=lambda: _lock.release(), in_child=_in_child)

@@ -1,0 +1,156 @@
+"""Host memory: reused buffers for results and for the files that are read, and tensors in shared memory.
+
+Fresh pages are dear: the operating system takes longer to hand out the pages of a 224 x 224 float image, or of
+a 110 KB file, than accel takes to fill them. So memory that nobody refers to any more is used again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.system import fork
+from accel.system.seams import private
+
+private("torch", "UntypedStorage._new_shared")
+
+Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
+"""Makes an uninitialised, contiguous tensor of a shape and dtype."""
+
+
+def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """An uninitialised tensor in shared memory: sending it to another process sends a handle."""
+    storage = torch.UntypedStorage._new_shared(prod(shape) * dtype.itemsize, device="cpu")
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
+
+
+class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
+    """Bytes that are handed on when the last array or tensor that looks at them is gone.
+
+    After a fork two processes look at them, of which neither knows when the other is done: such are not handed on.
+    """
+
+    _forks = 0
+    _born: int
+    on_release: Callable[[], None] | None = None
+
+    def __del__(self) -> None:
+        if self.on_release is not None and self._born == Lease._forks:
+            self.on_release()
+
+
+def _count_fork() -> None:
+    Lease._forks += 1
+
+
+fork.register(before=_count_fork)
+
+
+def leased(memory: npt.NDArray[np.uint8], size: int, on_release: Callable[[], None]) -> torch.Tensor:
+    """A uint8 tensor over the first ``size`` bytes; ``on_release`` is called once nothing looks at it."""
+    lease = memory[:size].view(Lease)
+    lease.on_release, lease._born = on_release, Lease._forks
+    return torch.from_numpy(lease)
+
+
+class Results:
+    """Memory for the batches computed in this process: a few blocks, used again while they fit."""
+
+    _SMALLEST = 1 << 20  # below, torch's allocator keeps pages itself
+    _IDLE_BLOCKS = 3
+    _IDLE_BYTES = 1 << 30
+    _PATIENCE = 16  # results for which an idle block may be of no use
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[int, npt.NDArray[np.uint8]]] = []
+        self._clock = 0
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialised tensor."""
+        size = prod(shape) * dtype.itemsize
+        if size < self._SMALLEST:
+            return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+        block = self._take(size)
+        return leased(block, size, lambda: self._give_back(block)).view(dtype).view(tuple(shape))
+
+    def _take(self, size: int) -> npt.NDArray[np.uint8]:
+        with self._lock:
+            self._clock += 1
+            self._idle = [(since, b) for since, b in self._idle if self._clock - since <= self._PATIENCE]
+            for position, (_, block) in enumerate(self._idle):
+                if size <= len(block) <= 2 * size:
+                    del self._idle[position]
+                    return block
+        return _huge_pages(size)
+
+    def _give_back(self, block: npt.NDArray[np.uint8]) -> None:
+        # may run inside any allocation, when the garbage collector finds a batch: never wait for the lock
+        if self._lock.acquire(blocking=False):
+            idle = sum(len(other) for _, other in self._idle)
+            if len(self._idle) < self._IDLE_BLOCKS and idle + len(block) <= self._IDLE_BYTES:
+                self._idle.append((self._clock, block))
+            self._lock.release()
+
+
+def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
+    """Fresh anonymous memory of this process, in huge pages where the system grants them."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(size, np.uint8)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
+
+
+class FileBuffers:
+    """Buffers for whole files."""
+
+    _ORDINARY = 1 << 18
+    _IDLE = 256
+
+    def __init__(self) -> None:
+        self._idle: list[bytearray] = []
+
+    def read(self, path: Any) -> tuple[bytearray, int] | None:
+        """The content of a regular file, in the first bytes of a buffer, and how many they are.
+
+        Three system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
+        None where this fails, for whatever reason: reading in the usual way will tell.
+        """
+        buffer = self._idle.pop() if self._idle else bytearray(self._ORDINARY)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.preadv(descriptor, (buffer,), 0)
+                if size < self._ORDINARY:
+                    return buffer, size
+                content = bytearray(buffer)
+                while more := os.pread(descriptor, 16 << 20, len(content)):
+                    content += more
+            finally:
+                os.close(descriptor)
+        except (OSError, AttributeError):  # not every system has these calls
+            self.give_back(buffer)
+            return None
+        self.give_back(buffer)
+        return content, len(content)
+
+    def give_back(self, buffer: bytearray) -> None:
+        """Let others use a buffer, which nobody may look at any more."""
+        if len(buffer) == self._ORDINARY and len(self._idle) < self._IDLE:
+            self._idle.append(buffer)
+
+
+results = Results()
+file_buffers = FileBuffers()
+fork.register(in_child=results.__init__)  # type: ignore[misc]  # a child would only copy its parent's pages
