@@ -43,7 +43,7 @@ MODULES = {module(path) for path in FILES}
 
 
 def room(name: str) -> str:
-    return (name.split(".") + [""])[1]
+    return [*name.split("."), ""][1]
 
 
 def imported(tree: ast.AST, *, at_the_top: bool) -> Iterator[str]:

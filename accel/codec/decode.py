@@ -10,9 +10,10 @@ import logging
 from functools import cache
 
 import numpy as np
+from PIL import Image
 
 from accel.backend import Options
-from accel.codec import agreement, engines
+from accel.codec import agreement, engines, packed
 from accel.codec.engines import Box, Data, Pixels
 from accel.errors import DecodeError
 from accel.planning.plan import Decode
@@ -105,8 +106,9 @@ def choose(header: Header | Raw, engine: str = "auto") -> str:
 
 
 def prepare(engine: str = "auto") -> None:
-    """Load the decoder of baseline files, so that forked workers inherit it."""
+    """Load the decoder of baseline files, and what copies pixels in memory, so that forked workers inherit it."""
     choose(Header(8, 8, "RGB"), engine)
+    packed.pixels(Image.new("RGB", (1, 1)))
 
 
 @cache

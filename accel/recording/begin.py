@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from accel import switch
+from accel.codec import packed
 from accel.lazy.image import LazyImage
 from accel.lazy.late import LateTensor, is_late
 from accel.lazy.tensor import LazyTensor
@@ -47,7 +48,7 @@ def begin(image: Any) -> LazyImage | None:
     mode, (width, height) = image.mode, image.size
     if mode not in ("RGB", "L") or not width or not height:
         return None
-    source = Source(image.tobytes(), Raw(width, height, mode), _name(image), selection)
+    source = Source(packed.pixels(image), Raw(width, height, mode), _name(image), selection)
     return LazyImage.of_pixels(source, image.info)
 
 

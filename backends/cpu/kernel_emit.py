@@ -9,7 +9,7 @@ from numba import njit
 
 from .kernel_blocks import PROOF_SIZE, emit_blocks, stands_in
 from .kernel_resize import copy_rows, padded, resize_columns, resize_row
-from .kernel_rows import emit_codes, emit_run, longest_run, shown
+from .kernel_rows import emit_run, gather_line, longest_run, shown
 from .kernel_weights import known, taps, weigh, weights_size
 from .vector import LANES
 
@@ -80,12 +80,13 @@ def emit_image(
     ):
         return -1
 
+    if n_rows == 0 or n_cols == 0:
+        return 0
+
     flat = out.reshape(-1)
     plane, pixel, pitch = (n_rows * n_cols, 1, n_cols) if planar else (1, channels, n_cols * channels)
-    if y_first == y_stop or x_first == x_stop:
-        for y in range(n_rows):
-            emit_codes(0, 0, 0, col_window, row_window[y], fills, table, flat, y * pitch, plane, pixel)
-        return 0
+    if y_first == y_stop or x_first == x_stop:  # all is fill
+        by_rows = by_cols = False
 
     # ``image`` is the address of the first pixel that is needed, in the order of the view's rows and the source's
     # columns: view row p is its row ``p - top``, view column p its column ``first + step * p``.  ``height`` and
@@ -112,7 +113,8 @@ def emit_image(
     row_memory = line + _room(max(full_width, middle_width), by_rows)
     col_memory = row_memory + _room(weights_size(resample, row_length, row_size, shown_rows), by_rows)
     proof = col_memory + _room(weights_size(resample, col_length, col_size, shown_cols), by_cols)
-    size = proof + PROOF_SIZE - copy
+    gathered = proof + PROOF_SIZE
+    size = gathered + _room(n_cols * channels, True) - copy
     if size > scratch.size:
         return size
 
@@ -134,25 +136,28 @@ def emit_image(
         )  # fmt: skip
         image, stride, width, first, step = middle, middle_width, middle_width, -x_first, 1
 
+    # A window that is one run is read where it is.  Any other row, and one of fill, is gathered first.
     begin, end, direction = longest_run(col_window)
-    run_start, run_step = (first + step * col_window[begin]) * channels, direction * step * channels
-    arithmetic = end - begin >= LANES and stands_in(table, factors, run_step, planar, proof)
+    direct = end - begin == n_cols
+    run_step = (direction * step if direct else 1) * channels
+    run_start = (first + step * col_window[0]) * channels
+    gathered_start = gathered + ((n_cols - 1) * channels if run_step < 0 else 0)
+    in_order = end if direction * step == 1 else begin
+    arithmetic = n_cols >= LANES and stands_in(table, factors, run_step, planar, proof)
     for y in range(n_rows):
         code, at = np.int64(row_window[y]), y * pitch
-        if code < 0:
-            emit_codes(0, 0, 0, col_window, code, fills, table, flat, at, plane, pixel)
-            continue
-        row, run_at = image + (code - top) * stride, at + begin * pixel
-        if by_rows and not rows_first:
+        row = image + (code - top) * stride
+        if code >= 0 and by_rows and not rows_first:
             i, row = code - y_first, line
             source = image + (row_bounds[i, 0] - top) * stride
             resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], row_shift, line)
+        start = row + run_start
+        if code < 0 or not direct:
+            start = gathered_start
+            if y == 0 or row_window[y - 1] != code:  # repeated rows are gathered once
+                gather_line(row, first, step, col_window, code, fills, begin, in_order, gathered)
         if arithmetic:
-            emit_blocks(row + run_start, run_step, factors, flat, run_at, plane, pixel, end - begin)
+            emit_blocks(start, run_step, factors, flat, at, plane, pixel, n_cols)
         else:
-            emit_run(row + run_start, run_step, table, flat, run_at, plane, pixel, end - begin)
-        if begin > 0:
-            emit_codes(row, first, step, col_window[:begin], code, fills, table, flat, at, plane, pixel)
-        if end < n_cols:
-            emit_codes(row, first, step, col_window[end:], code, fills, table, flat, at + end * pixel, plane, pixel)
+            emit_run(start, run_step, table, flat, at, plane, pixel, n_cols)
     return 0

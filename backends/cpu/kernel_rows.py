@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import carray, njit
 
-from .vector import pointer
+from .vector import copy_bytes, pointer
 
 
 @njit
@@ -51,30 +51,38 @@ def emit_run(line: int, step: int, table: Any, out: Any, start: int, plane: int,
 
 
 @njit
-def emit_codes(
-    line: int,
-    first: int,
-    step: int,
-    window: Any,
-    row_code: int,
-    fills: Any,
-    table: Any,
-    out: Any,
-    start: int,
-    plane: int,
-    pixel: int,
+def gather_line(
+    line: int, first: int, step: int, window: Any, row_code: int, fills: Any, begin: int, end: int, target: int
 ) -> None:
-    """Any window: position p is at byte ``(first + step * p) * channels`` of the line, the lower code wins."""
-    channels = table.shape[0]
-    for x in range(window.shape[0]):
+    """Any window as a row of finished pixels at ``target``: position p is at pixel ``first + step * p`` of the line.
+
+    The lower of a row's and a column's code wins.  Positions ``begin`` to ``end`` show pixels in order.
+    """
+    channels = fills.shape[1]
+    if row_code < 0 or begin >= end:
+        _gather_codes(line, first, step, window, row_code, fills, 0, window.shape[0], target)
+        return
+    count = (end - begin) * channels
+    copy_bytes(line + (first + step * window[begin]) * channels, target + begin * channels, count)
+    _gather_codes(line, first, step, window, row_code, fills, 0, begin, target)
+    _gather_codes(line, first, step, window, row_code, fills, end, window.shape[0], target)
+
+
+@njit
+def _gather_codes(
+    line: int, first: int, step: int, window: Any, row_code: int, fills: Any, begin: int, end: int, target: int
+) -> None:
+    """``gather_line`` for positions ``begin`` to ``end``, one by one."""
+    channels = np.int64(fills.shape[1])
+    colours, origin, pitch = fills.ctypes.data, line + first * channels, step * channels
+    for x in range(begin, end):
         position = np.int64(window[x])
         code = position if position < row_code else row_code
-        if code >= 0:
-            colour = carray(pointer(line + (first + step * position) * channels), (channels,), np.uint8)
+        source = colours - (1 + code) * channels if code < 0 else origin + pitch * position
+        if channels == 3:
+            copy_bytes(source, target + x * 3, 3)
         else:
-            colour = fills[-1 - code]
-        for c in range(channels):
-            out[np.uint64(start + c * plane + x * pixel)] = table[c, colour[c]]
+            copy_bytes(source, target + x * channels, channels)
 
 
 @njit
@@ -92,13 +100,9 @@ def gather_image(src: Any, rows: Any, cols: Any, fills: Any, out: Any) -> Any:
     ):
         return -1
     begin, end, step = longest_run(cols)
-    in_order = 0 < end - begin == cols.shape[0] and step == 1
+    in_order, at = end if step == 1 else begin, out.ctypes.data
     for y in range(rows.shape[0]):
-        if in_order and rows[y] >= 0:
-            out[y] = src[rows[y], cols[0] : cols[0] + cols.shape[0]]
-            continue
-        for x in range(cols.shape[0]):
-            code = min(rows[y], cols[x])
-            for c in range(channels):
-                out[y, x, c] = src[rows[y], cols[x], c] if code >= 0 else fills[-1 - code, c]
+        row = np.int64(rows[y])
+        line = src.ctypes.data + row * width * channels
+        gather_line(line, 0, 1, cols, row, fills, begin, in_order, at + y * cols.shape[0] * channels)
     return 0

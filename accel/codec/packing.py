@@ -1,0 +1,73 @@
+"""Pixels of four bytes, as Pillow keeps "RGB", to three, by numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from accel.codec.jpeg.lanes import BYTE, load
+from accel.codec.jpeg.memory import pointer_to, step
+
+_BLOCK = 16
+_LENGTH, _BUFFERS, _CHILDREN = 0, 5, 6  # words of the Arrow C data interface's ArrowArray
+
+
+@intrinsic
+def _words(typing_context: Any, address: Any) -> Any:
+    """The address of 64-bit words as a pointer."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+
+    return types.CPointer(types.int64)(types.int64), generate
+
+
+@intrinsic
+def _bytes(typing_context: Any, address: Any) -> Any:
+    """The address of bytes as a pointer."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], BYTE.as_pointer())
+
+    return types.CPointer(types.uint8)(types.int64), generate
+
+
+@intrinsic
+def _pack_block(typing_context: Any, source: Any, target: Any, pixel: Any) -> Any:
+    """The first three bytes of each of 16 pixels of four, from ``pixel`` on."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        source, target, pixel = arguments
+        four, three = (builder.mul(pixel, ir.Constant(pixel.type, size)) for size in (4, 3))
+        block = load(builder, step(builder, source, four), 4 * _BLOCK, 8)
+        block.shuffle([4 * i + c for i in range(_BLOCK) for c in range(3)]).store(step(builder, target, three))
+        return context.get_dummy_value()
+
+    return types.void(source, target, types.int64), generate
+
+
+@njit("boolean(int64, uint8[::1])", nogil=True, cache=True)
+def pack(address: int, packed: Any) -> Any:
+    """Fill ``packed`` (three bytes a pixel) from the ArrowArray at ``address``: lists of four bytes, one a pixel.
+
+    False, with nothing written, where that is not what is there.
+    """
+    array, count = _words(address), len(packed) // 3
+    if array[_LENGTH] != count or array[_CHILDREN - 2] != 1:
+        return False
+    child = _words(_words(array[_CHILDREN])[0])
+    if child[_LENGTH] != 4 * count:
+        return False
+    source, target = _bytes(_words(child[_BUFFERS])[1]), pointer_to(packed)
+    if count < _BLOCK:
+        for i in range(count):
+            for c in range(3):
+                target[3 * i + c] = source[4 * i + c]
+        return True
+    for i in range(0, count - _BLOCK + 1, _BLOCK):
+        _pack_block(source, target, i)
+    _pack_block(source, target, count - _BLOCK)  # the last block overlaps the one before
+    return True

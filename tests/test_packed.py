@@ -1,0 +1,71 @@
+"""Pixels copied from Pillow's own memory equal ``Image.tobytes``."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from accel.codec import packed
+
+needs_arrow = pytest.mark.skipif(not hasattr(Image.Image, "__arrow_c_array__"), reason="Pillow before 11.2")
+
+
+def picture(width: int, height: int, mode: str = "RGB") -> Image.Image:
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    return Image.fromarray(np.random.default_rng(width * height).integers(0, 256, shape, np.uint8))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (4, 4), (15, 1), (16, 1), (17, 1), (31, 2), (33, 47), (500, 375)])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_equal_to_tobytes(size: tuple[int, int], mode: str) -> None:
+    image = picture(*size, mode)
+    assert bytes(packed.pixels(image)) == image.tobytes()
+    cropped = image.crop((1, 1, size[0] + 2, size[1] + 2))  # black outside
+    assert bytes(packed.pixels(cropped)) == cropped.tobytes()
+
+
+@needs_arrow
+def test_colour_is_read_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = picture(33, 21)
+    expected = image.tobytes()
+
+    def no(*args: Any) -> bytes:
+        raise AssertionError("tobytes was called")
+
+    monkeypatch.setattr(Image.Image, "tobytes", no)
+    assert bytes(packed.pixels(image)) == expected
+
+
+def test_a_copy() -> None:
+    image = picture(40, 30)
+    before = image.tobytes()
+    found = packed.pixels(image)
+    image.paste((1, 2, 3), (0, 0, 40, 30))
+    assert bytes(found) == before != image.tobytes()
+    with pytest.raises((TypeError, ValueError)):
+        found[0] = 1  # type: ignore[index]
+    del image
+    gc.collect()
+    assert bytes(found) == before
+
+
+@needs_arrow
+def test_an_image_in_several_blocks() -> None:
+    image = picture(3000, 1500)  # 18 MB in Pillow's memory, in blocks of 16
+    with pytest.raises(ValueError, match=r".*"):
+        image.__arrow_c_array__()
+    assert bytes(packed.pixels(image)) == image.tobytes()
+
+
+def test_rows_that_are_aligned() -> None:
+    Image.core.set_alignment(64)
+    try:
+        image = picture(33, 21)
+        expected = image.tobytes()
+        assert bytes(packed.pixels(image)) == expected
+    finally:
+        Image.core.set_alignment(1)
