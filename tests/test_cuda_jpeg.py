@@ -103,6 +103,12 @@ def test_pillows_files(kind: str) -> None:
     assert_same([encode(pixels, quality=q, subsampling=s, optimize=o) for q, s, o in options])
 
 
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+def test_every_quality(subsampling: int) -> None:
+    pixels = picture("smooth", 33, 47)
+    assert_same([encode(pixels, quality=quality, subsampling=subsampling) for quality in range(1, 101)])
+
+
 def test_grey_in_one_and_three_channels() -> None:
     data = encode(picture("smooth", 45, 70, 1))
     (grey,) = assert_same([data])
@@ -296,8 +302,18 @@ def test_no_files() -> None:
 
 
 @pytest.mark.skipif(not PHOTOS, reason="ACCEL_TEST_PHOTOS names no folder")
-def test_photos() -> None:
+@pytest.mark.parametrize("anew", [False, True], ids=["as they are", "encoded anew"])
+def test_photos(anew: bool) -> None:
     assert PHOTOS is not None
     paths = sorted(Path(PHOTOS).rglob("*.jp*g"))
+
+    def file(number: int) -> bytes:
+        data = paths[number].read_bytes()
+        if not anew:
+            return data
+        restarts = {"restart_marker_blocks": (0, 1, 5, 1000)[number % 4]}
+        options = {"quality": number % 100 + 1, "subsampling": number % 3, "optimize": number % 2 == 0}
+        return encode(np.asarray(Image.open(BytesIO(data)).convert("RGB")), **options, **restarts)
+
     for first in range(0, len(paths), 50):
-        assert_same([path.read_bytes() for path in paths[first : first + 50]])
+        assert_same([file(number) for number in range(first, min(first + 50, len(paths)))])
