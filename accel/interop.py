@@ -26,7 +26,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
 from accel.lazy.tensor import LazyTensor
-from accel.recording import parameters, record, record_pil, tv, tvio
+from accel.recording import forward, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
 from accel.system import counters, patches, seams
@@ -41,11 +41,19 @@ worker = private("torch.utils.data._utils.worker", "_worker_loop")
 pytree = private("torch.utils._pytree", "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten")
 _BY_METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _functional_pil = private("torchvision.transforms._functional_pil", *_BY_METHODS, "crop", "pad", *record_pil.NAMES)
-v2_geometry = private("torchvision.transforms.v2.functional._geometry", "_resize_image_pil", "_elastic_image_pil")
+v2_geometry = private(
+    "torchvision.transforms.v2.functional._geometry",
+    "_resize_image_pil",
+    "_elastic_image_pil",
+    "_resized_crop_image_pil",
+)
 v2_misc = private("torchvision.transforms.v2.functional._misc", "_gaussian_blur_image_pil")
 v2_augment = private("torchvision.transforms.v2.functional._augment", "_jpeg_image_pil", "_erase_image_pil")
 v2_color = private("torchvision.transforms.v2.functional._color", "_permute_channels_image_pil")
 v2_dispatch = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
+v2_transform = private(
+    "torchvision.transforms.v2._transform", "_RandomApplyTransform", "Transform._needs_transform_list"
+)
 v2_utils = private("torchvision.transforms.v2._utils", "_get_fill")
 private("torch.utils.data", "DataLoader._get_iterator")
 
@@ -79,6 +87,10 @@ def install() -> None:
         _undo.append(patches.body(RandomResizedCrop.get_params, parameters.get_params))
         draw = parameters.make_params(v2.RandomResizedCrop.make_params)
         _undo.append(patches.attribute(v2.RandomResizedCrop, "make_params", draw))
+        needs = forward.needs(v2.Transform._needs_transform_list)
+        _undo.append(patches.attribute(v2.Transform, "_needs_transform_list", needs))
+        for transform, make in ((v2.Transform, forward.plain), (v2_transform._RandomApplyTransform, forward.by_chance)):
+            _undo.append(patches.attribute(transform, "forward", make(transform.forward)))
         for flip in (RandomHorizontalFlip, RandomVerticalFlip):
             _undo.append(patches.body(flip.forward, parameters.flip))
         for name in _BY_METHODS:
@@ -94,6 +106,7 @@ def install() -> None:
             (functional.gaussian_blur, record_pil.gaussian_blur),
             (v2_misc._gaussian_blur_image_pil, record_pil.gaussian_blur),
             (functional.elastic_transform, record_pil.elastic(1)),
+            (v2_geometry._resized_crop_image_pil, record.resized_crop_of_v2),
             (v2_geometry._elastic_image_pil, record_pil.elastic(2)),
             (v2_augment._jpeg_image_pil, record_pil.jpeg),
             (v2_augment._erase_image_pil, record_pil.erase),

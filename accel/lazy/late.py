@@ -229,13 +229,13 @@ class LateTensor(torch.Tensor):
             late.group.join(tensor.late)
         return tensor
 
-    def moved(self, name: str, params: tuple[Any, ...]) -> Self:
-        """A new tensor: this one with one more step on its pixels recorded, ahead of the steps on values."""
+    def moved(self, *steps: Step) -> Self:
+        """A new tensor: this one with more steps on its pixels recorded, ahead of the steps on values."""
         late = self.late
         channels, height, width = late.shape
-        height, width = OPS[name].size((height, width), params)
-        step: Step = (name, params)
-        recipes = tuple([Recipe(source, (*pixels, step), values) for source, pixels, values in late.recipes])
+        for name, params in steps:
+            height, width = OPS[name].size((height, width), params)
+        recipes = tuple([Recipe(source, pixels + steps, values) for source, pixels, values in late.recipes])
         tensor = self.of(recipes, late.lead, (channels, height, width), late.dtype, late.interleaved)
         if late.group is not None:
             late.group.join(tensor.late)
@@ -292,10 +292,10 @@ def is_late(value: Any) -> bool:
 
     Values that somebody has may have been changed in place: nothing more is recorded on such a tensor.
     """
-    if isinstance(value, (list, tuple)):
-        return all(map(is_late, value))
-    late = value.__dict__.get("late") if isinstance(value, LateTensor) else None
-    return late is not None and late.value is None and late.ready is None
+    if isinstance(value, LateTensor):
+        late = value.__dict__.get("late")
+        return late is not None and late.value is None and late.ready is None
+    return isinstance(value, (list, tuple)) and all(map(is_late, value))
 
 
 def _plain(value: Any) -> Any:

@@ -31,33 +31,33 @@ _device = private("torch.utils._device", "CURRENT_DEVICE")
 
 def get_params(original: FunctionType) -> Callable[..., Any]:
     """``torchvision.transforms.RandomResizedCrop.get_params`` (img, scale, ratio) -> (top, left, height, width)."""
-    quick = _with_cheap_tensors(original, get_dimensions=lambda image: (3, image.height, image.width))
-    if not _checked(original, quick, _some_crop):
+    quick = with_cheap_tensors(original, get_dimensions=lambda image: (3, image.height, image.width))
+    if not checked(original, quick, _some_crop):
         return original
 
     def get_params(img: Any, scale: Any, ratio: Any) -> Any:
-        return (quick if type(img) is LazyImage and _usual() else original)(img, scale, ratio)
+        return (quick if type(img) is LazyImage and usual() else original)(img, scale, ratio)
 
     return get_params
 
 
 def make_params(original: FunctionType) -> Callable[..., Any]:
     """``make_params`` of ``torchvision.transforms.v2.RandomResizedCrop`` (images) -> top, left, height, width."""
-    code = _with_cheap_tensors(original)
+    code = with_cheap_tensors(original)
     code.__globals__["query_size"] = _size_of_one
 
     def quick(self: Any, flat_inputs: list[Any]) -> Any:
         limits = SimpleNamespace(scale=self.scale, ratio=self.ratio, _log_ratio=self._log_ratio.tolist())
         return code(limits, flat_inputs)
 
-    if not _checked(original, quick, _some_crop_of_v2):
+    if not checked(original, quick, _some_crop_of_v2):
         return original
 
     @functools.wraps(original)
     def make_params(self: Any, flat_inputs: list[Any]) -> Any:
         one = len(flat_inputs) == 1 and isinstance(flat_inputs[0], (LateTensor, LazyImage))
-        usual = one and isinstance(self._log_ratio, torch.Tensor) and _usual()
-        return (quick if usual else original)(self, flat_inputs)
+        quickly = one and isinstance(self._log_ratio, torch.Tensor) and usual()
+        return (quick if quickly else original)(self, flat_inputs)
 
     return make_params
 
@@ -73,35 +73,40 @@ def _size_of_one(images: list[Any]) -> tuple[int, int]:
 
 def flip(original: FunctionType) -> Callable[..., Any]:
     """``forward`` of ``torchvision.transforms.RandomHorizontalFlip`` or ``RandomVerticalFlip`` (img) -> image."""
-    quick = _with_cheap_tensors(
+    quick = with_cheap_tensors(
         original,
         hflip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
         vflip=lambda image: image.transpose(Image.Transpose.FLIP_TOP_BOTTOM),
     )
-    if not _checked(original, quick, _some_flip):
+    if not checked(original, quick, _some_flip):
         return original
 
     def forward(self: Any, img: Any) -> Any:
         late = type(img) is LazyImage and type(self.p) is float
-        return (quick if late and _usual() else original)(self, img)
+        return (quick if late and usual() else original)(self, img)
 
     return forward
 
 
-def _usual() -> bool:
+def usual() -> bool:
     """Whether tensors are made on the CPU, of a dtype there is a scratch tensor for."""
     return _device.CURRENT_DEVICE is None and torch.get_default_dtype() in _scratch.floats
 
 
-def _with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:
+def with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:
     """``function`` with cheaper ones of the functions of ``torch``, and these of ``transforms.functional``."""
     cheap = {
         "torch": _like(
-            torch, tensor=tuple, log=_logarithms, exp=torch.Tensor.exp_, empty=_empty, randint=_randint, rand=_rand
+            torch, tensor=tuple, log=_logarithms, exp=torch.Tensor.exp_, empty=_empty, randint=_randint, rand=rand
         ),
         "F": _like(F, **functional),
     }
-    return FunctionType(function.__code__, {**function.__globals__, **cheap}, function.__name__)
+    surroundings = {**function.__globals__, **cheap}
+    quick = FunctionType(
+        function.__code__, surroundings, function.__name__, function.__defaults__, function.__closure__
+    )
+    quick.__kwdefaults__ = function.__kwdefaults__
+    return quick
 
 
 def _like(module: ModuleType, **replaced: Callable[..., Any]) -> SimpleNamespace:
@@ -138,7 +143,7 @@ def _randint(low: int, high: int, *, size: tuple[int]) -> torch.Tensor:
     return _scratch.integer.random_(low, high)
 
 
-def _rand(size: int) -> _Drawn:
+def rand(size: int) -> _Drawn:
     dtype = torch.get_default_dtype()
     return _Drawn(_scratch.floats[dtype].uniform_().item(), dtype)
 
@@ -155,6 +160,9 @@ class _Drawn:
     def __lt__(self, other: float) -> bool:
         return self.value < _rounded(other, self.dtype)
 
+    def __ge__(self, other: float) -> bool:
+        return self.value >= _rounded(other, self.dtype)
+
 
 @lru_cache(maxsize=64)
 def _rounded(value: float, dtype: torch.dtype) -> float:
@@ -166,7 +174,7 @@ def _rounded(value: float, dtype: torch.dtype) -> float:
 _alike: dict[CodeType, bool] = {}
 
 
-def _checked(one: FunctionType, other: Function, arguments: Callable[[random.Random], tuple[Any, ...]]) -> bool:
+def checked(one: FunctionType, other: Function, arguments: Callable[[random.Random], tuple[Any, ...]]) -> bool:
     """Whether two versions return the same from the same draws and leave the generator in the same state."""
     code = one.__code__
     if code not in _alike:

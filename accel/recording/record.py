@@ -20,7 +20,7 @@ from accel.lazy.late import LateTensor, is_late
 from accel.lazy.tensor import LazyTensor
 from accel.planning import values
 from accel.recording.begin import begin
-from accel.sources.recipe import Recipe
+from accel.sources.recipe import Recipe, Step
 
 Function = Callable[..., Any]
 T = TypeVar("T", bound=LateTensor)
@@ -108,16 +108,40 @@ def resized_crop(original: Function) -> Function:
         interpolation: Any = InterpolationMode.BILINEAR,
         antialias: Any = True,
     ) -> Any:
-        late = type(img) is LazyImage and img.recipe is not None
-        usual = late and isinstance(size, (list, tuple)) and len(size) == 2
-        if not usual or type(interpolation) is not InterpolationMode or antialias is False:
-            return original(img, top, left, height, width, size, interpolation, antialias=antialias)
-        cropped = img.crop((left, top, left + width, top + height))
-        if cropped.size == (size[1], size[0]):
-            return cropped
-        return cropped.resize((size[1], size[0]), pil_modes_mapping[interpolation])
+        if type(interpolation) is InterpolationMode and antialias is not False:
+            late = _resized_crop(img, top, left, height, width, size, interpolation)
+            if late is not None:
+                return late
+        return original(img, top, left, height, width, size, interpolation, antialias=antialias)
 
     return resized_crop
+
+
+def resized_crop_of_v2(original: Function) -> Function:
+    """v2's ``resized_crop`` kernel for Pillow images."""
+
+    def resized_crop(
+        image: Any, top: Any, left: Any, height: Any, width: Any, size: Any, interpolation: Any = "bilinear"
+    ) -> Any:
+        mode = _MODES.get(interpolation) if isinstance(interpolation, str) else interpolation
+        late = _resized_crop(image, top, left, height, width, size, mode)
+        return original(image, top, left, height, width, size, interpolation) if late is None else late
+
+    return resized_crop
+
+
+_MODES = {mode.value: mode for mode in InterpolationMode}
+
+
+def _resized_crop(image: Any, top: Any, left: Any, height: Any, width: Any, size: Any, mode: Any) -> Image.Image | None:
+    if type(image) is not LazyImage or image.recipe is None or type(mode) is not InterpolationMode:
+        return None
+    if not isinstance(size, (list, tuple)) or len(size) != 2:
+        return None
+    cropped = image.crop((left, top, left + width, top + height))
+    if cropped.size == (size[1], size[0]):
+        return cropped
+    return cropped.resize((size[1], size[0]), pil_modes_mapping[mode])
 
 
 def to_tensor(original: Function) -> Function:
@@ -128,30 +152,36 @@ def to_tensor(original: Function) -> Function:
         if late is None:
             return original(pic)
         dtype = torch.get_default_dtype()
-        return _tensor(late, ("to_tensor", (dtype,)), dtype)
+        return _tensor(LazyTensor, late, ("to_tensor", (dtype,)), dtype)
 
     return to_tensor
 
 
 def pil_to_tensor(original: Function) -> Function:
-    """``torchvision.transforms.functional.pil_to_tensor``, whose result is strided [height, width, channel]."""
+    """``torchvision.transforms.functional.pil_to_tensor``."""
 
     def pil_to_tensor(pic: Any) -> Any:
         late = begin(pic)
-        if late is None:
-            return original(pic)
-        return _tensor(late, ("pil_to_tensor", ()), torch.uint8, interleaved=True)
+        return original(pic) if late is None else pixels(LazyTensor, late)
 
     return pil_to_tensor
 
 
-def _tensor(image: LazyImage, step: Any, dtype: torch.dtype, interleaved: bool = False) -> LazyTensor:
+def pixels(cls: type[T], image: LazyImage) -> T:
+    """A late image as a uint8 tensor, which torchvision strides [height, width, channel]."""
+    return _tensor(cls, image, _PIXELS, torch.uint8, interleaved=True)
+
+
+_PIXELS: Step = ("pil_to_tensor", ())
+
+
+def _tensor(cls: type[T], image: LazyImage, step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
     width, height = image.size
     shape = (3 if image.mode == "RGB" else 1, height, width)
     recipe = image._recipe
     assert recipe is not None
     source, steps, _ = recipe
-    return LazyTensor.of((Recipe(source, steps, (step,)),), (), shape, dtype, interleaved)
+    return cls.of((Recipe(source, steps, (step,)),), (), shape, dtype, interleaved)
 
 
 def convert_image_dtype(original: Function) -> Function:
@@ -267,7 +297,7 @@ def to_dtype(original: Function) -> Function:
 
     @functools.wraps(original)
     def transform(self: Any, inpt: Any, params: Any) -> Any:
-        if is_late(inpt) and isinstance(self.dtype, dict):
+        if isinstance(self.dtype, dict) and is_late(inpt):
             dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
             if isinstance(dtype, torch.dtype):
                 return v2.functional.to_dtype(inpt, dtype, self.scale)

@@ -8,7 +8,7 @@ what is to be raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from functools import cache
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar
 
@@ -22,7 +22,9 @@ from accel.lazy.late import LateTensor, is_late
 from accel.lazy.shipping import send
 from accel.lazy.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_late, to
 from accel.ops.resample import Aten
-from accel.recording.record import numbers, recorded_erase, recorded_value
+from accel.recording.begin import begin
+from accel.recording.record import numbers, pixels, recorded_erase, recorded_value
+from accel.sources.recipe import Step
 from accel.system.seams import private
 
 _geometry = private(
@@ -80,8 +82,9 @@ def to_image(original: Callable[..., Any]) -> Callable[..., Any]:
     """``torchvision.transforms.v2.functional.to_image``, on late images and tensors."""
 
     def to_image(inpt: Any) -> Any:
-        if isinstance(inpt, Image.Image):
-            inpt = F.pil_to_tensor(inpt)
+        image = begin(inpt) if isinstance(inpt, Image.Image) else None
+        if image is not None:
+            return pixels(LazyTVImage, image)
         return as_class(inpt, LazyTVImage) if type(inpt) is LazyTensor and is_late(inpt) else original(inpt)
 
     return to_image
@@ -110,12 +113,16 @@ def kernels() -> Iterator[tuple[Callable[..., Any], type, Callable[..., Any]]]:
 
 
 def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
+    on_values = functional in _ON_VALUES
+
     def kernel(image: LateTensor, *args: Any, **kwargs: Any) -> Any:
-        if is_late(image) and (functional in _ON_VALUES or not _is_patched(image)):
-            with suppress(Exception):  # wrong arguments: torchvision's own kernel says so
+        if is_late(image) and (on_values or not _is_patched(image)):
+            try:
                 late = record(image, *args, **kwargs)
                 if late is not None:
                     return late
+            except Exception:  # wrong arguments: torchvision's own kernel says so
+                pass
         return functional(LateTensor.evaluate(image), *args, **kwargs)
 
     return kernel
@@ -125,19 +132,24 @@ def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Calla
 
 
 def _horizontal_flip(image: LateTensor) -> LateTensor:
-    return image.moved("hflip", ())
+    return image.moved(("hflip", ()))
 
 
 def _vertical_flip(image: LateTensor) -> LateTensor:
-    return image.moved("vflip", ())
+    return image.moved(("vflip", ()))
 
 
 def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:
+    step = _crop_step(image, top, left, height, width)
+    return None if step is None else image.moved(step)
+
+
+def _crop_step(image: LateTensor, top: int, left: int, height: int, width: int) -> Step | None:
     _, old_height, old_width = image.late.shape
     inside = top >= 0 and left >= 0 and top + height <= old_height and left + width <= old_width
     if height < 1 or width < 1 or not (inside or _is_pixels(image)):
         return None
-    return image.moved("crop", (top, left, height, width))
+    return "crop", (top, left, height, width)
 
 
 def _center_crop(image: LateTensor, output_size: Any) -> LateTensor | None:
@@ -147,7 +159,7 @@ def _center_crop(image: LateTensor, output_size: Any) -> LateTensor | None:
         if not _is_pixels(image):
             return None
         left, top, right, bottom = _geometry._center_crop_compute_padding(height, width, old_height, old_width)
-        image = image.moved("crop", (-top, -left, old_height + top + bottom, old_width + left + right))
+        image = image.moved(("crop", (-top, -left, old_height + top + bottom, old_width + left + right)))
         _, old_height, old_width = image.late.shape
     top, left = _geometry._center_crop_compute_crop_anchor(height, width, old_height, old_width)
     return _crop(image, top, left, height, width)
@@ -185,7 +197,7 @@ def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = 
     if not possible:
         return None
     colour = tuple(int(value) for value in fills) * (channels if len(fills) == 1 else 1)
-    return image.moved("pad", (left, top, right, bottom, padding_mode, colour if any(colour) else None))
+    return image.moved(("pad", (left, top, right, bottom, padding_mode, colour if any(colour) else None)))
 
 
 _RESAMPLE = {
@@ -205,22 +217,42 @@ def _resize(
     max_size: int | None = None,
     antialias: bool | None = True,
 ) -> LateTensor | None:
-    old = image.late.shape[1:]
-    mode = _geometry._check_interpolation(interpolation)
+    steps = _resize_steps(image, image.late.shape[1:], size, interpolation, max_size, antialias)
+    if not steps:
+        return image if steps == () else None
+    return image.moved(*steps)
+
+
+def _resize_steps(
+    image: LateTensor, old: tuple[int, int], size: Any, interpolation: Any, max_size: int | None, antialias: bool | None
+) -> tuple[Step, ...] | None:
+    """The steps that resize an image which is (or will be) of the ``old`` (height, width): one, or none."""
+    op, code = _resampling(interpolation, bool(antialias))
     height, width = _geometry._compute_resized_output_size(old, size=size, max_size=max_size)
     if (height, width) == old:
-        return image
-    if not _is_pixels(image) or height < 1 or width < 1:
+        return ()
+    if op is None or not _is_pixels(image) or height < 1 or width < 1:
         return None
-    if mode in _NEAREST:
-        return image.moved(_NEAREST[mode], (height, width))
-    code = _RESAMPLE.get((mode, bool(antialias)))
-    vectors = _geometry._do_native_uint8_resize_on_cpu(InterpolationMode.BILINEAR)
-    if code is None or not (vectors or _geometry._do_native_uint8_resize_on_cpu(mode)):
-        return None  # torchvision interpolates in float32
-    if height * width == 1 or (width == 1 and not vectors):
+    if op == "resize" and (height * width == 1 or (width == 1 and not _vectors())):
         return None  # torch 2.15 refuses the one and, without vector instructions, gets the other wrong
-    return image.moved("resize", (height, width, int(code)))
+    return ((op, (height, width, *code)),)
+
+
+@cache
+def _resampling(interpolation: Any, antialias: bool) -> tuple[str | None, tuple[int, ...]]:
+    """The op that resizes uint8 pixels as torchvision does, and its code there; None: it does so in float32."""
+    mode = _geometry._check_interpolation(interpolation)
+    if mode in _NEAREST:
+        return _NEAREST[mode], ()
+    code = _RESAMPLE.get((mode, antialias))
+    if code is None or not (_vectors() or _geometry._do_native_uint8_resize_on_cpu(mode)):
+        return None, ()
+    return "resize", (int(code),)
+
+
+def _vectors() -> bool:
+    native: bool = _geometry._do_native_uint8_resize_on_cpu(InterpolationMode.BILINEAR)
+    return native
 
 
 def _resized_crop(
@@ -233,8 +265,9 @@ def _resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
 ) -> LateTensor | None:
-    cropped = _crop(image, top, left, height, width)
-    return None if cropped is None else _resize(cropped, size, interpolation, antialias=antialias)
+    crop = _crop_step(image, top, left, height, width)
+    resize = None if crop is None else _resize_steps(image, (height, width), size, interpolation, None, antialias)
+    return None if crop is None or resize is None else image.moved(crop, *resize)
 
 
 def _to_dtype(image: LateTensor, dtype: Any = torch.float, scale: bool = False) -> LateTensor | None:
@@ -256,12 +289,12 @@ def _normalize(image: LateTensor, mean: Any, std: Any, inplace: bool = False) ->
 
 def _is_patched(image: LateTensor) -> bool:
     """Whether values were put in after the steps on pixels, so that no more of those can be recorded."""
-    return any(name == "erase" for recipe in image.late.recipes for name, _ in recipe.values)
+    return any(values != _PIXELS and any(name == "erase" for name, _ in values) for _, _, values in image.late.recipes)
 
 
 def _is_pixels(image: LateTensor) -> bool:
     """Whether the values are the pixels themselves, so that what combines them can be recorded."""
-    return all(recipe.values == _PIXELS for recipe in image.late.recipes)
+    return all(values == _PIXELS for _, _, values in image.late.recipes)
 
 
 _PIXELS = (("pil_to_tensor", ()),)
