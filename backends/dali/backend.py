@@ -1,0 +1,177 @@
+"""Running plans with DALI: what it can do first, and the rest of them on another backend from there."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import ClassVar, cast
+
+import numpy as np
+import torch
+
+from accel import backend as registry
+from accel.backend import AcceleratorBackend, AcceleratorOptions, HostBackend
+from accel.codec import agreement
+from accel.codec.engines import Box, Data, Pixels
+from accel.planning.plan import Plan
+from accel.running.team import cores
+from accel.sources.header import claim
+from accel.system import counters, fork, memory
+
+from . import batch, graph
+from .pipelines import Pipelines, Row
+from .program import Program, Structure
+
+MISSING = "DALI is missing: pip install 'accel-vision[dali]'"
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class DaliOptions(AcceleratorOptions):
+    """The dali backend's options.
+
+    Args:
+        device: where batches are computed: a GPU, or "cpu" for DALI's CPU operators; None: where the first
+            ``.to(device)`` sends them, and by the CPU operators where there is no GPU.
+        threads: how many threads DALI, and the backend that goes on from it, have on the host; None: one for each core
+            that this process may use.
+        hw_decoder_load: the share of the images that the GPU's hardware decoder gets, 0 to 1, where it has one.
+    """
+
+    threads: int | None = None
+    hw_decoder_load: float = 0.65
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
+            raise ValueError(f"threads must be a positive int or None, got {self.threads!r}")
+        if type(self.hw_decoder_load) not in (int, float) or not 0 <= self.hw_decoder_load <= 1:
+            raise ValueError(f"hw_decoder_load must be a number from 0 to 1, got {self.hw_decoder_load!r}")
+        if self.device is None and not torch.cuda.is_available():
+            object.__setattr__(self, "device", "cpu")
+
+
+class DaliBackend:
+    """With ``exact=True`` DALI's CPU decoder decodes, whose pixels are Pillow's, and another backend does the rest.
+
+    With ``exact=False`` DALI does all it has operators for, on the device.
+    """
+
+    Options: ClassVar[type[DaliOptions]] = DaliOptions
+    devices: ClassVar[tuple[str, ...]] = ("cuda",)
+    auto_rank: ClassVar[int | None] = None
+    host: ClassVar[str] = "cpu"
+
+    def __init__(self, options: DaliOptions) -> None:
+        self.options = options
+        self._forget()
+        fork.register(in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._pipelines: dict[torch.device, Pipelines] = {}
+        self._agrees: bool | None = None
+
+    @classmethod
+    def unavailable(cls, options: DaliOptions | None = None) -> str | None:
+        if not _installed("nvidia.dali"):
+            return MISSING
+        if not _installed("nvidia.nvimgcodec"):
+            return "nvImageCodec is missing, which DALI decodes with: pip install nvidia-nvimgcodec-cu13"
+        device = torch.device((options and options.device) or "cpu")
+        if device.type == "cuda":
+            if not torch.cuda.is_available():
+                return "no CUDA device; set_image_backend('dali', device='cpu') runs DALI's CPU operators"
+            if (device.index or 0) >= torch.cuda.device_count():
+                return f"there is no {device}: torch sees {torch.cuda.device_count()} CUDA devices"
+        return None
+
+    def prepare(self) -> None:
+        """What forked workers need; DALI itself must not be loaded before a fork."""
+        self._on_host().prepare()
+
+    def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
+        """See ``accel.backend.AcceleratorBackend``.
+
+        Raises:
+            DecodeError: an image cannot be decoded, and ``on_error`` is "raise".
+        """
+        if graph.forked():
+            counters.fallback("DALI was loaded before this process was forked; the cpu backend ran")
+            return self._on_host().run(plan, memory.results.empty).to(device)
+        with torch.inference_mode(False), nullcontext() if device.type == "cpu" else torch.cuda.device(device):
+            if self.options.exact and not self._decodes_as_pillow():
+                return self._go_on(plan, device)
+            return self._run(plan, device)
+
+    def _run(self, plan: Plan, device: torch.device) -> torch.Tensor:
+        shares = batch.shared_out(plan, exact=self.options.exact, on_host=device.type == "cpu")
+        for reason in shares.reasons:
+            counters.fallback(reason)
+        parts, undecodable = batch.finish(shares.finished, self._on(device), plan)
+        left = [*shares.left, *undecodable, *batch.begin(shares.begun, self._on(_CPU))]
+        if left:
+            result = self._go_on(plan._replace(decodes=tuple(left)), device)
+        elif device.type == "cpu" and len(parts) == 1:
+            return parts[0].tensor  # DALI's own memory
+        else:  # on a GPU as well: DALI does not know which streams use the result, and torch's allocator does
+            result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
+        batch.merge(parts, result)
+        return result
+
+    def _go_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
+        """Run a plan elsewhere, to a result on ``device``; places that it has no items for are not filled."""
+        given = {"on_error": self.options.on_error, "threads": self.options.threads}
+        if device.type == "cuda" and registry.availability().get("cuda", "missing") is None:
+            other = registry.instance("cuda", registry.parse_options("cuda", given))
+            return cast(AcceleratorBackend, other).run_on(plan, device)
+        return self._on_host().run(plan, memory.results.empty).to(device, non_blocking=True)
+
+    def _on_host(self) -> HostBackend:
+        given = {"on_error": self.options.on_error, "threads": self.options.threads}
+        return cast(HostBackend, registry.instance(self.host, registry.parse_options(self.host, given)))
+
+    def _on(self, device: torch.device) -> Pipelines:
+        found = self._pipelines.get(device)
+        if found is None:
+            make = partial(
+                graph.Graph,
+                device=None if device.type == "cpu" else device.index,
+                threads=self.options.threads or cores(),
+                hw_load=float(self.options.hw_decoder_load),
+            )
+            found = self._pipelines.setdefault(device, Pipelines(make))
+        return found
+
+    def _decodes_as_pillow(self) -> bool:
+        """Whether DALI's CPU decoder gives the installed Pillow's pixels."""
+        if self._agrees is None:
+            self._agrees = agreement.agrees("DALI", self._decode)
+        return self._agrees
+
+    def _decode(self, data: Data, box: Box, channels: int) -> Pixels | None:
+        header = claim(bytes(data))
+        assert header is not None
+        box, program = Program.on_region(box, header.width, channels)
+        part = self._on(_CPU).run(Structure("jpeg", channels, program.structure), [Row(data, box, program.fed)])[0]
+        return None if part.outputs is None else np.asarray(part.outputs[0])
+
+    def describe(self, plan: Plan) -> list[str]:
+        where = self.options.device or "the device of the first .to()"
+        shares = batch.shared_out(plan, exact=self.options.exact, on_host=where == "cpu")
+        names = dict.fromkeys(name for work in shares.given for name in work.structure.names)
+        on = "the host" if self.options.exact else where
+        lines = [f"runs: DALI on {on}: {', '.join(names) or 'nothing'}"]
+        if self.options.exact:
+            lines.append("then: the cpu or cuda backend, in Pillow's arithmetic")
+        for reason, count in shares.reasons.items():
+            lines.append(f"left to the cpu or cuda backend, of {count} of {plan.shape[0]} images: {reason}")
+        return lines
+
+
+def _installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,106 @@
+"""Effects as DALI operators: a line for each op that DALI has an equivalent for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from accel.ops.row import Params
+from accel.planning.stages import Effect
+
+from .program import Program
+
+
+def lower(program: Program, effect: Effect) -> str | None:
+    """Add the operators of an effect on the whole of what comes in; the reason where DALI has none."""
+    if program.channels == 1 and effect.op in ("adjust_saturation", "adjust_hue"):
+        return None
+    found = _EFFECTS.get(effect.op)
+    if found is None:
+        return _REFUSED.get(effect.op, f"DALI has no {effect.op}")
+    return found(program, effect.params)
+
+
+_REFUSED = {
+    "adjust_hue": "DALI turns the hue in another colour space: another op",
+    "perspective": "DALI has no perspective warp on the CPU",
+    "elastic": "DALI has no displacement by a field on the CPU",
+}
+
+
+def _factor(name: str) -> Callable[[Program, Params], None]:
+    def add(program: Program, params: Params) -> None:
+        program.add(name, (), ((float(params[0]),),))
+
+    return add
+
+
+def _fixed(name: str) -> Callable[[Program, Params], None]:
+    return lambda program, params: program.add(name, (), ())
+
+
+def _grey(program: Program, params: Params) -> None:
+    if program.channels == 3:
+        program.add("grey", (), (), channels=1)
+    if params[0] == 3:
+        program.add("colour", (), (), channels=3)
+
+
+def _convert(program: Program, params: Params) -> None:
+    if program.channels == 1:
+        program.add("colour", (), (), channels=3)
+
+
+def _sharpness(program: Program, params: Params) -> None:
+    """Pillow blends with its smoothed image: one filter of both."""
+    factor = float(params[0])
+    smooth = [(1 - factor) * weight / 13 for weight in (1, 1, 1, 1, 5, 1, 1, 1, 1)]
+    smooth[4] += factor
+    program.add("filter", (), (tuple(smooth),))
+
+
+def _blur(program: Program, params: Params) -> None:
+    kernel_x, kernel_y, sigma_x, sigma_y = params
+    program.add("gaussian_blur", (), ((kernel_y, kernel_x), (float(sigma_y), float(sigma_x))))
+
+
+def _affine(program: Program, params: Params) -> str | None:
+    height, width, matrix, resample, fill = params
+    if resample not in (0, 2):
+        return "DALI warps by nearest neighbours and bilinearly only"
+    colour = set((fill * 3)[: program.channels])
+    if len(colour) > 1:
+        return "DALI warps onto one grey only"
+    static = ("LINEAR" if resample else "NN", float(colour.pop()))
+    program.add("warp_affine", static, (tuple(map(float, matrix)), (height, width)), (height, width))
+    return None
+
+
+def _transpose(program: Program, params: Params) -> None:
+    program.add("transpose", (), (), program.size[::-1])
+
+
+def _permute(program: Program, params: Params) -> None:
+    program.add("permute", tuple(params[0]), ())
+
+
+def _jpeg(program: Program, params: Params) -> str | None:
+    if program.channels != 3:
+        return "DALI has no JPEG of grey images"
+    program.add("jpeg_compression_distortion", (), ((int(params[0]),),))
+    return None
+
+
+_EFFECTS: dict[str, Callable[[Program, Params], str | None]] = {
+    "adjust_contrast": lambda program, params: program.add("contrast", (program.channels,), ((float(params[0]),),)),
+    "autocontrast": _fixed("autocontrast"),
+    "equalize": _fixed("equalize"),
+    "adjust_saturation": _factor("saturation"),
+    "to_grayscale": _grey,
+    "convert": _convert,
+    "permute_channels": _permute,
+    "adjust_sharpness": _sharpness,
+    "gaussian_blur": _blur,
+    "affine": _affine,
+    "transpose": _transpose,
+    "jpeg": _jpeg,
+}

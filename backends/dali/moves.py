@@ -1,0 +1,110 @@
+"""Maps of rows and columns as DALI operators: crops, flips, constant borders and nearest resizes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.ops.index import Index
+
+from .program import Program
+
+_REFUSED = "DALI has no border but a constant one, and no other maps than crops, flips and nearest resizes"
+
+
+class Run(NamedTuple):
+    """A part of an axis, ``before`` and ``after`` it positions that show the fill code ``code``."""
+
+    start: int
+    length: int
+    flipped: bool
+    before: int = 0
+    after: int = 0
+    code: int = 0
+
+
+def whole(length: int) -> Index:
+    return Index.identity(length)
+
+
+def through(view: Index, window: Index) -> Index:
+    """One map from a window on a view to the input."""
+    if view.table is None and window.table is None:
+        return Index(view.start + view.step * window.start, view.step * window.step, window.length)
+    codes = window.array()
+    if view.table is None:
+        return Index.listed(np.where(codes < 0, codes, view.start + view.step * codes))
+    return Index.listed(np.where(codes < 0, codes, view.array()[np.maximum(codes, 0)]))
+
+
+def lower(program: Program, rows: Index, columns: Index, fills: tuple[tuple[int, ...], ...]) -> str | None:
+    """Add operators that show ``rows`` and ``columns``; the reason where DALI has none for them."""
+    found = [_run(rows), _run(columns)]
+    if any(run is None for run in found):
+        return _nearest(program, rows, columns)
+    runs = [run for run in found if run is not None]
+    codes = {run.code for run in runs if run.code}
+    if len(codes) > 1:
+        return "DALI makes borders of one colour only"
+    program.crop(tuple(run.start for run in runs), tuple(run.length for run in runs))
+    if any(run.flipped for run in runs):
+        program.add("flip", (), ((int(runs[1].flipped),), (int(runs[0].flipped),)))
+    if codes:
+        colour = fills[-1 - codes.pop()]
+        size = (rows.length, columns.length)
+        corner = tuple(-run.before for run in runs)
+        program.add("pad", (colour[: program.channels],), (corner, size), size)
+    return None
+
+
+def _run(index: Index) -> Run | None:
+    if index.table is None:
+        start = index.start if index.step > 0 else index.start - index.length + 1
+        return Run(start, index.length, index.step < 0)
+    table = index.table
+    inside = np.flatnonzero(table >= 0)
+    if not len(inside) or inside[-1] - inside[0] + 1 != len(inside):
+        return None
+    shown = table[inside]
+    steps = np.unique(np.diff(shown))
+    codes = np.unique(table[table < 0])
+    if len(codes) > 1 or len(steps) > 1 or (len(steps) and abs(int(steps[0])) != 1):
+        return None
+    before, after = int(inside[0]), len(table) - int(inside[-1]) - 1
+    flipped = bool(len(steps) and steps[0] < 0)
+    return Run(int(shown.min()), len(shown), flipped, before, after, int(codes[0]) if len(codes) else 0)
+
+
+def _nearest(program: Program, rows: Index, columns: Index) -> str | None:
+    regions = [_region(index, length) for index, length in zip((rows, columns), program.size, strict=True)]
+    known = [region for region in regions if region is not None]
+    if len(known) < 2:
+        return _REFUSED
+    starts, ends = (tuple(ends) for ends in zip(*known, strict=True))
+    sizes = (rows.length, columns.length)
+    program.add("resize", ("NN", False), (sizes, starts, ends), sizes)
+    return None
+
+
+def _region(index: Index, length: int) -> tuple[float, float] | None:
+    """From where to where of an axis a map shows by nearest neighbours; None where it does something else."""
+    table = index.array()
+    if (table < 0).any():
+        return None
+    flipped = len(table) > 1 and table[0] > table[-1]
+    places = table[::-1] if flipped else table
+    count, span = len(places), int(places[-1]) - int(places[0])
+    likely = span * count / max(count - 1, 1)
+    least, most = max(int(likely) - 2 - span // max(count, 1), 1), int(likely) + 3 + span // max(count, 1)
+    for size in sorted(range(least, most + 1), key=lambda size: (size != length, abs(size - likely))):
+        offset = int(places[0]) - int(_nearest_places(size, count)[0])
+        if np.array_equal(_nearest_places(size, count) + offset, places):
+            start, end = float(offset), float(offset + size)
+            return (end, start) if flipped else (start, end)
+    return None
+
+
+def _nearest_places(size: int, count: int) -> npt.NDArray[np.int64]:
+    return np.minimum(((np.arange(count) + 0.5) * (size / count)).astype(np.int64), size - 1)

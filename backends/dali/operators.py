@@ -1,0 +1,220 @@
+"""DALI's operators: one function for each operator of a ``program``.
+
+A function is given the images so far (``x``, uint8 [height, width, channels] unless it says otherwise), what is fixed,
+and its inputs: for each a batch of numbers, one row for every image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .program import Numbers
+
+
+class Input(NamedTuple):
+    """One input of an operator: the type of its numbers, and how many an image has (0: one, as a scalar)."""
+
+    dtype: type[np.generic]
+    length: int
+
+    def batch(self, rows: Sequence[Numbers]) -> npt.NDArray[Any]:
+        """The numbers of all images as DALI takes them."""
+        array = np.array(rows, self.dtype)
+        return array if self.length else array[:, 0]
+
+
+_FLAG, _NUMBER = Input(np.int32, 0), Input(np.float32, 0)
+_PLACE, _SIZES = Input(np.int32, 2), Input(np.float32, 2)
+
+INPUTS: dict[str, tuple[Input, ...]] = {
+    "crop": (_PLACE, _PLACE),
+    "flip": (_FLAG, _FLAG),
+    "pad": (_PLACE, _PLACE),
+    "resize": (_SIZES, _SIZES, _SIZES),
+    "crop_mirror_normalize": (_FLAG,),
+    "erase": (_SIZES, _SIZES, Input(np.float32, -1)),
+    "line": (_NUMBER, _NUMBER),
+    "mask": (Input(np.uint8, 0),),
+    "fold": (Input(np.uint8, 0),),
+    "power": (_NUMBER, _NUMBER),
+    "contrast": (_NUMBER,),
+    "saturation": (_NUMBER,),
+    "filter": (Input(np.float32, 9),),
+    "gaussian_blur": (_PLACE, _SIZES),
+    "warp_affine": (Input(np.float32, 6), _SIZES),
+    "jpeg_compression_distortion": (_FLAG,),
+}
+"""The inputs of every operator that has any."""
+
+
+class Kit(NamedTuple):
+    """DALI's modules, which operators are made with."""
+
+    fn: Any
+    types: Any
+    math: Any
+
+
+Function = Callable[[Kit, Any, tuple[Any, ...], Sequence[Any]], Any]
+
+
+def _crop(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.slice(x, start=fed[0], shape=fed[1], axes=(0, 1))
+
+
+def _flip(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.flip(x, horizontal=fed[0], vertical=fed[1])
+
+
+def _pad(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.slice(
+        x, start=fed[0], shape=fed[1], axes=(0, 1), out_of_bounds_policy="pad", fill_values=list(map(float, static[0]))
+    )
+
+
+def _resize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    kind, antialias = static
+    return kit.fn.resize(
+        x,
+        size=fed[0],
+        roi_start=fed[1],
+        roi_end=fed[2],
+        interp_type=getattr(kit.types, f"INTERP_{kind}"),
+        antialias=antialias,
+    )
+
+
+def _normalize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    dtype, interleaved, mean, std = static
+    return kit.fn.crop_mirror_normalize(
+        x,
+        dtype=getattr(kit.types, dtype),
+        output_layout="HWC" if interleaved else "CHW",
+        mirror=fed[0],
+        mean=list(mean),
+        std=list(std),
+    )
+
+
+def _erase(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.erase(x, anchor=fed[0], shape=fed[1], fill_value=fed[2], axis_names="HW")
+
+
+def _line(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.brightness_contrast(x, brightness=fed[0], brightness_shift=fed[1] / 255.0)
+
+
+def _mask(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return x & fed[0]
+
+
+def _fold(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    high = kit.fn.cast(x >= fed[0], dtype=kit.types.UINT8)
+    return x ^ (high * kit.types.Constant(255, dtype=kit.types.UINT8))
+
+
+def _power(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    exponent, gain = fed
+    return _levels(kit, kit.math.pow(x / 255.0, exponent) * (255.0 * gain), x)
+
+
+def _levels(kit: Kit, values: Any, x: Any) -> Any:
+    """Values as levels: rounded and clipped, as DALI casts them."""
+    return kit.fn.cast(values, dtype=kit.types.UINT8)
+
+
+def _contrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    (channels,) = static
+    grey = x if channels == 1 else kit.fn.color_space_conversion(x, **_from_rgb(kit))
+    return kit.fn.brightness_contrast(x, contrast=fed[0], contrast_center=kit.fn.reductions.mean(grey))
+
+
+def _from_rgb(kit: Kit) -> dict[str, Any]:
+    return {"image_type": kit.types.RGB, "output_type": kit.types.GRAY}
+
+
+def _grey(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.color_space_conversion(x, **_from_rgb(kit))
+
+
+def _colour(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.cat(x, x, x, axis=2)
+
+
+def _saturation(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.saturation(x, saturation=fed[0])
+
+
+def _autocontrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    low, high = (reduce(x, axes=(0, 1), keep_dims=True) for reduce in (kit.fn.reductions.min, kit.fn.reductions.max))
+    span = kit.fn.cast(high, dtype=kit.types.FLOAT) - low
+    flat = kit.fn.cast(span == 0.0, dtype=kit.types.FLOAT)
+    stretched = (x - kit.fn.cast(low, dtype=kit.types.FLOAT)) * (255.0 / (span + flat))
+    return _levels(kit, stretched + flat * x, x)
+
+
+def _equalize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.equalize(x)
+
+
+def _filter(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.filter(x, kit.fn.reshape(fed[0], shape=[3, 3]), border="clamp")
+
+
+def _blur(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.gaussian_blur(x, window_size=fed[0], sigma=fed[1])
+
+
+def _warp(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    kind, fill = static
+    return kit.fn.warp_affine(
+        x,
+        matrix=kit.fn.reshape(fed[0], shape=[2, 3]),
+        size=fed[1],
+        fill_value=fill,
+        inverse_map=False,
+        interp_type=getattr(kit.types, f"INTERP_{kind}"),
+    )
+
+
+def _transpose(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.transpose(x, perm=[1, 0, 2], transpose_layout=False)
+
+
+def _permute(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.cat(*(x[:, :, channel : channel + 1] for channel in static), axis=2)
+
+
+def _jpeg(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.jpeg_compression_distortion(x, quality=fed[0])
+
+
+OPERATORS: dict[str, Function] = {
+    "crop": _crop,
+    "flip": _flip,
+    "pad": _pad,
+    "resize": _resize,
+    "crop_mirror_normalize": _normalize,
+    "erase": _erase,
+    "line": _line,
+    "mask": _mask,
+    "fold": _fold,
+    "power": _power,
+    "contrast": _contrast,
+    "grey": _grey,
+    "colour": _colour,
+    "saturation": _saturation,
+    "autocontrast": _autocontrast,
+    "equalize": _equalize,
+    "filter": _filter,
+    "gaussian_blur": _blur,
+    "warp_affine": _warp,
+    "transpose": _transpose,
+    "permute": _permute,
+    "jpeg_compression_distortion": _jpeg,
+}
+"""Every operator, by the name that ``program`` knows it by."""

@@ -1,0 +1,102 @@
+"""DALI operators for one image, one after another: what they are, what is fixed, and the numbers they are fed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from accel.planning.stages import Box
+
+Numbers = tuple[float, ...]
+
+
+class Operator(NamedTuple):
+    """An operator: its name in ``graph``, what is fixed in the pipeline, and what is fed for every image."""
+
+    name: str
+    static: tuple[Any, ...]
+    fed: tuple[Numbers, ...]
+
+
+class Structure(NamedTuple):
+    """What one pipeline does, whatever the numbers: its input, uint8 pixels of so many channels, and its operators."""
+
+    source: Literal["jpeg", "pixels"]
+    channels: int
+    operators: tuple[tuple[str, tuple[Any, ...]], ...]
+
+    @property
+    def names(self) -> list[str]:
+        """What runs, in words."""
+        first = ["decoders.image_slice"] if self.source == "jpeg" else []
+        return first + [name for name, _ in self.operators]
+
+
+class Program:
+    """Operators on pixels [height, width, channels], as they are added.
+
+    Attributes:
+        size, channels: of what comes out so far.
+    """
+
+    @classmethod
+    def on_region(cls, box: Box, picture_width: int, channels: int) -> tuple[Box, Program]:
+        """What to decode for a region of a JPEG file, and the program that makes the region of it.
+
+        libjpeg-turbo's chroma is off where a region is one column wide at a border: it is taken of two.
+        """
+        top, left, height, width = box
+        if width > 1 or picture_width == 1:
+            return box, cls((height, width), channels)
+        first = max(left - 1, 0)
+        program = cls((height, 2), channels)
+        program.crop((0, left - first), (height, 1))
+        return (top, first, height, 2), program
+
+    def __init__(self, size: tuple[int, int], channels: int) -> None:
+        self.size = size
+        self.channels = channels
+        self.operators: list[Operator] = []
+
+    def add(
+        self,
+        name: str,
+        static: tuple[Any, ...],
+        fed: tuple[Numbers, ...],
+        size: tuple[int, int] | None = None,
+        channels: int | None = None,
+    ) -> None:
+        """Add an operator that gives so many pixels (by default as many as there were)."""
+        self.operators.append(Operator(name, static, fed))
+        self.size = size or self.size
+        self.channels = channels or self.channels
+
+    def crop(self, corner: tuple[int, ...], size: tuple[int, ...]) -> None:
+        """Keep a part, unless that is all."""
+        if tuple(size) != self.size:
+            self.add("crop", (), (corner, size), (size[0], size[1]))
+
+    @property
+    def structure(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+        """What is fixed of its operators."""
+        return tuple([(each.name, each.static) for each in self.operators])
+
+    @property
+    def fed(self) -> tuple[Numbers, ...]:
+        """What is fed to them."""
+        return tuple([numbers for each in self.operators for numbers in each.fed])
+
+    def take_mirror(self) -> int:
+        """Whether the last operator mirrors, which is left to the one that comes next."""
+        if self.operators and self.operators[-1] == Operator("flip", (), ((1,), (0,))):
+            self.operators.pop()
+            return 1
+        return 0
+
+    def mark(self) -> tuple[int, tuple[int, int], int]:
+        """Where it stands."""
+        return len(self.operators), self.size, self.channels
+
+    def back_to(self, mark: tuple[int, tuple[int, int], int]) -> None:
+        """Drop what was added since."""
+        count, self.size, self.channels = mark
+        del self.operators[count:]
