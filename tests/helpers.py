@@ -272,3 +272,11 @@ def optional(name: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(name)
+
+
+def opened(picture: Named) -> tuple[Image.Image, Image.Image]:
+    """The same file opened by accel and by Pillow."""
+    with accel.image_backend("cpu"):
+        late = picture.open()
+    assert isinstance(late, accel.LazyImage)
+    return late, picture.open()

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import copy
-import gc
-import os
 import pickle
-import warnings
 from collections.abc import Callable
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import helpers
 import numpy as np
 import pytest
-from helpers import Named, assert_same, is_late, outcome
+from helpers import Named, assert_same, is_late, opened, outcome
 from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFile, ImageFilter, ImageOps, ImageStat
 
 import accel
@@ -33,14 +29,6 @@ def picture(request: pytest.FixtureRequest) -> Named:
 @pytest.fixture(params=[COLOUR, GREY, TAGGED], ids=lambda picture: picture.name)
 def some(request: pytest.FixtureRequest) -> Named:
     return request.param  # type: ignore[no-any-return]
-
-
-def opened(picture: Named) -> tuple[Image.Image, Image.Image]:
-    """The same file opened by accel and by Pillow."""
-    with accel.image_backend("cpu"):
-        late = picture.open()
-    assert isinstance(late, accel.LazyImage)
-    return late, picture.open()
 
 
 # -- what an image says about itself ------------------------------------------------------------------------
@@ -494,163 +482,6 @@ def test_equality_is_of_pixels() -> None:
     assert late != late.crop((0, 0, 5, 5))
     assert late != "an image"
     assert late.resize((9, 9)) != late.resize((9, 9), 2)
-
-
-# -- files --------------------------------------------------------------------------------------------------
-
-
-def test_ways_to_open(tmp_path: Path) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
-    expected = COLOUR.open()
-    with accel.image_backend("cpu"):
-        for argument in (path, str(path), os.fsencode(path), BytesIO(COLOUR.data)):
-            image = Image.open(argument)
-            assert is_late(image)
-            assert_same(image, expected)
-        with path.open("rb") as file:
-            file.seek(17)  # Image.open goes to the start by itself
-            assert_same(Image.open(file), expected)
-        stream = BytesIO(COLOUR.data)
-        image = Image.open(stream)
-        stream.close()
-        assert_same(image, expected)
-
-
-@pytest.mark.parametrize("kind", ["str", "path", "bytes", "file", "stream"])
-def test_filename(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
-    with path.open("rb") as file:
-        argument: Any = {
-            "str": str(path),
-            "path": path,
-            "bytes": os.fsencode(path),
-            "file": file,
-            "stream": BytesIO(COLOUR.data),
-        }[kind]
-        with Image.open(argument) as plain:
-            expected = plain.filename  # type: ignore[attr-defined]
-        with accel.image_backend("cpu"):
-            assert Image.open(argument).filename == expected  # type: ignore[attr-defined]
-
-
-def test_a_users_file_is_left_open_and_pillows_own_closed(tmp_path: Path) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
-    before = len(os.listdir("/proc/self/fd"))
-    with accel.image_backend("cpu"), path.open("rb") as file:
-        images = [Image.open(path) for _ in range(50)]
-        assert len(os.listdir("/proc/self/fd")) == before + 1
-        mine = Image.open(file)
-        assert not file.closed
-        with Image.open(file) as again:
-            assert again.size == mine.size
-        assert not file.closed
-    path.unlink()  # all has been read
-    assert_same(images[7], COLOUR.open())
-    assert_same(mine, COLOUR.open())
-
-
-def test_nothing_leaks_when_opening_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
-    (tmp_path / "text.jpg").write_text("no picture")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
-    with accel.image_backend("cpu"):
-        for _ in range(20):
-            with pytest.raises(Image.DecompressionBombError):
-                Image.open(path)
-            with pytest.raises(Image.UnidentifiedImageError):
-                Image.open(tmp_path / "text.jpg")
-        gc.collect()
-        assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_the_with_statement(tmp_path: Path) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
-    with accel.image_backend("cpu"), Image.open(path) as image:
-        inside = image.convert("RGB").resize((20, 20))
-        assert is_late(image)
-    assert_same(inside, COLOUR.open().resize((20, 20)))
-
-
-def test_formats() -> None:
-    with accel.image_backend("cpu"):
-        assert is_late(Image.open(BytesIO(COLOUR.data), formats=["JPEG"]))
-        assert is_late(Image.open(BytesIO(COLOUR.data), formats=("PNG", "jpeg")))
-        with pytest.raises(Image.UnidentifiedImageError):
-            Image.open(BytesIO(COLOUR.data), formats=["PNG"])
-        with pytest.raises(TypeError):
-            Image.open(BytesIO(COLOUR.data), formats="JPEG")  # type: ignore[arg-type]
-        with pytest.raises(ValueError):
-            Image.open(BytesIO(COLOUR.data), mode="w")  # type: ignore[arg-type]
-
-
-def test_other_formats_stay_pillows() -> None:
-    for format_, mode in (("PNG", "RGB"), ("GIF", "P"), ("BMP", "RGB"), ("JPEG", "CMYK"), ("WEBP", "RGB")):
-        stream = BytesIO()
-        helpers.picture(30, 20).convert(mode).save(stream, format_)
-        stream.seek(0)
-        with accel.image_backend("cpu"):
-            image = Image.open(stream)
-        assert not isinstance(image, accel.LazyImage)
-        stream.seek(0)
-        assert_same(image, Image.open(stream))
-
-
-def test_several_pictures_in_one_file_stay_pillows() -> None:
-    stream = BytesIO()
-    helpers.picture(30, 20).save(stream, "MPO", save_all=True, append_images=[helpers.picture(30, 20, seed=1)])
-    with accel.image_backend("cpu"):
-        image = Image.open(BytesIO(stream.getvalue()))
-    plain = Image.open(BytesIO(stream.getvalue()))
-    assert type(image) is type(plain)
-    assert (image.format, image.n_frames) == ("MPO", 2)  # type: ignore[attr-defined]
-    for frame in (1, 0):
-        image.seek(frame)
-        plain.seek(frame)
-        assert_same(image, plain)
-
-
-# -- decompression bombs ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("limit", [None, 200 * 150, 200 * 150 - 1, 200 * 150 // 2, 200 * 150 // 2 - 1])
-def test_decompression_bombs(limit: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from torchvision.datasets import folder
-
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-
-    def opening(load: Callable[[], Any]) -> list[Any]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            result = outcome(lambda: load().size)
-        return [result, *((warning.category, str(warning.message)) for warning in caught)]
-
-    for load in (lambda: Image.open(BytesIO(COLOUR.data)), lambda: folder.default_loader(str(path))):
-        expected = opening(load)
-        with accel.image_backend("cpu"):
-            assert opening(load) == expected
-
-
-@pytest.mark.parametrize("size", [(300, 200), (60, 50), (40, 30)])
-def test_crops_larger_than_the_limit(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    late, plain = opened(COLOUR)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
-
-    def crop(image: Image.Image) -> list[Any]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            result = outcome(lambda: image.crop((0, 0, *size)).tobytes())
-        return [result, *(warning.category for warning in caught)]
-
-    assert crop(late) == crop(plain)
 
 
 # -- who asked ----------------------------------------------------------------------------------------------
