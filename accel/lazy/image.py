@@ -212,7 +212,8 @@ class LazyImage(Image.Image):
             self._file.load()
             return self._file.im
         self._touched_by = caller()
-        counters.early(f"the pixels of a late image were asked for by {self._touched_by}", bool(self._recipe.steps))
+        what = f"the pixels of a late image were asked for by {self._touched_by}"
+        counters.early(what if self._recipe.steps else None)
         pixels = realise.pixels(self._recipe)
         return Image.frombytes(self._mode, self._size, pixels.tobytes()).im
 

@@ -259,6 +259,8 @@ class LateTensor(torch.Tensor):
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
+        if len(args) == 1 and not kwargs and isinstance(args[0], LateTensor):
+            return func(_plain(args[0]))
         return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs))
 
     @classmethod
@@ -304,7 +306,7 @@ def _plain(value: Any) -> Any:
         return value
     if not late.lead and late.value is None and late.group is None and late.ready is None:
         in_pipeline = get_worker_info() is not None
-        counters.early(f"the values of a single late tensor were asked for by {caller()}", loses=in_pipeline)
+        counters.early(f"the values of a single late tensor were asked for by {caller()}" if in_pipeline else None)
     return LateTensor.evaluate(value)
 
 

@@ -68,23 +68,22 @@ def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
     """
     if not recipes:
         raise ValueError("a plan needs at least one image")
-    wanted: dict[tuple[int, int], list[Item]] = {}
-    sources: dict[int, Source] = {}
-    outputs: set[tuple[int, int, int, torch.dtype]] = set()
-    for position, recipe in enumerate(recipes):
-        source, steps, value_steps = recipe
-        channels = _channels(source.header.mode, steps)
-        stages, depth = chain((source.header.height, source.header.width), channels, steps)
+    wanted: dict[tuple[int, int], tuple[Source, list[tuple[Box, Item]]]] = {}
+    output = None
+    for position, (source, steps, value_steps) in enumerate(recipes):
+        header = source.header
+        channels = _channels(header.mode, steps)
+        box, stages, depth = chain((header.height, header.width), channels, steps)
         table = values.table(depth, value_steps)
-        sources[id(source)] = source
-        wanted.setdefault((id(source), channels), []).append(
-            Item(position, stages, table, values.patches(depth, value_steps))
-        )
-        outputs.add((table.shape[0], *stages[-1].output_size, table.dtype))
-    if len(outputs) > 1:
-        raise ValueError(f"images of one plan must come out alike, got {sorted(outputs, key=str)}")
-    depth, height, width, dtype = outputs.pop()
-    decodes = tuple(_decode(sources[key], channels, items) for (key, channels), items in wanted.items())
+        item = Item(position, stages, table, values.patches(depth, value_steps))
+        wanted.setdefault((id(source), channels), (source, []))[1].append((box, item))
+        this = (table.shape[0], *stages[-1].output_size, table.dtype)
+        if output is not None and this != output:
+            raise ValueError(f"images of one plan must come out alike, got {output} and {this}")
+        output = this
+    assert output is not None
+    depth, height, width, dtype = output
+    decodes = tuple([_decode(source, channels, items) for (_, channels), (source, items) in wanted.items()])
     return Plan(decodes, (len(recipes), depth, height, width), dtype, interleaved)
 
 
@@ -93,10 +92,18 @@ def _channels(mode: str, steps: Sequence[Step]) -> int:
     return 3 if mode == "RGB" or any(name == "convert" for name, _ in steps) else 1
 
 
-def _decode(source: Source, channels: int, items: list[Item]) -> Decode:
-    boxes = [item.stages[0].reads for item in items]
+def _decode(source: Source, channels: int, items: list[tuple[Box, Item]]) -> Decode:
+    """One source, of which everything that its items read is decoded."""
+    union = items[0][0]
+    if all(box == union for box, _ in items):
+        return Decode(source, channels, union, tuple([item for _, item in items]))
+    boxes = [box for box, _ in items]
     top, left = min(box[0] for box in boxes), min(box[1] for box in boxes)
     bottom, right = max(box[0] + box[2] for box in boxes), max(box[1] + box[3] for box in boxes)
     union = (top, left, bottom - top, right - left)
-    shifted = tuple(item._replace(stages=(item.stages[0].onto(union), *item.stages[1:])) for item in items)
-    return Decode(source, channels, union, shifted)
+    shifted = []
+    for box, item in items:
+        first, *others = item.stages
+        offset = (top - box[0], left - box[1], *union[2:])
+        shifted.append(item._replace(stages=(first.onto(offset), *others)))
+    return Decode(source, channels, union, tuple(shifted))

@@ -148,8 +148,9 @@ Stage = Pass | Effect
 
 
 class Chain(NamedTuple):
-    """The stages of one image, and how many channels come out."""
+    """What is read of one image, the stages onto that, and how many channels come out."""
 
+    box: Box
     stages: tuple[Stage, ...]
     channels: int
 
@@ -187,10 +188,11 @@ def _chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Cha
         if isinstance(before, Pass) or before.by_pixel:
             box = after.reads
             done[i], done[i - 1] = after.onto(box), before.cropped(box)
-    return Chain(tuple(done), current.channels)
+    box = done[0].reads
+    return Chain(box, (done[0].onto(box), *done[1:]), current.channels)
 
 
-_remembered = lru_cache(maxsize=512)(_chain)
+_remembered = lru_cache(maxsize=1024)(_chain)
 
 
 class _OpenPass:

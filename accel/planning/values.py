@@ -31,11 +31,15 @@ def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     Raises:
         What torchvision raises for such parameters (a zero std, a mean of the wrong length, ...).
     """
-    return _table(channels, tuple([step for step in steps if step[0] != "erase"]))
+    if any(name == "erase" for name, _ in steps):
+        steps = tuple([step for step in steps if step[0] != "erase"])
+    return _table(channels, steps)
 
 
 def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
     """What the steps erase, in order, as the steps after it leave it."""
+    if not any(name == "erase" for name, _ in steps):
+        return ()
     found = []
     for number, (name, params) in enumerate(steps):
         if name == "erase":

@@ -30,6 +30,7 @@ _lock = threading.RLock()
 _block: torch.Tensor | None = None
 _counts: npt.NDArray[np.int64]
 _names: npt.NDArray[np.bytes_]
+_places: dict[str, tuple[int, int]] = {}  # where this process counts what it has counted before
 _logged: set[str] = set()
 _shown: dict[str, Callable[[], int]] = {}
 
@@ -37,9 +38,12 @@ _shown: dict[str, Callable[[], int]] = {}
 def count(name: str, amount: int = 1) -> None:
     """Add to a counter of this process."""
     with _lock:
-        share()
-        row = os.getpid() % _ROWS
-        _counts[row, _slot(_names[row], name)] += amount
+        place = _places.get(name)
+        if place is None:
+            share()
+            row = os.getpid() % _ROWS
+            place = _places[name] = row, _slot(_names[row], name)
+        _counts[place] += amount
 
 
 def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
@@ -64,13 +68,13 @@ def fallback(reason: str) -> None:
             _log.warning("accel fell back: %s", reason)
 
 
-def early(reason: str, loses: bool) -> None:
+def early(reason: str | None) -> None:
     """Count an image whose values were asked for one at a time, before a batch was made.
 
-    ``loses``: steps were recorded that now run apart from what follows; that is a fallback as well.
+    ``reason``: steps were recorded that now run apart from what follows; that is a fallback as well.
     """
     count(REALISED_EARLY)
-    if loses:
+    if reason is not None:
         fallback(reason)
 
 
@@ -114,6 +118,7 @@ def join(block: torch.Tensor) -> None:
     global _block, _counts, _names
     with _lock:
         _block = block
+        _places.clear()
         content, split = block.numpy(), _ROWS * _SLOTS * _COUNT.itemsize
         _counts = content[:split].view(_COUNT).reshape(_ROWS, _SLOTS)
         _names = content[split:].view(_NAME).reshape(_ROWS, _SLOTS)
@@ -122,6 +127,7 @@ def join(block: torch.Tensor) -> None:
 def _in_child() -> None:
     global _lock
     _lock = threading.RLock()
+    _places.clear()
 
 
 fork.register(before=lambda: _lock.acquire(), in_parent=lambda: _lock.release(), in_child=_in_child)

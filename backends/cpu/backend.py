@@ -20,7 +20,7 @@ from accel.running.team import Team
 from accel.system import fork
 from accel.system.memory import Allocate
 
-from .stages import bits, emit, resizes_as_pillow
+from .stages import bits, emit, resizes_as_pillow, values_of
 
 _log = logging.getLogger("accel")
 
@@ -123,9 +123,9 @@ class CpuBackend:
         """Decode one source and write all images made from it into ``target``."""
         pixels = decode.read(wanted, of, self.options, self.options.decode)
         for position, stages, table, patches in wanted.items:
-            emit(pixels, stages, bits(table), target[position], planar=planar)
-            image = target[position] if planar else target[position].transpose(2, 0, 1)
+            emit(pixels, stages, values_of(table), target[position], planar=planar)
             for top, left, height, width, values in patches:
+                image = target[position] if planar else target[position].transpose(2, 0, 1)
                 image[:, top : top + height, left : left + width] = bits(values)
 
 

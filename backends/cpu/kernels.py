@@ -53,7 +53,7 @@ def emit(
     out: npt.NDArray[Any],
     planar: bool,
     *,
-    arithmetic: bool = True,
+    scale: npt.NDArray[np.float32] | None = None,
 ) -> None:
     """View, resample and window both axes of ``src`` and write ``table[c, value]`` to ``out``.
 
@@ -69,16 +69,16 @@ def emit(
         table: [C, 256] of uint8, uint16, uint32 or uint64: the bit patterns of the output values.
         out: ``table``'s dtype, [C, rows, cols] if ``planar``, else [rows, cols, C].
         planar: the layout of ``out``.
-        arithmetic: whether to look for arithmetic that can stand in for a float table; pays where the table comes
-            again, since the search takes longer than an image.
+        scale: the table's ``arithmetic_of``, or ``NO_FACTORS`` to do without; None: it is looked for.
 
     Raises:
         ValueError: shapes, codes, positions or the filter do not fit; nothing was written.
         TypeError: a dtype is wrong or an array is not C-contiguous.
     """
-    kernel = _emit_for(out.dtype.name)
+    kernel = _emit_for(out.dtype)
     order = rows_first(resample, rows.length, cols.length, rows.size, cols.size)
-    scale = factors(table.tobytes(), len(table)) if arithmetic and table.dtype == np.uint32 else NO_FACTORS
+    if scale is None:
+        scale = arithmetic_of(table)
     memory = _workspace.memory
     status = kernel(src, *rows, *cols, resample, order, fills, table, scale, out, planar, memory)
     if status > 0:
@@ -89,6 +89,11 @@ def emit(
     if status:
         shapes = [array.shape for array in (src, fills, table, out)]
         raise ValueError(f"arguments do not fit together: {rows=}, {cols=}, {resample=}, {planar=}, {shapes=}")
+
+
+def arithmetic_of(table: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Arithmetic that may stand in for a table, where there is some; the search takes longer than an image."""
+    return factors(table.tobytes(), len(table)) if table.dtype == np.uint32 else NO_FACTORS
 
 
 def gather(
@@ -172,7 +177,7 @@ def _sources() -> str:
 
 
 @functools.cache
-def _emit_for(dtype: str) -> Callable[..., int]:
+def _emit_for(dtype: np.dtype[Any]) -> Callable[..., int]:
     """``emit_image`` for one dtype of table and output."""
     sources = _sources()
 
@@ -186,7 +191,7 @@ def _emit_for(dtype: str) -> Callable[..., int]:
             out, planar, scratch,
         )  # fmt: skip
 
-    value = getattr(types, dtype)
+    value = getattr(types, dtype.name)
     signature = types.int64(
         _IMAGE, *_AXIS, *_AXIS, types.int64, types.boolean, _BYTES, _array(value, 2), _array(types.float32, 2),
         _array(value, 3, readonly=False), types.boolean, _array(types.uint8, 1, readonly=False),

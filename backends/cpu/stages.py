@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,19 +28,37 @@ _BITS: dict[int, tuple[torch.dtype, Any]] = {
 }
 
 
+class Values(NamedTuple):
+    """A value table as the kernel takes it: the bits of its entries, and arithmetic that may stand in for them."""
+
+    table: npt.NDArray[Any]
+    scale: npt.NDArray[np.float32]
+
+
+@lru_cache(maxsize=64)
+def values_of(table: torch.Tensor) -> Values:
+    """For a table that comes again; it is remembered by its identity."""
+    entries = bits(table)
+    return Values(entries, _kernels().arithmetic_of(entries))
+
+
+@cache
+def _kernels() -> Any:
+    from . import kernels  # late: it is compiled
+
+    return kernels
+
+
 def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """The tensor's memory as unsigned integers of its item size: a table look-up moves bits, whatever they mean."""
     torch_type, numpy_type = _BITS[tensor.dtype.itemsize]
     return tensor.view(torch_type).numpy().view(numpy_type)
 
 
-def emit(
-    pixels: Pixels, stages: tuple[Stage, ...], table: npt.NDArray[Any], out: npt.NDArray[Any], *, planar: bool
-) -> None:
-    """Run ``stages`` on pixels [height, width, channels], look the results up in ``table`` and write them to ``out``.
+def emit(pixels: Pixels, stages: tuple[Stage, ...], values: Values, out: npt.NDArray[Any], *, planar: bool) -> None:
+    """Run ``stages`` on pixels [height, width, channels], look the results up in ``values`` and write them to ``out``.
 
-    ``table``: [channels, 256] unsigned integers; ``out``: of the same dtype, [channels, rows, columns] if ``planar``,
-    else [rows, columns, channels].
+    ``out``: of the table's dtype, [channels, rows, columns] if ``planar``, else [rows, columns, channels].
     """
     pending: Levels | None = None  # to be looked up before anything else looks at the pixels
     for number, stage in enumerate(stages):
@@ -54,26 +72,26 @@ def emit(
                 stage = stage._replace(levels=composed(pending, stage.levels))
             pending = None
         if number == len(stages) - 1:
-            _pass(pixels, stage, table, out, planar=planar)
+            _pass(pixels, stage, values, out, planar=planar)
         elif stage.changes(pixels.shape[:2]):
             between = np.empty((*stage.output_size, pixels.shape[2]), np.uint8)
-            _pass(pixels, stage, _levels(pixels.shape[2]), between, planar=False)
+            _pass(pixels, stage, _same(pixels.shape[2]), between, planar=False)
             pixels = between
 
 
-def _pass(pixels: Pixels, stage: Pass, table: npt.NDArray[Any], out: npt.NDArray[Any], *, planar: bool) -> None:
-    from . import kernels
-
+def _pass(pixels: Pixels, stage: Pass, values: Values, out: npt.NDArray[Any], *, planar: bool) -> None:
     fills = _colours(stage.fills, pixels.shape[2])
     listed = stage.rows.view.table is not None or stage.columns.view.table is not None
     if stage.resample in SUPPORT and not resizes_as_pillow():
         stage, pixels = _resized_by_pillow(pixels, stage, fills)
     elif listed:
         stage, pixels = _viewed(pixels, stage, fills)
+    table, scale = values
     if stage.levels is not None:
-        table = np.take_along_axis(table, stage.levels.astype(np.intp), axis=1)
+        table = np.stack([entries[levels] for entries, levels in zip(table, stage.levels, strict=True)])
+        scale = _kernels().NO_FACTORS  # this table will not come again
     axes = _axis(stage.rows), _axis(stage.columns)
-    kernels.emit(pixels, *axes, stage.resample, fills, table, out, planar, arithmetic=stage.levels is None)
+    _kernels().emit(pixels, *axes, stage.resample, fills, table, out, planar, scale=scale)
 
 
 @lru_cache(maxsize=64)
@@ -83,11 +101,9 @@ def _colours(fills: tuple[tuple[int, ...], ...], channels: int) -> Pixels:
 
 def _viewed(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
     """The stage's view as an image of its own (taps may lie in padding there), and the stage on that."""
-    from . import kernels
-
     rows, columns = _within(stage.rows.view, pixels.shape[0]), _within(stage.columns.view, pixels.shape[1])
     view = np.empty((len(rows), len(columns), pixels.shape[2]), np.uint8)
-    kernels.gather(pixels, rows, columns, fills, view)
+    _kernels().gather(pixels, rows, columns, fills, view)
     return stage._replace(rows=_whole(stage.rows), columns=_whole(stage.columns)), view
 
 
@@ -104,14 +120,14 @@ def _whole(axis: Axis) -> Axis:
 
 
 def _axis(axis: Axis) -> Any:
-    from . import kernels
-
     view = axis.view
-    return kernels.Axis(view.start, view.step, view.length, axis.size, axis.window.array())
+    return _kernels().Axis(view.start, view.step, view.length, axis.size, axis.window.array())
 
 
-def _levels(channels: int) -> Pixels:
-    return np.tile(np.arange(256, dtype=np.uint8), (channels, 1))
+@cache
+def _same(channels: int) -> Values:
+    """The table of uint8 values that stay as they are."""
+    return Values(np.tile(np.arange(256, dtype=np.uint8), (channels, 1)), _kernels().NO_FACTORS)
 
 
 # -- should a version of Pillow ever resize in another way ---------------------------------------------------
@@ -137,14 +153,12 @@ def resizes_as_pillow() -> bool:
 
 
 def _resized(picture: Pixels, resample: int, like: Pixels) -> Pixels:
-    from . import kernels
-
     (height, width), (new_height, new_width) = picture.shape[:2], like.shape[:2]
     out = np.empty_like(like)
     rows = Axis(Index.identity(height), new_height, Index.identity(new_height))
     columns = Axis(Index.identity(width), new_width, Index.identity(new_width))
     no_fills = np.empty((0, 3), np.uint8)
-    kernels.emit(picture, _axis(rows), _axis(columns), resample, no_fills, _levels(3), out, False)
+    _kernels().emit(picture, _axis(rows), _axis(columns), resample, no_fills, _same(3).table, out, False)
     return out
 
 
