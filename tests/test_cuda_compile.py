@@ -62,7 +62,12 @@ def test_cubins_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @needs_compiler
 def test_structures_are_those_of_the_kernels() -> None:
-    for kernel, dtype in (("weigh", descriptors.WEIGH), ("emit3", descriptors.STAGE)):
+    for kernel, dtype in (
+        ("weigh", descriptors.WEIGH),
+        ("emit3", descriptors.STAGE),
+        ("effects", descriptors.EFFECT),
+        ("patch", descriptors.PATCH),
+    ):
         unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
         host.function(kernel)
         assert getattr(host._library(unit, False), f"{kernel}_item_size")() == dtype.itemsize

@@ -164,10 +164,10 @@ def _blur(pixels: Pixels, params: Params, out: Pixels) -> None:
     from . import effect_filter
 
     kernel_x, kernel_y, sigma_x, sigma_y = params
-    effect_filter.blur(pixels, _gaussian(kernel_x, sigma_x), _gaussian(kernel_y, sigma_y), out)
+    effect_filter.blur(pixels, gaussian(kernel_x, sigma_x), gaussian(kernel_y, sigma_y), out)
 
 
-def _gaussian(size: int, sigma: float) -> npt.NDArray[np.float32]:
+def gaussian(size: int, sigma: float) -> npt.NDArray[np.float32]:
     """The normalised Gaussian that torchvision's functions sample, each in its own way."""
     places = np.arange(size) - (size - 1) / 2
     weights = np.exp(-0.5 * (places / sigma) ** 2)

@@ -17,6 +17,7 @@ from accel.codec import decode, engines
 from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
 from accel.planning.plan import Decode, Plan
+from accel.planning.stages import Pass
 from accel.running.team import Team
 from accel.system import counters, fork, memory
 
@@ -24,7 +25,7 @@ from ..cpu.stages import resizes_as_pillow
 from . import budget, host, jpeg, nvimg
 from .device import CudaDevice, Device
 from .execute import Execution
-from .lower import device_bytes, has_kernels_for, lower, passes
+from .lower import device_bytes, lower, missing
 from .staging import Ring
 
 NO_DEVICE = "no CUDA device; set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
@@ -110,20 +111,24 @@ class CudaBackend:
             DecodeError: an image cannot be decoded, and ``on_error`` is "raise".
             torch.OutOfMemoryError: the batch does not fit, not even in smaller chunks.
         """
-        if not has_kernels_for(plan):
-            counters.fallback(
-                "colour statistics, filters and warps have no kernels for the device yet; the host ran them"
-            )
-            return self._on_host().run(plan, memory.results.empty).to(device)
-        if not _resizes_alike(plan):  # which is counted
+        ours: list[Decode] = []
+        theirs: list[Decode] = []
+        for wanted in plan.decodes:
+            (theirs if self._is_for_the_host(wanted) else ours).append(wanted)
+        if not ours:
             return self._on_host().run(plan, memory.results.empty).to(device)
         engine = self._engine(device)
+        failures: list[DecodeError] = []
         with torch.inference_mode(False), engine.device.enter():
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-            limit = self.options.memory or budget.default(engine.device)
-            decoder = self._decoder(engine)
-            size_of = _with_decoding if decoder == "accel" else device_bytes
-            budget.in_chunks(plan, limit, lambda part: self._run(part, engine, result, decoder), size_of)
+            for run, part in ((self._run_on_host, theirs), (self._run_in_chunks, ours)):
+                try:
+                    if part:
+                        run(plan._replace(decodes=tuple(part)), engine, result)
+                except DecodeError as error:
+                    failures.append(error)
+        if failures:  # the first image that failed speaks for the batch
+            raise min(failures, key=lambda error: error.position or 0)
         return result
 
     def describe(self, plan: Plan) -> list[str]:
@@ -132,6 +137,25 @@ class CudaBackend:
             f"decoder: {_DESCRIBED[self.options.decoder]}",
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
+
+    def _is_for_the_host(self, wanted: Decode) -> bool:
+        """Whether the kernels cannot make all that becomes of a source, which is counted."""
+        op = missing(wanted)
+        if op is not None:
+            counters.fallback(f"{op} has no kernel for the device; the host ran it")
+        return op is not None or not _resizes_alike(wanted)
+
+    def _run_on_host(self, plan: Plan, engine: _Engine, result: torch.Tensor) -> None:
+        values = self._on_host().run(plan, memory.results.empty)
+        for wanted in plan.decodes:
+            for item in wanted.items:
+                result[item.position].copy_(values[item.position])
+
+    def _run_in_chunks(self, plan: Plan, engine: _Engine, result: torch.Tensor) -> None:
+        limit = self.options.memory or budget.default(engine.device)
+        decoder = self._decoder(engine)
+        size_of = _with_decoding if decoder == "accel" else device_bytes
+        budget.in_chunks(plan, limit, lambda part: self._run(part, engine, result, decoder), size_of)
 
     def _decoder(self, engine: _Engine) -> str:
         """Who decodes, of those that can."""
@@ -206,9 +230,9 @@ def _with_decoding(wanted: Decode) -> int:
     return device_bytes(wanted) + jpeg.device_bytes(wanted)
 
 
-def _resizes_alike(plan: Plan) -> bool:
-    """Whether the kernels' arithmetic is the installed Pillow's, where the plan resizes as Pillow does."""
-    filters = {stage.resample for wanted in plan.decodes for item in wanted.items for stage in passes(item)}
+def _resizes_alike(wanted: Decode) -> bool:
+    """Whether the kernels' arithmetic is the installed Pillow's, where the source is resized as Pillow does."""
+    filters = {stage.resample for item in wanted.items for stage in item.stages if isinstance(stage, Pass)}
     return filters.isdisjoint(SUPPORT) or resizes_as_pillow()
 
 

@@ -14,6 +14,8 @@ from .cache import SOURCES, cached, key
 UNITS = {
     "weigh": ("weigh",),
     "emit": ("emit1", "emit3"),
+    "effects/effects": ("effects",),
+    "patch": ("patch",),
     "jpeg/stream": ("jpeg_count", "jpeg_offsets", "jpeg_unstuff"),
     "jpeg/tables": ("jpeg_tables",),
     "jpeg/entropy": ("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc"),

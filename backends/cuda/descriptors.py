@@ -1,4 +1,4 @@
-"""What the kernels are told, as NumPy structures: the same as in ``stage.h``.
+"""What the kernels are told, as NumPy structures: the same as in ``stage.h``, ``effects/effect.h`` and ``patch.cu``.
 
 Addresses are not known before memory is there, so a program is written with places instead: a region of memory in
 the high byte, an offset in the rest. ``bind`` turns them into addresses.
@@ -46,6 +46,7 @@ STAGE = np.dtype(
         ("target", np.uint64),
         ("table", np.uint64),
         ("fills", np.uint64),
+        ("seen", np.uint64),
         ("rows", AXIS),
         ("columns", AXIS),
         ("height", np.int32),
@@ -59,11 +60,41 @@ STAGE = np.dtype(
     ]
 )
 
+EFFECT = np.dtype(
+    [
+        *((name, np.uint64) for name in ("source", "seen", "target", "levels", "data")),
+        ("pitch", np.int64),
+        ("numbers", np.float64, 8),
+        *((name, np.int32) for name in ("op", "sampling", "rows", "columns", "channels", "height", "width", "made")),
+        *((name, np.int32) for name in ("first_block", "across", "blocks")),
+        ("fill", np.int32),  # unsigned fields are addresses
+        ("counts", np.int32, 6),
+    ]
+)
+
+PATCH = np.dtype(
+    [
+        ("target", np.uint64),
+        ("values", np.uint64),
+        *((name, np.int32) for name in ("channels", "height", "width", "top", "left", "rows", "columns")),
+        *((name, np.int32) for name in ("given_rows", "given_columns", "itemsize", "planar", "first_block")),
+    ]
+)
+
 COPY, COLUMNS_FIRST, ROWS_FIRST = range(3)
 """``Mode`` of stage.h."""
 
 TILE = 32
-"""Rows and columns of a tile (emit.cu)."""
+"""Rows and columns of a tile (emit.cu, effects/filter.h)."""
+
+MEASURED = 1 << 13
+"""Pixels of a block that counts (effects/statistic.h)."""
+
+COUNTERS = 4 * (3 * 256 + 1)
+"""Bytes of ``Counters`` there."""
+
+LINES = 8
+"""Of a block of patches (patch.cu)."""
 
 THREADS = 256
 """Of a block (shim.h)."""

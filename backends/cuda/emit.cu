@@ -56,6 +56,12 @@ template <int C> FUNCTION Pixel<C> load(const u8* at) {
     return clipped(values);
 }
 
+template <int C> FUNCTION Pixel<C> looked_up(Pixel<C> pixel, const u8* levels) {
+    int values[C];
+    UNROLL for (int c = 0; c < C; ++c) values[c] = read(levels + 256 * c + level(pixel, c));
+    return clipped(values);
+}
+
 template <int C> FUNCTION Pixel<C> finished(const int (&sums)[C], int bits) {
     int values[C];
     UNROLL for (int c = 0; c < C; ++c) values[c] = sums[c] >> bits;
@@ -237,8 +243,10 @@ template <int C> FUNCTION void emit(int block, const Stage& stage) {
             const int row = rows.code[y], column = columns.code[x], code = lesser(row, column);
             if (code < 0)
                 done[i] = load<C>(reinterpret_cast<const u8*>(stage.fills) + static_cast<i64>(-1 - code) * C);
-            else if (stage.mode == COPY)
+            else if (stage.mode == COPY) {
                 done[i] = load<C>(source + row * stage.rows.stride + column * stage.columns.stride);
+                if (stage.seen) done[i] = looked_up<C>(done[i], reinterpret_cast<const u8*>(stage.seen));
+            }
         }
     }
     PHASE(t) {

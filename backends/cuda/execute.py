@@ -11,7 +11,7 @@ import torch
 
 from .descriptors import Region, bind, offset_of
 from .device import Device
-from .lower import Launch, Program, Sent
+from .program import Launch, Program, Sent
 from .staging import Ring
 
 Bytes = npt.NDArray[np.uint8]

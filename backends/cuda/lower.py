@@ -1,143 +1,31 @@
 """A plan as a program of kernel launches: pure data, made without looking at a pixel or a device.
 
-Stage by stage the images of a batch run together: launch number n makes every image's n-th pass, whatever its size,
-filter and window. Between two passes there are uint8 pixels in scratch memory; an image's last pass writes to the
-result. Addresses are places (``descriptors``) until memory is there.
+Stage by stage the images of a batch run together: what an image has at level n is one item of a launch for all images
+that have a stage of that kind there, whatever its parameters. The last stages of all images, which write to the
+result, are one launch; so the number of launches is that of the longest chain, whatever was drawn for each image.
+Between two stages there are uint8 pixels in scratch memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from itertools import cycle
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from accel.ops.index import Index
-from accel.ops.resample import rows_first
+from accel.planning.levels import composed
 from accel.planning.plan import Decode, Item, Plan
-from accel.planning.stages import Axis, Effect, Pass
+from accel.planning.stages import Effect, Levels, Pass, Stage
+from accel.planning.values import Patch
 
 from ..cpu.stages import bits
-from .descriptors import COLUMNS_FIRST, COPY, ROWS_FIRST, STAGE, TILE, WEIGH, Region, place
-from .weights import Job, made_on_host
-
-_ALIGNED = 64
-
-
-class Arena:
-    """Offsets in a region of memory, handed out one after another."""
-
-    def __init__(self, region: Region) -> None:
-        self.region = region
-        self.size = 0
-
-    def take(self, size: int) -> int:
-        """The place of ``size`` bytes."""
-        offset = self.size
-        self.size += (size + _ALIGNED - 1) // _ALIGNED * _ALIGNED
-        return place(self.region, offset)
-
-
-class Launch:
-    """One kernel over a list of items, each of one or more blocks."""
-
-    def __init__(self, kernel: str, dtype: np.dtype[Any]) -> None:
-        self.kernel = kernel
-        self.dtype = dtype
-        self.rows: list[tuple[Any, ...]] = []
-        self.blocks: list[int] = []
-        self.total = 0
-
-    def add(self, row: tuple[Any, ...], blocks: int = 1) -> None:
-        self.rows.append(row)
-        self.blocks.append(blocks)
-        self.total += blocks
-
-    def items(self) -> npt.NDArray[Any]:
-        return np.array(self.rows, self.dtype)
-
-    def owners(self) -> npt.NDArray[np.int32]:
-        """The item of every block."""
-        return np.repeat(np.arange(len(self.rows), dtype=np.int32), self.blocks)
-
-
-class Sent(NamedTuple):
-    """Something the host sends: where it goes, and what it is, once somebody asks (it may be work)."""
-
-    place: int
-    content: Callable[[], Sequence[npt.NDArray[Any]]]
-
-
-class Program:
-    """What runs a plan: the memory it takes, what is sent, and the launches in order.
-
-    Attributes:
-        pixels: where each of the plan's decodes goes, in order.
-        upload, scratch: the sizes of these regions.
-    """
-
-    def __init__(self) -> None:
-        self.upload, self.scratch = Arena(Region.UPLOAD), Arena(Region.SCRATCH)
-        self.pixels: list[int] = []
-        self.sent: list[Sent] = []
-        self.levels: list[dict[str, Launch]] = []
-        self._known: dict[Any, int] = {}
-
-    def launch(self, level: int, kernel: str, dtype: np.dtype[Any]) -> Launch:
-        """The launch of a kernel at a level, which runs when the levels below are done."""
-        while len(self.levels) <= level:
-            self.levels.append({})
-        found = self.levels[level].get(kernel)
-        if found is None:
-            found = self.levels[level][kernel] = Launch(kernel, dtype)
-        return found
-
-    def send(self, key: Any, size: int, content: Callable[[], Sequence[npt.NDArray[Any]]]) -> int:
-        """The place of ``size`` bytes that the host makes and sends, once for every ``key``."""
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self.upload.take(size)
-            self.sent.append(Sent(found, content))
-        return found
-
-    def weights(self, job: Job) -> tuple[int, int]:
-        """The places of an axis' bounds and weights."""
-        found = self._known.get(job)
-        bounds_size = (4 * job.bounds_length + _ALIGNED - 1) // _ALIGNED * _ALIGNED
-        if found is not None:
-            return found, found + bounds_size
-        size = bounds_size + 4 * job.weights_length
-        if job.on_host:
-            found = self.send(job, size, lambda: _padded(made_on_host(job), bounds_size))
-        else:
-            found = self._known[job] = self.scratch.take(size)
-            self.launch(0, "weigh", WEIGH).add((found, found + bounds_size, *job, 0))
-        return found, found + bounds_size
-
-
-def _padded(arrays: tuple[npt.NDArray[Any], npt.NDArray[Any]], size: int) -> Sequence[npt.NDArray[Any]]:
-    bounds, weights = arrays
-    gap = np.zeros(size - bounds.nbytes, np.uint8)
-    return bounds, gap, weights
-
-
-class Output(NamedTuple):
-    """Where a pass writes, and how."""
-
-    place: int
-    table: int
-    itemsize: int
-    planar: bool
-
-
-class Input(NamedTuple):
-    """Pixels, uint8 [height, width, channels], interleaved and dense."""
-
-    place: int
-    height: int
-    width: int
-    channels: int
+from . import effects, passes
+from .descriptors import LINES, PATCH, Region, place
+from .passes import Output
+from .program import Pixels, Program
+from .weights import Job
 
 
 def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
@@ -150,26 +38,33 @@ def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
     program = Program()
     itemsize = plan.dtype.itemsize
     bytes_each = plan.shape[1] * plan.shape[2] * plan.shape[3] * itemsize
+    level, last_passes, patched = 1, [], []
     for wanted, address in zip(plan.decodes, sources, strict=True):
         _, _, height, width = wanted.box
         where = program.upload.take(height * width * wanted.channels) if address is None else address
         program.pixels.append(where)
         for item in wanted.items:
+            chain = _Chain(program, Pixels(where, height, width, wanted.channels), item.stages)
             target = place(Region.RESULT, item.position * bytes_each)
             out = Output(target, _table(program, item), itemsize, not plan.interleaved)
-            _lower_item(program, Input(where, height, width, wanted.channels), item, out)
+            last_passes.append(partial(passes.lower, program, pixels=chain.pixels, stage=chain.last, out=out))
+            level = max(level, chain.level)
+            patched.append((item.patches, out))
+    for last in last_passes:
+        last(level)
+    for patches, out in patched:
+        for number, patch in enumerate(patches):
+            _lower_patch(program, level + 1 + number, patch, plan.shape[1:], out)
     return program
 
 
-def has_kernels_for(plan: Plan) -> bool:
-    """Whether there are kernels for all of it: passes alone, and no patches."""
-    items = [item for wanted in plan.decodes for item in wanted.items]
-    return not any(item.patches or any(isinstance(stage, Effect) for stage in item.stages) for item in items)
-
-
-def passes(item: Item) -> list[Pass]:
-    """The stages of an item that are passes."""
-    return [stage for stage in item.stages if isinstance(stage, Pass)]
+def missing(wanted: Decode) -> str | None:
+    """The first op on a source's images that has no kernel here; None where all have."""
+    for item in wanted.items:
+        for stage in item.stages:
+            if isinstance(stage, Effect) and not effects.on_device(stage):
+                return stage.op
+    return None
 
 
 def device_bytes(wanted: Decode) -> int:
@@ -177,115 +72,131 @@ def device_bytes(wanted: Decode) -> int:
     _, _, height, width = wanted.box
     total = height * width * wanted.channels
     for item in wanted.items:
-        for stage in passes(item):
-            total += stage.output_size[0] * stage.output_size[1] * wanted.channels
-            for axis in (stage.rows, stage.columns):
-                total += 4 * Job(stage.resample, axis.view.length, axis.size, 0, axis.window.length).weights_length
+        total += sum(patch.values.nbytes for patch in item.patches)
+        channels = wanted.channels
+        for stage in item.stages:
+            if isinstance(stage, Effect):
+                total += effects.sent_bytes(stage)
+                channels = stage.output_channels
+            total += stage.output_size[0] * stage.output_size[1] * channels
+            if isinstance(stage, Pass):
+                for axis in (stage.rows, stage.columns):
+                    total += 4 * Job(stage.resample, axis.view.length, axis.size, 0, axis.window.length).weights_length
     return total
+
+
+class _Unit(NamedTuple):
+    """A stage that is launched; ``levels``: what becomes of its result's levels."""
+
+    stage: Stage
+    levels: Levels | None
+
+
+class _Chain:
+    """The stages of one item but the last, lowered.
+
+    Attributes:
+        level: what comes next may run at.
+        pixels: what it reads.
+        last: the pass that it is.
+    """
+
+    def __init__(self, program: Program, pixels: Pixels, stages: tuple[Stage, ...]) -> None:
+        self._program = program
+        self.level, self.pixels = 1, pixels
+        *before, last = stages
+        assert isinstance(last, Pass)
+        *parts, self.last = passes.parts(last)
+        first, units = _units((*before, *parts), (pixels.height, pixels.width))
+        if first is not None:
+            self.pixels = pixels._replace(seen=program.levels_of(first))
+        rooms = _Rooms(program, units, pixels.channels)
+        for unit in units:
+            self._lower(unit, rooms)
+        if self.last.resample:
+            self._look_up()
+
+    def _lower(self, unit: _Unit, rooms: _Rooms) -> None:
+        stage, program = unit.stage, self._program
+        if isinstance(stage, Effect):
+            self.pixels = effects.lower(program, self.level, self.pixels, stage, unit.levels, rooms.next)
+        else:
+            if stage.resample:
+                self._look_up()
+            out = Output(rooms.next(), program.levels_of(unit.levels), 1, planar=False)
+            passes.lower(program, self.level, self.pixels, stage, out)
+            self.pixels = Pixels(out.place, *stage.output_size, self.pixels.channels)
+        self.level += 1
+
+    def _look_up(self) -> None:
+        """Have the levels through which the pixels are seen looked up: a resampling sees the pixels themselves."""
+        if self.pixels.seen:
+            room = self._program.scratch.take(self.pixels.height * self.pixels.width * self.pixels.channels)
+            self.pixels = effects.look_up(self._program, self.level, self.pixels, room)
+            self.level += 1
+
+
+def _units(stages: Sequence[Stage], size: tuple[int, int]) -> tuple[Levels | None, list[_Unit]]:
+    """What is launched of these stages on pixels of a size, and the levels through which the first one sees them.
+
+    Passes that only look up levels are part of what comes before them.
+    """
+    first: Levels | None = None
+    units: list[_Unit] = []
+    for stage in stages:
+        if isinstance(stage, Effect):
+            units.append(_Unit(stage, None))
+        elif stage._replace(levels=None).changes(size):
+            parts = passes.parts(stage)
+            units += [_Unit(part, part.levels) for part in parts]
+        elif units:
+            units[-1] = _Unit(units[-1].stage, composed(units[-1].levels, stage.levels))
+        else:
+            first = composed(first, stage.levels)
+        size = stage.output_size
+    return first, units
+
+
+class _Rooms:
+    """Two buffers, written in turns by the units of one chain."""
+
+    def __init__(self, program: Program, units: list[_Unit], channels: int) -> None:
+        sizes: list[int] = []
+        for stage, _ in units:
+            if isinstance(stage, Effect):
+                channels = stage.output_channels
+                if stage.kind == "statistic":  # its result is a table
+                    continue
+            sizes.append(stage.output_size[0] * stage.output_size[1] * channels)
+        self._places = cycle([program.scratch.take(max(part)) for part in (sizes[::2], sizes[1::2]) if part])
+
+    def next(self) -> int:
+        """The one that whoever writes next does not read."""
+        return next(self._places)
 
 
 def _table(program: Program, item: Item) -> int:
     """The place of the values of an item's last pass: of its levels, where the pass has some."""
-    table, levels = item.table, passes(item)[-1].levels
-    if levels is None:
+    table, last = item.table, item.stages[-1]
+    assert isinstance(last, Pass)
+    if last.levels is None:
         return program.send(id(table), table.nbytes, lambda: [bits(table)])
-    order = levels.astype(np.intp)
-    return program.send((id(table), id(levels)), table.nbytes, lambda: [np.take_along_axis(bits(table), order, 1)])
+    order = last.levels.astype(np.intp)
+    key = id(table), id(last.levels)
+    return program.send(key, table.nbytes, lambda: [np.take_along_axis(bits(table), order, 1)])
 
 
-def _levels(program: Program, stage: Pass) -> int:
-    levels = stage.levels
-    return 0 if levels is None else program.send((id(levels), "levels"), levels.nbytes, lambda: [levels])
-
-
-def _lower_item(program: Program, pixels: Input, item: Item, out: Output) -> None:
-    stages = [part for stage in passes(item) for part in _parts(stage, program)]
-    level = 1  # after the weights
-    for stage in stages[:-1]:
-        height, width = stage.output_size
-        room = program.scratch.take(height * width * pixels.channels)
-        between = Output(room, _levels(program, stage), 1, planar=False)
-        _lower_stage(program, level, pixels, stage, between)
-        pixels = Input(between.place, height, width, pixels.channels)
-        level += 1
-    _lower_stage(program, level, pixels, stages[-1], out)
-
-
-def _parts(stage: Pass, program: Program) -> list[Pass]:
-    """A stage whose view is listed (padding before a resize) as two: the view, and the rest on that."""
-    if not stage.resample or (stage.rows.view.table is None and stage.columns.view.table is None):
-        return [stage]
-    rows, columns = _viewed(stage.rows.view), _viewed(stage.columns.view)
-    view = Pass(rows, columns, 0, stage.fills)
-    rest = stage._replace(rows=_whole(stage.rows), columns=_whole(stage.columns))
-    return [view, rest]
-
-
-def _viewed(view: Index) -> Axis:
-    return Axis(view, view.length, Index.identity(view.length))
-
-
-def _whole(axis: Axis) -> Axis:
-    return axis._replace(view=Index.identity(axis.view.length))
-
-
-def _lower_stage(program: Program, level: int, pixels: Input, stage: Pass, out: Output) -> None:
-    height, width = stage.output_size
-    across = -(-width // TILE)
-    launch = program.launch(level, f"emit{pixels.channels}", STAGE)
-    fills = 0
-    if stage.fills:
-        fills = program.send(
-            (stage.fills, pixels.channels),
-            len(stage.fills) * pixels.channels,
-            lambda: [np.array(stage.fills, np.uint8)],
-        )
-    pitch, strides = pixels.width * pixels.channels, (pixels.width * pixels.channels, pixels.channels)
-    rows, columns = stage.rows, stage.columns
-    spans = rows.window.span(), columns.window.span()
-    if stage.resample and all(first < last for first, last in spans):
-        first = rows_first(stage.resample, rows.view.length, columns.view.length, rows.size, columns.size)
-        both = rows.resampled and columns.resampled
-        mode = ROWS_FIRST if first and both else COLUMNS_FIRST
-        origin = rows.view.start * pitch + columns.view.start * pixels.channels
-        axes = [
-            _resampled(program, axis, stage.resample, span, axis.view.step * stride)
-            for axis, span, stride in zip((rows, columns), spans, strides, strict=True)
-        ]
-    else:
-        mode, origin = COPY, 0
-        if stage.resample:  # only fill is shown
-            rows, columns = (axis._replace(view=Index.identity(axis.size)) for axis in (rows, columns))
-        axes = [_copied(program, axis, stride) for axis, stride in zip((rows, columns), strides, strict=True)]
+def _lower_patch(program: Program, level: int, patch: Patch, shape: tuple[int, ...], out: Output) -> None:
+    values = patch.values.contiguous()
+    if not values.numel():
+        return
+    given = program.send((id(patch.values), "patch"), values.nbytes, lambda: [bits(values)])
+    lines = patch.height * (shape[0] if out.planar else 1)
+    launch = program.launch(level, "patch", PATCH)
     launch.add(
         (
-            *(pixels.place, origin, out.place, out.table, fills, *axes, height, width),
-            *(launch.total, across, out.itemsize, out.planar, mode, 0),
+            *(out.place, given, *shape, patch.top, patch.left, patch.height, patch.width),
+            *(*values.shape[1:], out.itemsize, out.planar, launch.total),
         ),
-        -(-height // TILE) * across,
+        -(-lines // LINES),
     )
-
-
-def _resampled(program: Program, axis: Axis, code: int, span: tuple[int, int], stride: int) -> tuple[int, ...]:
-    job = Job(code, axis.view.length, axis.size, span[0], span[1] - span[0])
-    bounds, weights = program.weights(job)
-    window = axis.window
-    return _window(program, window), bounds, weights, stride, window.start, window.step, job.first, job.shown
-
-
-def _copied(program: Program, axis: Axis, stride: int) -> tuple[int, ...]:
-    """An axis whose positions are those of the input."""
-    view, window = axis.view, axis.window
-    if view.table is None and window.table is None:
-        shown = Index(view.start + view.step * window.start, view.step * window.step, window.length)
-    else:
-        codes = window.array()
-        shown = Index.listed(np.where(codes < 0, codes, view.array()[np.maximum(codes, 0)]))
-    return _window(program, shown), 0, 0, stride, shown.start, shown.step, 0, 0
-
-
-def _window(program: Program, window: Index) -> int:
-    table = window.table
-    if table is None:
-        return 0
-    return program.send((id(table), "window"), table.nbytes, lambda: [table])

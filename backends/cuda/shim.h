@@ -85,6 +85,9 @@ FUNCTION int byte_of(u32 word, int which) { return word >> 8 * which & 255; }
 
 FUNCTION void atomicMin(int* place, int value) { if (value < *place) *place = value; }
 FUNCTION void atomicMax(int* place, int value) { if (value > *place) *place = value; }
+FUNCTION u32 atomicExch(u32* place, u32 value) { const u32 before = *place; *place = value; return before; }
+FUNCTION u32 atomicAdd(u32* place, u32 value) { return atomicExch(place, *place + value); }
+FUNCTION void __threadfence() {}
 
 #endif
 

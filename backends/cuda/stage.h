@@ -27,6 +27,7 @@ struct Stage {
     u64 target;
     u64 table;   // [channels][256] values; 0: the levels themselves
     u64 fills;   // uint8[][channels]: code -1 - i is colour i
+    u64 seen;    // uint8[channels][256]: the levels through which a COPY sees the source; 0: as it is
     Axis rows, columns;
     int height, width;         // of the output
     int first_block, across;   // tiles of the output: the first one's block, and how many lie side by side

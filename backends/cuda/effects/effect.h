@@ -1,0 +1,54 @@
+// What the host tells the kernel of effects (`descriptors.py` has the same structure), and how pixels are read.
+//
+// A pixel is a word, its first channel the lowest byte; the bytes beyond its channels are not looked at.
+
+#pragma once
+#include "shim.h"
+
+enum Op : int {
+    COPIED, GREY, SATURATED, HUE, PERMUTED, SHARPENED, BLURRED, FIXED, AFFINE, PERSPECTIVE, TRANSPOSED, ELASTIC, ERASED,
+    CONTRAST, AUTOCONTRAST, EQUALIZED,  // statistics: the result is a table of levels
+};
+
+enum Sampling : int { NEAREST = 0, BILINEAR = 2, BICUBIC = 3 };  // Pillow's codes
+
+// One effect on one image of uint8 [rows, columns, channels].
+struct Effect {
+    u64 source;         // the pixel (0, 0) of what it is computed on
+    u64 seen;           // uint8[channels][256]: the levels through which the source is seen; 0: as it is
+    u64 target;         // pixels, dense; of a statistic: a table uint8[channels][256] for whoever reads the source
+    u64 levels;         // uint8[made][256]: what becomes of the result's levels; 0: they stay
+    u64 data;           // what else the op needs
+    i64 pitch;          // bytes from one row of the source to the next
+    double numbers[8];  // the op's parameters
+    int op, sampling;
+    int rows, columns, channels;    // of the source
+    int height, width, made;        // of the result, and its channels
+    int first_block, across, blocks;  // tiles of the result: the first one's block, how many lie side by side, and all
+    u32 fill;                       // a pixel
+    int counts[6];                  // sizes and places, as the op has them
+};
+
+FUNCTION int level_at(const Effect& effect, int y, int x, int c) {
+    const u8* source = reinterpret_cast<const u8*>(effect.source);
+    const int level = read(source + y * effect.pitch + static_cast<i64>(x) * effect.channels + c);
+    return effect.seen ? read(reinterpret_cast<const u8*>(effect.seen) + 256 * c + level) : level;
+}
+
+FUNCTION u32 pixel_at(const Effect& effect, int y, int x) {
+    u32 pixel = 0;
+    for (int c = 0; c < effect.channels; ++c) pixel |= static_cast<u32>(level_at(effect, y, x, c)) << 8 * c;
+    return pixel;
+}
+
+FUNCTION u32 repeated(u32 level) { return level * 0x010101; }
+
+// A float in 0..255, cut to an integer.
+FUNCTION int cut(float value) { return static_cast<int>(lesser(greater(value, 0.0f), 255.0f)); }
+
+// Pillow's Blend.c, in float32.
+FUNCTION int blended(int from, int to, float factor) {
+    return cut(static_cast<float>(from) + factor * static_cast<float>(to - from));
+}
+
+FUNCTION bool has(int position, int length) { return position >= 0 && position < length; }

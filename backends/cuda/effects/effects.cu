@@ -1,0 +1,66 @@
+// Effects: one launch for those of all images of a batch, whatever they are. A block makes one tile of one image's
+// result, or counts a stretch of one image's pixels.
+
+#include "effects/elastic.h"
+#include "effects/filter.h"
+#include "effects/statistic.h"
+#include "effects/warp.h"
+
+FUNCTION u32 result(const Effect& effect, int y, int x) {
+    switch (effect.op) {
+        case GREY: {
+            const u32 pixel = pixel_at(effect, y, x);
+            return repeated(effect.channels == 3 ? luma(pixel) : pixel);
+        }
+        case SATURATED: return saturated(pixel_at(effect, y, x), static_cast<float>(effect.numbers[0]));
+        case HUE: return hue_shifted(pixel_at(effect, y, x), effect.counts[0]);
+        case PERMUTED: return permuted(pixel_at(effect, y, x), effect.counts[0]);
+        case SHARPENED: return sharpened(effect, y, x, static_cast<float>(effect.numbers[0]));
+        case FIXED: return affine_fixed(effect, y, x);
+        case AFFINE:
+        case PERSPECTIVE: return warped(effect, y, x);
+        case TRANSPOSED: return pixel_at(effect, x, y);
+        case ELASTIC: return elastic(effect, y, x);
+        case ERASED: return erased(effect, y, x);
+        default: return pixel_at(effect, y, x);
+    }
+}
+
+// The tile's values, interleaved; neighbours by neighbouring threads.
+FUNCTION void write(const Effect& effect, int top, int left, int t, const u32* done) {
+    const int height = lesser(TILE, effect.height - top), width = lesser(TILE, effect.width - left);
+    const i64 pitch = static_cast<i64>(effect.width) * effect.made;
+    const u8* levels = reinterpret_cast<const u8*>(effect.levels);
+    u8* target = reinterpret_cast<u8*>(effect.target) + top * pitch + static_cast<i64>(left) * effect.made;
+    for (int value = t % WARP; value < width * effect.made; value += WARP) {
+        const int x = value / effect.made, c = value % effect.made;
+        for (int y = t / WARP; y < height; y += THREADS / WARP) {
+            const int level = byte_of(done[y * TILE + x], c);
+            target[y * pitch + value] = levels ? read(levels + 256 * c + level) : level;
+        }
+    }
+}
+
+FUNCTION void run(int block, const Effect& effect) {
+    const int tile = block - effect.first_block;
+    if (effect.op >= CONTRAST) {
+        statistic(effect, tile);
+        return;
+    }
+    const int top = tile / effect.across * TILE, left = tile % effect.across * TILE;
+    SHARED(u32, done[TILE * TILE]);
+    SHARED(float, middle[TILE * DEPTH]);
+    if (effect.op == BLURRED) {
+        blur(effect, top, left, middle, done);
+    } else {
+        PHASE(t) {
+            for (int i = t; i < TILE * TILE; i += THREADS) {
+                const int y = top + i / TILE, x = left + i % TILE;
+                if (y < effect.height && x < effect.width) done[i] = result(effect, y, x);
+            }
+        }
+    }
+    PHASE(t) { write(effect, top, left, t, done); }
+}
+
+KERNEL(effects, Effect, run)

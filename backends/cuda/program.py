@@ -1,0 +1,139 @@
+"""Programs of kernel launches: pure data, made without looking at a pixel or a device.
+
+Addresses are places (``descriptors``) until memory is there. Launches stand on levels; those of one level may run in
+any order, when the levels below are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.planning.stages import Levels
+
+from .descriptors import WEIGH, Region, place
+from .weights import Job, made_on_host
+
+_ALIGNED = 64
+
+
+class Arena:
+    """Offsets in a region of memory, handed out one after another."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.size = 0
+
+    def take(self, size: int) -> int:
+        """The place of ``size`` bytes."""
+        offset = self.size
+        self.size += (size + _ALIGNED - 1) // _ALIGNED * _ALIGNED
+        return place(self.region, offset)
+
+
+class Launch:
+    """One kernel over a list of items, each of one or more blocks."""
+
+    def __init__(self, kernel: str, dtype: np.dtype[Any]) -> None:
+        self.kernel = kernel
+        self.dtype = dtype
+        self.rows: list[tuple[Any, ...]] = []
+        self.blocks: list[int] = []
+        self.total = 0
+
+    def add(self, row: tuple[Any, ...], blocks: int = 1) -> None:
+        self.rows.append(row)
+        self.blocks.append(blocks)
+        self.total += blocks
+
+    def items(self) -> npt.NDArray[Any]:
+        return np.array(self.rows, self.dtype)
+
+    def owners(self) -> npt.NDArray[np.int32]:
+        """The item of every block."""
+        return np.repeat(np.arange(len(self.rows), dtype=np.int32), self.blocks)
+
+
+class Sent(NamedTuple):
+    """Something the host sends: where it goes, and what it is, once somebody asks (it may be work)."""
+
+    place: int
+    content: Callable[[], Sequence[npt.NDArray[Any]]]
+
+
+class Pixels(NamedTuple):
+    """Pixels on the device, uint8 [height, width, channels], interleaved and dense.
+
+    ``seen``: the place of levels, uint8 [channels, 256], through which they are to be seen; 0: as they are.
+    """
+
+    place: int
+    height: int
+    width: int
+    channels: int
+    seen: int = 0
+
+
+class Program:
+    """What runs a plan: the memory it takes, what is sent, and the launches in order.
+
+    Attributes:
+        pixels: where each of the plan's decodes goes, in order.
+        upload, scratch: the sizes of these regions.
+    """
+
+    def __init__(self) -> None:
+        self.upload, self.scratch = Arena(Region.UPLOAD), Arena(Region.SCRATCH)
+        self.pixels: list[int] = []
+        self.sent: list[Sent] = []
+        self.levels: list[dict[str, Launch]] = []
+        self._known: dict[Any, int] = {}
+
+    @property
+    def launches(self) -> list[str]:
+        """The kernels that it launches, in order."""
+        return [kernel for level in self.levels for kernel in level]
+
+    def launch(self, level: int, kernel: str, dtype: np.dtype[Any]) -> Launch:
+        """The launch of a kernel at a level, which runs when the levels below are done."""
+        while len(self.levels) <= level:
+            self.levels.append({})
+        found = self.levels[level].get(kernel)
+        if found is None:
+            found = self.levels[level][kernel] = Launch(kernel, dtype)
+        return found
+
+    def send(self, key: Any, size: int, content: Callable[[], Sequence[npt.NDArray[Any]]]) -> int:
+        """The place of ``size`` bytes that the host makes and sends, once for every ``key``."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self.upload.take(size)
+            self.sent.append(Sent(found, content))
+        return found
+
+    def levels_of(self, levels: Levels | None) -> int:
+        """The place of a table of levels; 0: they stay."""
+        return 0 if levels is None else self.send((id(levels), "levels"), levels.nbytes, lambda: [levels])
+
+    def weights(self, job: Job) -> tuple[int, int]:
+        """The places of an axis' bounds and weights."""
+        found = self._known.get(job)
+        bounds_size = (4 * job.bounds_length + _ALIGNED - 1) // _ALIGNED * _ALIGNED
+        if found is not None:
+            return found, found + bounds_size
+        size = bounds_size + 4 * job.weights_length
+        if job.on_host:
+            found = self.send(job, size, lambda: _padded(made_on_host(job), bounds_size))
+        else:
+            found = self._known[job] = self.scratch.take(size)
+            self.launch(0, "weigh", WEIGH).add((found, found + bounds_size, *job, 0))
+        return found, found + bounds_size
+
+
+def _padded(arrays: tuple[npt.NDArray[Any], npt.NDArray[Any]], size: int) -> Sequence[npt.NDArray[Any]]:
+    bounds, weights = arrays
+    gap = np.zeros(size - bounds.nbytes, np.uint8)
+    return bounds, gap, weights
