@@ -287,9 +287,14 @@ def get_fill(original: Function) -> Function:
     """``torchvision.transforms.v2._utils._get_fill``, which looks types up exactly: late ones as what they are."""
 
     def get_fill(fill_dict: Any, inpt_type: Any) -> Any:
-        return original(fill_dict, _CANONICAL.get(inpt_type, inpt_type))
+        return original(fill_dict, _canonical(inpt_type))
 
     return get_fill
+
+
+def _canonical(kind: type) -> type:
+    """The class that a late one stands for."""
+    return Image.Image if kind is LazyImage else kind.becomes if issubclass(kind, LateTensor) else kind
 
 
 def to_dtype(original: Function) -> Function:
@@ -305,9 +310,6 @@ def to_dtype(original: Function) -> Function:
         return original(self, inpt, params)
 
     return transform
-
-
-_CANONICAL: dict[type, type] = {LazyImage: Image.Image, LazyTensor: torch.Tensor}
 
 
 def recorded_value(tensor: T, step: Any, dtype: torch.dtype) -> T | None:
