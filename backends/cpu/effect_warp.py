@@ -271,3 +271,15 @@ def transpose(src: Any, out: Any) -> None:
                             result[np.uint64((x * height + y) * channels + c)] = flat[
                                 np.uint64((y * width + x) * channels + c)
                             ]
+
+
+@njit(types.void(PIXELS, RESULT), **COMPILE)
+def interleave(planes: Any, out: Any) -> None:
+    """Planes [channels, height, width] to pixels [height, width, channels]."""
+    channels, height, width = planes.shape
+    for y in range(height):
+        line = out[y].reshape(-1)
+        for c in range(channels):
+            plane = planes[c, y]
+            for x in range(width):
+                line[np.uint64(channels * x + c)] = plane[x]

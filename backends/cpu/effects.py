@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2.functional import elastic_image
 
+from accel.codec import decode
 from accel.ops import OPS
 from accel.ops.row import Params
 from accel.planning import levels
 from accel.planning.stages import Effect, Levels
+from accel.sources.header import claim
 from accel.switch import image_backend
 from accel.system import counters
 from accel.system.seams import private
@@ -33,7 +36,7 @@ def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
     """
     top, left, height, width = effect.box
     pixels = np.ascontiguousarray(pixels[top : top + height, left : left + width])
-    if effect.kind == "torchvision" or not agrees(effect.op):
+    if (effect.op not in _KERNELS and effect.op not in _STATISTICS) or not agrees(effect.op):
         return _by_pillow(pixels, effect.op, effect.params), None
     return _run(pixels, effect.op, effect.params)
 
@@ -139,13 +142,16 @@ def _perspective(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
     """By torchvision's own functions on tensors, which is what it does with Pillow images."""
+    from . import effect_warp
+
     displacement, interpolation, fill, version = params
-    image = torch.from_numpy(pixels).permute(2, 0, 1)
+    writable = pixels if pixels.flags.writeable else pixels.copy()  # torch warns of others
+    image = torch.from_numpy(writable).permute(2, 0, 1)
     if version == 1:
         result = F_t.elastic_transform(image, displacement, interpolation, fill)
     else:
         result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
-    out[:] = result.permute(1, 2, 0).numpy()
+    effect_warp.interleave(result.numpy(), out)
 
 
 def _transpose(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -158,6 +164,16 @@ def _permuted(pixels: Pixels, params: Params, out: Pixels) -> None:
     from . import effect_colour
 
     effect_colour.permute(pixels, np.array(params[0], np.int64), out)
+
+
+def _jpeg(pixels: Pixels, params: Params, out: Pixels) -> None:
+    """Pillow encodes it, as for torchvision; the file is decoded as any other."""
+    file = BytesIO()
+    _image(pixels).save(file, format="JPEG", quality=params[0])
+    data = file.getvalue()
+    header = claim(data)
+    assert header is not None, "a baseline file, with its end"
+    out[:] = decode.decode(data, header, (0, 0, *pixels.shape[:2]), pixels.shape[2])
 
 
 def _blur(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -192,6 +208,7 @@ _KERNELS: dict[str, Callable[[Pixels, Params, Pixels], None]] = {
     "perspective": _perspective,
     "elastic": _elastic,
     "transpose": _transpose,
+    "jpeg": _jpeg,
 }
 
 
@@ -216,7 +233,10 @@ def agrees(name: str) -> bool:
 
 
 def _by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
-    image: Any = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     with image_backend("torchvision"):
-        result = np.asarray(OPS[name].reference(image, params))
+        result = np.asarray(OPS[name].reference(_image(pixels), params))
     return np.ascontiguousarray(result.reshape(*result.shape[:2], -1))
+
+
+def _image(pixels: Pixels) -> Any:
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
