@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from accel.backends.cuda.jpeg.decoder import KERNELS
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the benchmark is part of a checkout, not of the package
 
 from bench.gpu import __main__ as command
-from bench.gpu import checks, decode, emit, path, training
+from bench.gpu import augment, checks, decode, emit, overlap, path, training
 
 pytestmark = needs_compiler
 
@@ -110,6 +111,62 @@ def test_training_is_measured(image_folder: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(training, "RUNS", training.RUNS[:2])
     found = run(image_folder, tmp_path, "training")["training"]["shufflenet_v2_x0_5"]
     assert all(each["images/s"] > 0 and 0 <= each["share waiting for data"] <= 1 for each in found.values())
+
+
+def test_policies_are_measured_beside_the_plain_pipeline(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(augment, "REPEATS", 1)
+    found = run(image_folder, tmp_path, "augment")["augment"]
+    assert found.keys() == augment.POLICIES.keys()
+    assert found["plain"]["path, times plain"] == found["plain"]["kernels, times plain"] == 1
+    assert found["plain"]["launches"] == ["weigh", "emit3"]
+    assert found["RandAugment"]["launches"] == ["weigh", "emit3", "effects", "effects", "emit3"]
+    pixels = 4 * 3 * 224 * 224
+    blurred = found["GaussianBlur, 23 x 23"]["bytes"] - found["plain"]["bytes"]
+    assert blurred == 4 * pixels  # written by the first pass, read and written by the blur, read by the last pass
+    assert found["plain"]["bytes"] > 4 * pixels
+    assert "x plain, 5 launches" in capsys.readouterr().out
+
+
+def test_a_policy_with_wrong_values_is_not_reported(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = augment.batch
+    monkeypatch.setattr(augment, "batch", lambda *arguments: made(*arguments) + 1)
+    arguments = ["--data", str(image_folder), "--out", str(tmp_path / "r.json"), "--device", "cpu", "--batch", "2"]
+    assert command.main([*arguments, "--rounds", "1", "--only", "augment"]) == 1
+    assert "not torchvision's" in json.loads((tmp_path / "r.json").read_text())["augment"]["failed"]
+
+
+def test_the_loop_is_traced(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "MODEL", "shufflenet_v2_x0_5")
+    monkeypatch.setattr(overlap, "WARM_UP", 1)
+    found = run(image_folder, tmp_path, "overlap")["overlap"]
+    assert found["steps"] == 1
+    trace = json.loads(gzip.decompress((tmp_path / found["trace"]).read_bytes()))
+    assert len(trace["traceEvents"]) > 100
+    assert "share of them beside training" not in found, "nothing ran on a device"
+
+
+def test_what_a_trace_says() -> None:
+    """Of emit3's 40 us 10 and of effects' 20 us 20 lie beside training; the device stands still for 30 of 130."""
+    kernels = [
+        ("void at::native::vectorized()", (0.0, 30.0)),
+        ("emit3", (20.0, 60.0)),
+        ("sm90_xmma_gemm", (90.0, 120.0)),
+        ("effects", (100.0, 120.0)),
+        ("Memcpy HtoD (Pinned -> Device)", (50.0, 55.0)),
+        ("Memcpy DtoH (Device -> Pinned)", (110.0, 130.0)),
+    ]
+    found = overlap.summary(kernels, 2)
+    assert found == {
+        "ms a step": pytest.approx(0.065),
+        "accel's kernels, ms a step": pytest.approx(0.03),
+        "share of them beside training": pytest.approx(30 / 60),
+        "share of time the device stands still": pytest.approx(30 / 130),
+    }
+    assert overlap.summary([], 2) == {}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")

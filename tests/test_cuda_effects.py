@@ -64,7 +64,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     launch = Execution.launch
 
     def noted(self: Execution) -> None:
-        found.append(self._program.launches)
+        found.append(self.launches)
         launch(self)
 
     monkeypatch.setattr(Execution, "launch", noted)
@@ -212,6 +212,17 @@ def test_a_large_image_is_counted_by_many_blocks() -> None:
     for step in (F.autocontrast, F.equalize, lambda image: F.adjust_contrast(image, 0.3)):
         assert_equals_torchvision(lambda step=step: step(image))
         assert_equals_torchvision(lambda step=step: step(Image.fromarray(np.asarray(image) // 3 + 60)))
+
+
+def test_levels_divided_in_float_are_those_divided_in_double() -> None:
+    """Which spares the kernel of hue two divisions in double."""
+    levels = np.arange(256)
+    turns = levels * 6.0 / 255.0
+    sectors = levels * 6 // 255
+    assert np.array_equal(sectors, turns.astype(int))
+    rest = (levels * 6 - 255 * sectors).astype(np.float32) / np.float32(255)
+    assert np.array_equal(rest, (turns - sectors).astype(np.float32))
+    assert np.array_equal(levels.astype(np.float32) / np.float32(255), (levels / 255.0).astype(np.float32))
 
 
 def test_hue_of_many_colours() -> None:

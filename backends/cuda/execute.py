@@ -47,6 +47,11 @@ class Execution:
         self._given_back = False
         self._host: Bytes = self._buffer.numpy()
 
+    @property
+    def launches(self) -> list[str]:
+        """The kernels that ``launch`` launches, in order."""
+        return [placed.launch.kernel for placed in self._placed]
+
     def pixels(self, number: int, size: int) -> Bytes:
         """The host memory for the pixels of a decode, uint8[size]."""
         offset = offset_of(self._program.pixels[number])

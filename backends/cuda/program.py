@@ -92,11 +92,6 @@ class Program:
         self.levels: list[dict[str, Launch]] = []
         self._known: dict[Any, int] = {}
 
-    @property
-    def launches(self) -> list[str]:
-        """The kernels that it launches, in order."""
-        return [kernel for level in self.levels for kernel in level]
-
     def launch(self, level: int, kernel: str, dtype: np.dtype[Any]) -> Launch:
         """The launch of a kernel at a level, which runs when the levels below are done."""
         while len(self.levels) <= level:

@@ -15,11 +15,11 @@ from rich.table import Table
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
-from bench.gpu import checks, decode, emit, path, quality, training
+from bench.gpu import augment, checks, decode, emit, overlap, path, quality, training
 from bench.gpu.setting import Setting, photos
 from bench.machine import ROOT, provenance
 
-PARTS = ("checks", "decode", "emit", "path", "quality", "training")
+PARTS = ("checks", "decode", "emit", "augment", "path", "quality", "training", "overlap")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     device = torch.empty(0, device=args.device).device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "host"
+    out = args.out or ROOT / "bench" / "results" / f"{name.replace(' ', '-')}.json"
+    trace = out.with_suffix(".trace.json.gz")
     with folder(args.data) as (root, data_name):
         files = open_folder(root).files
         setting = Setting(photos(files, args.batch), files, device, args.rounds)
@@ -37,9 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             "checks": lambda: checks.run(args.device),
             "decode": lambda: decode.measure(setting),
             "emit": lambda: emit.measure(setting),
+            "augment": lambda: augment.measure(setting),
             "path": lambda: path.measure(setting),
             "quality": lambda: quality.measure(setting),
             "training": lambda: training.measure(setting, min(args.batch, 256), args.steps),
+            "overlap": lambda: overlap.measure(setting, min(args.batch, 256), min(args.steps, 10), trace),
         }
         result = {**provenance(), "device": name, "data": {"name": data_name, "files": len(files)}}
         failed = False
@@ -54,7 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed |= any(
         each["status"] not in (0, None) for each in result.get("checks", {}).values() if isinstance(each, dict)
     )
-    out = args.out or ROOT / "bench" / "results" / f"{name.replace(' ', '-')}.json"
     screen.write_json(out, result)
     screen.note(f"written to {out}")
     screen.out.print(_table(result))
@@ -87,6 +90,14 @@ def _lines(part: str, found: dict[str, Any]) -> list[tuple[str, str]]:
             (f"kernels, {name}", f"{each['kernels GB/s']:.0f} GB/s, {each['share of copy bandwidth']:.0%} of a copy")
             for name, each in found.items()
         ]
+    if part == "augment":
+        return [
+            (
+                f"pipeline, {name}",
+                f"{each['path ms']:.1f} ms, {each['path, times plain']:.2f} x plain, {len(each['launches'])} launches",
+            )
+            for name, each in found.items()
+        ]
     if part == "path":
         rows = found.get("contestants", {}).items()
         return [
@@ -94,6 +105,9 @@ def _lines(part: str, found: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     if part == "quality":
         return [(f"exact=False, {kind}", f"max {each['max']}, mean {each['mean']:.4f}") for kind, each in found.items()]
+    if part == "overlap":
+        share = found.get("share of them beside training")
+        return [] if share is None else [("accel's kernels beside training", f"{share:.0%} of their time")]
     return [
         (f"{model}, {name}", f"{each['images/s']:.0f} images/s, waiting {each['share waiting for data']:.1%}")
         for model in training.MODELS

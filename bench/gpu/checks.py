@@ -10,11 +10,12 @@ from typing import Any
 
 from bench.machine import ROOT
 
-ROOMS = ("gpu", "exact", "backend", "pipeline", "decode", "jpeg", "jpeg_kernels", "compile")
+ROOMS = ("gpu", "exact", "effects", "backend", "pipeline", "decode", "jpeg", "jpeg_kernels", "compile")
 TESTS = tuple(f"tests/test_cuda_{room}.py" for room in ROOMS)
 UNDER_SANITIZER = (
-    *("tests/test_cuda_exact.py", "tests/test_cuda_jpeg.py", "tests/test_cuda_jpeg_kernels.py"),
-    *("-k", "ragged or borders or one_source or fill or dtypes or specified or restart or damage or joined"),
+    *("tests/test_cuda_exact.py", "tests/test_cuda_effects.py"),
+    *("tests/test_cuda_jpeg.py", "tests/test_cuda_jpeg_kernels.py"),
+    *("-k", "ragged or borders or one_source or fill or dtypes or specified or restart or damage or joined or handful"),
 )
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 

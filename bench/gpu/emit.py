@@ -10,6 +10,7 @@ import torch
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lower import lower
 from accel.codec import decode
+from accel.planning.plan import Plan
 from accel.planning.plan import plan as planned
 from bench.gpu.setting import Setting, in_turns, recorded
 
@@ -29,6 +30,21 @@ def measure(setting: Setting) -> dict[str, Any]:
     return found
 
 
+def uploaded(backend: Any, plan: Plan, device: torch.device) -> tuple[Execution, torch.Tensor]:
+    """A plan's program, all that it needs sent to the device, and its result, which ``launch`` makes."""
+    engine = backend._engine(device)
+    with engine.device.enter():
+        result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
+        execution = Execution(lower(plan, [None] * len(plan.decodes)), engine.device, engine.ring)
+        for number, wanted in enumerate(plan.decodes):
+            pixels = decode.read(wanted, plan.shape[0], backend.options)
+            np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
+        for fill in execution.sent():
+            fill()
+        execution.upload(result)
+    return execution, result
+
+
 def _one(setting: Setting, dtype: torch.dtype, interleaved: bool) -> dict[str, Any]:
     backend, recipes = recorded(setting.photos, setting.device)
     plan = planned(recipes)
@@ -38,17 +54,8 @@ def _one(setting: Setting, dtype: torch.dtype, interleaved: bool) -> dict[str, A
         for wanted in plan.decodes
     )
     plan = plan._replace(dtype=dtype, interleaved=interleaved, decodes=decodes)
-    engine = backend._engine(setting.device)
-    with engine.device.enter():
-        result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=setting.device))
-        program = lower(plan, [None] * len(plan.decodes))
-        execution = Execution(program, engine.device, engine.ring)
-        for number, wanted in enumerate(plan.decodes):
-            pixels = decode.read(wanted, plan.shape[0], backend.options)
-            np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
-        for fill in execution.sent():
-            fill()
-        execution.upload(result)
+    execution, result = uploaded(backend, plan, setting.device)
+    with backend._engine(setting.device).device.enter():
         moved = sum(w.box[2] * w.box[3] * w.channels for w in plan.decodes) + result.numel() * result.itemsize
         source = torch.zeros(moved // 2, dtype=torch.uint8, device=setting.device)
         target = torch.empty_like(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -51,19 +52,31 @@ def photos(files: Sequence[str], count: int) -> list[Photo]:
     return found
 
 
-def transformed(photo: Photo) -> torch.Tensor:
-    """The train pipeline on one photo, through torchvision's functions: late under accel, else computed."""
+def transformed(photo: Photo, between: Callable[[Any], Any] = lambda image: image) -> torch.Tensor:
+    """The train pipeline on one photo, through torchvision's functions: late under accel, else computed.
+
+    ``between``: what happens to the image before it becomes a tensor.
+    """
     image = Image.open(BytesIO(photo.data)).convert("RGB")
     top, left, height, width = photo.draw.box or (0, 0, image.height, image.width)
     image = F.resized_crop(image, top, left, height, width, [SIZE, SIZE])
     image = F.hflip(image) if photo.draw.flip else image
-    return F.normalize(F.to_tensor(image), MEAN, STD)  # type: ignore[no-any-return]
+    return F.normalize(F.to_tensor(between(image)), MEAN, STD)  # type: ignore[no-any-return]
 
 
-def recorded(photos: Sequence[Photo], device: torch.device, **options: Any) -> tuple[Any, tuple[Recipe, ...]]:
+def batch(photos: Sequence[Photo], between: Callable[[Any], Any] = lambda image: image) -> torch.Tensor:
+    """The train pipeline on photos, ``between`` with random parameters that are always the same."""
+    torch.manual_seed(1)
+    random.seed(1)
+    return torch.stack([transformed(photo, between) for photo in photos])
+
+
+def recorded(
+    photos: Sequence[Photo], device: torch.device, between: Callable[[Any], Any] = lambda image: image, **options: Any
+) -> tuple[Any, tuple[Recipe, ...]]:
     """The cuda backend, and the recipes of a batch."""
     with accel.image_backend("cuda", device=str(device), **options):
-        late: Any = torch.stack([transformed(photo) for photo in photos])
+        late: Any = batch(photos, between)
         return switch.current().backend, late.late.recipes
 
 

@@ -29,7 +29,7 @@ RUNS: tuple[tuple[str, str, dict[str, Any], int | None], ...] = (
 """Name, backend, its options, workers (None: one for each core)."""
 
 
-class _Photos(Dataset[Any]):
+class Photos(Dataset[Any]):
     """The files, as often as a run needs them."""
 
     def __init__(self, files: list[str], length: int) -> None:
@@ -66,11 +66,11 @@ def _train(
     network = getattr(torchvision.models, model)(weights=None).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(network.parameters(), 0.01)
     loss_of = torch.nn.CrossEntropyLoss()
-    dataset = _Photos(setting.files, batch_size * (steps + WARM_UP))
+    dataset = Photos(setting.files, batch_size * (steps + WARM_UP))
     with accel.image_backend(backend, **options):
         loader = DataLoader(dataset, batch_size, num_workers=workers, pin_memory=device.type == "cuda", drop_last=True)
         waited = began = 0.0
-        for step, (images, labels, seconds) in enumerate(_fed(loader, device)):
+        for step, (images, labels, seconds) in enumerate(fed(loader, device)):
             if step == WARM_UP:
                 _finish(device)
                 began, waited = time.perf_counter(), 0.0
@@ -85,7 +85,7 @@ def _train(
     return {"images/s": batch_size * steps / total, "share waiting for data": waited / total}
 
 
-def _fed(loader: Any, device: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
+def fed(loader: Any, device: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
     """Batches on the device, and how long the host waited for each. What the device waits for shows in images/s."""
     batches = iter(loader)
     while True:

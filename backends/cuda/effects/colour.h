@@ -28,21 +28,22 @@ FUNCTION u32 hue_shifted(u32 pixel, int shift) {
     int hue = 0, saturation = 0;
     if (high > low) {
         const float range = static_cast<float>(high - low);
-        const float r = static_cast<float>(high - red) / range, g = static_cast<float>(high - green) / range;
-        const float b = static_cast<float>(high - blue) / range;
-        double third;
-        if (red == high) third = static_cast<double>(b) - g;
-        else if (green == high) third = 2.0 + r - b;
-        else third = 4.0 + g - r;
-        const double turns = static_cast<double>(static_cast<float>(third)) / 6.0 + 1.0;
+        const int third = red == high ? 0 : green == high ? 2 : 4;
+        const int plus = third == 0 ? blue : third == 2 ? red : green;
+        const int minus = third == 0 ? green : third == 2 ? blue : red;
+        const float place = static_cast<float>(static_cast<double>(third) + static_cast<float>(high - plus) / range -
+                                               static_cast<float>(high - minus) / range);
+        const double turns = static_cast<double>(place) / 6.0 + 1.0;
         const float part = static_cast<float>(turns >= 1.0 ? turns - 1.0 : turns);
         hue = static_cast<int>(static_cast<double>(part) * 255.0);
         saturation = static_cast<int>(static_cast<double>(range / static_cast<float>(high)) * 255.0);
     }
     hue = (hue + shift) & 255;
-    const double turns = hue * 6.0 / 255.0, top = high;
-    const int sector = static_cast<int>(turns);
-    const float rest = static_cast<float>(turns - sector), share = static_cast<float>(saturation / 255.0);
+    // Convert.c divides by 255 in double and rounds to float; dividing in float gives the same for all 256 levels
+    const double top = high;
+    const int sector = hue * 6 / 255;
+    const float rest = static_cast<float>(hue * 6 - sector * 255) / 255.0f;
+    const float share = static_cast<float>(saturation) / 255.0f;
     const int p = static_cast<int>(top * (1.0 - static_cast<double>(share)) + 0.5);
     const int q = static_cast<int>(top * (1.0 - static_cast<double>(share * rest)) + 0.5);
     const int t = static_cast<int>(top * (1.0 - share * (1.0 - static_cast<double>(rest))) + 0.5);

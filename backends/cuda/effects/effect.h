@@ -22,7 +22,7 @@ struct Effect {
     i64 pitch;          // bytes from one row of the source to the next
     double numbers[8];  // the op's parameters
     int op, sampling;
-    int rows, columns, channels;    // of the source
+    int rows, columns, channels;    // of the source: 1 or 3
     int height, width, made;        // of the result, and its channels
     int first_block, across, blocks;  // tiles of the result: the first one's block, how many lie side by side, and all
     u32 fill;                       // a pixel
@@ -36,9 +36,17 @@ FUNCTION int level_at(const Effect& effect, int y, int x, int c) {
 }
 
 FUNCTION u32 pixel_at(const Effect& effect, int y, int x) {
-    u32 pixel = 0;
-    for (int c = 0; c < effect.channels; ++c) pixel |= static_cast<u32>(level_at(effect, y, x, c)) << 8 * c;
-    return pixel;
+    const u8* source = reinterpret_cast<const u8*>(effect.source) + y * effect.pitch;
+    const u8* seen = reinterpret_cast<const u8*>(effect.seen);
+    if (effect.channels == 1) return seen ? read(seen + read(source + x)) : read(source + x);
+    source += static_cast<i64>(x) * 3;
+    u32 red = read(source), green = read(source + 1), blue = read(source + 2);
+    if (seen) {
+        red = read(seen + red);
+        green = read(seen + 256 + green);
+        blue = read(seen + 512 + blue);
+    }
+    return red | green << 8 | blue << 16;
 }
 
 FUNCTION u32 repeated(u32 level) { return level * 0x010101; }
