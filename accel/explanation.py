@@ -104,7 +104,8 @@ def _stage(stage: Stage) -> str:
 
 def _effect(effect: Effect) -> str:
     height, width = effect.output_size
-    return f"{effect.kind}: {_step((effect.op, effect.params))}; {height} x {width}"
+    levels = "; levels looked up" if effect.levels is not None else ""
+    return f"{effect.kind}: {_step((effect.op, effect.params))}; {height} x {width}{levels}"
 
 
 def _pass(stage: Pass) -> str:

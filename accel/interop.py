@@ -26,7 +26,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
 from accel.lazy.tensor import LazyTensor
-from accel.recording import forward, parameters, record, record_pil, tv, tvio
+from accel.recording import enhance, forward, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
 from accel.system import counters, patches, seams
@@ -112,6 +112,8 @@ def install() -> None:
             (v2_augment._erase_image_pil, record_pil.erase),
             (v2_color._permute_channels_image_pil, record_pil.permute_channels),
         ):
+            _undo.append(patches.body(function, recorder))
+        for function, recorder in enhance.entries():
             _undo.append(patches.body(function, recorder))
         _undo.append(patches.body(v2.functional.to_image, tv.to_image))
         for reader, late_reader in tvio.readers():

@@ -233,6 +233,17 @@ def test_a_plan_is_all_that_is_needed_to_run_it(transform: Callable[[Any], Any],
     assert torch.equal(run_with_pillow(program)[0], expected)
 
 
+def test_a_fill_goes_through_levels_where_they_can_give_it() -> None:
+    """A colour that a table has is the colour in front of it that becomes this one."""
+
+    def padded(colour: int) -> Callable[[Any], Any]:
+        return lambda image: F.pad(F.posterize(F.invert(image), 3), 9, fill=colour)
+
+    for colour, passes in ((0, 1), (96, 1), (7, 2)):
+        assert len(planned(padded(colour)).decodes[0].items[0].stages) == passes
+        helpers.assert_equal_runs(lambda colour=colour: F.to_tensor(padded(colour)(Image.open(BytesIO(PHOTO)))))
+
+
 def test_a_plan_is_plain_data() -> None:
     program = planned(EVAL, lambda image: F.hflip(EVAL(image)))
     again = pickle.loads(pickle.dumps(program))

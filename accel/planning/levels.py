@@ -59,6 +59,12 @@ def composed(first: npt.NDArray[np.uint8] | None, then: npt.NDArray[np.uint8] | 
     return _read_only(np.take_along_axis(then, first.astype(np.intp), axis=1))
 
 
+def before(table: npt.NDArray[np.uint8], colour: tuple[int, ...]) -> tuple[int, ...] | None:
+    """A colour that the table makes this one of; None where there is none."""
+    found = [np.flatnonzero(levels == level) for levels, level in zip(table, colour, strict=True)]
+    return tuple(int(places[0]) for places in found) if all(map(len, found)) else None
+
+
 def _read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     array.flags.writeable = False
     return array

@@ -104,13 +104,15 @@ class Effect(NamedTuple):
     """One op of kind "mode", "statistic", "mix", "neighbourhood" or "warp" on uint8 pixels [height, width, channels].
 
     ``box`` is the part of the input that it is computed on: all of it, but for "mix", whose every output pixel
-    depends on the same input pixel alone ("mode" as well). ``channels`` are those of the input.
+    depends on the same input pixel alone ("mode" as well). ``channels`` are those of the input. ``levels``, uint8
+    [output channels, 256], is looked up last (None: the levels stay).
     """
 
     op: str
     params: Params
     box: Box
     channels: int
+    levels: Levels | None = None
 
     @property
     def kind(self) -> Kind:
@@ -212,14 +214,17 @@ class _OpenPass:
         return self.window[0].length, self.window[1].length
 
     def index(self, name: str, params: Params) -> bool:
-        """Add an index op, unless it brings in a colour that would go through levels which were there before it."""
+        """Add an index op, unless it brings in a colour that levels which were there before it cannot give."""
         op = OPS[name]
         assert op.lower is not None
         colour = [] if op.fill is None else [op.fill(params, self.channels)]
         code = -len(self.fills + colour)
         window = op.lower(self.window, params, code)
         if colour and self.levels is not None and any(axis.shows(code) for axis in window):
-            return False
+            given = levels.before(self.levels, colour[0])
+            if given is None:
+                return False
+            colour = [given]
         self.fills += colour
         self.window = window
         if not self.code:
@@ -244,6 +249,10 @@ class _OpenPass:
         rows, columns = Axis(view[0], size[0], window[0]), Axis(view[1], size[1], window[1])
         code = self.code if rows.resampled or columns.resampled else 0
         closed = Pass(rows, columns, code, tuple(self.fills), self.levels)
-        if last or not done or closed.changes(self.input_size):
+        moves = closed._replace(levels=None).changes(self.input_size)
+        if last or not done or moves:
             done.append(closed)
+        elif self.levels is not None:  # it only looks up levels, which the effect before it may do itself
+            before = done[-1]
+            done[-1] = before._replace(levels=levels.composed(before.levels, self.levels))
         return _OpenPass(closed.output_size, self.channels)

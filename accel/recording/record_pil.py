@@ -54,7 +54,7 @@ def recorder(name: str) -> Callable[[Function], Function]:
                 given = _given(names, args, kwargs, _DEFAULTS.get(name, {}))
                 params = None if given is None else accepted(name, given)
                 if params is not None and _makes_levels(name, params, len(late.getbands())):
-                    return img if name == "adjust_hue" and late.mode == "L" else _recorded(late, name, params)
+                    return img if name == "adjust_hue" and late.mode == "L" else recorded(late, name, params)
             return original(img, *args, **kwargs)  # which also raises what is to be raised
 
         return function
@@ -62,7 +62,8 @@ def recorder(name: str) -> Callable[[Function], Function]:
     return make
 
 
-def _recorded(image: LazyImage, name: str, params: Params) -> LazyImage:
+def recorded(image: LazyImage, name: str, params: Params) -> LazyImage:
+    """A late image with one of these ops recorded."""
     mode = None
     if name == "to_grayscale":
         mode = "L" if params == (1,) else "RGB"

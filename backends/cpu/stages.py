@@ -63,7 +63,8 @@ def emit(pixels: Pixels, stages: tuple[Stage, ...], values: Values, out: npt.NDA
     pending: Levels | None = None  # to be looked up before anything else looks at the pixels
     for number, stage in enumerate(stages):
         if isinstance(stage, Effect):
-            pixels, pending = effects.run(effects.looked_up(pixels, pending), stage)
+            pixels, table = effects.run(effects.looked_up(pixels, pending), stage)
+            pending = composed(table, stage.levels)
             continue
         if pending is not None:
             if stage.resample or stage.fills:

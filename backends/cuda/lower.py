@@ -145,7 +145,7 @@ def _units(stages: Sequence[Stage], size: tuple[int, int]) -> tuple[Levels | Non
     units: list[_Unit] = []
     for stage in stages:
         if isinstance(stage, Effect):
-            units.append(_Unit(stage, None))
+            units.append(_Unit(stage, stage.levels))
         elif stage._replace(levels=None).changes(size):
             parts = passes.parts(stage)
             units += [_Unit(part, part.levels) for part in parts]

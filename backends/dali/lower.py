@@ -183,7 +183,10 @@ def _region(axis: Axis, span: tuple[int, int], listed: bool, offset: int) -> tup
 def _effect(program: Program, effect: Effect) -> str | None:
     top, left, height, width = effect.box
     program.crop((top, left), (height, width))
-    return effects.lower(program, effect)
+    reason = effects.lower(program, effect)
+    if reason is None and effect.levels is not None:
+        reason = levels.lower(program, effect.levels)
+    return reason
 
 
 # -- values -------------------------------------------------------------------------------------------------
