@@ -30,7 +30,7 @@ def _file() -> BytesIO:
 
 def _flips(transform: Any) -> list[torch.Tensor]:
     image = Image.open(_file())
-    return [T.functional.pil_to_tensor(transform(image)) for _ in range(40)]
+    return [T.functional.pil_to_tensor(transform(image)) for _ in range(150)]
 
 
 @pytest.mark.parametrize("cls", FLIPS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Named, pictures, run
+from helpers import Named, pictures, python, run
 from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
@@ -159,6 +159,20 @@ def test_loaders(workers: int, collate: Callable[..., Any] | None) -> None:
         assert torch.equal(labels, wanted_labels)
 
 
+def test_what_is_computed_early_is_counted() -> None:
+    """And named, where a batch of it could have been one program."""
+    steps = [v2.ToImage(), v2.Resize((40, 31)), v2.ColorJitter(0.4), v2.functional.invert, SCALED]
+    accel.set_image_backend("cpu")
+    before = accel.stats()
+    files = Pictures(steps)
+    list(DataLoader(files, 3, num_workers=1))
+    after = accel.stats()
+    assert after["realised early"] - before["realised early"] == len(files)
+    reason = "the values of a single late tensor were asked for by torchvision.transforms.v2._color."
+    counts = {name: n - before["fallbacks"].get(name, 0) for name, n in after["fallbacks"].items()}
+    assert [n for name, n in counts.items() if name.startswith(reason)] == [len(files)], counts
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -185,3 +199,46 @@ def test_wrong_arguments_raise_what_torchvision_raises(wrong: Callable[[Any], An
     expected, _ = run("torchvision", attempt)
     assert expected is not None
     assert run("cpu", attempt)[0] == expected
+
+
+WITHOUT_VECTORS = """
+import sys
+import torch
+from torchvision import tv_tensors
+from torchvision.transforms import InterpolationMode, v2
+import accel
+from accel.lazy.late import LateTensor
+assert torch.backends.cpu.get_cpu_capability() == "DEFAULT"
+from io import BytesIO
+from PIL import Image
+file = BytesIO()
+Image.radial_gradient("L").resize((10, 4)).convert("RGB").save(file, "JPEG")
+late = []
+for mode in InterpolationMode:
+    for antialias in (True, False):
+        for size in ((166, 205), (3, 7), (90, 41), (7, 1)):  # nearest-exact differs at the first
+            both = []
+            for backend in ("torchvision", "cpu"):
+                with accel.image_backend(backend):
+                    image = v2.functional.to_image(Image.open(file))
+                    try:
+                        made = v2.functional.resize(image, list(size), mode, antialias=antialias)
+                    except Exception as error:
+                        made = type(error), str(error)
+                    if isinstance(made, LateTensor):
+                        late.append(mode.value)
+                        made = made.clone() + 0
+                    both.append(made if isinstance(made, tuple) else made.as_subclass(torch.Tensor))
+            one, other = both
+            same = one == other if isinstance(one, tuple) or isinstance(other, tuple) else torch.equal(one, other)
+            assert same, (mode, antialias, size)
+print(*sorted(set(late)))
+"""
+
+
+def test_a_machine_without_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch computes some resizes otherwise there; those are left to it."""
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    late = python(WITHOUT_VECTORS).split()
+    assert "nearest" in late
+    assert "bilinear" not in late

@@ -275,10 +275,10 @@ class LateTensor(torch.Tensor):
 
     def as_subclass(self, cls: Any) -> Any:
         """As torch's. (In its own method torch holds references, which keep this object from becoming the value.)"""
-        return LateTensor.evaluate(self).as_subclass(cls)
+        return values_of(self).as_subclass(cls)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = LateTensor.evaluate(self).numpy()
+        array = values_of(self).numpy()
         return array if dtype is None and not copy else np.array(array, dtype=dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
@@ -302,12 +302,20 @@ def is_late(value: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     late: Late | None = value.__dict__.get("late") if isinstance(value, LateTensor) else None
-    if late is None:  # not one of ours, or another thread was faster
-        return value
-    if not late.lead and late.value is None and late.group is None and late.ready is None:
+    return value if late is None else values_of(value)  # not one of ours, or another thread was faster
+
+
+def values_of(tensor: LateTensor) -> torch.Tensor:
+    """The values, for somebody who does not go on late; of a single image that is counted.
+
+    Raises:
+        DecodeError: an image cannot be decoded.
+    """
+    late = tensor.__dict__.get("late")
+    if late is not None and not late.lead and late.value is None and late.group is None and late.ready is None:
         in_pipeline = get_worker_info() is not None
         counters.early(f"the values of a single late tensor were asked for by {caller()}" if in_pipeline else None)
-    return LateTensor.evaluate(value)
+    return LateTensor.evaluate(tensor)
 
 
 def _swap(shell: LateTensor, value: torch.Tensor) -> bool:

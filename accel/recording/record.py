@@ -16,7 +16,7 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.lazy.image import LazyImage
-from accel.lazy.late import LateTensor, is_late
+from accel.lazy.late import LateTensor, is_late, values_of
 from accel.lazy.tensor import LazyTensor
 from accel.planning import values
 from accel.recording.begin import begin
@@ -194,7 +194,7 @@ def convert_image_dtype(original: Function) -> Function:
             return image
         step = ("convert_image_dtype", (dtype,))
         late = recorded_value(image, step, dtype)
-        return original(LateTensor.evaluate(image), dtype) if late is None else late
+        return original(values_of(image), dtype) if late is None else late
 
     return convert_image_dtype
 
@@ -213,7 +213,7 @@ def normalize(original: Function) -> Function:
                 return tensor
             if late is not None:
                 return late
-        return original(LateTensor.evaluate(tensor), mean, std, inplace)
+        return original(values_of(tensor), mean, std, inplace)
 
     return normalize
 
@@ -306,7 +306,7 @@ def to_dtype(original: Function) -> Function:
             dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
             if isinstance(dtype, torch.dtype):
                 return v2.functional.to_dtype(inpt, dtype, self.scale)
-            inpt = LateTensor.evaluate(inpt)
+            inpt = values_of(inpt)
         return original(self, inpt, params)
 
     return transform

@@ -1,6 +1,6 @@
 """torchvision.transforms.v2 on late tensors: a late ``tv_tensors.Image``, and kernels that record.
 
-After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``accel.ops.resample.Aten``). A kernel that
+After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``tv_resize``). A kernel that
 cannot record what it is asked for has the values computed and hands over to torchvision's own, which also raises
 what is to be raised.
 """
@@ -8,7 +8,6 @@ what is to be raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar
 
@@ -18,10 +17,10 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from accel.lazy.late import LateTensor, is_late
+from accel.lazy.late import LateTensor, is_late, values_of
 from accel.lazy.shipping import send
 from accel.lazy.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_late, to
-from accel.ops.resample import Aten
+from accel.recording import tv_resize
 from accel.recording.begin import begin
 from accel.recording.record import numbers, pixels, recorded_erase, recorded_value
 from accel.sources.recipe import Step
@@ -32,10 +31,7 @@ _geometry = private(
     "_center_crop_parse_output_size",
     "_center_crop_compute_padding",
     "_center_crop_compute_crop_anchor",
-    "_check_interpolation",
-    "_compute_resized_output_size",
     "_parse_five_crop_size",
-    "_do_native_uint8_resize_on_cpu",
     "_parse_pad_padding",
 )
 
@@ -123,7 +119,7 @@ def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Calla
                     return late
             except Exception:  # wrong arguments: torchvision's own kernel says so
                 pass
-        return functional(LateTensor.evaluate(image), *args, **kwargs)
+        return functional(values_of(image), *args, **kwargs)
 
     return kernel
 
@@ -200,16 +196,6 @@ def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = 
     return image.moved(("pad", (left, top, right, bottom, padding_mode, colour if any(colour) else None)))
 
 
-_RESAMPLE = {
-    (InterpolationMode.BILINEAR, True): Aten.BILINEAR,
-    (InterpolationMode.BICUBIC, True): Aten.BICUBIC,
-    (InterpolationMode.LANCZOS, True): Aten.LANCZOS,
-    (InterpolationMode.BILINEAR, False): Aten.BILINEAR_POINT,
-    (InterpolationMode.BICUBIC, False): Aten.BICUBIC_POINT,
-}
-_NEAREST = {InterpolationMode.NEAREST: "nearest", InterpolationMode.NEAREST_EXACT: "nearest_exact"}
-
-
 def _resize(
     image: LateTensor,
     size: Any,
@@ -217,42 +203,10 @@ def _resize(
     max_size: int | None = None,
     antialias: bool | None = True,
 ) -> LateTensor | None:
-    steps = _resize_steps(image, image.late.shape[1:], size, interpolation, max_size, antialias)
+    steps = tv_resize.steps(image.late.shape[1:], size, interpolation, max_size, antialias)
     if not steps:
         return image if steps == () else None
-    return image.moved(*steps)
-
-
-def _resize_steps(
-    image: LateTensor, old: tuple[int, int], size: Any, interpolation: Any, max_size: int | None, antialias: bool | None
-) -> tuple[Step, ...] | None:
-    """The steps that resize an image which is (or will be) of the ``old`` (height, width): one, or none."""
-    op, code = _resampling(interpolation, bool(antialias))
-    height, width = _geometry._compute_resized_output_size(old, size=size, max_size=max_size)
-    if (height, width) == old:
-        return ()
-    if op is None or not _is_pixels(image) or height < 1 or width < 1:
-        return None
-    if op == "resize" and (height * width == 1 or (width == 1 and not _vectors())):
-        return None  # torch 2.15 refuses the one and, without vector instructions, gets the other wrong
-    return ((op, (height, width, *code)),)
-
-
-@cache
-def _resampling(interpolation: Any, antialias: bool) -> tuple[str | None, tuple[int, ...]]:
-    """The op that resizes uint8 pixels as torchvision does, and its code there; None: it does so in float32."""
-    mode = _geometry._check_interpolation(interpolation)
-    if mode in _NEAREST:
-        return _NEAREST[mode], ()
-    code = _RESAMPLE.get((mode, antialias))
-    if code is None or not (_vectors() or _geometry._do_native_uint8_resize_on_cpu(mode)):
-        return None, ()
-    return "resize", (int(code),)
-
-
-def _vectors() -> bool:
-    native: bool = _geometry._do_native_uint8_resize_on_cpu(InterpolationMode.BILINEAR)
-    return native
+    return image.moved(*steps) if _is_pixels(image) else None
 
 
 def _resized_crop(
@@ -266,8 +220,10 @@ def _resized_crop(
     antialias: bool | None = True,
 ) -> LateTensor | None:
     crop = _crop_step(image, top, left, height, width)
-    resize = None if crop is None else _resize_steps(image, (height, width), size, interpolation, None, antialias)
-    return None if crop is None or resize is None else image.moved(crop, *resize)
+    resize = None if crop is None else tv_resize.steps((height, width), size, interpolation, None, antialias)
+    if crop is None or resize is None or (resize and not _is_pixels(image)):
+        return None
+    return image.moved(crop, *resize)
 
 
 def _to_dtype(image: LateTensor, dtype: Any = torch.float, scale: bool = False) -> LateTensor | None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 
 _LIBRARIES = ("PIL.", "accel.", "numpy.", "torch.")
+_WAYS_IN = ("torchvision.transforms.v2.functional._utils.", "torchvision.transforms.v2._transform.")
+"""Through which every function and every transform of v2 is called."""
 
 
 def caller() -> str:
     """The innermost torchvision function, or place in the user's code, that is being run."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
-        module, function = f"{frame.f_globals.get('__name__', '?')}.", frame.f_code.co_name
-        if module.startswith("torchvision."):
-            return module + function
-        if not module.startswith(_LIBRARIES):
+        module, code = f"{frame.f_globals.get('__name__', '?')}.", frame.f_code
+        if module.startswith("torchvision.") and module not in _WAYS_IN:
+            name: str = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has none
+            return module + name
+        if not module.startswith((*_LIBRARIES, *_WAYS_IN)):
             break
         frame = frame.f_back
     file = frame.f_code.co_filename.rsplit("/", 1)[-1]
