@@ -63,12 +63,17 @@ def leased(memory: npt.NDArray[np.uint8], size: int, on_release: Callable[[], No
 
 
 class Results:
-    """Memory for the batches computed in this process: a few blocks, used again while they fit."""
+    """Memory for the batches computed in this process: blocks that are used again while they fit.
+
+    A list of images takes as many blocks as there are images, in another order of sizes each time.
+    """
 
     _SMALLEST = 1 << 20  # below, torch's allocator keeps pages itself
-    _IDLE_BLOCKS = 3
+    _IDLE_BLOCKS = 3  # and as many more as make this many bytes in all:
+    _IDLE_SMALL_BYTES = 1 << 28
     _IDLE_BYTES = 1 << 30
-    _PATIENCE = 16  # results for which an idle block may be of no use
+    _SMALL = 1 << 25
+    _PATIENCE, _PATIENCE_SMALL = 16, 256  # results for which an idle block, a small one, may be of no use
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,18 +91,24 @@ class Results:
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             self._clock += 1
-            self._idle = [(since, b) for since, b in self._idle if self._clock - since <= self._PATIENCE]
-            for position, (_, block) in enumerate(self._idle):
-                if size <= len(block) <= 2 * size:
-                    del self._idle[position]
-                    return block
-        return _huge_pages(size)
+            self._idle = [(since, block) for since, block in self._idle if self._clock - since <= self._patience(block)]
+            fitting = [
+                (len(block), number) for number, (_, block) in enumerate(self._idle) if size <= len(block) <= 2 * size
+            ]
+            if fitting:
+                return self._idle.pop(min(fitting)[1])[1]
+        step = 1 << (size.bit_length() - 4)  # so that it fits what is a little larger, too
+        return _huge_pages(-(-size // step) * step)
+
+    def _patience(self, block: npt.NDArray[np.uint8]) -> int:
+        return self._PATIENCE_SMALL if len(block) <= self._SMALL else self._PATIENCE
 
     def _give_back(self, block: npt.NDArray[np.uint8]) -> None:
         # may run inside any allocation, when the garbage collector finds a batch: never wait for the lock
         if self._lock.acquire(blocking=False):
-            idle = sum(len(other) for _, other in self._idle)
-            if len(self._idle) < self._IDLE_BLOCKS and idle + len(block) <= self._IDLE_BYTES:
+            idle = sum(len(other) for _, other in self._idle) + len(block)
+            few = len(self._idle) < self._IDLE_BLOCKS
+            if idle <= (self._IDLE_BYTES if few else self._IDLE_SMALL_BYTES):
                 self._idle.append((self._clock, block))
             self._lock.release()
 
