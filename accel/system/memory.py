@@ -93,10 +93,10 @@ class Results:
             self._clock += 1
             self._idle = [(since, block) for since, block in self._idle if self._clock - since <= self._patience(block)]
             fitting = [
-                (len(block), number) for number, (_, block) in enumerate(self._idle) if size <= len(block) <= 2 * size
+                (len(block), -number) for number, (_, block) in enumerate(self._idle) if size <= len(block) <= 2 * size
             ]
-            if fitting:
-                return self._idle.pop(min(fitting)[1])[1]
+            if fitting:  # the smallest, and of these the one that was used last
+                return self._idle.pop(-min(fitting)[1])[1]
         step = 1 << (size.bit_length() - 4)  # so that it fits what is a little larger, too
         return _huge_pages(-(-size // step) * step)
 
