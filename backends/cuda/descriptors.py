@@ -6,7 +6,9 @@ the high byte, an offset in the rest. ``bind`` turns them into addresses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import struct
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -80,6 +82,23 @@ PATCH = np.dtype(
         *((name, np.int32) for name in ("given_rows", "given_columns", "itemsize", "planar", "first_block")),
     ]
 )
+
+
+def packer(dtype: np.dtype[Any]) -> Callable[..., bytes]:
+    """A function of the values of all fields, one after another, to the bytes of such a structure."""
+    packed = struct.Struct("<" + _format(dtype))
+    assert packed.size == dtype.itemsize, dtype
+    return packed.pack
+
+
+def _format(dtype: np.dtype[Any]) -> str:
+    if dtype.names:
+        return "".join(_format(dtype[name]) for name in dtype.names)
+    base, shape = dtype.subdtype or (dtype, ())
+    return f"{math.prod(shape)}{_CODES[base.kind, base.itemsize]}"
+
+
+_CODES = {("u", 8): "Q", ("i", 8): "q", ("i", 4): "i", ("f", 8): "d"}
 
 COPY, COLUMNS_FIRST, ROWS_FIRST = range(3)
 """``Mode`` of stage.h."""

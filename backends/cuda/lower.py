@@ -9,20 +9,17 @@ Between two stages there are uint8 pixels in scratch memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import cycle
-from typing import NamedTuple
 
 import numpy as np
 
-from accel.planning.levels import composed
 from accel.planning.plan import Decode, Item, Plan
-from accel.planning.stages import Effect, Levels, Pass, Stage
+from accel.planning.stages import Effect, Pass, Stage
 from accel.planning.values import Patch
 
 from ..cpu.stages import bits
 from . import effects, passes
-from .descriptors import LINES, PATCH, Region, place
+from .descriptors import LINES, PATCH, Region, packer, place
 from .passes import Output
 from .program import Pixels, Program
 from .weights import Job
@@ -36,22 +33,25 @@ def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
         sources: for every decode the address of pixels that are on the device already, or None.
     """
     program = Program()
-    itemsize = plan.dtype.itemsize
+    itemsize, planar = plan.dtype.itemsize, not plan.interleaved
     bytes_each = plan.shape[1] * plan.shape[2] * plan.shape[3] * itemsize
-    level, last_passes, patched = 1, [], []
+    result = place(Region.RESULT, 0)
+    level = 1
+    last: list[tuple[Pixels, Pass, Output]] = []
+    patched: list[tuple[tuple[Patch, ...], Output]] = []
     for wanted, address in zip(plan.decodes, sources, strict=True):
         _, _, height, width = wanted.box
         where = program.upload.take(height * width * wanted.channels) if address is None else address
         program.pixels.append(where)
         for item in wanted.items:
-            chain = _Chain(program, Pixels(where, height, width, wanted.channels), item.stages)
-            target = place(Region.RESULT, item.position * bytes_each)
-            out = Output(target, _table(program, item), itemsize, not plan.interleaved)
-            last_passes.append(partial(passes.lower, program, pixels=chain.pixels, stage=chain.last, out=out))
-            level = max(level, chain.level)
-            patched.append((item.patches, out))
-    for last in last_passes:
-        last(level)
+            out = Output(result + item.position * bytes_each, _table(program, item), itemsize, planar)
+            reached, pixels, stage = _before_last(program, Pixels(where, height, width, wanted.channels), item.stages)
+            last.append((pixels, stage, out))
+            level = max(level, reached)
+            if item.patches:
+                patched.append((item.patches, out))
+    for pixels, stage, out in last:
+        passes.lower(program, level, pixels, stage, out)
     for patches, out in patched:
         for number, patch in enumerate(patches):
             _lower_patch(program, level + 1 + number, patch, plan.shape[1:], out)
@@ -85,84 +85,56 @@ def device_bytes(wanted: Decode) -> int:
     return total
 
 
-class _Unit(NamedTuple):
-    """A stage that is launched; ``levels``: what becomes of its result's levels."""
+def _before_last(program: Program, pixels: Pixels, stages: tuple[Stage, ...]) -> tuple[int, Pixels, Pass]:
+    """Lower all stages of an item but the last.
 
-    stage: Stage
-    levels: Levels | None
-
-
-class _Chain:
-    """The stages of one item but the last, lowered.
-
-    Attributes:
-        level: what comes next may run at.
-        pixels: what it reads.
-        last: the pass that it is.
+    Returns:
+        The level at which that one may run, what it reads, and what it is.
     """
-
-    def __init__(self, program: Program, pixels: Pixels, stages: tuple[Stage, ...]) -> None:
-        self._program = program
-        self.level, self.pixels = 1, pixels
-        *before, last = stages
-        assert isinstance(last, Pass)
-        *parts, self.last = passes.parts(last)
-        first, units = _units((*before, *parts), (pixels.height, pixels.width))
-        if first is not None:
-            self.pixels = pixels._replace(seen=program.levels_of(first))
-        rooms = _Rooms(program, units, pixels.channels)
-        for unit in units:
-            self._lower(unit, rooms)
-        if self.last.resample:
-            self._look_up()
-
-    def _lower(self, unit: _Unit, rooms: _Rooms) -> None:
-        stage, program = unit.stage, self._program
+    units: list[Stage] = []
+    for number, stage in enumerate(stages):
         if isinstance(stage, Effect):
-            self.pixels = effects.lower(program, self.level, self.pixels, stage, unit.levels, rooms.next)
-        else:
-            if stage.resample:
-                self._look_up()
-            out = Output(rooms.next(), program.levels_of(unit.levels), 1, planar=False)
-            passes.lower(program, self.level, self.pixels, stage, out)
-            self.pixels = Pixels(out.place, *stage.output_size, self.pixels.channels)
-        self.level += 1
-
-    def _look_up(self) -> None:
-        """Have the levels through which the pixels are seen looked up: a resampling sees the pixels themselves."""
-        if self.pixels.seen:
-            room = self._program.scratch.take(self.pixels.height * self.pixels.width * self.pixels.channels)
-            self.pixels = effects.look_up(self._program, self.level, self.pixels, room)
-            self.level += 1
-
-
-def _units(stages: Sequence[Stage], size: tuple[int, int]) -> tuple[Levels | None, list[_Unit]]:
-    """What is launched of these stages on pixels of a size, and the levels through which the first one sees them.
-
-    Passes that only look up levels are part of what comes before them.
-    """
-    first: Levels | None = None
-    units: list[_Unit] = []
-    for stage in stages:
+            units.append(stage)
+        elif number or len(stages) == 1 or not _shows_all(stage, pixels):
+            units += passes.parts(stage)
+        else:  # at most a look-up
+            pixels = pixels._replace(seen=program.levels_of(stage.levels))
+    last = units.pop()
+    assert isinstance(last, Pass)
+    level = 1
+    rooms = _Rooms(program, units, pixels.channels) if units else None
+    for stage in units:
+        assert rooms is not None
         if isinstance(stage, Effect):
-            units.append(_Unit(stage, stage.levels))
-        elif stage._replace(levels=None).changes(size):
-            parts = passes.parts(stage)
-            units += [_Unit(part, part.levels) for part in parts]
-        elif units:
-            units[-1] = _Unit(units[-1].stage, composed(units[-1].levels, stage.levels))
+            pixels = effects.lower(program, level, pixels, stage, rooms.next)
         else:
-            first = composed(first, stage.levels)
-        size = stage.output_size
-    return first, units
+            level, pixels = _seen(program, level, pixels, stage)
+            out = Output(rooms.next(), program.levels_of(stage.levels), 1, planar=False)
+            passes.lower(program, level, pixels, stage, out)
+            pixels = Pixels(out.place, *stage.output_size, pixels.channels)
+        level += 1
+    level, pixels = _seen(program, level, pixels, last)
+    return level, pixels, last
+
+
+def _shows_all(stage: Pass, pixels: Pixels) -> bool:
+    return stage.rows.shows_all_of(pixels.height) and stage.columns.shows_all_of(pixels.width)
+
+
+def _seen(program: Program, level: int, pixels: Pixels, stage: Pass) -> tuple[int, Pixels]:
+    """What a pass may read, and from which level on: a resampling sees no levels, they are looked up before it."""
+    if not (pixels.seen and stage.resample):
+        return level, pixels
+    room = program.scratch.take(pixels.height * pixels.width * pixels.channels)
+    return level + 1, effects.look_up(program, level, pixels, room)
 
 
 class _Rooms:
-    """Two buffers, written in turns by the units of one chain."""
+    """Two buffers, written in turns by the stages of one image."""
 
-    def __init__(self, program: Program, units: list[_Unit], channels: int) -> None:
+    def __init__(self, program: Program, stages: list[Stage], channels: int) -> None:
         sizes: list[int] = []
-        for stage, _ in units:
+        for stage in stages:
             if isinstance(stage, Effect):
                 channels = stage.output_channels
                 if stage.kind == "statistic":  # its result is a table
@@ -193,10 +165,11 @@ def _lower_patch(program: Program, level: int, patch: Patch, shape: tuple[int, .
     given = program.send((id(patch.values), "patch"), values.nbytes, lambda: [bits(values)])
     lines = patch.height * (shape[0] if out.planar else 1)
     launch = program.launch(level, "patch", PATCH)
-    launch.add(
-        (
-            *(out.place, given, *shape, patch.top, patch.left, patch.height, patch.width),
-            *(*values.shape[1:], out.itemsize, out.planar, launch.total),
-        ),
-        -(-lines // LINES),
+    row = _packed(
+        *(out.place, given, *shape, patch.top, patch.left, patch.height, patch.width),
+        *(*values.shape[1:], out.itemsize, out.planar, launch.total),
     )
+    launch.add(row, -(-lines // LINES))
+
+
+_packed = packer(PATCH)

@@ -10,7 +10,7 @@ from accel.ops.index import Index
 from accel.ops.resample import rows_first
 from accel.planning.stages import Axis, Pass
 
-from .descriptors import COLUMNS_FIRST, COPY, ROWS_FIRST, STAGE, TILE
+from .descriptors import COLUMNS_FIRST, COPY, ROWS_FIRST, STAGE, TILE, packer
 from .program import Pixels, Program
 from .weights import Job
 
@@ -42,60 +42,61 @@ def _whole(axis: Axis) -> Axis:
     return axis._replace(view=Index.identity(axis.view.length))
 
 
+class _Copied(NamedTuple):
+    """A pass whose positions are those of its input: which one each position of the output shows."""
+
+    stage: Pass
+    rows: Index
+    columns: Index
+
+
 def lower(program: Program, level: int, pixels: Pixels, stage: Pass, out: Output) -> None:
     """Add a pass to a program. Where it resamples, it sees the pixels as they are."""
-    assert not (stage.resample and pixels.seen), "a resampling looks up no levels"
-    height, width = stage.output_size
-    across = -(-width // TILE)
-    launch = program.launch(level, f"emit{pixels.channels}", STAGE)
-    fills = 0
-    if stage.fills:
-        fills = program.send(
-            (stage.fills, pixels.channels),
-            len(stage.fills) * pixels.channels,
-            lambda: [np.array(stage.fills, np.uint8)],
-        )
-    pitch, strides = pixels.width * pixels.channels, (pixels.width * pixels.channels, pixels.channels)
+    where, _, width_in, channels, seen = pixels
     rows, columns = stage.rows, stage.columns
-    spans = rows.window.span(), columns.window.span()
-    if stage.resample and all(first < last for first, last in spans):
+    height, width = rows.window.length, columns.window.length
+    fills = _fills(program, stage, channels) if stage.fills else 0
+    pitch = width_in * channels
+    spans = (rows.window.span(), columns.window.span()) if stage.resample else ()
+    if spans and all(first < last for first, last in spans):
+        assert not seen, "a resampling looks up no levels"
         first = rows_first(stage.resample, rows.view.length, columns.view.length, rows.size, columns.size)
-        both = rows.resampled and columns.resampled
-        mode = ROWS_FIRST if first and both else COLUMNS_FIRST
-        origin = rows.view.start * pitch + columns.view.start * pixels.channels
-        axes = [
-            _resampled(program, axis, stage.resample, span, axis.view.step * stride)
-            for axis, span, stride in zip((rows, columns), spans, strides, strict=True)
-        ]
+        mode = ROWS_FIRST if first and rows.resampled and columns.resampled else COLUMNS_FIRST
+        origin = rows.view.start * pitch + columns.view.start * channels
+        axes = (
+            *_resampled(program, rows, stage.resample, spans[0], rows.view.step * pitch),
+            *_resampled(program, columns, stage.resample, spans[1], columns.view.step * channels),
+        )
     else:
         mode, origin = COPY, 0
-        if stage.resample:  # only fill is shown
-            rows, columns = (axis._replace(view=Index.identity(axis.size)) for axis in (rows, columns))
-        axes = [_copied(program, axis, stride) for axis, stride in zip((rows, columns), strides, strict=True)]
-    launch.add(
-        (
-            *(pixels.place, origin, out.place, out.table, fills, pixels.seen, *axes, height, width),
-            *(launch.total, across, out.itemsize, out.planar, mode, 0),
-        ),
-        -(-height // TILE) * across,
+        _, shown_rows, shown_columns = _copied(stage)
+        axes = (*_shown(program, shown_rows, pitch), *_shown(program, shown_columns, channels))
+    across = -(-width // TILE)
+    launch = program.launch(level, _KERNELS[channels], STAGE)
+    row = _packed(
+        *(where, origin, out.place, out.table, fills, seen, *axes),
+        *(height, width, launch.total, across, out.itemsize, out.planar, mode, 0),
     )
+    launch.add(row, -(-height // TILE) * across)
+
+
+_KERNELS = {1: "emit1", 3: "emit3"}
+_packed = packer(STAGE)
+
+
+def _fills(program: Program, stage: Pass, channels: int) -> int:
+    fills = stage.fills
+    return program.send((fills, channels), len(fills) * channels, lambda: [np.array(fills, np.uint8)])
 
 
 def _resampled(program: Program, axis: Axis, code: int, span: tuple[int, int], stride: int) -> tuple[int, ...]:
-    job = Job(code, axis.view.length, axis.size, span[0], span[1] - span[0])
-    bounds, weights = program.weights(job)
     window = axis.window
-    return _window(program, window), bounds, weights, stride, window.start, window.step, job.first, job.shown
+    first, last = span
+    bounds, weights = program.weights(Job(code, axis.view.length, axis.size, first, last - first))
+    return _window(program, window), bounds, weights, stride, window.start, window.step, first, last - first
 
 
-def _copied(program: Program, axis: Axis, stride: int) -> tuple[int, ...]:
-    """An axis whose positions are those of the input."""
-    view, window = axis.view, axis.window
-    if view.table is None and window.table is None:
-        shown = Index(view.start + view.step * window.start, view.step * window.step, window.length)
-    else:
-        codes = window.array()
-        shown = Index.listed(np.where(codes < 0, codes, view.array()[np.maximum(codes, 0)]))
+def _shown(program: Program, shown: Index, stride: int) -> tuple[int, ...]:
     return _window(program, shown), 0, 0, stride, shown.start, shown.step, 0, 0
 
 
@@ -104,3 +105,27 @@ def _window(program: Program, window: Index) -> int:
     if table is None:
         return 0
     return program.send((id(table), "window"), table.nbytes, lambda: [table])
+
+
+def _copied(stage: Pass) -> _Copied:
+    """Remembered with the stage: those behind the first one are often the same for many images."""
+    found = _known.get(id(stage))
+    if found is None or found.stage is not stage:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        found = _known[id(stage)] = _Copied(stage, _through(stage.rows, stage), _through(stage.columns, stage))
+    return found
+
+
+_known: dict[int, _Copied] = {}
+_MOST_KNOWN = 4096
+
+
+def _through(axis: Axis, stage: Pass) -> Index:
+    view, window = axis.view, axis.window
+    if stage.resample:  # only fill is shown
+        return window
+    if view.table is None and window.table is None:
+        return Index(view.start + view.step * window.start, view.step * window.step, window.length)
+    codes = window.array()
+    return Index.listed(np.where(codes < 0, codes, view.array()[np.maximum(codes, 0)]))

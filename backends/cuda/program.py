@@ -14,24 +14,25 @@ import numpy.typing as npt
 
 from accel.planning.stages import Levels
 
-from .descriptors import WEIGH, Region, place
+from .descriptors import WEIGH, Region, packer, place
 from .weights import Job, made_on_host
 
 _ALIGNED = 64
+_weigh = packer(WEIGH)
 
 
 class Arena:
     """Offsets in a region of memory, handed out one after another."""
 
     def __init__(self, region: Region) -> None:
-        self.region = region
+        self._start = place(region, 0)
         self.size = 0
 
     def take(self, size: int) -> int:
         """The place of ``size`` bytes."""
-        offset = self.size
-        self.size += (size + _ALIGNED - 1) // _ALIGNED * _ALIGNED
-        return place(self.region, offset)
+        where = self._start + self.size
+        self.size += (size + _ALIGNED - 1) & -_ALIGNED
+        return where
 
 
 class Launch:
@@ -40,17 +41,18 @@ class Launch:
     def __init__(self, kernel: str, dtype: np.dtype[Any]) -> None:
         self.kernel = kernel
         self.dtype = dtype
-        self.rows: list[tuple[Any, ...]] = []
+        self.rows: list[bytes] = []
         self.blocks: list[int] = []
         self.total = 0
 
-    def add(self, row: tuple[Any, ...], blocks: int = 1) -> None:
+    def add(self, row: bytes, blocks: int = 1) -> None:
+        """``row``: a structure of the dtype, with places for addresses."""
         self.rows.append(row)
         self.blocks.append(blocks)
         self.total += blocks
 
     def items(self) -> npt.NDArray[Any]:
-        return np.array(self.rows, self.dtype)
+        return np.frombuffer(bytearray().join(self.rows), self.dtype)
 
     def owners(self) -> npt.NDArray[np.int32]:
         """The item of every block."""
@@ -124,7 +126,7 @@ class Program:
             found = self.send(job, size, lambda: _padded(made_on_host(job), bounds_size))
         else:
             found = self._known[job] = self.scratch.take(size)
-            self.launch(0, "weigh", WEIGH).add((found, found + bounds_size, *job, 0))
+            self.launch(0, "weigh", WEIGH).add(_weigh(found, found + bounds_size, *job, 0))
         return found, found + bounds_size
 
 

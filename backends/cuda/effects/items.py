@@ -6,6 +6,7 @@ import math
 import platform
 from collections.abc import Callable
 from enum import IntEnum
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,10 @@ import torch
 from PIL.Image import Resampling
 
 from accel.ops.row import Params
-from accel.planning.stages import Effect, Levels
+from accel.planning.stages import Effect
 
 from ...cpu.effects import agrees, gaussian
-from ..descriptors import COUNTERS, EFFECT, MEASURED, TILE
+from ..descriptors import COUNTERS, EFFECT, MEASURED, TILE, packer
 from ..program import Pixels, Program
 
 
@@ -54,22 +55,84 @@ class Told(NamedTuple):
     data: Callable[[], npt.NDArray[Any]] | None = None
 
 
+class _Ready(NamedTuple):
+    """An effect's descriptor but for its addresses; ``told`` is None where the effect is not for the device."""
+
+    effect: Effect
+    told: Told | None
+    middle: bytes
+    end: bytes
+    blocks: int
+
+
+_ready: dict[int, _Ready] = {}
+_MOST_READY = 4096
+
+
+def _ready_for(effect: Effect) -> _Ready:
+    """Remembered with the effect: those of policies come again and again."""
+    found = _ready.get(id(effect))
+    if found is None or found.effect is not effect:
+        if len(_ready) >= _MOST_READY:
+            _ready.clear()
+        found = _ready[id(effect)] = _made_ready(effect)
+    return found
+
+
+def _made_ready(effect: Effect) -> _Ready:
+    told = _TOLD[effect.op](effect.params, effect.channels) if effect.op in _TOLD else None
+    if told is None or not (effect.kind == "torchvision" or agrees(effect.op)):
+        return _Ready(effect, None, b"", b"", 0)
+    if told.op >= Op.CONTRAST:
+        shape = (1, 256, effect.channels)
+        across, blocks = 0, -(-effect.box[2] * effect.box[3] // MEASURED)
+    else:
+        shape = (*effect.output_size, effect.output_channels)
+        across = -(-shape[1] // TILE)
+        blocks = -(-shape[0] // TILE) * across
+    return _packed(effect, told, effect.box[2:], effect.channels, shape, across, blocks)
+
+
+def _packed(
+    effect: Effect,
+    told: Told,
+    size: tuple[int, int],
+    channels: int,
+    shape: tuple[int, int, int],
+    across: int,
+    blocks: int,
+) -> _Ready:
+    colour = int.from_bytes(bytes((told.fill * shape[2])[: shape[2]]), "little")
+    whole = _descriptor(
+        *(0, 0, 0, 0, 0, 0, *_padded(told.numbers, 8)),
+        *(told.op, told.sampling, *size, channels, *shape, 0, across, blocks),
+        *(colour, *_padded(told.counts, 6)),
+    )
+    first_block = EFFECT.fields["first_block"][1]  # type: ignore[index]
+    return _Ready(effect, told, whole[_HEAD.size : first_block], whole[first_block + 4 :], blocks)
+
+
+_descriptor = packer(EFFECT)
+_HEAD, _FIRST_BLOCK = Struct("<5Qq"), Struct("<i")
+
+
+def _padded(values: tuple[Any, ...], length: int) -> tuple[Any, ...]:
+    return (*values, *(0,) * (length - len(values)))
+
+
 def on_device(effect: Effect) -> bool:
     """Whether the kernel runs it, and as the installed Pillow does."""
-    if effect.op not in _TOLD or _TOLD[effect.op](effect.params, effect.channels) is None:
-        return False
-    return effect.kind == "torchvision" or agrees(effect.op)
+    return _ready_for(effect).told is not None
 
 
 def sent_bytes(effect: Effect) -> int:
     """What is sent to the device for it, besides its descriptor."""
-    told = _told(effect)
+    told = _ready_for(effect).told
+    assert told is not None
     return COUNTERS if told.op >= Op.CONTRAST else told.size
 
 
-def lower(
-    program: Program, level: int, pixels: Pixels, effect: Effect, levels: Levels | None, room: Callable[[], int]
-) -> Pixels:
+def lower(program: Program, level: int, pixels: Pixels, effect: Effect, room: Callable[[], int]) -> Pixels:
     """Add an effect to a program.
 
     Args:
@@ -77,68 +140,53 @@ def lower(
         level: where in it.
         pixels: its input.
         effect: what to run; ``on_device``.
-        levels: what becomes of its result's levels.
         room: asked for where the result goes, unless that is a table of levels.
 
     Returns:
         What the next stage reads: the result, or the input seen through the table.
     """
-    told = _told(effect)
-    top, left, rows, columns = effect.box
-    pitch = pixels.width * pixels.channels
-    given = pixels._replace(place=pixels.place + top * pitch + left * pixels.channels, height=rows, width=columns)
-    then = program.levels_of(levels)
+    ready = _ready_for(effect)
+    told = ready.told
+    assert told is not None, f"{effect.op} is not for the device"
+    then = program.levels_of(effect.levels)
     if told.op >= Op.CONTRAST:
         table = program.scratch.take(256 * pixels.channels)
-        counters = program.send(object(), COUNTERS, lambda: [np.zeros(COUNTERS, np.uint8)])
-        _add(program, level, told, given, pitch, Pixels(table, 1, 256, pixels.channels), then, counters)
-        return pixels._replace(seen=table)
+        counters = program.send(object(), COUNTERS, _no_counts)
+        _add(program, level, ready, pixels, table, then, counters)
+        return Pixels(*pixels[:4], table)
     data = told.data
     sent = 0 if data is None else program.send((id(effect), "data"), told.size, lambda: [data()])
     made = Pixels(room(), *effect.output_size, effect.output_channels)
-    _add(program, level, told, given, pitch, made, then, sent)
+    _add(program, level, ready, pixels, made.place, then, sent)
     return made
+
+
+def _no_counts() -> list[npt.NDArray[np.uint8]]:
+    return [np.zeros(COUNTERS, np.uint8)]
 
 
 def look_up(program: Program, level: int, pixels: Pixels, room: int) -> Pixels:
     """Add a stage that looks up the levels through which pixels are seen."""
-    made = pixels._replace(place=room, seen=0)
-    _add(program, level, Told(Op.COPIED), pixels, pixels.width * pixels.channels, made, 0, 0)
-    return made
+    _, height, width, channels, _ = pixels
+    whole = Effect("look up", (), (0, 0, height, width), channels)
+    across = -(-width // TILE)
+    blocks = -(-height // TILE) * across
+    told = Told(Op.COPIED)
+    ready = _packed(whole, told, (height, width), channels, (height, width, channels), across, blocks)
+    _add(program, level, ready, pixels, room, 0, 0)
+    return Pixels(room, height, width, channels)
 
 
-def _add(
-    program: Program, level: int, told: Told, given: Pixels, pitch: int, made: Pixels, levels: int, data: int
-) -> None:
+def _add(program: Program, level: int, ready: _Ready, pixels: Pixels, made: int, levels: int, data: int) -> None:
+    where, _, width, channels, seen = pixels
+    top, left, _, _ = ready.effect.box
+    pitch = width * channels
     launch = program.launch(level, "effects", EFFECT)
-    if told.op >= Op.CONTRAST:
-        across, blocks = 0, -(-given.height * given.width // MEASURED)
-    else:
-        across = -(-made.width // TILE)
-        blocks = -(-made.height // TILE) * across
-    colour = int.from_bytes(bytes((told.fill * made.channels)[: made.channels]), "little")
-    launch.add(
-        (
-            *(given.place, given.seen, made.place, levels, data, pitch, _padded(told.numbers, 8)),
-            *(told.op, told.sampling, given.height, given.width, given.channels),
-            *(made.height, made.width, made.channels, launch.total, across, blocks),
-            *(colour, _padded(told.counts, 6)),
-        ),
-        blocks,
-    )
-
-
-def _padded(values: tuple[Any, ...], length: int) -> tuple[Any, ...]:
-    return (*values, *(0,) * (length - len(values)))
+    head = _HEAD.pack(where + top * pitch + left * channels, seen, made, levels, data, pitch)
+    launch.add(b"".join((head, ready.middle, _FIRST_BLOCK.pack(launch.total), ready.end)), ready.blocks)
 
 
 # -- one line for each --------------------------------------------------------------------------------------
-
-
-def _told(effect: Effect) -> Told:
-    told = _TOLD[effect.op](effect.params, effect.channels)
-    assert told is not None, f"{effect.op} is not for the device"
-    return told
 
 
 def _of_three(told: Callable[[Params], Told]) -> Callable[[Params, int], Told]:
