@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import InterpolationMode as Mode
@@ -19,6 +21,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.ops.index import Index
+from accel.planning import stages as planned_stages
 from accel.planning.plan import Box, Plan, plan
 from accel.sources.recipe import Recipe
 
@@ -260,3 +263,46 @@ chain((375, 500), 3, (("crop", (1, 2, 30, 40)), ("resize", (20, 20, 2)), ("hflip
 assert not [name for name in sys.modules if name.startswith(("accel.backends", "numba", "nvidia"))]
 """
     helpers.python(code)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Plans are equal, arrays and all."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return type(one) is type(other) and bool(one == other)
+
+
+REMEMBERED = (
+    ("crop", (3, 5, 40, 60)),
+    ("crop", (-4, -7, 90, 80)),
+    ("hflip", ()),
+    ("pad", (1, 2, 3, 4, "constant", (9, 200, 31))),
+    ("resize", (50, 40, 2)),
+    ("resize", (64, 97, 3)),
+    ("invert", ()),
+    ("posterize", (3,)),
+    ("equalize", ()),
+    ("adjust_saturation", (1.4,)),
+    ("adjust_sharpness", (0.3,)),
+    ("to_grayscale", (1,)),
+    ("scale_nearest", (50, 40, (1.0, 5.0, 1.0, -7.0), (9, 200, 31))),
+    ("transpose", ()),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(REMEMBERED), max_size=7), st.sampled_from([1, 3]))
+def test_what_follows_a_resize_is_remembered_apart_from_what_goes_before(steps: list[Any], channels: int) -> None:
+    made = planned_stages.chain((80, 97), channels, tuple(steps))
+    assert same(made, planned_stages._chain((80, 97), channels, tuple(steps)))
+    assert same(made, planned_stages.chain((80, 97), channels, tuple(steps)))
+
+
+def test_images_of_a_policy_share_what_is_planned_behind_the_resize() -> None:
+    behind = (("resize", (50, 40, 2)), ("hflip", ()), ("adjust_sharpness", (0.3,)), ("invert", ()))
+    one, other = (planned_stages.chain((80, 97), 3, (("crop", (top, 5, 40, 60)), *behind)) for top in (3, 9))
+    assert one.box != other.box
+    assert one.stages[1] is other.stages[1]
+    assert one.stages[1:] == other.stages[1:]

@@ -14,7 +14,7 @@ is asked of the stage before, and of the decoder.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -159,13 +159,56 @@ class Chain(NamedTuple):
 
 def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chain:
     """The stages for ``steps`` on an image of ``size`` (height, width), each cut to what the next reads."""
-    keeps_tensors = any(OPS[name].holds_tensors for name, _ in steps)
-    return (_chain if keeps_tensors else _remembered)(size, channels, steps)
+    first_kind = None
+    for number, (name, _) in enumerate(steps):
+        op = OPS[name]
+        if op.holds_tensors:
+            return _chain(size, channels, steps)
+        if first_kind is None and op.kind != "index":
+            first_kind, resampled = op.kind, number
+    if first_kind != "resample" or resampled == 0:
+        return _remembered(size, channels, steps)
+    current = _OpenPass(size, channels)  # a crop is another one for every image; what follows a resize often is not
+    for name, params in steps[:resampled]:
+        current.index(name, params)
+    (height, width, code), fills = steps[resampled][1], tuple(current.fills)
+    shown, *later, depth = _behind(height, width, channels, fills, steps[resampled + 1 :])
+    rows, columns = (
+        Axis(view, length, axis.window)
+        for view, length, axis in zip(current.view, (height, width), (shown.rows, shown.columns), strict=True)
+    )
+    code = code if rows.resampled or columns.resampled else 0
+    first = Pass(rows, columns, code, shown.fills, shown.levels)
+    box = first.reads
+    return Chain(box, (first.onto(box), *later), depth)
 
 
 def _chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chain:
+    stages, depth = _closed(_OpenPass(size, channels), steps)
+    first, *later = stages
+    box = first.reads
+    return Chain(box, (first.onto(box), *later), depth)
+
+
+_remembered = lru_cache(maxsize=1024)(_chain)
+
+
+@lru_cache(maxsize=4096)
+def _behind(
+    height: int, width: int, channels: int, fills: tuple[tuple[int, ...], ...], steps: tuple[Step, ...]
+) -> tuple[Any, ...]:
+    """What follows a resize to (height, width) with these colours before it: its pass, but for what that reads, the
+    stages after it, and how many channels come out."""
+    current = _OpenPass((height, width), channels)
+    current.fills = list(fills)
+    current.resample(height, width, 1)  # whichever: a pass that resamples takes what follows alike
+    stages, depth = _closed(current, steps)
+    return (*stages, depth)
+
+
+def _closed(current: _OpenPass, steps: tuple[Step, ...]) -> tuple[list[Stage], int]:
+    """The stages of an open pass with more steps, each cut to what the next reads; and how many channels come out."""
     done: list[Stage] = []
-    current = _OpenPass(size, channels)
     for name, params in steps:
         op = OPS[name]
         if op.kind == "index":
@@ -190,11 +233,7 @@ def _chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Cha
         if isinstance(before, Pass) or before.by_pixel:
             box = after.reads
             done[i], done[i - 1] = after.onto(box), before.cropped(box)
-    box = done[0].reads
-    return Chain(box, (done[0].onto(box), *done[1:]), current.channels)
-
-
-_remembered = lru_cache(maxsize=1024)(_chain)
+    return done, current.channels
 
 
 class _OpenPass:
