@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import torch
@@ -13,9 +14,10 @@ from accel.lazy.late import LateTensor
 from accel.ops import OPS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.plan import Plan, plan
+from accel.planning.program import needs_program, program
 from accel.planning.stages import Axis, Effect, Pass, Stage
 from accel.sources.header import Raw
-from accel.sources.recipe import Recipe, Step
+from accel.sources.recipe import Branch, Recipe, Source, Step
 
 
 def explain(x: Any) -> str:
@@ -36,7 +38,7 @@ def explain(x: Any) -> str:
         title = f"late tensor {list(x.shape)} {_name(x.dtype)}"
         if late.part is not None:
             title += f", submitted ({late.part})"
-        return _explain(title, late.recipes, plan(late.recipes, interleaved=late.interleaved))
+        return _explain(title, late.recipes, late.interleaved, late.after)
     if isinstance(x, torch.Tensor):
         return f"plain tensor {list(x.shape)} {_name(x.dtype)}: its values are computed. {_in_force()}"
     if isinstance(x, Image.Image):
@@ -52,30 +54,53 @@ def _explain_image(image: LazyImage) -> str:
     if image.recipe is None:
         by = f", asked for by {image._touched_by}" if image._touched_by else ""
         return f"{title}: its pixels are computed{by}; what is done to it from now on, Pillow runs at once."
-    return _explain(title, (image.recipe,), plan([image.recipe], interleaved=True))
+    return _explain(title, (image.recipe,), interleaved=True)
 
 
-def _explain(title: str, recipes: tuple[Recipe, ...], program: Plan) -> str:
+def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: tuple[Step, ...] = ()) -> str:
     selection = recipes[0].source.selection
-    raw = [isinstance(decode.source.header, Raw) for decode in program.decodes]
+    plans: tuple[Plan, ...]
+    if needs_program(recipes):
+        whole = program(recipes)
+        plans, recipe, place = whole.plans, recipes[0], whole.places[whole.works[0].base]
+    else:
+        plans = (plan(recipes, interleaved=interleaved),)
+        place = (0, plans[0].decodes[0].items[0].position)
+        recipe = recipes[place[1]]
+    sources = {id(decode.source): decode.source for each in plans for decode in each.decodes}
+    raw = [isinstance(source.header, Raw) for source in sources.values()]
     what = "pixel source" if all(raw) else "source" if any(raw) else "file"
-    lines = [f"{title}: {_many(len(recipes), 'image')} from {_many(len(program.decodes), what)}"]
-    decode = program.decodes[0]
-    recipe = recipes[decode.items[0].position]
+    lines = [f"{title}: {_many(len(recipes), 'image')} from {_many(len(sources), what)}"]
+    first = plans[place[0]]
+    decode, item = next((d, i) for d in first.decodes for i in d.items if i.position == place[1])
     header = decode.source.header
-    lines.append(f"  first source: {decode.source!r}, {len(decode.source.data)} bytes")
-    lines.append("  recorded: " + (" -> ".join(map(_step, recipe.steps + recipe.values)) or "nothing yet"))
+    lines.append(f"  first source: {decode.source!r}, {_content(decode.source)}")
+    steps = recipe.steps + recipe.values + recipe.kernels
+    lines.append("  recorded: " + (" -> ".join(map(_step, steps + after)) or "nothing yet"))
     top, left, height, width = decode.box
     share = 100 * height * width / (header.height * header.width)
     verb = "read" if raw[0] else "decode"
     lines.append(f"  {verb}: rows {top}..{top + height}, columns {left}..{left + width} ({share:.0f}% of the picture)")
-    for number, stage in enumerate(decode.items[0].stages):
+    for number, stage in enumerate(item.stages):
         lines.append(f"  stage {number + 1}: {_stage(stage)}")
-    table = decode.items[0].table
-    lines.append(f"  values: table of {table.shape[0]} x 256 {_name(table.dtype)}")
+    lines.append(f"  values: table of {item.table.shape[0]} x 256 {_name(item.table.dtype)}")
+    if recipe.kernels:
+        names = " -> ".join(name for name, _ in recipe.kernels)
+        lines.append(f"  then torchvision's own kernels, on the values, where they are: {names}")
+    if len(plans) > 1:
+        lines.append(f"  images that differ in what comes before that are {len(plans)} plans; this is one")
+    if after:
+        lines.append(f"  then on the whole batch: {' -> '.join(name for name, _ in after)}")
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
-    lines.extend(f"  {line}" for line in selection.backend.describe(program))
+    lines.extend(f"  {line}" for line in selection.backend.describe(first))
     return "\n".join(lines)
+
+
+def _content(source: Source) -> str:
+    if source.origin is None:
+        return f"{len(source.data)} bytes"
+    origin = source.origin
+    return "late itself: " + " -> ".join(map(_step, origin.steps + origin.values + origin.kernels))
 
 
 def _many(count: int, what: str) -> str:
@@ -89,6 +114,10 @@ def _step(step: Step) -> str:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, Branch):
+        return " -> ".join(map(_step, value.steps + value.values + value.kernels)) or "the image"
+    if isinstance(value, Enum):
+        return str(value.value)
     if isinstance(value, tuple):
         return "(" + ", ".join(map(_short, value)) + ")"
     if isinstance(value, torch.Tensor):

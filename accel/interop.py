@@ -17,7 +17,14 @@ import torchvision
 from PIL import Image, ImageFile
 from torch.utils.data import DataLoader, get_worker_info
 from torchvision.datasets import folder
-from torchvision.transforms import RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, functional, v2
+from torchvision.transforms import (
+    LinearTransformation,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    functional,
+    v2,
+)
 
 from accel import switch
 from accel.errors import DecodeError
@@ -26,7 +33,8 @@ from accel.lazy.image import LazyImage
 from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
 from accel.lazy.tensor import LazyTensor
-from accel.recording import enhance, forward, parameters, record, record_pil, tv, tvio
+from accel.ops import kernels as ops_kernels
+from accel.recording import enhance, forward, kernels, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
 from accel.system import counters, patches, seams
@@ -41,13 +49,14 @@ worker = private("torch.utils.data._utils.worker", "_worker_loop")
 pytree = private("torch.utils._pytree", "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten")
 _BY_METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _functional_pil = private("torchvision.transforms._functional_pil", *_BY_METHODS, "crop", "pad", *record_pil.NAMES)
+_functional_tensor = private("torchvision.transforms._functional_tensor", *ops_kernels.V1)
 v2_geometry = private(
     "torchvision.transforms.v2.functional._geometry",
     "_resize_image_pil",
     "_elastic_image_pil",
     "_resized_crop_image_pil",
 )
-v2_misc = private("torchvision.transforms.v2.functional._misc", "_gaussian_blur_image_pil")
+v2_misc = private("torchvision.transforms.v2.functional._misc", "_gaussian_blur_image_pil", "convert_image_dtype")
 v2_augment = private("torchvision.transforms.v2.functional._augment", "_jpeg_image_pil", "_erase_image_pil")
 v2_color = private("torchvision.transforms.v2.functional._color", "_permute_channels_image_pil")
 v2_dispatch = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
@@ -116,6 +125,14 @@ def install() -> None:
         for function, recorder in enhance.entries():
             _undo.append(patches.body(function, recorder))
         _undo.append(patches.body(v2.functional.to_image, tv.to_image))
+        convert = v2_misc.convert_image_dtype
+        _undo.append(patches.body(convert, tv.convert_image_dtype))
+        for name in ops_kernels.V1:
+            _undo.append(patches.body(getattr(_functional_tensor, name), kernels.v1(name)))
+        for owner, name in ((LinearTransformation, "forward"), (v2.LinearTransformation, "transform")):
+            _undo.append(patches.attribute(owner, name, tv.linear_transformation(getattr(owner, name))))
+        for owner, name, param in ((v2.MixUp, "mixup", "lam"), (v2.CutMix, "cutmix", "box")):
+            _undo.append(patches.attribute(owner, "transform", tv.mixed(owner.transform, name, param)))
         for reader, late_reader in tvio.readers():
             _undo.append(patches.body(reader, late_reader))
         _undo.append(patches.attribute(v2.ToPureTensor, "transform", tv.to_pure_tensor(v2.ToPureTensor.transform)))

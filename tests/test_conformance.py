@@ -34,7 +34,19 @@ def test_op(case: testing.Case, backend: str, options: dict[str, Any]) -> None:
 
 
 def test_every_op_is_tried() -> None:
-    assert {case.op for case in CASES} == set(OPS)
+    of_several = {
+        "plus",
+        "weighted",
+        "mixup",
+        "cutmix",
+        "contiguous",
+        "gaussian_noise",
+        "linear_transformation",
+        "to_levels",
+    }
+    warns = {"v2.jpeg"}  # which is refused for it here; it and the others are tried in test_stock.py
+    assert {case.op for case in CASES} == set(OPS) - of_several - warns
+    assert all(not OPS[name].samples for name in of_several)
     assert len(CASES) > 200
 
 

@@ -96,7 +96,7 @@ class LazyImage(Image.Image):
         """This image with one more step recorded."""
         assert self._recipe is not None
         self._loaded = True
-        source, steps, values = self._recipe
+        source, steps, values, _ = self._recipe
         height, width = OPS[name].size((self._size[1], self._size[0]), params)
         image = self._make(Recipe(source, (*steps, (name, params)), values), mode or self._mode, (width, height))
         if self._info is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch.utils.data import get_worker_info
 from accel.errors import DecodeError
 from accel.lazy import together
 from accel.ops import OPS
-from accel.running import lanes
+from accel.running import kernels, lanes
 from accel.sources.recipe import Recipe, Step
 from accel.system import counters, memory
 from accel.system.caller import caller
@@ -47,6 +47,8 @@ private(
 
 _CPU = torch.device("cpu")
 
+T = TypeVar("T", bound="LateTensor")
+
 ImageShape = tuple[int, int, int]
 """(channels, height, width)"""
 
@@ -58,6 +60,8 @@ class Late:
         recipes: the images, in order. lead: the shape in front of ``shape``; () for a single image.
         shape: of one image. dtype: of the values.
         interleaved: the memory of an image is ordered [height, width, channels].
+        after: steps on the batch as a whole, on what the recipes give.
+        made: the shape and dtype of what the recipes give, which ``after`` may change.
         value: the values, once computed, where the tensor object itself could not become them.
         group, ready: see ``accel.lazy.together``.
         member: its place in the batch that a DataLoader gave. part: what it has of a submission.
@@ -65,11 +69,13 @@ class Late:
 
     __slots__ = (
         "__weakref__",
+        "after",
         "dtype",
         "group",
         "interleaved",
         "lead",
         "lock",
+        "made",
         "member",
         "part",
         "ready",
@@ -85,12 +91,16 @@ class Late:
         shape: ImageShape,
         dtype: torch.dtype,
         interleaved: bool,
+        after: tuple[Step, ...] = (),
+        made: tuple[ImageShape, torch.dtype] | None = None,
     ) -> None:
         self.recipes = recipes
         self.lead = lead
         self.shape = shape
         self.dtype = dtype
         self.interleaved = interleaved
+        self.after = after
+        self.made = made or (shape, dtype)
         self.lock = threading.Lock()
         self.value: torch.Tensor | None = None
         self.group: together.Group | None = None
@@ -122,14 +132,15 @@ class Late:
             images = part.take(len(self.recipes))
             if images is None:
                 return None
-            if (part.dtype, part.interleaved) != (self.dtype, self.interleaved):  # recorded since
+            if (part.dtype, part.interleaved) != (self.made[1], self.interleaved):  # recorded since
                 order = torch.channels_last if self.interleaved else torch.contiguous_format
-                images = images.to(self.dtype, memory_format=order)
+                images = images.to(self.made[1], memory_format=order)
             return self.shaped(images)
 
     def shaped(self, images: torch.Tensor) -> torch.Tensor:
-        """Images one after another, in this tensor's shape."""
-        return images if len(self.lead) == 1 else images.view(*self.lead, *self.shape)
+        """Images one after another, in this tensor's shape, after the steps on the whole."""
+        batch = images if len(self.lead) == 1 else images.view(*self.lead, *self.made[0])
+        return kernels.on_batch(batch, self.after) if self.after else batch
 
     @property
     def loader(self) -> int:
@@ -185,13 +196,15 @@ class LateTensor(torch.Tensor):
         shape: ImageShape,
         dtype: torch.dtype,
         interleaved: bool = False,
+        after: tuple[Step, ...] = (),
+        made: tuple[ImageShape, torch.dtype] | None = None,
     ) -> Self:
         """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``."""
         strides = _strides(lead, shape, interleaved)
         tensor: Self = torch.Tensor._make_wrapper_subclass(
             cls, (*lead, *shape), strides=strides, dtype=dtype, device=_CPU
         )
-        tensor.late = Late(recipes, lead, shape, dtype, interleaved)
+        tensor.late = Late(recipes, lead, shape, dtype, interleaved, after, made)
         return tensor
 
     def evaluate(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
@@ -215,19 +228,17 @@ class LateTensor(torch.Tensor):
             return self
 
     def then(self, *steps: Step, dtype: torch.dtype | None = None, interleaved: bool | None = None) -> Self:
-        """A new tensor: this one with more value steps recorded, which lead to ``dtype``."""
+        """A new tensor: this one with more steps on single values recorded, which lead to ``dtype``."""
         late = self.late
-        recipes = tuple([Recipe(source, pixels, values + steps) for source, pixels, values in late.recipes])
-        tensor = self.of(
-            recipes,
-            late.lead,
-            late.shape,
-            late.dtype if dtype is None else dtype,
-            late.interleaved if interleaved is None else interleaved,
+        if late.after:
+            return self._made(late.recipes, late.shape, late.dtype if dtype is None else dtype, after=steps)
+        recipes = tuple(
+            [
+                Recipe(source, pixels, values + steps) if not after else Recipe(source, pixels, values, after + steps)
+                for source, pixels, values, after in late.recipes
+            ]
         )
-        if late.group is not None:
-            late.group.join(tensor.late)
-        return tensor
+        return self._made(recipes, late.shape, late.dtype if dtype is None else dtype, interleaved)
 
     def moved(self, *steps: Step) -> Self:
         """A new tensor: this one with more steps on its pixels recorded, ahead of the steps on values."""
@@ -235,11 +246,41 @@ class LateTensor(torch.Tensor):
         channels, height, width = late.shape
         for name, params in steps:
             height, width = OPS[name].size((height, width), params)
-        recipes = tuple([Recipe(source, pixels + steps, values) for source, pixels, values in late.recipes])
-        tensor = self.of(recipes, late.lead, (channels, height, width), late.dtype, late.interleaved)
+        recipes = tuple([Recipe(source, pixels + steps, values) for source, pixels, values, _ in late.recipes])
+        return self._made(recipes, (channels, height, width), late.dtype)
+
+    def called(self, name: str, params: tuple[Any, ...], dtype: torch.dtype | None = None) -> Self:
+        """A new tensor: this one with one more of torchvision's kernels recorded, on a batch as on a whole."""
+        late, op = self.late, OPS[name]
+        channels, height, width = late.shape
+        shape = (op.channels(channels, params), *op.size((height, width), params))
+        dtype = late.dtype if dtype is None else dtype
+        step: Step = (name, params)
+        if late.after or len(late.recipes) > 1:
+            return self._made(late.recipes, shape, dtype, after=(step,))
+        source, pixels, values, kernels = late.recipes[0]
+        return self._made((Recipe(source, pixels, values, (*kernels, step)),), shape, dtype)
+
+    def as_late(self, cls: type[T]) -> T:
+        """The same late values as a tensor of another class."""
+        late = self.late
+        return cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made)
+
+    def _made(
+        self,
+        recipes: tuple[Recipe, ...],
+        shape: ImageShape,
+        dtype: torch.dtype,
+        interleaved: bool | None = None,
+        after: tuple[Step, ...] = (),
+    ) -> Self:
+        late = self.late
+        interleaved = late.interleaved if interleaved is None else interleaved
+        after = late.after + after
+        made = self.of(recipes, late.lead, shape, dtype, interleaved, after, late.made if after else None)
         if late.group is not None:
-            late.group.join(tensor.late)
-        return tensor
+            late.group.join(made.late, late)
+        return made
 
     @classmethod
     def __torch_function__(
@@ -250,11 +291,11 @@ class LateTensor(torch.Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         handler = cls.handlers.get(func)
-        if handler is not None and args and is_late(args[0]):
+        if handler is not None and args and (is_late(args[0]) or (func in _EITHER and is_late(args[1]))):
             try:
                 result = handler(*args, **kwargs)
             except AttributeError:  # another thread has computed it meanwhile
-                if is_late(args[0]):
+                if all(map(is_late, args[:2])):
                     raise
                 result = NotImplemented
             if result is not NotImplemented:
@@ -275,6 +316,8 @@ class LateTensor(torch.Tensor):
 
     def as_subclass(self, cls: Any) -> Any:
         """As torch's. (In its own method torch holds references, which keep this object from becoming the value.)"""
+        if issubclass(cls, LateTensor) and is_late(self):
+            return self.as_late(cls)
         return values_of(self).as_subclass(cls)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -331,6 +374,9 @@ def _swap(shell: LateTensor, value: torch.Tensor) -> bool:
     shell.__class__, value.__class__ = value.__class__, shell.__class__  # type: ignore[assignment]
     return True
 
+
+_EITHER = {torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__}
+"""Functions with a handler for a late tensor on either side."""
 
 _GETTERS = [
     "shape",

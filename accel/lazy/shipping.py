@@ -105,7 +105,7 @@ def send(tensor: LateTensor) -> Any:
     late: Late | None = tensor.__dict__.get("late")
     if late is None or late.value is not None:  # somebody has its values
         return _receive_value, (tensor if late is None else late.value,)
-    layout = (type(tensor), (late.lead, late.shape, late.dtype, late.interleaved))
+    layout = (type(tensor), (late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made))
     if late.member is None or not late.member.batch.sends(late):
         return _receive, (pack(late.recipes, shared=get_worker_info() is not None), layout)
     return _receive_member, (late.member.batch, late.member.number, late.member.indices, layout)

@@ -291,7 +291,7 @@ def _coalesced(lates: Sequence[Late]) -> tuple[Submission, list[Part]]:
     groups: dict[Any, list[Late]] = {}
     for late in lates:
         late.group = None
-        groups.setdefault((late.shape, late.dtype, late.interleaved), []).append(late)
+        groups.setdefault((late.made, late.interleaved), []).append(late)
     programs = {}
     for key, group in groups.items():
         recipes = tuple(recipe for late in group for recipe in late.recipes)
@@ -299,7 +299,7 @@ def _coalesced(lates: Sequence[Late]) -> tuple[Submission, list[Part]]:
     submission = Submission(tuple(programs.values()))
     parts, taken = [], dict.fromkeys(programs, 0)
     for late in lates:
-        key = late.shape, late.dtype, late.interleaved
-        parts.append(Part(submission, programs[key], taken[key], late.dtype))
+        key = late.made, late.interleaved
+        parts.append(Part(submission, programs[key], taken[key], late.made[1]))
         taken[key] += len(late.recipes)
     return submission, parts

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
+from accel.lazy import mixing
 from accel.lazy.late import LateTensor, is_late
 from accel.lazy.shipping import send
 from accel.lazy.submit import pin, to_device
@@ -46,7 +47,7 @@ def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     if any(late.shape != first.shape or late.lead != first.lead for late in lates):
         return torch.stack([torch.zeros((), device="cpu").expand(late.lead + late.shape) for late in lates])  # raises
     recipes = tuple(recipe for late in lates for recipe in late.recipes)
-    if any(late.dtype != first.dtype for late in lates) or not realise.alike(recipes):
+    if any(late.dtype != first.dtype or late.after for late in lates) or not realise.alike(recipes):
         return None
     return evaluated_in_worker(LazyTensor.of(recipes, (len(lates), *first.lead), first.shape, first.dtype))
 
@@ -84,6 +85,9 @@ def contiguous(tensor: LateTensor, *, memory_format: torch.memory_format = torch
         interleaved = late.interleaved
     else:
         return NotImplemented
+    if late.after:
+        ordered = memory_format == torch.preserve_format
+        return tensor if ordered else _onwards(tensor, tensor.called("contiguous", (memory_format,)))
     return tensor if interleaved == late.interleaved else _onwards(tensor, tensor.then(interleaved=interleaved))
 
 
@@ -95,7 +99,8 @@ def _onwards(before: LateTensor, after: LateTensor) -> LateTensor:
     """The tensor after one step that can also be done to what has been submitted without it."""
     part = before.late.part
     after.late.member = before.late.member
-    if part is not None and before.late.dtype in (part.dtype, after.late.dtype):  # one cast, not a second one
+    if part is not None and (after.late.after or before.late.dtype in (part.dtype, after.late.dtype)):
+        # on what was submitted one cast can be made, not a second one
         after.late.part = part
     return after
 
@@ -155,8 +160,12 @@ LazyTensor.handlers = {
     torch.Tensor.pin_memory: pin_memory,
     torch.Tensor.is_pinned: is_pinned,
     torch.Tensor.contiguous: contiguous,
+    torch.Tensor.view: mixing.view,
+    torch.Tensor.reshape: mixing.view,
+    torch.Tensor.add_: mixing.add_in_place,
     torch.Tensor.half: _cast_to(torch.float16),
     torch.Tensor.bfloat16: _cast_to(torch.bfloat16),
     torch.Tensor.float: _cast_to(torch.float32),
     torch.Tensor.double: _cast_to(torch.float64),
+    **dict.fromkeys(mixing.PRODUCTS, mixing.multiplied),
 }

@@ -35,23 +35,26 @@ class Member(Protocol):
 class Group:
     """Some that are computed together; it keeps none of them alive."""
 
-    __slots__ = ("_lock", "_members")
+    __slots__ = ("_lock", "_members", "_passed")
 
     def __init__(self, members: Iterable[Member]) -> None:
         self._lock = threading.Lock()
         self._members = [weakref.ref(member) for member in members]
+        self._passed: weakref.WeakSet[Member] = weakref.WeakSet()
 
-    def join(self, member: Member) -> None:
-        """Add one that was made from another one of these."""
+    def join(self, member: Member, origin: Member) -> None:
+        """Add one that was made from another one of these, which is no longer expected to be used itself."""
         with self._lock:
             self._members.append(weakref.ref(member))
+            self._passed.add(origin)
         member.group = self
 
     def compute(self, wanted: Member, allocate: Allocate) -> torch.Tensor:
         with self._lock:
             if wanted.ready is None and wanted.group is self:
                 others = [other for ref in self._members if (other := ref()) is not None and other.group is self]
-                together = [wanted, *(other for other in others if other is not wanted)]
+                expected = [other for other in others if other is not wanted and other not in self._passed]
+                together = [wanted, *expected]
                 results = realise.several([(member.recipes, member.interleaved) for member in together], allocate)
                 for member, result in zip(together, results, strict=True):
                     member.group = None

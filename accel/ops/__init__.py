@@ -8,7 +8,9 @@ A row states what the planner and the tests need to know. Its kind says how it i
 - ``levels``: every uint8 output value depends on one input value of the same channel: a table of 256 entries per
   channel, made by running Pillow itself on 0..255, and composed with the tables before and after it;
 - ``value``: the same on tensors of any dtype, made by running torchvision itself on 0..255;
-- ``patch``: values given with the step take the place of a rectangle's.
+- ``patch``: values given with the step take the place of a rectangle's;
+- ``kernel``: torchvision's own function on tensors, which is run on the values when they are there, wherever that is
+  (``accel.running.kernels``). After one, all that follows runs so, whatever its kind.
 
 A backend has one kernel for all ops of each of these kinds. Those of the other kinds are effects, each with a
 kernel of its own:
@@ -22,10 +24,10 @@ kernel of its own:
 
 from __future__ import annotations
 
-from accel.ops import colour, pixels, values, warp
+from accel.ops import colour, kernels, pixels, values, warp
 from accel.ops.row import Kind, Op, Params
 
 __all__ = ["OPS", "Kind", "Op", "Params"]
 
-OPS: dict[str, Op] = {row.name: row for row in (*pixels.ROWS, *colour.ROWS, *warp.ROWS, *values.ROWS)}
+OPS: dict[str, Op] = {row.name: row for row in (*pixels.ROWS, *colour.ROWS, *warp.ROWS, *values.ROWS, *kernels.ROWS)}
 """The rows by name."""

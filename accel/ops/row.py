@@ -16,7 +16,18 @@ Size = tuple[int, int]
 Axes = tuple[Index, Index]
 Takes = Literal["image", "pixels", "floats"]
 Kind = Literal[
-    "mode", "index", "resample", "levels", "statistic", "mix", "neighbourhood", "warp", "torchvision", "value", "patch"
+    "mode",
+    "index",
+    "resample",
+    "levels",
+    "statistic",
+    "mix",
+    "neighbourhood",
+    "warp",
+    "torchvision",
+    "value",
+    "patch",
+    "kernel",
 ]
 
 
@@ -38,7 +49,9 @@ class Op:
             and the code of the fill colour that ``fill`` names.
         fill: the colour it may bring in, one value per channel from (params, channels).
         levels: for an op on levels, the op by Pillow's own means on a picture (of all levels).
-        apply: for a value op, the op itself on a tensor [C, H, W].
+        apply: for a value op or a kernel, the op itself on a tensor [..., C, H, W].
+        elementwise: for a kernel, whether it makes the same of an image alone and in a batch.
+        planar: for a kernel, whether its result lies in memory channel by channel, whatever the input does.
         holds_tensors: its parameters have a tensor among them, too large to be remembered with a plan.
         tolerance: largest difference from the reference, in levels of uint8; 0 is bit-identical.
     """
@@ -55,5 +68,7 @@ class Op:
     levels: Callable[[Image.Image, Params], Image.Image] | None = None
     takes: Takes = "image"
     apply: Callable[..., torch.Tensor] | None = None
+    elementwise: bool = False
+    planar: bool = False
     holds_tensors: bool = False
     tolerance: int = 0

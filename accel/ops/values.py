@@ -36,6 +36,12 @@ def _normalize(pixels: torch.Tensor, mean: Any, std: Any) -> torch.Tensor:
     return F_t.normalize(pixels, mean=mean, std=std)  # type: ignore[no-any-return]
 
 
+def _erased(values: torch.Tensor, top: int, left: int, height: int, width: int, value: torch.Tensor) -> torch.Tensor:
+    values = values.clone()
+    values[..., top : top + height, left : left + width] = value.to(values.device)
+    return values
+
+
 def _cast(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return values.to(dtype)
 
@@ -100,5 +106,6 @@ ROWS = (
         ("top", "left", "height", "width", "value"),
         ((0, 0, 1, 1, torch.tensor([[[0.5]]])), (2, 1, 3, 4, torch.linspace(-1, 1, 36).view(3, 3, 4))),
         takes="floats",
+        apply=_erased,
     ),
 )

@@ -7,7 +7,7 @@ runs the stages of all images; those of one kind, whatever their parameters, it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -61,30 +61,48 @@ class Plan(NamedTuple):
 
 
 def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
-    """Plan a batch of images that come out with the same shape and dtype.
+    """Plan a batch of images that come out with the same shape and dtype; without their ``kernels``.
 
     Raises:
         ValueError: they do not, or there is none.
     """
     if not recipes:
         raise ValueError("a plan needs at least one image")
-    wanted: dict[tuple[int, int], tuple[Source, list[tuple[Box, Item]]]] = {}
-    output = None
-    for position, (source, steps, value_steps) in enumerate(recipes):
+    plans = plans_of(recipes, (interleaved,) * len(recipes))
+    if len(plans) > 1:
+        outputs = sorted({(*each.shape[1:], each.dtype) for each, _ in plans}, key=str)
+        raise ValueError(f"images of one plan must come out alike, got {outputs}")
+    return plans[0][0]
+
+
+def plans_of(recipes: Sequence[Recipe], interleaved: Sequence[bool]) -> list[tuple[Plan, list[int]]]:
+    """A plan for all images that come out alike and are to lie alike in memory; and which of the recipes they are."""
+    groups: dict[tuple[Any, ...], _Group] = {}
+    for number, (source, steps, value_steps, _) in enumerate(recipes):
         header = source.header
         channels = _channels(header.mode, steps)
         box, stages, depth = chain((header.height, header.width), channels, steps)
         table = values.table(depth, value_steps)
-        item = Item(position, stages, table, values.patches(depth, value_steps))
-        wanted.setdefault((id(source), channels), (source, []))[1].append((box, item))
-        this = (table.shape[0], *stages[-1].output_size, table.dtype)
-        if output is not None and this != output:
-            raise ValueError(f"images of one plan must come out alike, got {output} and {this}")
-        output = this
-    assert output is not None
-    depth, height, width, dtype = output
-    decodes = tuple([_decode(source, channels, items) for (_, channels), (source, items) in wanted.items()])
-    return Plan(decodes, (len(recipes), depth, height, width), dtype, interleaved)
+        key = table.shape[0], *stages[-1].output_size, table.dtype, interleaved[number]
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = _Group([], {})
+        item = Item(len(group.numbers), stages, table, values.patches(depth, value_steps))
+        group.numbers.append(number)
+        group.wanted.setdefault((id(source), channels), (source, []))[1].append((box, item))
+    return [(_plan(group, *key), group.numbers) for key, group in groups.items()]
+
+
+class _Group(NamedTuple):
+    """Images of one plan: which they are, and what they want of each source."""
+
+    numbers: list[int]
+    wanted: dict[tuple[int, int], tuple[Source, list[tuple[Box, Item]]]]
+
+
+def _plan(group: _Group, depth: int, height: int, width: int, dtype: torch.dtype, interleaved: bool) -> Plan:
+    decodes = tuple([_decode(source, channels, items) for (_, channels), (source, items) in group.wanted.items()])
+    return Plan(decodes, (len(group.numbers), depth, height, width), dtype, interleaved)
 
 
 def _channels(mode: str, steps: Sequence[Step]) -> int:

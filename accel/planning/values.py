@@ -47,7 +47,7 @@ def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
             patch = value.to(table(channels, steps[:number]).dtype).expand(channels, *value.shape[1:])
             for later, values in steps[number + 1 :]:
                 apply = OPS[later].apply
-                patch = patch if apply is None else apply(patch, *values)
+                patch = patch if later == "erase" or apply is None else apply(patch, *values)
             found.append(Patch(top, left, height, width, patch))
     return tuple(found)
 

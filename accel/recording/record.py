@@ -18,9 +18,11 @@ from torchvision.transforms.functional import pil_modes_mapping
 from accel.lazy.image import LazyImage
 from accel.lazy.late import LateTensor, is_late, values_of
 from accel.lazy.tensor import LazyTensor
+from accel.ops import OPS
 from accel.planning import values
 from accel.recording.begin import begin
-from accel.sources.recipe import Recipe, Step
+from accel.sources.header import Raw
+from accel.sources.recipe import Recipe, Source, Step
 
 Function = Callable[..., Any]
 T = TypeVar("T", bound=LateTensor)
@@ -180,7 +182,10 @@ def _tensor(cls: type[T], image: LazyImage, step: Step, dtype: torch.dtype, inte
     shape = (3 if image.mode == "RGB" else 1, height, width)
     recipe = image._recipe
     assert recipe is not None
-    source, steps, _ = recipe
+    source, steps, _, _ = recipe
+    if source.origin is not None and not steps:  # values that were an image for a while
+        origin = source.origin
+        return cls.of((origin._replace(kernels=(*origin.kernels, step)),), (), shape, dtype, interleaved)
     return cls.of((Recipe(source, steps, (step,)),), (), shape, dtype, interleaved)
 
 
@@ -209,8 +214,7 @@ def normalize(original: Function) -> Function:
         if means is not None and stds is not None:
             late = recorded_value(tensor, ("normalize", (means, stds)), tensor.late.dtype)
             if late is not None and inplace:
-                tensor.late.recipes = late.late.recipes
-                return tensor
+                return _in_place(tensor, late)
             if late is not None:
                 return late
         return original(values_of(tensor), mean, std, inplace)
@@ -225,12 +229,15 @@ def erase(original: Function) -> Function:
         late = recorded_erase(img, i, j, h, w, v) if is_late(img) else None
         if late is None:
             return original(img, i, j, h, w, v, inplace)
-        if inplace:
-            img.late.recipes = late.late.recipes
-            return img
-        return late
+        return _in_place(img, late) if inplace else late
 
     return erase
+
+
+def _in_place(tensor: LateTensor, after: LateTensor) -> LateTensor:
+    """The tensor, with what was recorded on it to make the other one, of the same shape and dtype."""
+    tensor.late.recipes, tensor.late.after = after.late.recipes, after.late.after
+    return tensor
 
 
 def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> T | None:
@@ -257,30 +264,39 @@ def to_pil_image(original: Function) -> Function:
     """``torchvision.transforms.functional.to_pil_image``."""
 
     def to_pil_image(pic: Any, mode: Any = None) -> Any:
-        image = _as_image(pic) if is_late(pic) and isinstance(pic, LateTensor) and not pic.late.lead else None
-        return original(pic, mode) if image is None or mode not in (None, image.mode) else image
+        late = is_late(pic) and isinstance(pic, LateTensor) and not pic.late.lead
+        image = _as_image(pic) if late and mode in (None, "L" if pic.late.shape[0] == 1 else "RGB") else None
+        return original(pic, mode) if image is None else image
 
     return to_pil_image
 
 
 def _as_image(tensor: LateTensor) -> LazyImage | None:
-    """A late tensor's values as a late image; None where they are no 8-bit levels or were put in by ``erase``."""
-    channels, height, width = tensor.late.shape
-    source, steps, value_steps = tensor.late.recipes[0]
-    table = values.table(channels, value_steps)
-    if channels not in (1, 3) or any(name == "erase" for name, _ in value_steps):
+    """A late tensor's values as a late image; None where they are no 8-bit levels."""
+    late = tensor.late
+    (channels, height, width), dtype = late.shape, late.dtype
+    if channels not in (1, 3) or dtype not in (torch.uint8, torch.float16, torch.float32, torch.float64):
         return None
-    if table.dtype.is_floating_point and table.dtype != torch.bfloat16:
-        scaled = table.numpy() * 255
-        if not ((scaled >= 0) & (scaled < 256)).all():
-            return None  # what becomes of it depends on the machine
-        table = torch.from_numpy(scaled.astype(np.uint8))
-    if table.dtype != torch.uint8:
-        return None
-    image = LazyImage.of_recipe(Recipe(source, steps), "RGB" if channels == 3 else "L", (width, height))
-    if bool((table != torch.arange(256)).any()):
-        image = image.then("point", (table.numpy().tobytes(),))
+    mode, size = "RGB" if channels == 3 else "L", (width, height)
+    source, steps, value_steps, kernels = late.recipes[0]
+    table = None if kernels or any(name == "erase" for name, _ in value_steps) else values.table(channels, value_steps)
+    levels = None if table is None else _levels(table)
+    if levels is None:
+        origin = Recipe(source, steps, value_steps, (*kernels, ("to_levels", ())))
+        pixels = Source(b"", Raw(width, height, mode), f"{source.name}, as a tensor", source.selection, origin=origin)
+        return LazyImage.of_recipe(Recipe(pixels), mode, size)
+    image = LazyImage.of_recipe(Recipe(source, steps), mode, size)
+    if bool((levels != torch.arange(256)).any()):
+        image = image.then("point", (levels.numpy().tobytes(),))
     return image
+
+
+def _levels(table: torch.Tensor) -> torch.Tensor | None:
+    """The levels that values become; None where what becomes of them depends on the machine."""
+    if not table.dtype.is_floating_point:
+        return table
+    scaled = table.numpy() * 255
+    return torch.from_numpy(scaled.astype(np.uint8)) if ((scaled >= 0) & (scaled < 256)).all() else None
 
 
 def get_fill(original: Function) -> Function:
@@ -306,7 +322,8 @@ def to_dtype(original: Function) -> Function:
             dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
             if isinstance(dtype, torch.dtype):
                 return v2.functional.to_dtype(inpt, dtype, self.scale)
-            inpt = values_of(inpt)
+            original(self, inpt.becomes(torch.empty(1, 1, 1, device="cpu")), params)  # which may warn, or raise
+            return inpt
         return original(self, inpt, params)
 
     return transform
@@ -317,10 +334,22 @@ def recorded_value(tensor: T, step: Any, dtype: torch.dtype) -> T | None:
     late = tensor.late
     try:
         for recipe in late.recipes:
-            values.table(late.shape[0], (*recipe.values, step))
+            if late.after or recipe.kernels:
+                _tried(step, late.shape[0], late.dtype)
+            else:
+                values.table(late.shape[0], (*recipe.values, step))
     except Exception:
         return None  # the caller runs the original on the values, which says what is wrong
     return tensor.then(step, dtype=dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def _tried(step: Any, channels: int, dtype: torch.dtype) -> None:
+    """Run a value step on one pixel, for what it may raise."""
+    name, params = step
+    apply = OPS[name].apply
+    assert apply is not None
+    apply(torch.zeros((channels, 1, 1), dtype=dtype, device="cpu"), *params)
 
 
 def numbers(sequence: Any) -> tuple[float, ...] | None:

@@ -51,8 +51,8 @@ def recorder(name: str) -> Callable[[Function], Function]:
         def function(img: Any, *args: Any, **kwargs: Any) -> Any:
             late = begin(img)
             if late is not None:
-                given = _given(names, args, kwargs, _DEFAULTS.get(name, {}))
-                params = None if given is None else accepted(name, given)
+                values = given(names, args, kwargs, _DEFAULTS.get(name, {}))
+                params = None if values is None else accepted(name, values)
                 if params is not None and _makes_levels(name, params, len(late.getbands())):
                     return img if name == "adjust_hue" and late.mode == "L" else recorded(late, name, params)
             return original(img, *args, **kwargs)  # which also raises what is to be raised
@@ -81,7 +81,7 @@ def _makes_levels(name: str, params: Params, channels: int) -> bool:
     return True
 
 
-def _given(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], defaults: dict[str, Any]) -> Any:
+def given(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], defaults: dict[str, Any]) -> Any:
     """The arguments in the order of ``names``; None for what is no call of such a function."""
     rest = {**defaults, **kwargs}
     try:
@@ -150,7 +150,7 @@ def gaussian_blur(original: Function) -> Function:
 
     def gaussian_blur(image: Any, kernel_size: Any = None, sigma: Any = None, **kwargs: Any) -> Any:
         late = begin(image) if not kwargs else None
-        params = None if late is None else _blurred(kernel_size, sigma, late.size)
+        params = None if late is None else blurred(kernel_size, sigma, late.size)
         if late is not None and params is not None:
             return _new(late.then("gaussian_blur", params))
         return original(*(() if "img" in kwargs else (image,)), kernel_size, sigma, **kwargs)
@@ -158,7 +158,7 @@ def gaussian_blur(original: Function) -> Function:
     return gaussian_blur
 
 
-def _blurred(kernel_size: Any, sigma: Any, size: tuple[int, int]) -> Params | None:
+def blurred(kernel_size: Any, sigma: Any, size: tuple[int, int]) -> Params | None:
     sizes = [kernel_size] * 2 if isinstance(kernel_size, int) else kernel_size
     if not isinstance(sizes, (list, tuple)) or len(sizes) != 2 or not all(type(each) is int for each in sizes):
         return None

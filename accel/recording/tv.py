@@ -7,7 +7,9 @@ what is to be raised.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
+from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar
 
@@ -17,13 +19,17 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
+from accel.lazy import mixing
 from accel.lazy.late import LateTensor, is_late, values_of
 from accel.lazy.shipping import send
 from accel.lazy.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_late, to
-from accel.recording import tv_resize
+from accel.ops.kernels import frozen
+from accel.recording import geometry
+from accel.recording.accepted import ACCEPTED, NotFinite
+from accel.recording.accepted import numbers as numbers_alone
 from accel.recording.begin import begin
+from accel.recording.kernels import recorded
 from accel.recording.record import numbers, pixels, recorded_erase, recorded_value
-from accel.sources.recipe import Step
 from accel.system.seams import private
 
 _geometry = private(
@@ -32,7 +38,6 @@ _geometry = private(
     "_center_crop_compute_padding",
     "_center_crop_compute_crop_anchor",
     "_parse_five_crop_size",
-    "_parse_pad_padding",
 )
 
 
@@ -43,7 +48,7 @@ def _as_pure_tensor(handler: Callable[..., Any]) -> Callable[..., Any]:
         result = handler(image, *args, **kwargs)
         if result is NotImplemented or not is_late(result):
             return result if result is NotImplemented else result.as_subclass(torch.Tensor)
-        pure = as_class(result, LazyTensor)
+        pure = result.as_late(LazyTensor)
         pure.late = result.late
         return pure
 
@@ -62,11 +67,16 @@ class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
         torch.Tensor.cpu: _as_pure_tensor(cpu),
         torch.Tensor.pin_memory: _as_pure_tensor(pin_memory),
         torch.Tensor.is_pinned: is_pinned,
+        torch.Tensor.view: _as_pure_tensor(mixing.view),
+        torch.Tensor.reshape: _as_pure_tensor(mixing.view),
+        **dict.fromkeys(mixing.PRODUCTS, _as_pure_tensor(mixing.multiplied)),
     }
 
     @staticmethod
     def wrap(value: torch.Tensor, like: Any, **kwargs: Any) -> torch.Tensor:
-        """What torchvision's own kernels make of a computed one."""
+        """What torchvision's own code makes of one."""
+        if is_late(value) and isinstance(value, LateTensor):
+            return value.as_late(LazyTVImage)
         image: torch.Tensor = value.as_subclass(tv_tensors.Image)
         return image
 
@@ -81,7 +91,7 @@ def to_image(original: Callable[..., Any]) -> Callable[..., Any]:
         image = begin(inpt) if isinstance(inpt, Image.Image) else None
         if image is not None:
             return pixels(LazyTVImage, image)
-        return as_class(inpt, LazyTVImage) if type(inpt) is LazyTensor and is_late(inpt) else original(inpt)
+        return inpt.as_late(LazyTVImage) if type(inpt) is LazyTensor and is_late(inpt) else original(inpt)
 
     return to_image
 
@@ -90,15 +100,60 @@ def to_pure_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
     """``torchvision.transforms.v2.ToPureTensor.transform``."""
 
     def transform(self: Any, inpt: Any, params: Any) -> Any:
-        return as_class(inpt, LazyTensor) if is_late(inpt) else original(self, inpt, params)
+        return inpt.as_late(LazyTensor) if is_late(inpt) else original(self, inpt, params)
 
     return transform
 
 
-def as_class(tensor: LateTensor, cls: type[LateTensor]) -> LateTensor:
-    """The same late values as a tensor of another class."""
-    late = tensor.late
-    return cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved)
+def mixed(original: Callable[..., Any], name: str, param: str) -> Callable[..., Any]:
+    """``transform`` of v2's ``MixUp`` or ``CutMix``: on a late batch a step on the whole of it."""
+
+    @functools.wraps(original)
+    def transform(self: Any, inpt: Any, params: dict[str, Any]) -> Any:
+        if not is_late(inpt) or not isinstance(inpt, LateTensor) or len(inpt.late.lead) != 1:
+            return original(self, inpt, params)
+        if name == "mixup" and not inpt.late.dtype.is_floating_point:
+            return original(self, inpt, params)
+        self._check_image_or_video(inpt, batch_size=params["batch_size"])
+        late = inpt.late
+        return inpt.of(
+            late.recipes,
+            late.lead,
+            late.shape,
+            late.dtype,
+            late.interleaved,
+            (*late.after, (name, (frozen(params[param]),))),
+            late.made,
+        )
+
+    return transform
+
+
+def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``LinearTransformation.forward`` of v1, ``transform`` of v2."""
+
+    @functools.wraps(original)
+    def transform(self: Any, inpt: Any, *params: Any) -> Any:
+        matrix, mean = self.transformation_matrix, self.mean_vector
+        if is_late(inpt) and isinstance(inpt, LateTensor) and len(inpt.late.recipes) == 1:
+            late = inpt.late
+            fits = prod(late.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
+            if fits and not late.after and not (matrix.requires_grad or mean.requires_grad):
+                dtype = torch.promote_types(late.dtype, mean.dtype)
+                return inpt.called("linear_transformation", (matrix, mean), dtype)
+        return original(self, inpt, *params)
+
+    return transform
+
+
+def convert_image_dtype(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torchvision.transforms.v2.functional.convert_image_dtype``."""
+
+    def convert_image_dtype(image: Any, dtype: Any = torch.float32) -> Any:
+        late = _to_dtype(image, dtype, True) if is_late(image) else None
+        return original(image, dtype) if late is None else late
+
+    return convert_image_dtype
 
 
 def kernels() -> Iterator[tuple[Callable[..., Any], type, Callable[..., Any]]]:
@@ -109,53 +164,45 @@ def kernels() -> Iterator[tuple[Callable[..., Any], type, Callable[..., Any]]]:
 
 
 def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
-    on_values = functional in _ON_VALUES
 
     def kernel(image: LateTensor, *args: Any, **kwargs: Any) -> Any:
-        if is_late(image) and (on_values or not _is_patched(image)):
+        if is_late(image):
             try:
                 late = record(image, *args, **kwargs)
-                if late is not None:
-                    return late
-            except Exception:  # wrong arguments: torchvision's own kernel says so
-                pass
+            except NotFinite:
+                raise
+            except Exception:
+                late = None  # wrong arguments: torchvision's own kernel says so
+            if late is not None:
+                return late
         return functional(values_of(image), *args, **kwargs)
 
     return kernel
 
 
+def _recorder(name: str) -> Callable[..., Any]:
+    def record(image: LateTensor, *args: Any, **kwargs: Any) -> LateTensor | None:
+        return recorded(image, name, args, kwargs)
+
+    return record
+
+
 # -- recorders: the late result, or None --------------------------------------------------------------------
 
 
-def _horizontal_flip(image: LateTensor) -> LateTensor:
-    return image.moved(("hflip", ()))
-
-
-def _vertical_flip(image: LateTensor) -> LateTensor:
-    return image.moved(("vflip", ()))
-
-
 def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:
-    step = _crop_step(image, top, left, height, width)
-    return None if step is None else image.moved(step)
-
-
-def _crop_step(image: LateTensor, top: int, left: int, height: int, width: int) -> Step | None:
-    _, old_height, old_width = image.late.shape
-    inside = top >= 0 and left >= 0 and top + height <= old_height and left + width <= old_width
-    if height < 1 or width < 1 or not (inside or _is_pixels(image)):
-        return None
-    return "crop", (top, left, height, width)
+    return recorded(image, "v2.crop", (top, left, height, width), {})
 
 
 def _center_crop(image: LateTensor, output_size: Any) -> LateTensor | None:
     _, old_height, old_width = image.late.shape
     height, width = _geometry._center_crop_parse_output_size(output_size)
     if height > old_height or width > old_width:
-        if not _is_pixels(image):
-            return None
         left, top, right, bottom = _geometry._center_crop_compute_padding(height, width, old_height, old_width)
-        image = image.moved(("crop", (-top, -left, old_height + top + bottom, old_width + left + right)))
+        padded = _crop(image, -top, -left, old_height + top + bottom, old_width + left + right)
+        if padded is None:
+            return None
+        image = padded
         _, old_height, old_width = image.late.shape
     top, left = _geometry._center_crop_compute_crop_anchor(height, width, old_height, old_width)
     return _crop(image, top, left, height, width)
@@ -174,39 +221,11 @@ def _five_crop(image: LateTensor, size: Any) -> tuple[LateTensor, ...] | None:
 
 
 def _ten_crop(image: LateTensor, size: Any, vertical_flip: bool = False) -> tuple[LateTensor, ...] | None:
-    crops = _five_crop(image, size)
-    flipped = _five_crop(_vertical_flip(image) if vertical_flip else _horizontal_flip(image), size)
-    return None if crops is None or flipped is None else crops + flipped
-
-
-def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = "constant") -> LateTensor | None:
-    left, right, top, bottom = _geometry._parse_pad_padding(padding)
-    channels, height, width = image.late.shape
-    fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
-    if not _is_pixels(image) or min(left, right, top, bottom) < 0 or len(fills) not in (1, channels):
+    flipped = recorded(image, "v2.vertical_flip" if vertical_flip else "v2.horizontal_flip", (), {})
+    if flipped is None:
         return None
-    if padding_mode == "constant":
-        possible = all(value == int(value) and 0 <= value <= 255 for value in fills)
-    else:  # torch refuses to reflect more than there is
-        possible = padding_mode in ("edge", "reflect", "symmetric") and fills == [0]
-        possible = possible and max(left, right) < width and max(top, bottom) < height
-    if not possible:
-        return None
-    colour = tuple(int(value) for value in fills) * (channels if len(fills) == 1 else 1)
-    return image.moved(("pad", (left, top, right, bottom, padding_mode, colour if any(colour) else None)))
-
-
-def _resize(
-    image: LateTensor,
-    size: Any,
-    interpolation: Any = InterpolationMode.BILINEAR,
-    max_size: int | None = None,
-    antialias: bool | None = True,
-) -> LateTensor | None:
-    steps = tv_resize.steps(image.late.shape[1:], size, interpolation, max_size, antialias)
-    if not steps:
-        return image if steps == () else None
-    return image.moved(*steps) if _is_pixels(image) else None
+    first, second = _five_crop(image, size), _five_crop(flipped, size)
+    return None if first is None or second is None else first + second
 
 
 def _resized_crop(
@@ -219,11 +238,30 @@ def _resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
 ) -> LateTensor | None:
-    crop = _crop_step(image, top, left, height, width)
-    resize = None if crop is None else tv_resize.steps((height, width), size, interpolation, None, antialias)
-    if crop is None or resize is None or (resize and not _is_pixels(image)):
+    if geometry.takes_pixels(image):
+        late = geometry.resized_crop(image, top, left, height, width, size, interpolation, antialias)
+        if late is not None:
+            return late
+    cropped = _crop(image, top, left, height, width)
+    if cropped is None:
         return None
-    return image.moved(crop, *resize)
+    return recorded(cropped, "v2.resize", (size, interpolation), {"antialias": antialias})
+
+
+def _gaussian_noise(image: LateTensor, mean: Any = 0.0, sigma: Any = 0.1, clip: bool = True) -> LateTensor | None:
+    """The noise is drawn now, as torchvision draws it, and added later."""
+    late = image.late
+    floating = late.dtype.is_floating_point
+    if len(late.recipes) > 1 or late.after or not (floating or late.dtype == torch.uint8):
+        return None
+    if not numbers_alone((mean, sigma), "mean and sigma") or sigma < 0:
+        return None
+    like = torch.empty_strided(image.shape, image.stride(), dtype=late.dtype if floating else torch.float32)
+    if floating:
+        noise = mean + torch.randn_like(like) * sigma
+    else:
+        noise = ((mean * 255) + torch.randn_like(like) * (sigma * 255)).to(torch.int16)
+    return image.called("gaussian_noise", (noise.reshape(late.shape), bool(clip)))
 
 
 def _to_dtype(image: LateTensor, dtype: Any = torch.float, scale: bool = False) -> LateTensor | None:
@@ -243,31 +281,17 @@ def _normalize(image: LateTensor, mean: Any, std: Any, inplace: bool = False) ->
     return recorded_value(image, ("normalize", (means, stds)), image.late.dtype)
 
 
-def _is_patched(image: LateTensor) -> bool:
-    """Whether values were put in after the steps on pixels, so that no more of those can be recorded."""
-    return any(values != _PIXELS and any(name == "erase" for name, _ in values) for _, _, values in image.late.recipes)
-
-
-def _is_pixels(image: LateTensor) -> bool:
-    """Whether the values are the pixels themselves, so that what combines them can be recorded."""
-    return all(values == _PIXELS for _, _, values in image.late.recipes)
-
-
-_PIXELS = (("pil_to_tensor", ()),)
-
-_RECORDERS: dict[Callable[..., Any], Callable[..., Any]] = {
-    F.horizontal_flip: _horizontal_flip,
-    F.vertical_flip: _vertical_flip,
-    F.crop: _crop,
+_COMPOSED: dict[Callable[..., Any], Callable[..., Any]] = {
     F.center_crop: _center_crop,
     F.five_crop: _five_crop,
     F.ten_crop: _ten_crop,
-    F.pad: _pad,
-    F.resize: _resize,
     F.resized_crop: _resized_crop,
+    F.gaussian_noise: _gaussian_noise,
     F.to_dtype: _to_dtype,
     F.normalize: _normalize,
     F.erase: recorded_erase,
 }
-_ON_VALUES = {F.to_dtype, F.normalize, F.erase}
-"""Functionals whose steps go with those on values, not with those on pixels."""
+_RECORDERS = {
+    **_COMPOSED,
+    **{getattr(F, name[3:]): _recorder(name) for name in ACCEPTED if name.startswith("v2.")},
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import cast
 
 import numpy as np
@@ -10,8 +11,12 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend
+from accel.errors import DecodeError
 from accel.planning.plan import plan
-from accel.sources.recipe import Recipe
+from accel.planning.program import Program, needs_program, program
+from accel.running import kernels
+from accel.running.team import Team
+from accel.sources.recipe import Recipe, Source
 from accel.switch import Selection
 from accel.system import counters, memory
 from accel.system.memory import Allocate
@@ -39,9 +44,10 @@ def tensors(
     Raises:
         DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
     """
-    counters.count(counters.IMAGES, len(recipes))
-    batch = plan(recipes, interleaved=interleaved)
-    return selection_of(recipes).host.run(batch, allocate)
+    result = several([(recipes, interleaved)], allocate)[0]
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def several(
@@ -54,8 +60,14 @@ def several(
         counters.count(counters.IMAGES, len(recipes))
         places.setdefault(selection_of(recipes), []).append(place)
     for selection, own in places.items():
-        plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in own]
-        results.update(zip(own, selection.host.run_all(plans, allocate), strict=True))
+        plain = [place for place in own if not needs_program(batches[place][0])]
+        if plain:
+            plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in plain]
+            results.update(zip(plain, selection.host.run_all(plans, allocate), strict=True))
+        others = [place for place in own if place not in results]
+        if others:
+            finished = _finished([batches[place] for place in others], selection, allocate)
+            results.update(zip(others, finished, strict=True))
     return [results[place] for place in range(len(batches))]
 
 
@@ -68,8 +80,106 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
         DecodeError: as ``tensors`` does.
     """
     counters.count(counters.IMAGES, len(recipes))
-    batch = plan(recipes, interleaved=interleaved)
-    return cast(AcceleratorBackend, selection_of(recipes).backend).run_on(batch, device)
+    backend = cast(AcceleratorBackend, selection_of(recipes).backend)
+    if not needs_program(recipes):
+        return backend.run_on(plan(recipes, interleaved=interleaved), device)
+    whole = program(_with_pixels(recipes))
+    _count(whole)
+    made = []
+    for number, each in enumerate(whole.plans):
+        try:
+            made.append(backend.run_on(each, device))
+        except DecodeError as error:
+            raise _placed(error, whole, number) from error.__cause__
+    return kernels.on_device(whole, made, interleaved)
+
+
+# -- images that torchvision's kernels finish ---------------------------------------------------------------
+
+
+def _finished(
+    batches: Sequence[tuple[Sequence[Recipe], bool]], selection: Selection, allocate: Allocate
+) -> list[torch.Tensor | Exception]:
+    """What becomes of batches for which plans are not all; the plans of all of them are run together."""
+    programs = [_program(recipes) for recipes, _ in batches]
+    plans = [each for whole in programs if isinstance(whole, Program) for each in whole.plans]
+    made = iter(selection.host.run_all(plans, memory.results.empty))
+    results: list[torch.Tensor | Exception] = []
+    for whole, (_, interleaved) in zip(programs, batches, strict=True):
+        if isinstance(whole, DecodeError):
+            results.append(whole)
+            continue
+        values: list[torch.Tensor] = []
+        failed: list[Exception] = []
+        for number, each in enumerate(islice(made, len(whole.plans))):
+            if isinstance(each, Exception):
+                failed.append(_placed(each, whole, number) if isinstance(each, DecodeError) else each)
+            else:
+                values.append(each)
+        if failed:
+            results.append(min(failed, key=lambda error: getattr(error, "position", None) or 0))
+        else:
+            _count(whole)
+            results.append(kernels.on_host(whole, values, interleaved, allocate, _team.each))
+    return results
+
+
+def _program(recipes: Sequence[Recipe]) -> Program | DecodeError:
+    try:
+        return program(_with_pixels(recipes))
+    except DecodeError as error:
+        return error
+
+
+def _count(whole: Program) -> None:
+    counters.count(counters.KERNELS, sum(bool(work.kernels) for work in whole.works))
+
+
+_team = Team(None, "accel-kernels")
+
+
+def _placed(error: DecodeError, whole: Program, number: int) -> DecodeError:
+    """An error of a plan, told by the place of the image in the batch."""
+    if error.position is None or len(whole.plans) == 1:
+        return error
+    position = whole.owners[whole.places.index((number, error.position))]
+    source = next(
+        each.source
+        for each in whole.plans[number].decodes
+        if any(item.position == error.position for item in each.items)
+    )
+    return _told(error, source, position, len(whole.works))
+
+
+def _told(error: DecodeError, source: Source, position: int, count: int) -> DecodeError:
+    reason = error.__cause__ if isinstance(error.__cause__, DecodeError) else error
+    placed = DecodeError(
+        f"{source.name}: {reason}" + (f" (image {position} of a batch of {count})" if count > 1 else "")
+    )
+    placed.position, placed.__cause__ = position, error.__cause__
+    return placed
+
+
+def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
+    """The recipes with pixels in place of sources that are late themselves.
+
+    Raises:
+        DecodeError: one of those cannot be computed.
+    """
+    late = {id(recipe.source): recipe.source for recipe in recipes if recipe.source.origin is not None}
+    if not late:
+        return list(recipes)
+    made = several([((source.origin,), True) for source in late.values() if source.origin is not None])
+    computed = {}
+    for (key, source), result in zip(late.items(), made, strict=True):
+        if isinstance(result, DecodeError):
+            position = next(n for n, recipe in enumerate(recipes) if recipe.source is source)
+            raise _told(result, source, position, len(recipes))
+        if isinstance(result, Exception):
+            raise result
+        pixels = result[0].permute(1, 2, 0).numpy().tobytes()
+        computed[key] = Source(pixels, source.header, source.name, source.selection)
+    return [recipe._replace(source=computed.get(id(recipe.source), recipe.source)) for recipe in recipes]
 
 
 def selection_of(recipes: Sequence[Recipe]) -> Selection:

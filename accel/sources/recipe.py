@@ -21,9 +21,11 @@ class Source:
     Attributes:
         data: the whole file, or the pixels. header: their size and mode, and how they are encoded.
         name: what to call them in messages. selection: the backend that runs the images made from it.
+        origin: of pixels that are late themselves (values that became an image again), what they are made of;
+            ``data`` is empty then.
     """
 
-    __slots__ = ("__weakref__", "_buffer", "data", "header", "name", "selection")
+    __slots__ = ("__weakref__", "_buffer", "data", "header", "name", "origin", "selection")
 
     def __init__(
         self,
@@ -32,12 +34,14 @@ class Source:
         name: str,
         selection: Selection,
         buffer: bytearray | None = None,
+        origin: Recipe | None = None,
     ) -> None:
         """``buffer``: what ``data`` looks at, to be used for other files when the source is gone."""
         self.data = data
         self.header = header
         self.name = name
         self.selection = selection
+        self.origin = origin
         self._buffer = buffer
 
     def __del__(self, give_back: Callable[[bytearray], None] = file_buffers.give_back) -> None:
@@ -49,7 +53,7 @@ class Source:
             give_back(self._buffer)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Source, (bytes(self.data), self.header, self.name, self.selection)
+        return Source, (bytes(self.data), self.header, self.name, self.selection, None, self.origin)
 
     def __copy__(self) -> Source:
         return self
@@ -63,8 +67,17 @@ class Source:
 
 
 class Recipe(NamedTuple):
-    """One late image: its source, the steps on Pillow pixels, and then the steps on tensor values."""
+    """One late image: its source, the steps on pixels, then those on single values, then torchvision's kernels."""
 
     source: Source
     steps: tuple[Step, ...] = ()
     values: tuple[Step, ...] = ()
+    kernels: tuple[Step, ...] = ()
+
+
+class Branch(NamedTuple):
+    """Another image made of the same source, as a parameter of a step that mixes the two."""
+
+    steps: tuple[Step, ...]
+    values: tuple[Step, ...]
+    kernels: tuple[Step, ...]

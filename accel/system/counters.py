@@ -21,8 +21,9 @@ from accel.system import fork, memory
 _log = logging.getLogger("accel")
 
 IMAGES, REPLACED, REALISED_EARLY = "images", "replaced", "realised early"
+KERNELS = "finished by torchvision"
 _FALLBACK = "fallback: "
-_FIRST = (IMAGES, REPLACED, REALISED_EARLY, _FALLBACK + "any other reason")
+_FIRST = (IMAGES, REPLACED, REALISED_EARLY, KERNELS, _FALLBACK + "any other reason")
 _ROWS, _SLOTS = 1024, 64
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
@@ -89,8 +90,9 @@ def stats() -> dict[str, Any]:
     Returns:
         ``images``: late images whose pixels were computed; ``replaced``: broken ones replaced by black
         (``on_error="replace"``); ``realised early``: images whose pixels were asked for one at a time, before
-        a batch was made; ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches
-        that follow them; ``fallbacks``: how often what fell back, by reason.
+        a batch was made; ``finished by torchvision``: images whose last steps were torchvision's own kernels, run on
+        the values that accel made; ``in flight``: batches of this process submitted and not yet used; ``waiting``:
+        batches that follow them; ``fallbacks``: how often what fell back, by reason.
     """
     totals: dict[str, int] = {}
     with _lock:
@@ -98,7 +100,7 @@ def stats() -> dict[str, Any]:
         for row, slot in np.argwhere(_counts):
             name = _names[row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
-    result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY)}
+    result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY, KERNELS)}
     result |= {name: number() for name, number in _shown.items()}
     result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}
     return result

@@ -7,31 +7,34 @@ lost, and the parent would wait for ever.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from accel.sources.header import Header, Raw
-from accel.sources.recipe import Recipe, Source, Step
+from accel.sources.recipe import Recipe, Source
 from accel.switch import Selection
 from accel.system import memory
 
 
 class Packed(NamedTuple):
-    """Sources by number (each once), and the recipes that refer to them."""
+    """Sources by number (each once, after what it is made of), and the recipes that refer to them."""
 
     data: torch.Tensor
     sizes: tuple[int, ...]
     headers: tuple[Header | Raw, ...]
     names: tuple[str, ...]
     selections: tuple[Selection, ...]
-    recipes: tuple[tuple[int, tuple[Step, ...], tuple[Step, ...]], ...]
+    origins: tuple[tuple[Any, ...] | None, ...]
+    recipes: tuple[tuple[Any, ...], ...]
 
 
 def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
     """Gather the recipes' sources; ``shared``: into shared memory."""
-    sources: dict[int, Source] = {id(recipe.source): recipe.source for recipe in recipes}
+    sources: dict[int, Source] = {}
+    for recipe in recipes:
+        _gather(recipe, sources)
     numbers = {key: number for number, key in enumerate(sources)}
     sizes = tuple(len(source.data) for source in sources.values())
     shape = (sum(sizes),)
@@ -46,17 +49,32 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
         tuple(source.header for source in sources.values()),
         tuple(source.name for source in sources.values()),
         tuple(source.selection for source in sources.values()),
-        tuple((numbers[id(source)], steps, values) for source, steps, values in recipes),
+        tuple(source.origin and _numbered(source.origin, numbers) for source in sources.values()),
+        tuple(_numbered(recipe, numbers) for recipe in recipes),
     )
+
+
+def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
+    source = recipe.source
+    if id(source) not in sources:
+        if source.origin is not None:
+            _gather(source.origin, sources)
+        sources[id(source)] = source
+
+
+def _numbered(recipe: Recipe, numbers: dict[int, int]) -> tuple[Any, ...]:
+    return (numbers[id(recipe.source)], *recipe[1:])
 
 
 def unpack(packed: Packed) -> tuple[Recipe, ...]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
-    sources, position = [], 0
+    sources: list[Source] = []
+    position = 0
     view = memoryview(packed.data.numpy())  # type: ignore[arg-type]  # numpy's stubs hide the buffer
-    for size, header, name, selection in zip(
-        packed.sizes, packed.headers, packed.names, packed.selections, strict=True
+    for size, header, name, selection, made_of in zip(
+        packed.sizes, packed.headers, packed.names, packed.selections, packed.origins, strict=True
     ):
-        sources.append(Source(view[position : position + size], header, name, selection))
+        origin = None if made_of is None else Recipe(sources[made_of[0]], *made_of[1:])
+        sources.append(Source(view[position : position + size], header, name, selection, origin=origin))
         position += size
-    return tuple(Recipe(sources[number], steps, values) for number, steps, values in packed.recipes)
+    return tuple(Recipe(sources[number], *steps) for number, *steps in packed.recipes)

@@ -1,0 +1,138 @@
+"""Recorders of what moves the pixels of late tensors: as steps on the pixels, ahead of those on values, where that is
+the same, else as torchvision's kernels.
+
+After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``accel.ops.resample.Aten``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torchvision.transforms import InterpolationMode
+
+from accel.lazy.late import LateTensor
+from accel.recording import tv_resize
+from accel.sources.recipe import Step
+from accel.system.seams import private
+
+_geometry = private(
+    "torchvision.transforms.v2.functional._geometry",
+    "_parse_pad_padding",
+)
+
+
+def _horizontal_flip(image: LateTensor) -> LateTensor:
+    return image.moved(("hflip", ()))
+
+
+def _vertical_flip(image: LateTensor) -> LateTensor:
+    return image.moved(("vflip", ()))
+
+
+def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:
+    step = _crop_step(image, top, left, height, width)
+    return None if step is None else _laid_anew(image.moved(step), not _inside(image, top, left, height, width))
+
+
+def _crop_step(image: LateTensor, top: int, left: int, height: int, width: int) -> Step | None:
+    if height < 1 or width < 1 or not (_inside(image, top, left, height, width) or _is_pixels(image)):
+        return None
+    return "crop", (top, left, height, width)
+
+
+def _inside(image: LateTensor, top: int, left: int, height: int, width: int) -> bool:
+    _, old_height, old_width = image.late.shape
+    return top >= 0 and left >= 0 and top + height <= old_height and left + width <= old_width
+
+
+def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = "constant") -> LateTensor | None:
+    left, right, top, bottom = _geometry._parse_pad_padding(padding)
+    channels, height, width = image.late.shape
+    fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
+    if not _is_pixels(image) or min(left, right, top, bottom) < 0 or len(fills) not in (1, channels):
+        return None
+    if padding_mode == "constant":
+        possible = all(value == int(value) and 0 <= value <= 255 for value in fills)
+    else:  # torch refuses to reflect more than there is
+        possible = padding_mode in ("edge", "reflect", "symmetric") and fills == [0]
+        possible = possible and max(left, right) < width and max(top, bottom) < height
+    if not possible:
+        return None
+    colour = tuple(int(value) for value in fills) * (channels if len(fills) == 1 else 1)
+    colours = colour if any(colour) else None
+    return _laid_anew(image.moved(("pad", (left, top, right, bottom, padding_mode, colours))), True)
+
+
+def _laid_anew(image: LateTensor, anew: bool) -> LateTensor:
+    """The image, which torchvision lays out channel by channel where it pads."""
+    image.late.interleaved = image.late.interleaved and not anew
+    return image
+
+
+def _permute_channels(image: LateTensor, permutation: Any) -> LateTensor | None:
+    order = tuple(map(int, permutation))
+    if not _is_pixels(image) or image.late.shape[0] != 3 or sorted(order) != [0, 1, 2]:
+        return None
+    return _laid_anew(image.moved(("permute_channels", (order,))), True)
+
+
+def _resize(
+    image: LateTensor,
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    max_size: int | None = None,
+    antialias: bool | None = True,
+) -> LateTensor | None:
+    steps = tv_resize.steps(image.late.shape[1:], size, interpolation, max_size, antialias)
+    if not steps:
+        return image if steps == () else None
+    return image.moved(*steps) if _is_pixels(image) else None
+
+
+def resized_crop(
+    image: LateTensor,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    antialias: bool | None = True,
+) -> LateTensor | None:
+    crop = _crop_step(image, top, left, height, width)
+    resize = None if crop is None else tv_resize.steps((height, width), size, interpolation, None, antialias)
+    if crop is None or resize is None or (resize and not _is_pixels(image)):
+        return None
+    return image.moved(crop, *resize)
+
+
+def takes_pixels(image: LateTensor) -> bool:
+    """Whether steps on its pixels can still be recorded: no values were put in since, and no kernel stands between."""
+    late = image.late
+    return not late.after and not any(
+        kernels or (values != _PIXELS and any(name == "erase" for name, _ in values))
+        for _, _, values, kernels in late.recipes
+    )
+
+
+def _is_pixels(image: LateTensor) -> bool:
+    """Whether the values are the pixels themselves, so that what combines them can be recorded."""
+    return all(values == _PIXELS for _, _, values, _ in image.late.recipes)
+
+
+_PIXELS = (("pil_to_tensor", ()),)
+
+ON_PIXELS: dict[str, Callable[..., LateTensor | None]] = {
+    "v1.hflip": _horizontal_flip,
+    "v1.vflip": _vertical_flip,
+    "v1.crop": _crop,
+    "v1.pad": _pad,
+    "v2.horizontal_flip": _horizontal_flip,
+    "v2.vertical_flip": _vertical_flip,
+    "v2.crop": _crop,
+    "v2.pad": _pad,
+    "v2.resize": _resize,
+    "v2.permute_channels": _permute_channels,
+}
+"""By the name of the kernel that does the same: the late result, or None."""

@@ -1,0 +1,102 @@
+"""Recorders: torchvision's functions on late tensors that no step of accel's own is equal to.
+
+Where each value is treated by itself that becomes part of a table; else torchvision's own function will be run on the
+values, when they are there and where they are (``accel.running.kernels``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import torch
+from torchvision.transforms.v2 import functional as F
+
+from accel.lazy.late import LateTensor, is_late, values_of
+from accel.ops import OPS, Op, Params
+from accel.ops.kernels import V1, F_t, frozen
+from accel.recording.accepted import ACCEPTED, NotFinite
+from accel.recording.geometry import ON_PIXELS, takes_pixels
+from accel.recording.record import recorded_value
+from accel.recording.record_pil import given
+
+Function = Callable[..., Any]
+T = TypeVar("T", bound=LateTensor)
+
+_DTYPES = (torch.uint8, torch.float32, torch.float64)
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    version, function = name.split(".")
+    parameters = list(inspect.signature(getattr(F_t if version == "v1" else F, function)).parameters.values())[1:]
+    assert tuple(each.name for each in parameters) == OPS[name].params, name
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
+_DEFAULTS = {name: _defaults(name) for name in ACCEPTED}
+
+
+def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
+    """The tensor after a call of the function ``name`` of the table; None where torchvision decides.
+
+    Raises:
+        NotFinite: a parameter is NaN or infinite.
+    """
+    op, late = OPS[name], image.late
+    on_pixels = ON_PIXELS.get(name)
+    if on_pixels is not None and takes_pixels(image):
+        with suppress(Exception):  # torchvision says what is wrong
+            moved = on_pixels(image, *args, **kwargs)
+            if moved is not None:
+                return moved  # type: ignore[return-value]
+    if late.shape[0] not in (1, 3) or late.dtype not in _DTYPES:
+        return None
+    params = given(op.params, args, kwargs, _DEFAULTS[name])
+    try:
+        params = None if params is None else ACCEPTED[name](late, params)
+    except NotFinite:
+        raise
+    except Exception:
+        return None  # torchvision says what is wrong
+    if params is None:
+        return None
+    params = tuple(map(frozen, params))
+    if op.kind == "value":
+        return recorded_value(image, (name, params), late.dtype)
+    if _changes_nothing(image, op, params):
+        return image
+    late_result = image.called(name, params)
+    late_result.late.interleaved = late.interleaved and not op.planar
+    return late_result
+
+
+def _changes_nothing(image: LateTensor, op: Op, params: Params) -> bool:
+    """Whether torchvision's function returns the image itself."""
+    channels, *size = image.late.shape
+    if op.name == "v2.grayscale_to_rgb":
+        return channels == 3
+    if op.name == "v2.resize":
+        return list(op.size((size[0], size[1]), params)) == size
+    return channels == 1 and op.name.split(".")[1] in ("adjust_hue", "adjust_saturation")
+
+
+def v1(name: str) -> Callable[[Function], Function]:
+    """The recorder of a function of ``torchvision.transforms._functional_tensor``."""
+
+    def make(original: Function) -> Function:
+        def function(img: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_late(img) and isinstance(img, LateTensor):
+                late = recorded(img, f"v1.{name}", args, kwargs)
+                if late is not None:
+                    return late
+                img = values_of(img)
+            return original(img, *args, **kwargs)
+
+        return function
+
+    return make
+
+
+assert set(V1) == {name.removeprefix("v1.") for name in ACCEPTED if name.startswith("v1.")}

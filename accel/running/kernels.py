@@ -1,0 +1,135 @@
+"""torchvision's kernels on values that are there: on the host image by image, on a device as many at once as may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from accel.ops import OPS
+from accel.planning.program import Program, Work
+from accel.sources.recipe import Step
+from accel.system.memory import Allocate
+
+Each = Callable[[Sequence[int], Callable[[int], None]], None]
+"""Does something with every number of several, in any order."""
+
+
+def on_host(
+    program: Program, made: Sequence[torch.Tensor], interleaved: bool, allocate: Allocate, each: Each
+) -> torch.Tensor:
+    """The images of a program, from what its plans gave, one by one: every number is then as torchvision has it."""
+    bases = [made[plan][image] for plan, image in program.places]
+    first = _image(bases, program.works[0])
+    result = _empty((len(program.works), *first.shape), first.dtype, interleaved, allocate)
+    result[0] = first
+
+    def finish(number: int) -> None:
+        image = _image(bases, program.works[number])
+        _check_alike(image, first)
+        result[number] = image
+
+    each(range(1, len(program.works)), finish)
+    return result
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype, interleaved: bool, allocate: Allocate) -> torch.Tensor:
+    if not interleaved:
+        return allocate(shape, dtype)
+    count, channels, height, width = shape
+    return allocate((count, height, width, channels), dtype).permute(0, 3, 1, 2)
+
+
+def _check_alike(image: torch.Tensor, first: torch.Tensor) -> None:
+    """Raise ValueError for an image that would not be stacked, but broadcast or cast."""
+    if (image.shape, image.dtype) != (first.shape, first.dtype):
+        raise ValueError(
+            f"images of one program must come out alike, got {list(image.shape)} {image.dtype} and "
+            f"{list(first.shape)} {first.dtype}"
+        )
+
+
+def _image(bases: Sequence[torch.Tensor], work: Work) -> torch.Tensor:
+    with _as_recorded(bases[work.base].device):
+        return _finished(bases, work)
+
+
+def _finished(bases: Sequence[torch.Tensor], work: Work) -> torch.Tensor:
+    values = bases[work.base]
+    for step in work.kernels:
+        values = _applied(bases, values, step)
+    return values
+
+
+def _applied(bases: Sequence[torch.Tensor], values: torch.Tensor, step: Step) -> torch.Tensor:
+    name, params = step
+    apply = OPS[name].apply
+    assert apply is not None, f"{name} is no op on tensors"
+    given = [_finished(bases, each) if isinstance(each, Work) else each for each in params]
+    return apply(values, *given)
+
+
+def on_device(program: Program, made: Sequence[torch.Tensor], interleaved: bool) -> torch.Tensor:
+    """The images of a program, from what its plans gave, where that is.
+
+    Images that have the same elementwise steps before them up to the end take these together.
+    """
+    bases = [made[plan][image] for plan, image in program.places]
+    with _as_recorded(bases[0].device):
+        images = [bases[work.base] for work in program.works]
+        left = max(len(work.kernels) for work in program.works)
+        while left:
+            now = [n for n, work in enumerate(program.works) if len(work.kernels) >= left]
+            for step, numbers in _together([(n, program.works[n].kernels[-left], images[n]) for n in now]):
+                if len(numbers) == 1:
+                    images[numbers[0]] = _applied(bases, images[numbers[0]], step)
+                else:
+                    batch = _applied(bases, torch.stack([images[n] for n in numbers]), step)
+                    for n, image in zip(numbers, batch, strict=True):
+                        images[n] = image
+            left -= 1
+        for image in images[1:]:
+            _check_alike(image, images[0])
+        order = torch.channels_last if interleaved else torch.contiguous_format
+        return torch.stack(images).contiguous(memory_format=order)
+
+
+def _together(steps: Sequence[tuple[int, Step, torch.Tensor]]) -> Iterator[tuple[Step, list[int]]]:
+    """The steps of several images, those that may be one call as one."""
+    groups: dict[Any, list[int]] = {}
+    for number, (name, params), values in steps:
+        op = OPS[name]
+        if not op.holds_tensors and (op.elementwise or op.kind == "value"):
+            groups.setdefault((name, params, values.shape, values.dtype), []).append(number)
+        else:
+            yield (name, params), [number]
+    for (name, params, _, _), numbers in groups.items():
+        yield (name, params), numbers
+
+
+def on_batch(batch: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
+    """What steps that were recorded on a batch make of it."""
+    with _as_recorded(batch.device):
+        for step in steps:
+            batch = _applied((), batch, step)
+    return batch
+
+
+@contextmanager
+def _as_recorded(device: torch.device) -> Iterator[None]:
+    """Arithmetic as it is where transforms run, whatever mode whoever asks for the values is in."""
+    with torch.no_grad():
+        if not _autocasts(device.type):
+            yield
+        else:
+            with torch.autocast(device.type, enabled=False):
+                yield
+
+
+def _autocasts(kind: str) -> bool:
+    try:
+        return torch.is_autocast_enabled(kind)
+    except RuntimeError:  # there is no such thing for these devices
+        return False
