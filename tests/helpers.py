@@ -19,7 +19,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import accel
-from accel import LazyTensor
+from accel.lazy import late
+from accel.lazy.late import LateTensor
 
 ORIENTATION = 0x0112
 
@@ -182,7 +183,7 @@ def is_late(value: Any) -> bool:
     """Whether a tensor or image is accel's and its pixels have not been computed."""
     if isinstance(value, accel.LazyImage):
         return value.recipe is not None
-    return type(value) is LazyTensor and value.late.value is None
+    return isinstance(value, LateTensor) and late.is_late(value)
 
 
 def outcome(function: Callable[[], Any]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -28,14 +29,12 @@ T = TypeVar("T", bound=LateTensor)
 _DTYPES = (torch.uint8, torch.float32, torch.float64)
 
 
+@cache
 def _defaults(name: str) -> dict[str, Any]:
     version, function = name.split(".")
     parameters = list(inspect.signature(getattr(F_t if version == "v1" else F, function)).parameters.values())[1:]
     assert tuple(each.name for each in parameters) == OPS[name].params, name
     return {each.name: each.default for each in parameters if each.default is not each.empty}
-
-
-_DEFAULTS = {name: _defaults(name) for name in ACCEPTED}
 
 
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
@@ -53,7 +52,7 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
                 return moved  # type: ignore[return-value]
     if late.shape[0] not in (1, 3) or late.dtype not in _DTYPES:
         return None
-    params = given(op.params, args, kwargs, _DEFAULTS[name])
+    params = given(op.params, args, kwargs, _defaults(name))
     try:
         params = None if params is None else ACCEPTED[name](late, params)
     except NotFinite:

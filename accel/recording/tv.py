@@ -32,6 +32,7 @@ from accel.recording.kernels import recorded
 from accel.recording.record import numbers, pixels, recorded_erase, recorded_value
 from accel.system.seams import private
 
+private("torchvision.transforms.v2.functional", *(name[3:] for name in ACCEPTED if name.startswith("v2.")))
 _geometry = private(
     "torchvision.transforms.v2.functional._geometry",
     "_center_crop_parse_output_size",
@@ -293,5 +294,5 @@ _COMPOSED: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 _RECORDERS = {
     **_COMPOSED,
-    **{getattr(F, name[3:]): _recorder(name) for name in ACCEPTED if name.startswith("v2.")},
+    **{getattr(F, name[3:]): _recorder(name) for name in ACCEPTED if name.startswith("v2.") and hasattr(F, name[3:])},
 }
