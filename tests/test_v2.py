@@ -157,16 +157,21 @@ def test_loaders(workers: int, collate: Callable[..., Any] | None) -> None:
         assert torch.equal(labels, wanted_labels)
 
 
+def brighter(image: torch.Tensor) -> torch.Tensor:
+    """A transform of somebody's own."""
+    return image.clamp(min=9)
+
+
 def test_what_is_computed_early_is_counted() -> None:
     """And named, where a batch of it could have been one program."""
-    steps = [v2.ToImage(), v2.Resize((40, 31)), v2.ColorJitter(0.4), v2.functional.invert, SCALED]
+    steps = [v2.ToImage(), v2.Resize((40, 31)), v2.ColorJitter(0.4), brighter, SCALED]
     accel.set_image_backend("cpu")
     before = accel.stats()
     files = Pictures(steps)
     list(DataLoader(files, 3, num_workers=1))
     after = accel.stats()
     assert after["realised early"] - before["realised early"] == len(files)
-    reason = "the values of a single late tensor were asked for by torchvision.transforms.v2._color."
+    reason = "the values of a single late tensor were asked for by brighter (test_v2.py:"
     counts = {name: n - before["fallbacks"].get(name, 0) for name, n in after["fallbacks"].items()}
     assert [n for name, n in counts.items() if name.startswith(reason)] == [len(files)], counts
 
@@ -235,8 +240,7 @@ print(*sorted(set(late)))
 
 
 def test_a_machine_without_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch computes some resizes otherwise there; those are left to it."""
+    """torch computes some resizes otherwise there; those are left to its own kernels, later."""
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     late = python(WITHOUT_VECTORS).split()
-    assert "nearest" in late
-    assert "bilinear" not in late
+    assert {"nearest", "bilinear"} <= set(late)
