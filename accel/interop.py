@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from torchvision.datasets import folder
 from torchvision.transforms import (
     LinearTransformation,
+    RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomVerticalFlip,
@@ -94,6 +95,8 @@ def install() -> None:
         _undo.append(patches.body(folder.default_loader, _default_loader))
         _undo.append(patches.body(folder.pil_loader, _pil_loader))
         _undo.append(patches.body(RandomResizedCrop.get_params, parameters.get_params))
+        _undo.append(patches.body(RandomCrop.get_params, parameters.get_crop))
+        _undo.append(patches.body(RandomCrop.forward, parameters.crop))
         draw = parameters.make_params(v2.RandomResizedCrop.make_params)
         _undo.append(patches.attribute(v2.RandomResizedCrop, "make_params", draw))
         needs = forward.needs(v2.Transform._needs_transform_list)

@@ -49,6 +49,37 @@ def test_flips_draw_what_torchvision_draws(cls: Any, p: Any, dtype: torch.dtype)
     assert bool(flipped) == (0 < float(p) < 1), "both outcomes are seen where both can happen"
 
 
+SMALL_CROPS = {
+    "inside": T.RandomCrop(20),
+    "padded": T.RandomCrop(44, padding=4),
+    "reflected": T.RandomCrop((30, 60), padding=(4, 9), padding_mode="reflect"),
+    "needed": T.RandomCrop((60, 50), pad_if_needed=True, fill=(1, 2, 3)),
+    "whole": T.RandomCrop((40, 60)),
+}
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("name", SMALL_CROPS)
+def test_small_crops_draw_what_torchvision_draws(name: str, eager: bool) -> None:
+    def crops() -> list[torch.Tensor]:
+        image = Image.open(_file())
+        image = Image.fromarray(np.array(image)) if eager else image
+        return [T.functional.pil_to_tensor(SMALL_CROPS[name](image)) for _ in range(30)]
+
+    expected, state = helpers.run("torchvision", crops, 3)
+    found, after = helpers.run("cpu", crops, 3)
+    assert all(map(torch.equal, found, expected))
+    assert after == state
+    assert any(not torch.equal(each, expected[0]) for each in expected) == (name != "whole")
+    code = T.RandomCrop.forward.__code__, T.RandomCrop.get_params.__code__
+    with accel.image_backend("cpu"):
+        assert T.RandomCrop.forward.__code__ is not code[0]
+        transform = T.RandomCrop(300)
+        with pytest.raises(ValueError, match="larger than input image size"):
+            transform(Image.open(_file()))
+    assert (T.RandomCrop.forward.__code__, T.RandomCrop.get_params.__code__) == code
+
+
 CROPS = (
     v2.RandomResizedCrop(20, antialias=True),
     v2.RandomResizedCrop((9, 30), scale=(0.9, 1.0), ratio=(1.9, 2.0)),

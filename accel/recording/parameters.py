@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from PIL import Image
+from torchvision.transforms import RandomCrop
 from torchvision.transforms import functional as F
 
 from accel.lazy.image import LazyImage
@@ -27,6 +28,7 @@ from accel.system.seams import private
 Function = Callable[..., Any]
 
 _device = private("torch.utils._device", "CURRENT_DEVICE")
+F_pil = private("torchvision.transforms._functional_pil", "pad")
 
 
 def get_params(original: FunctionType) -> Callable[..., Any]:
@@ -86,6 +88,42 @@ def flip(original: FunctionType) -> Callable[..., Any]:
         return (quick if late and usual() else original)(self, img)
 
     return forward
+
+
+def get_crop(original: FunctionType) -> Callable[..., Any]:
+    """``torchvision.transforms.RandomCrop.get_params`` (img, output_size) -> (top, left, height, width)."""
+    quick = with_cheap_tensors(original, get_dimensions=_dimensions)
+    if not checked(original, quick, _some_small_crop):
+        return original
+
+    def get_params(img: Any, output_size: Any) -> Any:
+        return (quick if type(img) is LazyImage and usual() else original)(img, output_size)
+
+    return get_params
+
+
+def crop(original: FunctionType) -> Callable[..., Any]:
+    """``forward`` of ``torchvision.transforms.RandomCrop`` (img) -> image, of a Pillow image."""
+    quick = with_cheap_tensors(
+        original,
+        get_dimensions=_dimensions,
+        pad=lambda image, padding, fill, mode="constant": F_pil.pad(image, padding, fill, mode),
+        crop=lambda image, top, left, height, width: image.crop((left, top, left + width, top + height)),
+    )
+    if not checked(original, quick, _some_crop_transform):
+        return original
+
+    def forward(self: Any, img: Any) -> Any:
+        padded = self.padding is not None and isinstance(img, Image.Image)
+        return (quick if padded or type(img) is LazyImage else original)(self, img)
+
+    return forward
+
+
+def _dimensions(image: Any) -> tuple[int, int, int]:
+    """Of a Pillow image, whose channels nobody asks for."""
+    width, height = image.size
+    return 3, height, width
 
 
 def usual() -> bool:
@@ -206,6 +244,19 @@ def _some_crop(generator: random.Random) -> tuple[Any, ...]:
     """Ordinary crops, and images so flat that only the last resort is left."""
     image = Image.new("L", (generator.randint(1, 600), generator.choice((3, 400))))
     return image, (generator.uniform(0.01, 1), 1.0), (0.75, generator.uniform(0.8, 3))
+
+
+def _some_small_crop(generator: random.Random) -> tuple[Any, ...]:
+    size = generator.randint(5, 40), generator.randint(5, 40)
+    return Image.new("L", size), (generator.randint(1, size[1]), generator.randint(1, size[0]))
+
+
+def _some_crop_transform(generator: random.Random) -> tuple[Any, ...]:
+    image = Image.effect_noise((generator.randint(5, 40), generator.randint(5, 40)), 50)
+    size = generator.randint(3, 50)
+    padding = generator.choice((None, 4, (1, 2), (1, 2, 3, 4)))
+    mode = generator.choice(("constant", "reflect"))
+    return RandomCrop(size, padding, True, generator.choice((0, 7)), mode), image
 
 
 def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
