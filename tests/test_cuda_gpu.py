@@ -6,6 +6,7 @@ The kernels' results are tested by the other files, which run on the GPU with AC
 
 from __future__ import annotations
 
+import os
 import threading
 from io import BytesIO
 from typing import Any
@@ -36,26 +37,32 @@ def files(seed: int, count: int = 24) -> list[bytes]:
     return [jpeg(300 + 7 * n, 240 + 5 * n, seed=seed + n, subsampling=n % 3) for n in range(count)]
 
 
-def batch(streams: list[bytes], size: int = 96) -> torch.Tensor:
-    return stacked(
-        [Image.open(BytesIO(each)) for each in streams], lambda image: F.to_tensor(F.resize(image, [size, size]))
-    )
+def batch(streams: list[bytes], size: int = 96, *, effects: bool = False) -> torch.Tensor:
+    """Resized; with ``effects`` every other one has its colours and places changed as well."""
+
+    def transform(image: Image.Image, number: int) -> torch.Tensor:
+        image = F.resize(image, [size, size])
+        if effects and number % 2:
+            image = F.rotate(F.equalize(F.adjust_contrast(F.adjust_hue(image, 0.1), 1.3)), 10 + number)
+        return F.to_tensor(image)
+
+    return torch.stack([transform(Image.open(BytesIO(each)), number) for number, each in enumerate(streams)])
 
 
-def expected(streams: list[bytes], size: int = 96) -> torch.Tensor:
+def expected(streams: list[bytes], size: int = 96, *, effects: bool = False) -> torch.Tensor:
     with accel.image_backend("torchvision"):
-        return batch(streams, size)
+        return batch(streams, size, effects=effects)
 
 
-def program(streams: list[bytes], size: int = 96, **options: Any) -> tuple[CudaBackend, Plan]:
+def program(streams: list[bytes], size: int = 96, *, effects: bool = False, **options: Any) -> tuple[CudaBackend, Plan]:
     with accel.image_backend("cuda", **options):
         running: Any = current().backend
-        return running, plan(batch(streams, size).late.recipes)  # type: ignore[attr-defined]
+        return running, plan(batch(streams, size, effects=effects).late.recipes)  # type: ignore[attr-defined]
 
 
 def test_nothing_waits_for_the_stream() -> None:
     """Where the host decodes: accel's decoder on the device has to ask it which streams are damaged."""
-    running, wanted = program(files(0), decode="host")
+    running, wanted = program(files(0), effects=True, decode="host")
     stream, done = torch.cuda.Stream(), torch.cuda.Event()
     with torch.cuda.stream(stream):
         running.run_on(wanted, device())  # kernels are compiled, memory is there
@@ -66,7 +73,7 @@ def test_nothing_waits_for_the_stream() -> None:
         done.record(stream)
     assert not done.query(), "run_on waited for its stream"
     torch.cuda.current_stream().wait_event(done)
-    assert torch.equal(result.cpu(), expected(files(0)))
+    assert torch.equal(result.cpu(), expected(files(0), effects=True))
 
 
 def test_batches_behind_a_busy_stream_keep_their_pixels() -> None:
@@ -75,18 +82,18 @@ def test_batches_behind_a_busy_stream_keep_their_pixels() -> None:
     with torch.cuda.stream(streams):
         torch.cuda._sleep(BUSY)
         for seed in range(0, 600, 100):
-            running, wanted = program(files(seed), decode="host")
+            running, wanted = program(files(seed), effects=True, decode="host")
             results.append(running.run_on(wanted, device()))
     torch.cuda.synchronize()
     for seed, result in zip(range(0, 600, 100), results, strict=True):
-        assert torch.equal(result.cpu(), expected(files(seed)))
+        assert torch.equal(result.cpu(), expected(files(seed), effects=True))
 
 
 def test_threads_with_streams_of_their_own() -> None:
     found: dict[int, list[torch.Tensor]] = {}
 
     def work(seed: int) -> None:
-        running, wanted = program(files(seed))
+        running, wanted = program(files(seed), effects=True)
         with torch.cuda.stream(torch.cuda.Stream()):
             found[seed] = [running.run_on(wanted, device()).cpu() for _ in range(5)]
 
@@ -96,7 +103,7 @@ def test_threads_with_streams_of_their_own() -> None:
     for thread in threads:
         thread.join()
     for seed, results in found.items():
-        wanted = expected(files(seed))
+        wanted = expected(files(seed), effects=True)
         assert all(torch.equal(result, wanted) for result in results)
     assert len(found) == 6
 
@@ -135,12 +142,49 @@ def test_out_of_memory_runs_in_smaller_chunks() -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
 def test_two_devices_in_turns() -> None:
-    running, wanted = program(files(0))
+    running, wanted = program(files(0), effects=True)
     for index in (1, 0, 1):
         found = running.run_on(wanted, torch.device("cuda", index))
         assert found.device.index == index
-        assert torch.equal(found.cpu(), expected(files(0)))
+        assert torch.equal(found.cpu(), expected(files(0), effects=True))
     assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
+def test_two_devices_at_once() -> None:
+    running, wanted = program(files(0), effects=True)
+    found: dict[int, list[torch.Tensor]] = {}
+
+    def work(index: int) -> None:
+        where = torch.device("cuda", index)
+        with torch.cuda.device(where), torch.cuda.stream(torch.cuda.Stream()):
+            found[index] = [running.run_on(wanted, where).cpu() for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found.keys() == {0, 1}
+    assert all(
+        torch.equal(result, expected(files(0), effects=True)) for results in found.values() for result in results
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_computes_on_the_host() -> None:
+    """CUDA does not survive a fork."""
+    running, wanted = program(files(0), effects=True)
+    right = running.run_on(wanted, device()).cpu()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with accel.image_backend("cuda"):
+                status = int(not torch.equal(torch.clone(batch(files(0), effects=True)), right))
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 # -- decoding on the device ---------------------------------------------------------------------------------
