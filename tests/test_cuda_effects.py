@@ -28,6 +28,7 @@ from accel import testing
 from accel.backends.cpu import effects as on_host
 from accel.backends.cuda import CudaBackend, backend, host
 from accel.backends.cuda.descriptors import EFFECT, LINES, MEASURED, PATCH, TILE
+from accel.backends.cuda.effects import items
 from accel.backends.cuda.effects.items import _TOLD, Op
 from accel.backends.cuda.execute import Execution
 from accel.ops import OPS
@@ -49,6 +50,12 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture(autouse=True)
+def nothing_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptors that other tests left are not used."""
+    monkeypatch.setattr(items, "_ready", {})
 
 
 @pytest.fixture
@@ -303,8 +310,6 @@ def test_the_first_broken_file_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_should_pillow_do_it_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    from accel.backends.cuda.effects import items
-
     agrees = items.agrees
     monkeypatch.setattr(items, "agrees", lambda name: name != "equalize" and agrees(name))
     ran: list[str] = []

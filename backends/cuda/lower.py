@@ -9,7 +9,6 @@ Between two stages there are uint8 pixels in scratch memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
 
 import numpy as np
 
@@ -101,17 +100,17 @@ def _before_last(program: Program, pixels: Pixels, stages: tuple[Stage, ...]) ->
             pixels = pixels._replace(seen=program.levels_of(stage.levels))
     last = units.pop()
     assert isinstance(last, Pass)
-    level = 1
-    rooms = _Rooms(program, units, pixels.channels) if units else None
+    level, rooms = 1, _Rooms(program)
     for stage in units:
-        assert rooms is not None
         if isinstance(stage, Effect):
-            pixels = effects.lower(program, level, pixels, stage, rooms.next)
+            pixels = effects.lower(program, level, pixels, stage, rooms.take)
         else:
             level, pixels = _seen(program, level, pixels, stage)
-            out = Output(rooms.next(), program.levels_of(stage.levels), 1, planar=False)
+            height, width = stage.output_size
+            room = rooms.take(height * width * pixels.channels)
+            out = Output(room, program.levels_of(stage.levels), 1, planar=False)
             passes.lower(program, level, pixels, stage, out)
-            pixels = Pixels(out.place, *stage.output_size, pixels.channels)
+            pixels = Pixels(room, height, width, pixels.channels)
         level += 1
     level, pixels = _seen(program, level, pixels, last)
     return level, pixels, last
@@ -130,21 +129,17 @@ def _seen(program: Program, level: int, pixels: Pixels, stage: Pass) -> tuple[in
 
 
 class _Rooms:
-    """Two buffers, written in turns by the stages of one image."""
+    """Two buffers, written in turns by the stages of one image; another one where a result is larger."""
 
-    def __init__(self, program: Program, stages: list[Stage], channels: int) -> None:
-        sizes: list[int] = []
-        for stage in stages:
-            if isinstance(stage, Effect):
-                channels = stage.output_channels
-                if stage.kind == "statistic":  # its result is a table
-                    continue
-            sizes.append(stage.output_size[0] * stage.output_size[1] * channels)
-        self._places = cycle([program.scratch.take(max(part)) for part in (sizes[::2], sizes[1::2]) if part])
+    def __init__(self, program: Program) -> None:
+        self._arena = program.scratch
+        self._next, self._other = (0, 0), (0, 0)  # place and size
 
-    def next(self) -> int:
-        """The one that whoever writes next does not read."""
-        return next(self._places)
+    def take(self, size: int) -> int:
+        """The place of ``size`` bytes that whoever writes next does not read."""
+        room = self._next if size <= self._next[1] else (self._arena.take(size), size)
+        self._next, self._other = self._other, room
+        return room[0]
 
 
 def _table(program: Program, item: Item) -> int:

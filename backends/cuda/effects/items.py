@@ -60,6 +60,7 @@ class _Ready(NamedTuple):
 
     effect: Effect
     told: Told | None
+    shape: tuple[int, int, int]  # of the result: height, width, channels
     middle: bytes
     end: bytes
     blocks: int
@@ -82,7 +83,7 @@ def _ready_for(effect: Effect) -> _Ready:
 def _made_ready(effect: Effect) -> _Ready:
     told = _TOLD[effect.op](effect.params, effect.channels) if effect.op in _TOLD else None
     if told is None or not (effect.kind == "torchvision" or agrees(effect.op)):
-        return _Ready(effect, None, b"", b"", 0)
+        return _Ready(effect, None, (0, 0, 0), b"", b"", 0)
     if told.op >= Op.CONTRAST:
         shape = (1, 256, effect.channels)
         across, blocks = 0, -(-effect.box[2] * effect.box[3] // MEASURED)
@@ -109,7 +110,7 @@ def _packed(
         *(colour, *_padded(told.counts, 6)),
     )
     first_block = EFFECT.fields["first_block"][1]  # type: ignore[index]
-    return _Ready(effect, told, whole[_HEAD.size : first_block], whole[first_block + 4 :], blocks)
+    return _Ready(effect, told, shape, whole[_HEAD.size : first_block], whole[first_block + 4 :], blocks)
 
 
 _descriptor = packer(EFFECT)
@@ -132,7 +133,7 @@ def sent_bytes(effect: Effect) -> int:
     return COUNTERS if told.op >= Op.CONTRAST else told.size
 
 
-def lower(program: Program, level: int, pixels: Pixels, effect: Effect, room: Callable[[], int]) -> Pixels:
+def lower(program: Program, level: int, pixels: Pixels, effect: Effect, room: Callable[[int], int]) -> Pixels:
     """Add an effect to a program.
 
     Args:
@@ -140,7 +141,7 @@ def lower(program: Program, level: int, pixels: Pixels, effect: Effect, room: Ca
         level: where in it.
         pixels: its input.
         effect: what to run; ``on_device``.
-        room: asked for where the result goes, unless that is a table of levels.
+        room: gives the place of so many bytes for the result, unless that is a table of levels.
 
     Returns:
         What the next stage reads: the result, or the input seen through the table.
@@ -156,9 +157,10 @@ def lower(program: Program, level: int, pixels: Pixels, effect: Effect, room: Ca
         return Pixels(*pixels[:4], table)
     data = told.data
     sent = 0 if data is None else program.send((id(effect), "data"), told.size, lambda: [data()])
-    made = Pixels(room(), *effect.output_size, effect.output_channels)
-    _add(program, level, ready, pixels, made.place, then, sent)
-    return made
+    height, width, depth = ready.shape
+    made = room(height * width * depth)
+    _add(program, level, ready, pixels, made, then, sent)
+    return Pixels(made, height, width, depth)
 
 
 def _no_counts() -> list[npt.NDArray[np.uint8]]:
