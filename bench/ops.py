@@ -1,8 +1,8 @@
 """``python -m bench.ops``: every op on Pillow images, one by one: is it torchvision's, and how long does it take?
 
 Each op runs on photos cut to 375 x 500, followed by ToTensor, on one thread, in turns with torchvision on Pillow
-images. Prints a table in Markdown: the largest difference in levels of uint8 over all photos, and the least CPU time
-of all rounds.
+images. Prints a table in Markdown: the largest difference in levels of uint8 over all photos, of the cpu backend and of
+the cuda backend (on the first GPU, or else its kernels on the host), and the least CPU time of all rounds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
 import accel
+from accel import testing
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
 
@@ -97,13 +98,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     with folder(args.data) as (root, _):
         images = [_cut(path) for path in open_folder(root).files[: args.images]]
-    print("| op | identical to torchvision? | torchvision, ms | accel, ms | times faster |")
-    print("| --- | --- | ---: | ---: | ---: |")
+    print("| op | identical to torchvision? cpu | cuda | torchvision, ms | accel, ms | times faster |")
+    print("| --- | --- | --- | ---: | ---: | ---: |")
     rows: dict[str, Callable[[Any], Any]] = {**OPS, **{name: make() for name, make in POLICIES.items()}}
     for name, op in rows.items():
-        worst, share = _difference(op, images)
+        same = " | ".join(_same(op, images, backend) for backend in ("cpu", "cuda"))
         before, after = _times(op, images, args.rounds)
-        same = "yes" if not worst else f"within {worst} level{'s' * (worst > 1)}, {share:.4%} of values"
         print(f"| {name} | {same} | {before * 1e3:.2f} | {after * 1e3:.2f} | {before / after:.1f} |")
     return 0
 
@@ -114,12 +114,26 @@ def _cut(path: str) -> Image.Image:
         return F.center_crop(F.resize(image.convert("RGB"), max(SIZE)), [height, width])  # type: ignore[no-any-return]
 
 
-def _difference(op: Callable[[Any], Any], images: Sequence[Image.Image]) -> tuple[int, float]:
+def _same(op: Callable[[Any], Any], images: Sequence[Image.Image], backend: str) -> str:
+    """Whether a backend's values are torchvision's, in words."""
+    try:
+        with _backend(backend):
+            pass
+    except accel.BackendUnavailable:
+        return "not run"
+    before = accel.stats()["fallbacks"]
+    worst, share = _difference(op, images, backend)
+    if accel.stats()["fallbacks"] != before:
+        return "by the host"
+    return "yes" if not worst else f"within {worst} level{'s' * (worst > 1)}, {share:.4%} of values"
+
+
+def _difference(op: Callable[[Any], Any], images: Sequence[Image.Image], backend: str) -> tuple[int, float]:
     """The largest difference in levels, and the share of values that differ."""
     worst, wrong, total = 0, 0, 0
     for seed, image in enumerate(images):
-        with _backend("cpu"):
-            found = _computed(op, image, seed)
+        with _backend(backend):
+            found = torch.as_tensor(testing.computed(_recorded(op, image, seed)))
         with _backend("torchvision"):
             expected = _computed(op, image, seed)
         levels = (found - expected).mul(255).round().abs()
@@ -141,14 +155,19 @@ def _times(op: Callable[[Any], Any], images: Sequence[Image.Image], rounds: int)
 
 
 def _backend(name: str) -> Any:
+    if name == "cuda" and not torch.cuda.is_available():
+        return accel.image_backend(name, device="cpu", threads=1)
     return accel.image_backend(name, **({} if name == "torchvision" else {"threads": 1}))
 
 
-def _computed(op: Callable[[Any], Any], image: Image.Image, seed: int) -> torch.Tensor:
+def _recorded(op: Callable[[Any], Any], image: Image.Image, seed: int) -> Any:
     torch.manual_seed(seed)
     random.seed(seed)
-    values: Any = F.to_tensor(op(image))
-    return torch.from_numpy(np.asarray(values))
+    return F.to_tensor(op(image))
+
+
+def _computed(op: Callable[[Any], Any], image: Image.Image, seed: int) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(_recorded(op, image, seed)))
 
 
 def _parser() -> argparse.ArgumentParser:
