@@ -236,7 +236,7 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _collate(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
     """What ``default_collate`` does with late tensors."""
-    stacked = tensor.stack(batch)
+    stacked = None if isinstance(batch[0], tv.LazyTVImage) and tv.keeps_class() else tensor.stack(batch)
     if stacked is None:
         plain = [LateTensor.evaluate(t) if isinstance(t, LateTensor) else t for t in batch]
         return collate.collate_tensor_fn(plain, collate_fn_map=collate_fn_map)  # type: ignore[no-any-return]

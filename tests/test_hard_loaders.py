@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,30 @@ def test_an_interrupted_script(paths: list[str], whom: str) -> None:
     assert "accel/" not in err.split("KeyboardInterrupt")[-1]
     with pytest.raises(ProcessLookupError):  # nobody is left
         os.killpg(process.pid, 0)
+
+
+class Stuck(Files):
+    """One image never comes."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 7:
+            time.sleep(1000)
+        return super().__getitem__(index)
+
+
+def test_a_timeout(paths: list[str]) -> None:
+    """DataLoader's own error, with the batches before it intact."""
+
+    def run() -> Any:
+        iterator = iter(loader(Stuck(paths, LARGE), 1, timeout=5))
+        batches = [next(iterator), next(iterator)]
+        with pytest.raises(RuntimeError, match="DataLoader timed out after 5 seconds"):
+            next(iterator)
+        return batches
+
+    expected = plain(run)
+    accel.set_image_backend("cpu")
+    assert_same(run(), expected)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -114,6 +114,31 @@ def test_options_of_the_loader(paths: list[str], workers: int, options: dict[str
     assert_same(actual, expected)
 
 
+class Overtaken(Files):
+    """The first image comes when the other worker is at its second batch."""
+
+    def __init__(self, paths: list[str], transform: Any, sign: Path) -> None:
+        super().__init__(paths, transform)
+        self.sign = sign
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 6:
+            self.sign.touch()
+        while index == 0 and not self.sign.exists():
+            time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_batches_out_of_order(paths: list[str], tmp_path: Path, method: str) -> None:
+    options: dict[str, Any] = {"num_workers": 2, "in_order": False, "batch_size": 2, "multiprocessing_context": method}
+    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED), batch_size=2))
+    found, _ = helpers.run("cpu", lambda: epoch(Overtaken(paths, FIXED, tmp_path / "sign"), **options))
+    firsts = [int(labels[0]) for _, labels in found]
+    assert firsts != sorted(firsts)
+    assert_same(sorted(found, key=lambda batch: int(batch[1][0])), expected)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("batch_size", [None, 1, 4])
 def test_iterable_datasets(paths: list[str], workers: int, batch_size: int | None) -> None:

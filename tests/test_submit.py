@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,6 +59,34 @@ def eventually(condition: Callable[[], Any]) -> None:
 
 
 # -- on the host --------------------------------------------------------------------------------------------
+
+
+def turns_while(start: Callable[[], concurrent.futures.Future[Any]]) -> int:
+    """How often this thread gets its turn until a future is done, where no thread has to give up the interpreter."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        future, turns = start(), 0
+        while not future.done():
+            time.sleep(0)
+            turns += 1
+    finally:
+        sys.setswitchinterval(interval)
+    future.result(WAIT)
+    return turns
+
+
+def test_the_interpreter_is_free_while_it_computes() -> None:
+    accel.set_image_backend("cpu", threads=1)
+    file = BytesIO(jpeg(2400, 1600))
+
+    def submitted() -> concurrent.futures.Future[Any]:
+        return accel.submit(F.to_tensor(F.resize(Image.open(file), [900, 1200])))
+
+    submitted().result(WAIT)  # kernels are compiled
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        held = turns_while(lambda: pool.submit(sum, range(20_000_000)))
+    assert turns_while(submitted) > 4 * max(held, 5)
 
 
 def test_a_batch_on_the_host(paths: list[str]) -> None:

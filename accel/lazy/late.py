@@ -42,6 +42,7 @@ private(
     "Tensor._use_count",
     "_C.DisableTorchFunctionSubclass",
     "_C._DisableFuncTorch",
+    "_C._DisableTorchDispatch",
     "_C._swap_tensor_impl",
 )
 
@@ -316,8 +317,10 @@ class LateTensor(torch.Tensor):
 
     def as_subclass(self, cls: Any) -> Any:
         """As torch's. (In its own method torch holds references, which keep this object from becoming the value.)"""
-        if issubclass(cls, LateTensor) and is_late(self):
-            return self.as_late(cls)
+        if issubclass(cls, LateTensor):
+            if is_late(self):
+                return self.as_late(cls)
+            cls = cls.becomes
         return values_of(self).as_subclass(cls)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -344,8 +347,15 @@ def is_late(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    late: Late | None = value.__dict__.get("late") if isinstance(value, LateTensor) else None
-    return value if late is None else values_of(value)  # not one of ours, or another thread was faster
+    if not isinstance(value, LateTensor):
+        return value
+    if "late" in value.__dict__:
+        return values_of(value)
+    kind = getattr(value, "becomes", None)  # none left if another thread has just computed it
+    if kind is None:
+        return value
+    with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
+        return torch.Tensor.as_subclass(value, kind)  # a plain tensor that was told to be of a late one's class
 
 
 def values_of(tensor: LateTensor) -> torch.Tensor:

@@ -193,7 +193,7 @@ def convert_image_dtype(original: Function) -> Function:
     """``torchvision.transforms.functional.convert_image_dtype``."""
 
     def convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
-        if not is_late(image) or not isinstance(dtype, torch.dtype):
+        if not _is_recorded(image) or not isinstance(dtype, torch.dtype):
             return original(image, dtype)
         if image.late.dtype == dtype:
             return image
@@ -208,7 +208,7 @@ def normalize(original: Function) -> Function:
     """``torchvision.transforms.functional.normalize``."""
 
     def normalize(tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
-        if not is_late(tensor):
+        if not _is_recorded(tensor):
             return original(tensor, mean, std, inplace)
         means, stds = numbers(mean), numbers(std)
         if means is not None and stds is not None:
@@ -226,7 +226,7 @@ def erase(original: Function) -> Function:
     """``torchvision.transforms.functional.erase``."""
 
     def erase(img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
-        late = recorded_erase(img, i, j, h, w, v) if is_late(img) else None
+        late = recorded_erase(img, i, j, h, w, v) if _is_recorded(img) else None
         if late is None:
             return original(img, i, j, h, w, v, inplace)
         return _in_place(img, late) if inplace else late
@@ -238,6 +238,11 @@ def _in_place(tensor: LateTensor, after: LateTensor) -> LateTensor:
     """The tensor, with what was recorded on it to make the other one, of the same shape and dtype."""
     tensor.late.recipes, tensor.late.after = after.late.recipes, after.late.after
     return tensor
+
+
+def _is_recorded(tensor: Any) -> bool:
+    """Whether v1's functions record on it: of torchvision's own classes they make plain tensors, now and then."""
+    return type(tensor) is LazyTensor and is_late(tensor)
 
 
 def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> T | None:

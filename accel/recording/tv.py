@@ -40,15 +40,23 @@ _geometry = private(
     "_center_crop_compute_crop_anchor",
     "_parse_five_crop_size",
 )
+_helpers = private("torchvision.tv_tensors._torch_function_helpers", "_must_return_subclass")
+
+
+def keeps_class() -> bool:
+    """Whether operations of torch are to return torchvision's classes (``set_return_type``), not plain tensors."""
+    return bool(_helpers._must_return_subclass())
 
 
 def _as_pure_tensor(handler: Callable[..., Any]) -> Callable[..., Any]:
     """LazyTensor's handler of a function that makes plain tensors of torchvision's tv_tensors."""
 
-    def handle(image: LateTensor, *args: Any, **kwargs: Any) -> Any:
-        result = handler(image, *args, **kwargs)
-        if result is NotImplemented or not is_late(result):
-            return result if result is NotImplemented else result.as_subclass(torch.Tensor)
+    def handle(image: Any, *args: Any, **kwargs: Any) -> Any:
+        result = NotImplemented if keeps_class() else handler(image, *args, **kwargs)
+        if result is NotImplemented or type(result) is LazyTensor:
+            return result
+        if not is_late(result):
+            return result.as_subclass(torch.Tensor)
         pure = result.as_late(LazyTensor)
         pure.late = result.late
         return pure
@@ -61,7 +69,7 @@ class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
 
     becomes: ClassVar[type[torch.Tensor]] = tv_tensors.Image
     handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
-        torch.stack: stack_late,
+        torch.stack: _as_pure_tensor(stack_late),
         torch.Tensor.clone: clone,
         torch.Tensor.to: to,
         torch.Tensor.cuda: _as_pure_tensor(cuda),
