@@ -20,7 +20,7 @@ from accel.ops import OPS, Op, Params
 from accel.ops.kernels import V1, F_t, frozen
 from accel.recording.accepted import ACCEPTED, NotFinite
 from accel.recording.geometry import ON_PIXELS, takes_pixels
-from accel.recording.record import recorded_value
+from accel.recording.record import is_recorded, recorded_value
 from accel.recording.record_pil import given
 
 Function = Callable[..., Any]
@@ -86,12 +86,10 @@ def v1(name: str) -> Callable[[Function], Function]:
 
     def make(original: Function) -> Function:
         def function(img: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_late(img) and isinstance(img, LateTensor):
-                late = recorded(img, f"v1.{name}", args, kwargs)
-                if late is not None:
-                    return late
-                img = values_of(img)
-            return original(img, *args, **kwargs)
+            late = recorded(img, f"v1.{name}", args, kwargs) if is_recorded(img) else None
+            if late is not None:
+                return late
+            return original(values_of(img) if is_late(img) else img, *args, **kwargs)
 
         return function
 

@@ -193,7 +193,7 @@ def convert_image_dtype(original: Function) -> Function:
     """``torchvision.transforms.functional.convert_image_dtype``."""
 
     def convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
-        if not _is_recorded(image) or not isinstance(dtype, torch.dtype):
+        if not is_recorded(image) or not isinstance(dtype, torch.dtype):
             return original(image, dtype)
         if image.late.dtype == dtype:
             return image
@@ -208,7 +208,7 @@ def normalize(original: Function) -> Function:
     """``torchvision.transforms.functional.normalize``."""
 
     def normalize(tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
-        if not _is_recorded(tensor):
+        if not is_recorded(tensor):
             return original(tensor, mean, std, inplace)
         means, stds = numbers(mean), numbers(std)
         if means is not None and stds is not None:
@@ -226,7 +226,7 @@ def erase(original: Function) -> Function:
     """``torchvision.transforms.functional.erase``."""
 
     def erase(img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
-        late = recorded_erase(img, i, j, h, w, v) if _is_recorded(img) else None
+        late = recorded_erase(img, i, j, h, w, v) if is_recorded(img) else None
         if late is None:
             return original(img, i, j, h, w, v, inplace)
         return _in_place(img, late) if inplace else late
@@ -240,7 +240,7 @@ def _in_place(tensor: LateTensor, after: LateTensor) -> LateTensor:
     return tensor
 
 
-def _is_recorded(tensor: Any) -> bool:
+def is_recorded(tensor: Any) -> bool:
     """Whether v1's functions record on it: of torchvision's own classes they make plain tensors, now and then."""
     return type(tensor) is LazyTensor and is_late(tensor)
 
