@@ -63,6 +63,7 @@ class Late:
         interleaved: the memory of an image is ordered [height, width, channels].
         after: steps on the batch as a whole, on what the recipes give.
         made: the shape and dtype of what the recipes give, which ``after`` may change.
+        view: torchvision's tensor is a view of part of the columns of a larger one.
         value: the values, once computed, where the tensor object itself could not become them.
         group, ready: see ``accel.lazy.together``.
         member: its place in the batch that a DataLoader gave. part: what it has of a submission.
@@ -83,6 +84,7 @@ class Late:
         "recipes",
         "shape",
         "value",
+        "view",
     )
 
     def __init__(
@@ -102,6 +104,7 @@ class Late:
         self.interleaved = interleaved
         self.after = after
         self.made = made or (shape, dtype)
+        self.view = False
         self.lock = threading.Lock()
         self.value: torch.Tensor | None = None
         self.group: together.Group | None = None
@@ -241,16 +244,21 @@ class LateTensor(torch.Tensor):
         )
         return self._made(recipes, late.shape, late.dtype if dtype is None else dtype, interleaved)
 
-    def moved(self, *steps: Step) -> Self:
-        """A new tensor: this one with more steps on its pixels recorded, ahead of the steps on values."""
+    def moved(self, *steps: Step, interleaved: bool | None = None) -> Self:
+        """A new tensor: this one with more steps on its pixels recorded, ahead of the steps on values.
+
+        ``interleaved``: how torchvision's tensor lies in memory then; None: as before.
+        """
         late = self.late
         channels, height, width = late.shape
         for name, params in steps:
             height, width = OPS[name].size((height, width), params)
         recipes = tuple([Recipe(source, pixels + steps, values) for source, pixels, values, _ in late.recipes])
-        return self._made(recipes, (channels, height, width), late.dtype)
+        return self._made(recipes, (channels, height, width), late.dtype, interleaved)
 
-    def called(self, name: str, params: tuple[Any, ...], dtype: torch.dtype | None = None) -> Self:
+    def called(
+        self, name: str, params: tuple[Any, ...], dtype: torch.dtype | None = None, interleaved: bool | None = None
+    ) -> Self:
         """A new tensor: this one with one more of torchvision's kernels recorded, on a batch as on a whole."""
         late, op = self.late, OPS[name]
         channels, height, width = late.shape
@@ -260,12 +268,14 @@ class LateTensor(torch.Tensor):
         if late.after or len(late.recipes) > 1:
             return self._made(late.recipes, shape, dtype, after=(step,))
         source, pixels, values, kernels = late.recipes[0]
-        return self._made((Recipe(source, pixels, values, (*kernels, step)),), shape, dtype)
+        return self._made((Recipe(source, pixels, values, (*kernels, step)),), shape, dtype, interleaved)
 
     def as_late(self, cls: type[T]) -> T:
         """The same late values as a tensor of another class."""
         late = self.late
-        return cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made)
+        same = cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made)
+        same.late.view = late.view
+        return same
 
     def _made(
         self,

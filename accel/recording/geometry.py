@@ -32,7 +32,13 @@ def _vertical_flip(image: LateTensor) -> LateTensor:
 
 def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:
     step = _crop_step(image, top, left, height, width)
-    return None if step is None else _laid_anew(image.moved(step), not _inside(image, top, left, height, width))
+    if step is None:
+        return None
+    if not _inside(image, top, left, height, width):
+        return image.moved(step, interleaved=False)
+    cropped = image.moved(step)
+    cropped.late.view = image.late.view or width < image.late.shape[2]
+    return cropped
 
 
 def _crop_step(image: LateTensor, top: int, left: int, height: int, width: int) -> Step | None:
@@ -61,20 +67,14 @@ def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = 
         return None
     colour = tuple(int(value) for value in fills) * (channels if len(fills) == 1 else 1)
     colours = colour if any(colour) else None
-    return _laid_anew(image.moved(("pad", (left, top, right, bottom, padding_mode, colours))), True)
-
-
-def _laid_anew(image: LateTensor, anew: bool) -> LateTensor:
-    """The image, which torchvision lays out channel by channel where it pads."""
-    image.late.interleaved = image.late.interleaved and not anew
-    return image
+    return image.moved(("pad", (left, top, right, bottom, padding_mode, colours)), interleaved=False)
 
 
 def _permute_channels(image: LateTensor, permutation: Any) -> LateTensor | None:
     order = tuple(map(int, permutation))
     if not _is_pixels(image) or image.late.shape[0] != 3 or sorted(order) != [0, 1, 2]:
         return None
-    return _laid_anew(image.moved(("permute_channels", (order,))), True)
+    return image.moved(("permute_channels", (order,)), interleaved=False)
 
 
 def _resize(
@@ -87,7 +87,9 @@ def _resize(
     steps = tv_resize.steps(image.late.shape[1:], size, interpolation, max_size, antialias)
     if not steps:
         return image if steps == () else None
-    return image.moved(*steps) if _is_pixels(image) else None
+    if not _is_pixels(image):
+        return None
+    return image.moved(*steps, interleaved=False if image.late.view else None)
 
 
 def resized_crop(
@@ -104,7 +106,12 @@ def resized_crop(
     resize = None if crop is None else tv_resize.steps((height, width), size, interpolation, None, antialias)
     if crop is None or resize is None or (resize and not _is_pixels(image)):
         return None
-    return image.moved(crop, *resize)
+    view = image.late.view or width < image.late.shape[2]
+    if resize:  # of a view torch makes a tensor of planes
+        return image.moved(crop, *resize, interleaved=False if view else None)
+    cropped = image.moved(crop)
+    cropped.late.view = view
+    return cropped
 
 
 def takes_pixels(image: LateTensor) -> bool:

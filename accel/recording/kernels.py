@@ -66,9 +66,8 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         return recorded_value(image, (name, params), late.dtype)
     if _changes_nothing(image, op, params):
         return image
-    late_result = image.called(name, params)
-    late_result.late.interleaved = late.interleaved and not op.planar
-    return late_result
+    planar = op.planar or (late.view and name == "v2.resize")
+    return image.called(name, params, interleaved=late.interleaved and not planar)
 
 
 def _changes_nothing(image: LateTensor, op: Op, params: Params) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import islice
 from typing import cast
 
@@ -104,6 +105,7 @@ def _finished(
     programs = [_program(recipes) for recipes, _ in batches]
     plans = [each for whole in programs if isinstance(whole, Program) for each in whole.plans]
     made = iter(selection.host.run_all(plans, memory.results.empty))
+    team = _team(getattr(selection.options, "threads", None))
     results: list[torch.Tensor | Exception] = []
     for whole, (_, interleaved) in zip(programs, batches, strict=True):
         if isinstance(whole, DecodeError):
@@ -120,7 +122,7 @@ def _finished(
             results.append(min(failed, key=lambda error: getattr(error, "position", None) or 0))
         else:
             _count(whole)
-            results.append(kernels.on_host(whole, values, interleaved, allocate, _team.each))
+            results.append(kernels.on_host(whole, values, interleaved, allocate, team.each))
     return results
 
 
@@ -135,7 +137,9 @@ def _count(whole: Program) -> None:
     counters.count(counters.KERNELS, sum(bool(work.kernels) for work in whole.works))
 
 
-_team = Team(None, "accel-kernels")
+@cache
+def _team(threads: int | None) -> Team:
+    return Team(threads, "accel-kernels")
 
 
 def _placed(error: DecodeError, whole: Program, number: int) -> DecodeError:

@@ -1,0 +1,250 @@
+"""Every stock transform of torchvision, v1 and v2, on every kind of image it takes: late, exact, drawn alike.
+
+Each goes over 20 samples of a loader, which seed the generators one by one. A transform that torchvision refuses for a
+kind of image must be refused alike.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from helpers import is_late, jpeg, random_states, seed_everything
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms as v1
+from torchvision.transforms import InterpolationMode, v2
+
+import accel
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|passing through).*")
+
+SEEDS = 20
+BILINEAR = InterpolationMode.BILINEAR
+SCALED = v2.ToDtype(torch.float32, scale=True)
+MATRIX = torch.linspace(-1, 1, 48 * 48).view(48, 48), torch.linspace(0, 1, 48)
+GREY = jpeg(45, 41, "L")
+
+OF_BOTH: dict[str, Callable[[Any], Any]] = {
+    "AugMix": lambda t: t.AugMix(),
+    "AutoAugment": lambda t: t.AutoAugment(),
+    "CenterCrop": lambda t: t.CenterCrop((30, 50)),
+    "ColorJitter": lambda t: t.ColorJitter(0.4, 0.4, 0.4, 0.1),
+    "Compose": lambda t: t.Compose([t.RandomCrop(30), t.RandomInvert(), t.Compose([t.Resize(20)])]),
+    "ConvertImageDtype": lambda t: t.ConvertImageDtype(torch.float16),
+    "ElasticTransform": lambda t: t.ElasticTransform(alpha=60.0),
+    "FiveCrop": lambda t: t.FiveCrop(20),
+    "GaussianBlur": lambda t: t.GaussianBlur((5, 9)),
+    "Grayscale": lambda t: t.Grayscale(3),
+    "LinearTransformation": lambda t: t.Compose([t.Resize((4, 4)), t.LinearTransformation(*MATRIX)]),
+    "Normalize": lambda t: t.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)),
+    "Pad": lambda t: t.Pad((1, 2, 3, 4), padding_mode="reflect"),
+    "RandAugment": lambda t: t.RandAugment(),
+    "RandomAdjustSharpness": lambda t: t.RandomAdjustSharpness(1.7),
+    "RandomAffine": lambda t: t.RandomAffine(20, (0.1, 0.2), (0.8, 1.2), (3, 4), interpolation=BILINEAR, fill=1),
+    "RandomApply": lambda t: t.RandomApply([t.ColorJitter(0.4), t.RandomSolarize(0.6)], p=0.5),
+    "RandomAutocontrast": lambda t: t.RandomAutocontrast(),
+    "RandomChoice": lambda t: t.RandomChoice([t.RandomInvert(), t.RandomRotation(30), t.GaussianBlur(3)]),
+    "RandomCrop": lambda t: t.RandomCrop(43, padding=4, padding_mode="edge"),
+    "RandomEqualize": lambda t: t.RandomEqualize(),
+    "RandomErasing": lambda t: t.Compose([t.RandomErasing(0.8, value="random"), t.RandomHorizontalFlip()]),
+    "RandomGrayscale": lambda t: t.RandomGrayscale(0.5),
+    "RandomHorizontalFlip": lambda t: t.RandomHorizontalFlip(),
+    "RandomInvert": lambda t: t.RandomInvert(),
+    "RandomOrder": lambda t: t.RandomOrder([t.ColorJitter(0.4), t.RandomPerspective(), t.RandomCrop(32)]),
+    "RandomPerspective": lambda t: t.RandomPerspective(p=0.8),
+    "RandomPosterize": lambda t: t.RandomPosterize(3),
+    "RandomResizedCrop": lambda t: t.RandomResizedCrop(24),
+    "RandomRotation": lambda t: t.RandomRotation(40, interpolation=BILINEAR, expand=True, fill=1),
+    "RandomSolarize": lambda t: t.RandomSolarize(0.4),
+    "RandomVerticalFlip": lambda t: t.RandomVerticalFlip(),
+    "Resize": lambda t: t.Resize((30, 27)),
+    "TenCrop": lambda t: t.TenCrop(20),
+    "ToPILImage": lambda t: t.Compose([t.RandomSolarize(0.4), t.ToPILImage(), t.RandomRotation(20), t.PILToTensor()]),
+    "TrivialAugmentWide": lambda t: t.TrivialAugmentWide(),
+}
+OF_V2: dict[str, Callable[[Any], Any]] = {
+    "GaussianNoise": lambda t: t.RandomChoice(
+        [t.Compose([each, t.GaussianNoise(0.1, 0.2)]) for each in of_any_order(t)]
+    ),
+    "Identity": lambda t: t.Identity(),
+    "JPEG": lambda t: t.JPEG((20, 90)),
+    "RGB": lambda t: t.RGB(),
+    "RandomChannelPermutation": lambda t: t.RandomChannelPermutation(),
+    "RandomPhotometricDistort": lambda t: t.RandomPhotometricDistort(p=0.7),
+    "RandomResize": lambda t: t.RandomResize(20, 50),
+    "RandomShortestSize": lambda t: t.RandomShortestSize([30, 40]),
+    "RandomZoomOut": lambda t: t.RandomZoomOut(fill=1),
+    "ScaleJitter": lambda t: t.ScaleJitter((40, 50)),
+    "ToDtype": lambda t: t.ToDtype({torch.Tensor: torch.float64, "others": torch.float32}, scale=True),
+    "ToPureTensor": lambda t: t.Compose([t.ColorJitter(0.4), t.ToPureTensor()]),
+}
+
+
+def of_any_order(t: Any) -> list[Any]:
+    """What leaves an image in this or that order in memory, in which noise is drawn."""
+    return [
+        t.Identity(),
+        t.RandomResizedCrop(30),
+        t.Resize((29, 31)),
+        t.RandomCrop(30),
+        t.Compose([t.RandomCrop(30), t.Resize(20)]),
+        t.Compose([t.CenterCrop((20, 41)), t.Resize(28)]),
+        t.Compose([t.RandomCrop(30), t.RandomHorizontalFlip(1.0), t.Resize(20)]),
+        t.Pad(2),
+        t.ColorJitter(0.3, 0.3),
+        t.ColorJitter(hue=0.2),
+        t.GaussianBlur(3),
+    ]
+
+
+ELSEWHERE = {
+    "PILToTensor": "every pipeline of uint8 tensors here begins with it",
+    "ToTensor": "so does every one of v1's floats",
+    "ToImage": "and of v2's tensors",
+    "Lambda": "runs a function of the user's",
+    "MixUp": "on batches, below",
+    "CutMix": "on batches, below",
+    "RandomIoUCrop": "needs boxes: test_v2_samples",
+    **dict.fromkeys(
+        (
+            "ClampBoundingBoxes",
+            "ClampKeyPoints",
+            "ConvertBoundingBoxFormat",
+            "SanitizeBoundingBoxes",
+            "SanitizeKeyPoints",
+            "SetClampingMode",
+        ),
+        "touches no image",
+    ),
+    "UniformTemporalSubsample": "of videos",
+    "AutoAugmentPolicy": "an enum",
+    "InterpolationMode": "an enum",
+    "Transform": "the base class",
+}
+KINDS: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "v1-pillow": (v1, [], [v1.ToTensor()]),
+    "v1-uint8": (v1, [v1.PILToTensor()], []),
+    "v1-float": (v1, [v1.ToTensor()], []),
+    "v2-pillow": (v2, [], [v2.ToImage(), SCALED]),
+    "v2-uint8": (v2, [v2.ToImage()], []),
+    "v2-pure": (v2, [v2.PILToTensor()], []),
+    "v2-float": (v2, [v2.ToImage(), SCALED], []),
+}
+"""A module, what makes an image of this kind, and what makes a tensor of it in the end."""
+
+
+class Case(NamedTuple):
+    name: str
+    kind: str
+
+    def pipeline(self) -> Any:
+        module, before, after = KINDS[self.kind]
+        made = {**OF_BOTH, **OF_V2}[self.name](module)
+        return module.Compose([*before, made, *([] if self.name in ("FiveCrop", "TenCrop", "ToPILImage") else after)])
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.kind}"
+
+
+def cases() -> Iterator[Case]:
+    for kind in KINDS:
+        for name in OF_BOTH if kind.startswith("v1") else {**OF_BOTH, **OF_V2}:
+            yield Case(name, kind)
+
+
+class Samples(Dataset[Any]):
+    """A picture through a pipeline, and the random states that leaves."""
+
+    def __init__(self, pipeline: Any, grey: bool = False) -> None:
+        self.pipeline = pipeline
+        self.grey = grey
+
+    def __len__(self) -> int:
+        return SEEDS
+
+    def __getitem__(self, index: int) -> Any:
+        seed_everything(index)
+        image = self.pipeline(Image.open(io.BytesIO(GREY if self.grey else jpeg(45, 41, seed=index % 3))))
+        return image, hash(random_states())
+
+
+def together(samples: list[Any]) -> Any:
+    """Stacked where that is possible."""
+    images = [image for image, _ in samples]
+    alike = all(isinstance(image, torch.Tensor) and image.shape == images[0].shape for image in images)
+    return torch.stack(images) if alike else images, [states for _, states in samples]
+
+
+def epoch(pipeline: Any, backend: str, grey: bool = False, workers: int = 0, **options: Any) -> Any:
+    """What a loader gives, or the type and the text of what it raises."""
+    with accel.image_backend(backend, **options):
+        try:
+            loader = DataLoader(Samples(pipeline, grey), 5, num_workers=workers, collate_fn=together)
+            return [(images, states) for images, states in loader]
+        except Exception as error:
+            return type(error), re.sub(r"<class '[^']*Image(File)?'>", "<an image>", str(error))
+
+
+def flat(value: Any) -> list[Any]:
+    return [leaf for part in value for leaf in flat(part)] if isinstance(value, (list, tuple)) else [value]
+
+
+def tensor(value: Any) -> torch.Tensor:
+    return v2.functional.pil_to_tensor(value) if isinstance(value, Image.Image) else torch.clone(value) + 0
+
+
+def assert_same(found: Any, expected: Any, tolerance: float) -> None:
+    assert [states for _, states in found] == [states for _, states in expected]
+    for one, other in zip(flat([images for images, _ in found]), flat([images for images, _ in expected]), strict=True):
+        assert isinstance(one, type(other))
+        one, other = tensor(one), tensor(other)
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        if tolerance:
+            assert (one.double() - other.double()).abs().max() <= tolerance
+        else:
+            assert torch.equal(one, other), f"{int((one != other).sum())} of {one.numel()} values differ"
+
+
+def check(case: Case, backend: str, grey: bool, **options: Any) -> None:
+    pipeline = case.pipeline()
+    expected = epoch(pipeline, "torchvision", grey)
+    if not isinstance(expected, list):
+        if case.name != "LinearTransformation":  # v1's wants one memory order of a tensor, which a late one has
+            assert epoch(pipeline, backend, grey, **options) == expected
+        return
+    before = accel.stats()
+    found = epoch(pipeline, backend, grey, **options)
+    assert all(is_late(leaf) for leaf in flat([images for images, _ in found]) if not isinstance(leaf, str))
+    assert_same(found, expected, 1.001 / 255 if case.kind.endswith("pillow") and "Blur" in case.name else 0)
+    after = accel.stats()
+    if case.name not in ("FiveCrop", "TenCrop", "ToPILImage"):  # of which single images are compared here
+        counts = {name: n - before["fallbacks"].get(name, 0) for name, n in after["fallbacks"].items()}
+        assert not any(counts.values()), counts
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=str)
+def test_late_and_exact(case: Case) -> None:
+    check(case, "cpu", grey=False)
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.kind in ("v1-uint8", "v2-uint8")], ids=str)
+def test_grey(case: Case) -> None:
+    check(case, "cpu", grey=True)
+
+
+@pytest.mark.parametrize("module", [v1, v2], ids=["v1", "v2"])
+def test_all_classes_are_here(module: Any) -> None:
+    classes = {name for name in dir(module) if isinstance(getattr(module, name), type)}
+    assert classes - set(ELSEWHERE) == set(OF_BOTH) | (set(OF_V2) if module is v2 else set())
+
+
+@pytest.mark.parametrize("name", ["ColorJitter", "AugMix", "RandomErasing", "ToPILImage", "GaussianNoise"])
+def test_through_workers(name: str) -> None:
+    pipeline = Case(name, "v2-uint8").pipeline()
+    expected = epoch(pipeline, "torchvision")
+    assert_same(epoch(pipeline, "cpu", workers=2), expected, 0)
