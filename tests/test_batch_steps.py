@@ -1,4 +1,4 @@
-"""Steps on whole batches (MixUp, CutMix, others in a collate function), and kernels on devices, on many images at once."""
+"""Steps on whole batches (MixUp, CutMix, others in a collate function), and kernels on many images at once."""
 
 from __future__ import annotations
 
