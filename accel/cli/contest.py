@@ -66,6 +66,47 @@ class Difference(NamedTuple):
         return f"{self.contestant} differs from the reference, first in {self.file}: {self.what}"
 
 
+class Apart:
+    """How far values are from the reference's, in levels of uint8.
+
+    Attributes:
+        largest, mean: over all values. share: of the values that differ by half a level or more.
+    """
+
+    MOST = 6.0
+    """Levels by which an image's values may differ on average; more is another picture, and no other arithmetic."""
+
+    def __init__(self, levels: torch.Tensor) -> None:
+        """``levels``: how many lie in one unit of the values, [channels, 1, 1]."""
+        self._levels = levels
+        self._sum = 0.0
+        self._values = self._others = 0
+        self.largest = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self._sum / max(self._values, 1)
+
+    @property
+    def share(self) -> float:
+        return self._others / max(self._values, 1)
+
+    def add(self, wanted: torch.Tensor, found: torch.Tensor) -> str | None:
+        """Take an image into account; what is wrong with it, if that is another picture."""
+        apart = ((wanted.double() - found.double()).cpu() * self._levels).abs()
+        mean = float(apart.mean())
+        if not mean <= self.MOST:  # nor NaN
+            return f"its values differ by {mean:.3g} levels on average"
+        self.largest = max(self.largest, float(apart.max()))
+        self._sum += float(apart.sum())
+        self._others += int((apart >= 0.499).sum())
+        self._values += apart.numel()
+        return None
+
+    def __str__(self) -> str:
+        return f"{self.share:.1%} of the values differ; {self.mean:.2g} levels on average, {self.largest:.3g} at most"
+
+
 class Check(NamedTuple):
     """The outcome of a check: None or the first difference; and the seconds each contestant took for its part,
     loading and compiling included."""
@@ -119,12 +160,14 @@ def check(
     files: Sequence[str],
     on_images: Callable[[int], None] = lambda count: None,
     seed: int = 0,
+    apart: Apart | None = None,
 ) -> Check:
     """Go through an epoch with all contestants in turns and compare every batch with the reference's.
 
     Args:
         files: what the epoch's images are made from, in order.
         on_images: called with the number of images, batch by batch.
+        apart: takes the images' differences, which may be small ones then; None: there must be none.
 
     Raises:
         DataError: the reference cannot load them.
@@ -137,7 +180,7 @@ def check(
         wanted = _wanted(reference, expected)
         size = 0 if wanted is None else len(wanted[0])
         for contestant, turn in zip(others, turns, strict=True):
-            difference = _difference(contestant, turn, wanted, files[position : position + size] or files[-1:])
+            difference = _difference(contestant, turn, wanted, files[position : position + size] or files[-1:], apart)
             if difference is not None:
                 return Check(difference, seconds)
         if wanted is None:
@@ -181,7 +224,11 @@ def _reason(error: Exception) -> str:
 
 
 def _difference(
-    contestant: Contestant, turn: Iterator[Batch], wanted: Batch | None, files: Sequence[str]
+    contestant: Contestant,
+    turn: Iterator[Batch],
+    wanted: Batch | None,
+    files: Sequence[str],
+    apart: Apart | None = None,
 ) -> Difference | None:
     """Whether a contestant's next batch is the wanted one, which is made from ``files``; None: the end."""
     try:
@@ -202,8 +249,12 @@ def _difference(
             return Difference(contestant.name, files[0], f"its batch is {_kind(b)} instead of {_kind(a)}")
     for i, file in enumerate(files):
         for a, b in zip(wanted, found, strict=True):
-            if not torch.equal(a[i], b[i]):
-                return Difference(contestant.name, file, _unequal(a[i], b[i]))
+            if apart is not None and a[i].ndim == 3:
+                what = apart.add(a[i], b[i])
+            else:
+                what = None if torch.equal(a[i], b[i]) else _unequal(a[i], b[i])
+            if what is not None:
+                return Difference(contestant.name, file, what)
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torchvision import transforms
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -31,6 +32,9 @@ def _eval() -> Any:
         ]
     )
 
+
+LEVELS = torch.tensor(_STD, dtype=torch.float64).view(3, 1, 1) * 255
+"""How many levels of uint8 lie in one unit of a pipeline's values, by channel."""
 
 PIPELINES: dict[str, Callable[[], Any]] = {"train": _train, "eval": _eval}
 """What makes each pipeline, by name."""

@@ -194,9 +194,8 @@ def run(tasks: tuple[Task, ...], device: torch.device | None, now: bool) -> None
 
 def now(recipes: tuple[Recipe, ...], interleaved: bool, device: torch.device) -> torch.Tensor:
     """Images computed on a device, by this thread; see ``Task.result``."""
-    task = Task(recipes, interleaved)
-    task.run(device)
-    return task.result()
+    launched = streams.aside(device, lambda: realise.tensors_on(device, recipes, interleaved=interleaved))
+    return streams.arrive(*launched)
 
 
 def on_host_now() -> int:

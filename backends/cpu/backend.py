@@ -81,7 +81,10 @@ class CpuBackend:
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
         result = self.run_all([plan], allocate)[0]
         if isinstance(result, Exception):
-            raise result
+            try:
+                raise result
+            finally:
+                del result  # the error would refer to itself, and keep the batch until the next garbage collection
         return result
 
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
@@ -106,6 +109,7 @@ class CpuBackend:
         self._team.each([(number, wanted) for number, plan in enumerate(plans) for wanted in plan.decodes], work)
         for number, position in sorted(failed, reverse=True):  # a plan's first image that failed speaks for it
             results[number] = failed[number, position]
+        failed.clear()  # the errors refer to it
         return results
 
     def describe(self, plan: Plan) -> list[str]:

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from accel import backend as registry
-from accel.backend import AcceleratorBackend, AcceleratorOptions, HostBackend
+from accel.backend import AcceleratorBackend, AcceleratorOptions, Backend, HostBackend
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
+from accel.errors import DecodeError
 from accel.planning.plan import Plan
 from accel.running.team import cores
 from accel.sources.header import claim
@@ -66,6 +67,7 @@ class DaliBackend:
 
     def __init__(self, options: DaliOptions) -> None:
         self.options = options
+        self._others: dict[str, Backend] = {}
         self._forget()
         fork.register(in_child=self._forget)
 
@@ -100,10 +102,13 @@ class DaliBackend:
         if graph.forked():
             counters.fallback("DALI was loaded before this process was forked; the cpu backend ran")
             return self._on_host().run(plan, memory.results.empty).to(device)
-        with torch.inference_mode(False), nullcontext() if device.type == "cpu" else torch.cuda.device(device):
-            if self.options.exact and not self._decodes_as_pillow():
-                return self._go_on(plan, device)
-            return self._run(plan, device)
+        try:
+            with torch.inference_mode(False), nullcontext() if device.type == "cpu" else torch.cuda.device(device):
+                if self.options.exact and not self._decodes_as_pillow():
+                    return self._go_on(plan, device)
+                return self._run(plan, device)
+        except DecodeError as error:  # whoever keeps it must not keep the batch's pixels, which its frames refer to
+            raise error.with_traceback(None) from error.__cause__
 
     def _run(self, plan: Plan, device: torch.device) -> torch.Tensor:
         shares = batch.shared_out(plan, exact=self.options.exact, on_host=device.type == "cpu")
@@ -122,15 +127,21 @@ class DaliBackend:
 
     def _go_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         """Run a plan elsewhere, to a result on ``device``; places that it has no items for are not filled."""
-        given = {"on_error": self.options.on_error, "threads": self.options.threads}
         if device.type == "cuda" and registry.availability().get("cuda", "missing") is None:
-            other = registry.instance("cuda", registry.parse_options("cuda", given))
-            return cast(AcceleratorBackend, other).run_on(plan, device)
+            return cast(AcceleratorBackend, self._other("cuda")).run_on(plan, device)
         return self._on_host().run(plan, memory.results.empty).to(device, non_blocking=True)
 
     def _on_host(self) -> HostBackend:
-        given = {"on_error": self.options.on_error, "threads": self.options.threads}
-        return cast(HostBackend, registry.instance(self.host, registry.parse_options(self.host, given)))
+        return cast(HostBackend, self._other(self.host))
+
+    def _other(self, name: str) -> Backend:
+        """Another backend, with the options that it shares with this one."""
+        found = self._others.get(name)
+        if found is None:
+            given = {"on_error": self.options.on_error, "threads": self.options.threads}
+            found = registry.instance(name, registry.parse_options(name, given))
+            self._others[name] = found
+        return found
 
     def _on(self, device: torch.device) -> Pipelines:
         found = self._pipelines.get(device)

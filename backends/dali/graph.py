@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import warnings
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+
+from accel.system import fork
 
 from .operators import INPUTS, OPERATORS, Kit
 from .program import Numbers, Structure
@@ -32,7 +35,13 @@ def _dali() -> ModuleType:
         import nvidia.dali as dali
         from nvidia.dali import fn, types  # noqa: F401
     _loaded_in = os.getpid()
+    fork.register(in_child=partial(_leave_alone, dali.pipeline))
     return dali  # type: ignore[no-any-return]
+
+
+def _leave_alone(pipeline: ModuleType) -> None:
+    """In a forked child: DALI must not end its parent's pipelines when the child exits."""
+    atexit.unregister(getattr(pipeline, "_shutdown_pipelines", _leave_alone))
 
 
 class Graph:
@@ -78,7 +87,7 @@ class Graph:
         else:
             x = fn.external_source(name="source", dtype=types.UINT8, layout="HWC", **shared)
             x = x if on_host else x.gpu()
-        kit, number = Kit(fn, types, dali.math), 0
+        kit, number = Kit(fn, types, dali.math, on_host), 0
         for name, static in self.structure.operators:
             fed = []
             for each in INPUTS.get(name, ()):

@@ -69,6 +69,8 @@ def decoding(wanted: Decode) -> Work:
 
 def split(wanted: Decode) -> list[Decode]:
     """A decode of several items as one for each, of no more than it reads."""
+    if len(wanted.items) == 1:
+        return [wanted]
     found = []
     for item in wanted.items:
         first = item.stages[0]

@@ -52,11 +52,12 @@ INPUTS: dict[str, tuple[Input, ...]] = {
 
 
 class Kit(NamedTuple):
-    """DALI's modules, which operators are made with."""
+    """DALI's modules, which operators are made with, and whether these run on the host."""
 
     fn: Any
     types: Any
     math: Any
+    on_host: bool
 
 
 Function = Callable[[Kit, Any, tuple[Any, ...], Sequence[Any]], Any]
@@ -119,10 +120,10 @@ def _fold(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 def _power(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     exponent, gain = fed
-    return _levels(kit, kit.math.pow(x / 255.0, exponent) * (255.0 * gain), x)
+    return _levels(kit, kit.math.pow(x / 255.0, exponent) * (255.0 * gain))
 
 
-def _levels(kit: Kit, values: Any, x: Any) -> Any:
+def _levels(kit: Kit, values: Any) -> Any:
     """Values as levels: rounded and clipped, as DALI casts them."""
     return kit.fn.cast(values, dtype=kit.types.UINT8)
 
@@ -130,7 +131,8 @@ def _levels(kit: Kit, values: Any, x: Any) -> Any:
 def _contrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     (channels,) = static
     grey = x if channels == 1 else kit.fn.color_space_conversion(x, **_from_rgb(kit))
-    return kit.fn.brightness_contrast(x, contrast=fed[0], contrast_center=kit.fn.reductions.mean(grey))
+    mean = kit.fn.reductions.mean(grey)
+    return _levels(kit, mean + (x - mean) * fed[0])
 
 
 def _from_rgb(kit: Kit) -> dict[str, Any]:
@@ -154,7 +156,7 @@ def _autocontrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     span = kit.fn.cast(high, dtype=kit.types.FLOAT) - low
     flat = kit.fn.cast(span == 0.0, dtype=kit.types.FLOAT)
     stretched = (x - kit.fn.cast(low, dtype=kit.types.FLOAT)) * (255.0 / (span + flat))
-    return _levels(kit, stretched + flat * x, x)
+    return _levels(kit, stretched + flat * x)
 
 
 def _equalize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
@@ -162,7 +164,8 @@ def _equalize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 
 def _filter(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.filter(x, kit.fn.reshape(fed[0], shape=[3, 3]), border="clamp")
+    weights = kit.fn.reshape(fed[0], shape=[3, 3])
+    return kit.fn.filter(x, weights if kit.on_host else weights.gpu(), border="clamp")
 
 
 def _blur(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
@@ -176,7 +179,7 @@ def _warp(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
         matrix=kit.fn.reshape(fed[0], shape=[2, 3]),
         size=fed[1],
         fill_value=fill,
-        inverse_map=False,
+        inverse_map=True,
         interp_type=getattr(kit.types, f"INTERP_{kind}"),
     )
 

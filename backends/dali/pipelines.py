@@ -5,7 +5,6 @@ DALI stops a whole batch for one image that it cannot decode. Such a batch is ru
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import threading
 from collections import OrderedDict
@@ -46,7 +45,6 @@ class Pipelines:
         self._make = make
         self._forget()
         fork.register(in_child=self._abandon)
-        atexit.register(self.close)
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
@@ -124,11 +122,6 @@ class Pipelines:
     def _drop(self, graph: Graph) -> None:
         with self._lock:
             self._used.discard(graph)
-
-    def close(self) -> None:
-        """Let go of all pipelines that nobody runs just now, while the interpreter still stands."""
-        with self._lock:
-            self._idle.clear()
 
     def _abandon(self) -> None:
         """In a forked child: keep DALI's objects for ever, for to end them is to wait for threads that are not here."""
