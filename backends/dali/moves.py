@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel.ops.index import Index
+from accel.ops.index import Index, nearest
 
 from .program import Program
 
@@ -43,7 +43,7 @@ def lower(program: Program, rows: Index, columns: Index, fills: tuple[tuple[int,
     """Add operators that show ``rows`` and ``columns``; the reason where DALI has none for them."""
     found = [_run(rows), _run(columns)]
     if any(run is None for run in found):
-        return _nearest(program, rows, columns)
+        return _resize_nearest(program, rows, columns)
     runs = [run for run in found if run is not None]
     codes = {run.code for run in runs if run.code}
     if len(codes) > 1:
@@ -77,7 +77,7 @@ def _run(index: Index) -> Run | None:
     return Run(int(shown.min()), len(shown), flipped, before, after, int(codes[0]) if len(codes) else 0)
 
 
-def _nearest(program: Program, rows: Index, columns: Index) -> str | None:
+def _resize_nearest(program: Program, rows: Index, columns: Index) -> str | None:
     regions = [_region(index, length) for index, length in zip((rows, columns), program.size, strict=True)]
     known = [region for region in regions if region is not None]
     if len(known) < 2:
@@ -99,12 +99,15 @@ def _region(index: Index, length: int) -> tuple[float, float] | None:
     likely = span * count / max(count - 1, 1)
     least, most = max(int(likely) - 2 - span // max(count, 1), 1), int(likely) + 3 + span // max(count, 1)
     for size in sorted(range(least, most + 1), key=lambda size: (size != length, abs(size - likely))):
-        offset = int(places[0]) - int(_nearest_places(size, count)[0])
-        if np.array_equal(_nearest_places(size, count) + offset, places):
-            start, end = float(offset), float(offset + size)
-            return (end, start) if flipped else (start, end)
+        for dialect in (nearest, _nearest):
+            shown = dialect(size, count)
+            offset = int(places[0]) - int(shown[0])
+            if np.array_equal(shown + offset, places):
+                start, end = float(offset), float(offset + size)
+                return (end, start) if flipped else (start, end)
     return None
 
 
-def _nearest_places(size: int, count: int) -> npt.NDArray[np.int64]:
-    return np.minimum(((np.arange(count) + 0.5) * (size / count)).astype(np.int64), size - 1)
+def _nearest(size: int, count: int) -> npt.NDArray[np.int32]:
+    """As ``nearest``, by a product: where two pixels are equally near, everybody rounds in his own way."""
+    return np.minimum(((np.arange(count) + 0.5) * (size / count)).astype(np.int32), size - 1)
