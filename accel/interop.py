@@ -111,7 +111,8 @@ def install() -> None:
             _undo.append(patches.body(getattr(_functional_pil, name), getattr(record, name)))
         _undo.append(patches.body(v2_geometry._resize_image_pil, record.on_pillow))
         for name in record_pil.NAMES:
-            _undo.append(patches.body(getattr(_functional_pil, name), record_pil.recorder(name)))
+            recorder = getattr(record_pil, name, None) or record_pil.recorder(name)
+            _undo.append(patches.body(getattr(_functional_pil, name), recorder))
         for name in _RECORDED:
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
         for function, recorder in (

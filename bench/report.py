@@ -17,7 +17,6 @@ RESULTS = ROOT / "bench" / "results"
 DONE, USAGE = 0, 2
 
 _IN_README = ("train", "eval", "recording", "feed", "training")
-_BEGIN, _END = "<!-- measured -->", "<!-- /measured -->"
 
 _HEAD = """# accel beside everything its users would pick instead
 
@@ -55,16 +54,16 @@ def short(results: Sequence[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-def with_block(text: str, block: str) -> str:
-    """The text with what stands between the two marks replaced.
+def with_block(text: str, block: str, name: str = "measured") -> str:
+    """The text with what stands between the two marks of that name replaced.
 
     Raises:
         ValueError: it has no such marks.
     """
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    before, begin, rest = text.partition(f"<!-- {name} -->")
+    _, end, after = rest.partition(f"<!-- /{name} -->")
     if not end:
-        raise ValueError(f"no {_BEGIN} ... {_END} to put the figures between")
+        raise ValueError(f"no <!-- {name} --> ... <!-- /{name} --> to put the figures between")
     return f"{before}{begin}\n{block}\n{end}{after}"
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+import helpers
 import numpy as np
 import pytest
 from PIL import Image
+from torchvision.transforms import functional as F
 
+import accel
 from accel.codec import packed
 
 needs_arrow = pytest.mark.skipif(not hasattr(Image.Image, "__arrow_c_array__"), reason="Pillow before 11.2")
@@ -69,3 +72,40 @@ def test_rows_that_are_aligned() -> None:
         assert bytes(packed.pixels(image)) == expected
     finally:
         Image.core.set_alignment(1)
+
+
+@needs_arrow
+@pytest.mark.parametrize("size", [(1, 1), (5, 3), (33, 47), (500, 375)])
+def test_luma(size: tuple[int, int]) -> None:
+    image = picture(*size)
+    found = packed.luma(image)
+    assert found is not None
+    assert bytes(found) == image.convert("L").tobytes()
+
+
+def test_a_luma_that_is_not_pillows_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    convert = Image.Image.convert
+    monkeypatch.setattr(
+        Image.Image, "convert", lambda image, mode: convert(image, mode).point(lambda level: level // 2)
+    )
+    packed._luma_agrees.cache_clear()
+    try:
+        assert packed.luma(picture(9, 9)) is None
+    finally:
+        packed._luma_agrees.cache_clear()
+
+
+def test_grey_of_an_eager_image() -> None:
+    image = picture(40, 30)
+    image.info["comment"] = "kept"
+    expected = F.rgb_to_grayscale(image)
+    with accel.image_backend("cpu"):
+        late = F.rgb_to_grayscale(image, 1)
+        assert helpers.is_late(late)
+        image.paste((1, 2, 3), (0, 0, 40, 30))
+        assert late.mode == "L"
+        assert late.info == expected.info
+        assert late.tobytes() == expected.tobytes()
+        assert helpers.is_late(F.rgb_to_grayscale(picture(4, 4, "L"), 1))
+        with pytest.raises(ValueError, match="1 or 3"):
+            F.to_grayscale(picture(4, 4), 2)

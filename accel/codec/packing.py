@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
@@ -11,6 +12,7 @@ from numba.extending import intrinsic
 from accel.codec.jpeg.lanes import BYTE, load
 from accel.codec.jpeg.memory import pointer_to, step
 
+u32: Any = np.uint32
 _BLOCK = 16
 _LENGTH, _BUFFERS, _CHILDREN = 0, 5, 6  # words of the Arrow C data interface's ArrowArray
 
@@ -49,19 +51,37 @@ def _pack_block(typing_context: Any, source: Any, target: Any, pixel: Any) -> An
     return types.void(source, target, types.int64), generate
 
 
+@intrinsic
+def _pixels(typing_context: Any, address: Any) -> Any:
+    """The address of pixels of four bytes as a pointer."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+
+    return types.CPointer(types.uint32)(types.int64), generate
+
+
+@njit
+def _start(address: int, count: int) -> Any:
+    """Where the pixels are that the ArrowArray at ``address`` shows: ``count`` lists of four bytes; 0: it does not."""
+    array = _words(address)
+    if array[_LENGTH] != count or array[_CHILDREN - 2] != 1:
+        return 0
+    child = _words(_words(array[_CHILDREN])[0])
+    return _words(child[_BUFFERS])[1] if child[_LENGTH] == 4 * count else 0
+
+
 @njit("boolean(int64, uint8[::1])", nogil=True, cache=True)
 def pack(address: int, packed: Any) -> Any:
     """Fill ``packed`` (three bytes a pixel) from the ArrowArray at ``address``: lists of four bytes, one a pixel.
 
     False, with nothing written, where that is not what is there.
     """
-    array, count = _words(address), len(packed) // 3
-    if array[_LENGTH] != count or array[_CHILDREN - 2] != 1:
+    count = len(packed) // 3
+    start = _start(address, count)
+    if start == 0:
         return False
-    child = _words(_words(array[_CHILDREN])[0])
-    if child[_LENGTH] != 4 * count:
-        return False
-    source, target = _bytes(_words(child[_BUFFERS])[1]), pointer_to(packed)
+    source, target = _bytes(start), pointer_to(packed)
     if count < _BLOCK:
         for i in range(count):
             for c in range(3):
@@ -70,4 +90,17 @@ def pack(address: int, packed: Any) -> Any:
     for i in range(0, count - _BLOCK + 1, _BLOCK):
         _pack_block(source, target, i)
     _pack_block(source, target, count - _BLOCK)  # the last block overlaps the one before
+    return True
+
+
+@njit("boolean(int64, uint8[::1])", nogil=True, cache=True)
+def luma(address: int, levels: Any) -> Any:
+    """The same with the luma of each pixel (ITU-R 601-2, in Pillow's fixed point: Convert.c, L24)."""
+    start = _start(address, len(levels))
+    if start == 0:
+        return False
+    source, target = _pixels(start), pointer_to(levels)
+    for i in range(len(levels)):
+        red, green, blue = source[i] & u32(255), (source[i] >> u32(8)) & u32(255), (source[i] >> u32(16)) & u32(255)
+        target[i] = (red * u32(19595) + green * u32(38470) + blue * u32(7471) + u32(0x8000)) >> u32(16)
     return True

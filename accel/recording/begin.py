@@ -52,6 +52,22 @@ def begin(image: Any) -> LazyImage | None:
     return LazyImage.of_pixels(source, image.info)
 
 
+def begin_grey(image: Any) -> LazyImage | None:
+    """A late image of the luma of an eager "RGB" image, of which no colour is copied then; None for all else."""
+    kind: type = type(image)
+    if image.recipe is not None if kind is LazyImage else not _is_pillows(kind):
+        return None
+    selection = switch.current()
+    if selection.steps_aside or image.mode != "RGB" or "transparency" in image.info:
+        return None
+    image.load()
+    mode, (width, height) = image.mode, image.size
+    levels = packed.luma(image) if mode == "RGB" and width and height else None
+    if levels is None:
+        return None
+    return LazyImage.of_pixels(Source(levels, Raw(width, height, "L"), _name(image), selection), image.info)
+
+
 def begin_tensor(image: torch.Tensor) -> LateTensor | None:
     """What to record a step on: ``image`` itself while it is late, else a late tensor with a copy of its values.
 

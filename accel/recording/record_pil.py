@@ -17,7 +17,7 @@ from torchvision.transforms import InterpolationMode
 from accel.lazy.image import LazyImage
 from accel.ops import OPS, Params
 from accel.planning import levels
-from accel.recording.begin import begin
+from accel.recording.begin import begin, begin_grey
 from accel.recording.record import erased
 
 Function = Callable[..., Any]
@@ -60,6 +60,17 @@ def recorder(name: str) -> Callable[[Function], Function]:
         return function
 
     return make
+
+
+def to_grayscale(original: Function) -> Function:
+    """``to_grayscale`` to one channel copies only that of an eager image."""
+    record = recorder("to_grayscale")(original)
+
+    def to_grayscale(img: Any, num_output_channels: Any) -> Any:
+        grey = begin_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None
+        return record(img, num_output_channels) if grey is None else grey
+
+    return to_grayscale
 
 
 def recorded(image: LazyImage, name: str, params: Params) -> LazyImage:

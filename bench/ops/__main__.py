@@ -1,0 +1,138 @@
+"""``python -m bench.ops``: the op table of the README. See bench/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torchvision.datasets.folder import default_loader
+from torchvision.transforms import functional as F
+
+import accel
+from accel.cli import screen
+from accel.cli.arguments import at_least
+from accel.cli.data import folder, open_folder
+from bench.machine import ROOT, provenance
+from bench.ops import opencv, table
+from bench.ops.measure import Contestant, cut, difference, saved, times, why_not_cuda
+from bench.ops.rows import FROM_FILES, OPS, POLICIES, Op
+from bench.report import with_block
+
+_CUDA_IMAGES = 2
+"""For the cuda backend's values: on the host its kernels take their time."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    torch.set_num_threads(1)
+    with folder(args.data) as (root, _), tempfile.TemporaryDirectory(prefix="accel-bench-") as scratch:
+        photos = open_folder(root).files[: args.images]
+        images = [cut(path) for path in photos]
+        files = saved(images, Path(scratch))
+        without = {"cuda": why_not_cuda(), "OpenCV": None}
+        try:
+            by_opencv = opencv.ops()
+        except ImportError:
+            by_opencv, without["OpenCV"] = {}, "not installed: opencv-python-headless"
+        ops: dict[str, Callable[[], Op]] = {name: partial(_itself, op) for name, op in OPS.items()} | POLICIES
+        result: dict[str, Any] = {
+            **provenance(),
+            "images": len(images),
+            "rounds": args.rounds,
+            "not run": {name: why for name, why in without.items() if why is not None},
+            "ops": {},
+            "pipelines": {},
+        }
+        with screen.Bar("ops", len(ops) + len(FROM_FILES)) as bar:
+            for name, make in ops.items():
+                result["ops"][name] = _measured(make, by_opencv.get(name), images, files, args.rounds, without["cuda"])
+                bar.advance()
+            for name, make in FROM_FILES.items():
+                result["pipelines"][name] = _pipeline(make, photos, args.rounds)
+                bar.advance()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(table.text(result))
+    if args.readme:
+        readme = ROOT / "README.md"
+        readme.write_text(with_block(readme.read_text(), table.text(result), "ops"))
+    return 0
+
+
+def _itself(op: Op) -> Op:
+    return op
+
+
+def _measured(
+    make: Callable[[], Op],
+    by_opencv: Any,
+    images: Sequence[Any],
+    files: Sequence[str],
+    rounds: int,
+    no_cuda: str | None,
+) -> dict[str, Any]:
+    """An op's differences on each backend, and its times: of an image in memory, and from its file."""
+    op = make()
+    found: dict[str, Any] = {"cpu": difference(make, "cpu", images)._asdict()}
+    if no_cuda is None:
+        before = accel.stats()["fallbacks"]
+        found["cuda"] = difference(make, "cuda", images[:_CUDA_IMAGES])._asdict()
+        found["cuda"]["by the host"] = accel.stats()["fallbacks"] != before
+    contestants = {
+        "torchvision": Contestant("torchvision", images, lambda image: np.asarray(F.to_tensor(op(image)))),
+        "accel": Contestant("cpu", images, lambda image: np.asarray(F.to_tensor(op(image)))),
+        "torchvision, file": Contestant("torchvision", files, _from_file(op)),
+        "accel, file": Contestant("cpu", files, _from_file(op)),
+    }
+    if by_opencv is not None:
+        arrays = [np.array(image) for image in images]
+        contestants["OpenCV"] = Contestant(None, arrays, lambda pixels: opencv.floats(by_opencv(pixels)))
+    spent = times(contestants, rounds)
+    found["seconds"] = {name: each.rounds for name, each in spent.items()}
+    found["median ms"] = {name: 1000 * each.median for name, each in spent.items()}
+    found["times faster"] = {
+        name: spent["accel, file" if "file" in name else "accel"].faster_than(each)
+        for name, each in spent.items()
+        if not name.startswith("accel")
+    }
+    return found
+
+
+def _from_file(op: Op) -> Op:
+    return lambda file: np.asarray(F.to_tensor(op(default_loader(file))))
+
+
+def _pipeline(make: Callable[[], Op], photos: Sequence[str], rounds: int) -> dict[str, Any]:
+    transform = make()
+
+    def batch(files: Sequence[str]) -> Any:
+        return np.asarray(torch.stack([transform(default_loader(file)) for file in files]))
+
+    spent = times({name: Contestant(name, [list(photos)], batch) for name in ("torchvision", "cpu")}, rounds)
+    return {
+        "cpu": difference(make, "cpu", photos, read=True)._asdict(),
+        "seconds": {name: each.rounds for name, each in spent.items()},
+        "median ms": {name: 1000 * each.median / len(photos) for name, each in spent.items()},
+        "times faster": spent["cpu"].faster_than(spent["torchvision"]),
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.ops", description="Every op on Pillow images, one by one.")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
+    parser.add_argument("--images", type=at_least(1), default=8, metavar="N", help="how many [%(default)s]")
+    parser.add_argument("--rounds", type=at_least(1), default=5, metavar="N", help="in turns [%(default)s]")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "ops.json", metavar="FILE")
+    parser.add_argument("--readme", action="store_true", help="put the table into README.md as well")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
