@@ -27,14 +27,16 @@ def make_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the cpu backend differ from torchvision, by one value of each batch."""
     from accel.backends.cpu import CpuBackend
 
-    right = CpuBackend.run
+    right = CpuBackend.run_all
 
-    def run(self: CpuBackend, *args: Any, **kwargs: Any) -> torch.Tensor:
-        result = right(self, *args, **kwargs)
-        result[-1, 0, 5, 7] += 0.001
-        return result
+    def run_all(self: CpuBackend, *args: Any, **kwargs: Any) -> list[Any]:
+        results = right(self, *args, **kwargs)
+        for result in results:
+            if isinstance(result, torch.Tensor):
+                result[-1, 0, 5, 7] += 0.001
+        return results
 
-    monkeypatch.setattr(CpuBackend, "run", run)
+    monkeypatch.setattr(CpuBackend, "run_all", run_all)
 
 
 # -- info ---------------------------------------------------------------------------------------------------
