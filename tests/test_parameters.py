@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 from io import BytesIO
 from types import FunctionType
@@ -158,3 +159,28 @@ def test_threads_draw_apart() -> None:
     thread.start()
     thread.join()
     assert tensors[0] is not parameters._empty(1)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [T.RandomHorizontalFlip(), T.RandomResizedCrop(20), v2.RandomHorizontalFlip(), v2.RandomResizedCrop(20)],
+    ids=["v1-flip", "v1-crop", "v2-flip", "v2-crop"],
+)
+def test_a_thread_that_begins_in_inference_mode(transform: Any) -> None:
+    """What it draws into later, outside, is no inference tensor."""
+
+    def draws() -> list[Any]:
+        torch.manual_seed(1)
+        made = []
+        for inside in (True, False, True, False):
+            with torch.inference_mode(inside):
+                made.append(T.functional.pil_to_tensor(transform(Image.open(_file()))) + 0)
+        return made
+
+    def in_a_thread() -> list[Any]:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(draws).result()
+
+    expected, _ = helpers.run("torchvision", draws)
+    accel.set_image_backend("cpu")
+    assert all(map(torch.equal, in_a_thread(), expected))

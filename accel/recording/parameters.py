@@ -166,8 +166,9 @@ class _Scratch(threading.local):
     """A thread's tensors of one element; what is drawn into one is read before the next draw."""
 
     def __init__(self) -> None:
-        self.floats = {dtype: torch.empty(1, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.float64)}
-        self.integer = torch.empty(1, dtype=torch.int64, device="cpu")
+        with torch.inference_mode(False):  # else they could not be used outside of it
+            self.floats = {dtype: torch.empty(1, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.float64)}
+            self.integer = torch.empty(1, dtype=torch.int64, device="cpu")
 
 
 _scratch = _Scratch()
