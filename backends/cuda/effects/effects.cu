@@ -49,7 +49,7 @@ FUNCTION void run(int block, const Effect& effect) {
     }
     const int top = tile / effect.across * TILE, left = tile % effect.across * TILE;
     SHARED(u32, done[TILE * TILE]);
-    SHARED(float, middle[TILE * DEPTH]);
+    SHARED(Colours, middle[TILE * DEPTH]);
     if (effect.op == BLURRED) {
         blur(effect, top, left, middle, done);
     } else {
