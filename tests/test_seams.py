@@ -38,6 +38,14 @@ GONE = {
         "torchvision.transforms.v2.functional._utils",
         "_KERNEL_REGISTRY",
     ),
+    "torchvision.transforms.v2._transform._RandomApplyTransform": (
+        "torchvision.transforms.v2._transform",
+        "_RandomApplyTransform",
+    ),
+    "torchvision.tv_tensors._torch_function_helpers._must_return_subclass": (
+        "torchvision.tv_tensors._torch_function_helpers",
+        "_must_return_subclass",
+    ),
     # public names, whose loss shows while the replacements are put in place: all of them are taken back
     "attribute 'to_image'": ("torchvision.transforms.v2.functional", "to_image"),
     "attribute 'pil_loader'": ("torchvision.datasets.folder", "pil_loader"),
