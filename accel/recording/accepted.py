@@ -98,7 +98,10 @@ def _permutation(late: Late, params: Params) -> Params | None:
 
 def _blur(late: Late, params: Params) -> Params | None:
     kernel_size, sigma = params
-    found = blurred(kernel_size, sigma, (late.shape[2], late.shape[1]))
+    try:
+        found = blurred(kernel_size, sigma, (late.shape[2], late.shape[1]))
+    except ValueError as error:
+        raise NotFinite(*error.args) from error
     return None if found is None else (found[:2], found[2:])
 
 
@@ -117,7 +120,9 @@ def _place(late: Late, params: Params) -> Params | None:
 def _padding(late: Late, params: Params) -> Params | None:
     padding, fill, mode = params
     sides = [padding] if isinstance(padding, int) else padding
-    if not isinstance(sides, (list, tuple)) or not all(type(side) is int and side >= 0 for side in sides):
+    if not isinstance(sides, (list, tuple)) or len(sides) not in (1, 2, 4):
+        return None
+    if not all(type(side) is int and side >= 0 for side in sides):
         return None
     channels, *size = late.shape
     if mode != "constant":

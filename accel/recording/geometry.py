@@ -34,7 +34,7 @@ def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> La
     step = _crop_step(image, top, left, height, width)
     if step is None:
         return None
-    if not _inside(image, top, left, height, width):
+    if not inside(image, top, left, height, width):
         return image.moved(step, interleaved=False)
     cropped = image.moved(step)
     cropped.late.view = image.late.view or width < image.late.shape[2]
@@ -42,12 +42,13 @@ def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> La
 
 
 def _crop_step(image: LateTensor, top: int, left: int, height: int, width: int) -> Step | None:
-    if height < 1 or width < 1 or not (_inside(image, top, left, height, width) or _is_pixels(image)):
+    if height < 1 or width < 1 or not (inside(image, top, left, height, width) or _is_pixels(image)):
         return None
     return "crop", (top, left, height, width)
 
 
-def _inside(image: LateTensor, top: int, left: int, height: int, width: int) -> bool:
+def inside(image: LateTensor, top: int, left: int, height: int, width: int) -> bool:
+    """Whether a crop shows nothing but the image."""
     _, old_height, old_width = image.late.shape
     return top >= 0 and left >= 0 and top + height <= old_height and left + width <= old_width
 

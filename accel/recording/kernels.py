@@ -19,7 +19,7 @@ from accel.lazy.late import LateTensor, is_late, values_of
 from accel.ops import OPS, Op, Params
 from accel.ops.kernels import V1, F_t, frozen
 from accel.recording.accepted import ACCEPTED, NotFinite
-from accel.recording.geometry import ON_PIXELS, takes_pixels
+from accel.recording.geometry import ON_PIXELS, inside, takes_pixels
 from accel.recording.record import is_recorded, recorded_value
 from accel.recording.record_pil import given
 
@@ -66,8 +66,16 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         return recorded_value(image, (name, params), late.dtype)
     if _changes_nothing(image, op, params):
         return image
-    planar = op.planar or (late.view and name == "v2.resize")
-    return image.called(name, params, interleaved=late.interleaved and not planar)
+    crops = name.endswith(".crop")
+    planar = (
+        (op.planar and not _only_turns_over(name, params))
+        or (late.view and name == "v2.resize")
+        or (crops and not inside(image, *params))
+    )
+    called = image.called(name, params, interleaved=late.interleaved and not planar)
+    if crops and inside(image, *params):
+        called.late.view = late.view or params[3] < late.shape[2]
+    return called
 
 
 def _changes_nothing(image: LateTensor, op: Op, params: Params) -> bool:
@@ -78,6 +86,11 @@ def _changes_nothing(image: LateTensor, op: Op, params: Params) -> bool:
     if op.name == "v2.resize":
         return list(op.size((size[0], size[1]), params)) == size
     return channels == 1 and op.name.split(".")[1] in ("adjust_hue", "adjust_saturation")
+
+
+def _only_turns_over(name: str, params: Params) -> bool:
+    """Whether it is a rotation by 0 or 180 degrees, which v2 does by flips."""
+    return name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None
 
 
 def v1(name: str) -> Callable[[Function], Function]:
