@@ -37,7 +37,7 @@ def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
     top, left, height, width = effect.box
     pixels = np.ascontiguousarray(pixels[top : top + height, left : left + width])
     if (effect.op not in _KERNELS and effect.op not in _STATISTICS) or not agrees(effect.op):
-        return _by_pillow(pixels, effect.op, effect.params), None
+        return by_pillow(pixels, effect.op, effect.params), None
     return _run(pixels, effect.op, effect.params)
 
 
@@ -225,14 +225,14 @@ def agrees(name: str) -> bool:
     for params in op.samples:
         for pixels in (picture, np.ascontiguousarray(picture[:, :, :1]))[: 1 if name == "permute_channels" else 2]:
             found, table = _run(pixels, name, params)
-            wanted = _by_pillow(pixels, name, params).astype(np.int16)
+            wanted = by_pillow(pixels, name, params).astype(np.int16)
             if found.shape != wanted.shape or np.abs(looked_up(found, table) - wanted).max() > op.tolerance:
                 counters.fallback(f"the installed Pillow runs {name} in a way that accel does not know; Pillow runs it")
                 return False
     return True
 
 
-def _by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
+def by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
     with image_backend("torchvision"):
         result = np.asarray(OPS[name].reference(_image(pixels), params))
     return np.ascontiguousarray(result.reshape(*result.shape[:2], -1))

@@ -24,6 +24,7 @@ from accel.system import counters, fork, memory
 from ..cpu.stages import resizes_as_pillow
 from . import budget, host, jpeg, nvimg
 from .device import CudaDevice, Device
+from .encoding import Encoder
 from .execute import Execution
 from .lower import device_bytes, lower, missing
 from .staging import Ring
@@ -111,13 +112,13 @@ class CudaBackend:
             DecodeError: an image cannot be decoded, and ``on_error`` is "raise".
             torch.OutOfMemoryError: the batch does not fit, not even in smaller chunks.
         """
+        engine = self._engine(device)
         ours: list[Decode] = []
         theirs: list[Decode] = []
         for wanted in plan.decodes:
-            (theirs if self._is_for_the_host(wanted) else ours).append(wanted)
+            (theirs if self._is_for_the_host(wanted, engine) else ours).append(wanted)
         if not ours:
             return self._on_host().run(plan, memory.results.empty).to(device)
-        engine = self._engine(device)
         failures: list[DecodeError] = []
         with torch.inference_mode(False), engine.device.enter():
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
@@ -138,9 +139,9 @@ class CudaBackend:
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
-    def _is_for_the_host(self, wanted: Decode) -> bool:
+    def _is_for_the_host(self, wanted: Decode, engine: _Engine) -> bool:
         """Whether the kernels cannot make all that becomes of a source, which is counted."""
-        op = missing(wanted)
+        op = missing(wanted, engine.encoder.agrees)
         if op is not None:
             counters.fallback(f"{op} has no kernel for the device; the host ran it")
         return op is not None or not _resizes_alike(wanted)
@@ -247,5 +248,6 @@ class _Engine:
         self.device: Device = host.HostDevice() if device.type == "cpu" else CudaDevice(device)
         self.ring = Ring(self.device.pinned)
         self.jpeg = jpeg.Decoder(self.device, self.ring)
+        self.encoder = Encoder(self.device, self.ring)
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.Held()

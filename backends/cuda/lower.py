@@ -8,7 +8,7 @@ Between two stages there are uint8 pixels in scratch memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -57,11 +57,14 @@ def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
     return program
 
 
-def missing(wanted: Decode) -> str | None:
-    """The first op on a source's images that has no kernel here; None where all have."""
+def missing(wanted: Decode, encodes: Callable[[], bool]) -> str | None:
+    """The first op on a source's images that has no kernel here; None where all have.
+
+    ``encodes``: whether the device encodes JPEG as Pillow does.
+    """
     for item in wanted.items:
         for stage in item.stages:
-            if isinstance(stage, Effect) and not effects.on_device(stage):
+            if isinstance(stage, Effect) and not (effects.on_device(stage) and (stage.op != "jpeg" or encodes())):
                 return stage.op
     return None
 
@@ -103,15 +106,14 @@ def _before_last(program: Program, pixels: Pixels, stages: tuple[Stage, ...]) ->
     level, rooms = 1, _Rooms(program)
     for stage in units:
         if isinstance(stage, Effect):
-            pixels = effects.lower(program, level, pixels, stage, rooms.take)
+            level, pixels = effects.lower(program, level, pixels, stage, rooms.take)
         else:
             level, pixels = _seen(program, level, pixels, stage)
             height, width = stage.output_size
             room = rooms.take(height * width * pixels.channels)
             out = Output(room, program.levels_of(stage.levels), 1, planar=False)
             passes.lower(program, level, pixels, stage, out)
-            pixels = Pixels(room, height, width, pixels.channels)
-        level += 1
+            level, pixels = level + 1, Pixels(room, height, width, pixels.channels)
     level, pixels = _seen(program, level, pixels, last)
     return level, pixels, last
 

@@ -3,6 +3,7 @@
 
 #include "effects/elastic.h"
 #include "effects/filter.h"
+#include "effects/jpeg.h"
 #include "effects/statistic.h"
 #include "effects/warp.h"
 
@@ -21,6 +22,7 @@ FUNCTION u32 result(const Effect& effect, int y, int x) {
         case PERSPECTIVE: return warped(effect, y, x);
         case TRANSPOSED: return pixel_at(effect, x, y);
         case ELASTIC: return elastic(effect, y, x);
+        case DECODED: return decoded(effect, y, x);
         case ERASED: return erased(effect, y, x);
         default: return pixel_at(effect, y, x);
     }
@@ -50,6 +52,10 @@ FUNCTION void run(int block, const Effect& effect) {
     const int top = tile / effect.across * TILE, left = tile % effect.across * TILE;
     SHARED(u32, done[TILE * TILE]);
     SHARED(Colours, middle[TILE * DEPTH]);
+    if (effect.op == ENCODED) {
+        encode(effect, top, left, reinterpret_cast<int (*)[SIDE][SIDE + 1]>(middle), done);
+        return;
+    }
     if (effect.op == BLURRED) {
         blur(effect, top, left, middle, done);
     } else {

@@ -6,12 +6,16 @@ import math
 import platform
 from collections.abc import Callable
 from enum import IntEnum
+from functools import cache
+from heapq import heapify, heapreplace
+from io import BytesIO
 from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from PIL.Image import Resampling
 
 from accel.ops.row import Params
@@ -38,9 +42,11 @@ class Op(IntEnum):
     TRANSPOSED = 10
     ELASTIC = 11
     ERASED = 12
-    CONTRAST = 13
-    AUTOCONTRAST = 14
-    EQUALIZED = 15
+    ENCODED = 13
+    DECODED = 14
+    CONTRAST = 15
+    AUTOCONTRAST = 16
+    EQUALIZED = 17
 
 
 class Told(NamedTuple):
@@ -84,29 +90,24 @@ def _made_ready(effect: Effect) -> _Ready:
     told = _TOLD[effect.op](effect.params, effect.channels) if effect.op in _TOLD else None
     if told is None or not (effect.kind == "torchvision" or agrees(effect.op)):
         return _Ready(effect, None, (0, 0, 0), b"", b"", 0)
-    if told.op >= Op.CONTRAST:
-        shape = (1, 256, effect.channels)
-        across, blocks = 0, -(-effect.box[2] * effect.box[3] // MEASURED)
-    else:
-        shape = (*effect.output_size, effect.output_channels)
-        across = -(-shape[1] // TILE)
-        blocks = -(-shape[0] // TILE) * across
-    return _packed(effect, told, effect.box[2:], effect.channels, shape, across, blocks)
+    if told.op < Op.CONTRAST:
+        return _tiled(effect, told)
+    blocks = -(-effect.box[2] * effect.box[3] // MEASURED)
+    return _packed(effect, told, (1, 256, effect.channels), 0, blocks)
 
 
-def _packed(
-    effect: Effect,
-    told: Told,
-    size: tuple[int, int],
-    channels: int,
-    shape: tuple[int, int, int],
-    across: int,
-    blocks: int,
-) -> _Ready:
+def _tiled(effect: Effect, told: Told) -> _Ready:
+    """Of an effect whose result is an image."""
+    height, width = effect.output_size
+    across = -(-width // TILE)
+    return _packed(effect, told, (height, width, effect.output_channels), across, -(-height // TILE) * across)
+
+
+def _packed(effect: Effect, told: Told, shape: tuple[int, int, int], across: int, blocks: int) -> _Ready:
     colour = int.from_bytes(bytes((told.fill * shape[2])[: shape[2]]), "little")
     whole = _descriptor(
         *(0, 0, 0, 0, 0, 0, *_padded(told.numbers, 8)),
-        *(told.op, told.sampling, *size, channels, *shape, 0, across, blocks),
+        *(told.op, told.sampling, *effect.box[2:], effect.channels, *shape, 0, across, blocks),
         *(colour, *_padded(told.counts, 6)),
     )
     first_block = EFFECT.fields["first_block"][1]  # type: ignore[index]
@@ -130,10 +131,13 @@ def sent_bytes(effect: Effect) -> int:
     """What is sent to the device for it, besides its descriptor."""
     told = _ready_for(effect).told
     assert told is not None
-    return COUNTERS if told.op >= Op.CONTRAST else told.size
+    planes = _planes(effect) if told.op == Op.ENCODED else 0
+    return COUNTERS if told.op >= Op.CONTRAST else told.size + planes
 
 
-def lower(program: Program, level: int, pixels: Pixels, effect: Effect, room: Callable[[int], int]) -> Pixels:
+def lower(
+    program: Program, level: int, pixels: Pixels, effect: Effect, room: Callable[[int], int]
+) -> tuple[int, Pixels]:
     """Add an effect to a program.
 
     Args:
@@ -144,7 +148,7 @@ def lower(program: Program, level: int, pixels: Pixels, effect: Effect, room: Ca
         room: gives the place of so many bytes for the result, unless that is a table of levels.
 
     Returns:
-        What the next stage reads: the result, or the input seen through the table.
+        The level behind it, and what the next stage reads: the result, or the input seen through the table.
     """
     ready = _ready_for(effect)
     told = ready.told
@@ -154,13 +158,25 @@ def lower(program: Program, level: int, pixels: Pixels, effect: Effect, room: Ca
         table = program.scratch.take(256 * pixels.channels)
         counters = program.send(object(), COUNTERS, _no_counts)
         _add(program, level, ready, pixels, table, then, counters)
-        return Pixels(*pixels[:4], table)
+        return level + 1, Pixels(*pixels[:4], table)
     data = told.data
     sent = 0 if data is None else program.send((id(effect), "data"), told.size, lambda: [data()])
     height, width, depth = ready.shape
+    if told.op == Op.ENCODED:
+        planes = program.scratch.take(_planes(effect))
+        _add(program, level, ready, pixels, planes, 0, sent)
+        level += 1
+        pixels = Pixels(planes, height, width, depth)
+        ready = _tiled(effect._replace(box=(0, 0, height, width)), Told(Op.DECODED))
     made = room(height * width * depth)
     _add(program, level, ready, pixels, made, then, sent)
-    return Pixels(made, height, width, depth)
+    return level + 1, Pixels(made, height, width, depth)
+
+
+def _planes(effect: Effect) -> int:
+    """The bytes of a picture's samples as JPEG has them: luma, and two chromas of half its height and width."""
+    _, _, height, width = effect.box
+    return height * width + (2 * (-(-height // 2)) * (-(-width // 2)) if effect.channels == 3 else 0)
 
 
 def _no_counts() -> list[npt.NDArray[np.uint8]]:
@@ -170,11 +186,8 @@ def _no_counts() -> list[npt.NDArray[np.uint8]]:
 def look_up(program: Program, level: int, pixels: Pixels, room: int) -> Pixels:
     """Add a stage that looks up the levels through which pixels are seen."""
     _, height, width, channels, _ = pixels
-    whole = Effect("look up", (), (0, 0, height, width), channels)
-    across = -(-width // TILE)
-    blocks = -(-height // TILE) * across
-    told = Told(Op.COPIED)
-    ready = _packed(whole, told, (height, width), channels, (height, width, channels), across, blocks)
+    effect = Effect("crop", (0, 0, height, width), (0, 0, height, width), channels)  # of all of it
+    ready = _tiled(effect, Told(Op.COPIED))
     _add(program, level, ready, pixels, room, 0, 0)
     return Pixels(room, height, width, channels)
 
@@ -273,6 +286,53 @@ def _permuted(params: Params, channels: int) -> Told:
     return Told(Op.PERMUTED, counts=(sum(source << 8 * channel for channel, source in enumerate(params[0])),))
 
 
+def _jpeg(params: Params, channels: int) -> Told | None:
+    """Where nothing can overflow 16 bits, as libjpeg-turbo's vector code has it between the passes."""
+    tables = _quantisation(params[0], channels)
+    if tables is None:
+        return None
+    return Told(Op.ENCODED, size=tables.nbytes, data=lambda: tables)
+
+
+@cache
+def _quantisation(quality: int, channels: int) -> npt.NDArray[np.int32] | None:
+    """The tables that Pillow's encoder takes, int32 [2, 64]; None for files that are of another kind than expected."""
+    file = BytesIO()
+    Image.new("RGB" if channels == 3 else "L", (8, 8)).save(file, "JPEG", quality=quality)
+    with Image.open(file) as image:
+        found: Any = image
+        layers = [(1, 2, 2, 0), (2, 1, 1, 1), (3, 1, 1, 1)] if channels == 3 else [(1, 1, 1, 0)]
+        if found.layer != layers or found.info.get("progressive"):
+            return None
+        tables = np.array([found.quantization[0], found.quantization[max(found.quantization)]], np.int32)
+    columns = tables.reshape(2, 8, 8).transpose(0, 2, 1)
+    pairs = [[*columns[table, n], *columns[table, n + 4]] for table in (0, 1) for n in range(4)]
+    return tables if all(_largest_sum(pair) <= _SAFE_SUM for pair in pairs) else None
+
+
+_SAFE_SUM = 5900
+"""``SAFE_SUM`` of jpeg/pixels.cu: of the coefficients of two columns."""
+_LONGEST = 1024 + 8
+"""The length of a block's coefficients as a vector, which is that of its 64 samples, at most 128 each; and rounding."""
+
+
+def _largest_sum(steps: list[int]) -> float:
+    """No more than this do the magnitudes of coefficients sum up to when they are rounded to multiples of these steps.
+
+    A coefficient becomes k steps from k - 1/2 on. What gains most for its share of the length comes first.
+    """
+    length, total = float(_LONGEST**2), 0.0
+    heap = [(step / 4, step, 0) for step in steps]
+    heapify(heap)
+    while True:
+        price, step, k = heap[0]
+        if price * step > length:
+            return total + length / price
+        length -= price * step
+        total += step
+        heapreplace(heap, (2 * (k + 1) * step, step, k + 1))
+
+
 _TOLD: dict[str, Callable[[Params, int], Told | None]] = {
     "convert": lambda params, channels: Told(Op.GREY if channels == 1 else Op.COPIED),
     "to_grayscale": lambda params, channels: Told(Op.GREY),
@@ -286,6 +346,7 @@ _TOLD: dict[str, Callable[[Params, int], Told | None]] = {
     "elastic": _elastic,
     "transpose": lambda params, channels: Told(Op.TRANSPOSED),
     "erase_image": _erased,
+    "jpeg": _jpeg,
     "adjust_contrast": lambda params, channels: Told(Op.CONTRAST, numbers=params),
     "autocontrast": lambda params, channels: Told(Op.AUTOCONTRAST),
     "equalize": lambda params, channels: Told(Op.EQUALIZED),

@@ -1,0 +1,58 @@
+"""Whether the device makes of a picture what the installed Pillow's JPEG encoder and decoder make of it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import torch
+
+from accel.planning import values
+from accel.planning.plan import Decode, Item, Plan
+from accel.planning.stages import chain
+from accel.sources.recipe import Source
+from accel.system import counters
+
+from ..cpu.effects import by_pillow
+from .device import Device
+from .execute import Execution
+from .lower import lower
+from .staging import Ring
+
+_TRIED = ((3, 75, 61, 45), (3, 20, 40, 70), (1, 50, 33, 30), (3, 90, 9, 3))
+"""Channels, quality, height and width."""
+
+
+class Encoder:
+    """The encoder of one device."""
+
+    def __init__(self, device: Device, ring: Ring) -> None:
+        self._device, self._ring = device, ring
+        self._agreed: bool | None = None
+
+    def agrees(self) -> bool:
+        """Whether its pixels equal Pillow's: tried once, on a few small pictures, which are waited for."""
+        if self._agreed is None:
+            self._agreed = all(self._agrees(*each) for each in _TRIED)
+            if not self._agreed:
+                counters.fallback("the installed Pillow encodes JPEG in a way that accel does not know; Pillow encodes")
+        return self._agreed
+
+    def _agrees(self, channels: int, quality: int, height: int, width: int) -> bool:
+        waves = 128 + 100 * np.sin(np.add.outer(np.arange(height) / 5, np.arange(width) / 3))
+        noise = np.random.default_rng(0).normal(0, 30, (height, width, channels))
+        pixels = np.clip(waves[..., None] + noise, 0, 255).astype(np.uint8)
+        box, stages, _ = chain((height, width), channels, (("jpeg", (quality,)),))
+        item = Item(0, stages, values.table(channels, (("pil_to_tensor", ()),)))
+        decodes = (Decode(cast(Source, None), channels, box, (item,)),)
+        plan = Plan(decodes, (1, channels, height, width), torch.uint8, interleaved=True)
+        with self._device.enter():
+            result = torch.empty(height, width, channels, dtype=torch.uint8, device=self._device.torch_device)
+            execution = Execution(lower(plan, [None]), self._device, self._ring)
+            np.copyto(execution.pixels(0, pixels.size), pixels.reshape(-1))
+            for fill in execution.sent():
+                fill()
+            execution.upload(result)
+            execution.launch()
+            found = result.cpu().numpy()
+        return np.array_equal(found, by_pillow(pixels, "jpeg", (quality,)))
