@@ -83,6 +83,32 @@ def test_luma(size: tuple[int, int]) -> None:
     assert bytes(found) == image.convert("L").tobytes()
 
 
+@needs_arrow
+@pytest.mark.parametrize(
+    "box", [(0, 0, 1, 1), (3, 5, 20, 7), (3, 5, 20, 16), (1, 0, 30, 33), (46, 32, 1, 1), (0, 2, 47, 31)]
+)
+def test_regions(box: tuple[int, int, int, int]) -> None:
+    image, (top, left, height, width) = picture(33, 47), box
+    found = packed.region(image, box)
+    assert found is not None
+    assert bytes(found) == image.crop((left, top, left + width, top + height)).tobytes()
+
+
+@pytest.mark.parametrize("box", [(3, 5, 20, 17), (0, 0, 47, 33), (-3, 5, 20, 17), (30, 20, 30, 30), (60, 60, 4, 4)])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_crop_of_an_eager_image(box: tuple[int, int, int, int], mode: str) -> None:
+    image = picture(33, 47, mode)
+    image.info["comment"] = "kept"
+    expected = F.crop(image, *box)
+    with accel.image_backend("cpu"):
+        late = F.crop(image, *box)
+        assert helpers.is_late(late)
+        image.paste(7, (0, 0, 33, 47))
+        assert late.info == expected.info
+        assert late.size == expected.size
+        assert late.tobytes() == expected.tobytes()
+
+
 def test_a_luma_that_is_not_pillows_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     convert = Image.Image.convert
     monkeypatch.setattr(

@@ -15,30 +15,52 @@ from PIL import Image
 
 from accel.system.seams import private
 
+Box = tuple[int, int, int, int]
+
 core = private("PIL.Image", "core.get_alignment")
 
 
 def pixels(image: Image.Image) -> bytes | memoryview:
     """A copy of the pixels of a loaded image of mode "RGB" or "L", as ``image.tobytes()`` has them."""
-    return _filled(image, 3, "pack") or image.tobytes()
+    width, height = image.size
+    return region(image, (0, 0, height, width)) or image.tobytes()
+
+
+def region(image: Image.Image, box: Box) -> memoryview | None:
+    """Those of a box (top, left, height, width) inside an "RGB" image; None where Pillow had better copy them."""
+    shown = _shown(image)
+    if shown is None:
+        return None
+    top, left, height, width = box
+    made = np.empty(height * width * 3, np.uint8)
+    pitch, first = image.width, top * image.width + left
+    if width == pitch:
+        width = pitch = height * width  # one long row
+    done = _packing().pack(_address(shown, b"arrow_array"), image.width * image.height, pitch, first, width, made)
+    return made.data.toreadonly() if done else None
 
 
 def luma(image: Image.Image) -> memoryview | None:
     """The pixels of ``image.convert("L")`` of a loaded image of mode "RGB"; None where Pillow had better make them."""
-    return _filled(image, 1, "luma") if _luma_agrees() else None
+    return _luma(image) if _luma_agrees() else None
 
 
-def _filled(image: Image.Image, channels: int, loop: str) -> memoryview | None:
-    """What a loop makes of Pillow's memory; None where that cannot be read."""
+def _luma(image: Image.Image) -> memoryview | None:
+    shown = _shown(image)
+    if shown is None:
+        return None
+    made = np.empty(image.width * image.height, np.uint8)
+    return made.data.toreadonly() if _packing().luma(_address(shown, b"arrow_array"), made) else None
+
+
+def _shown(image: Image.Image) -> Any:
+    """Pillow's memory as it shows it through Arrow; None where it does not."""
     if image.mode != "RGB" or not hasattr(image, "__arrow_c_array__") or core.core.get_alignment() != 1:
         return None
     try:
-        _, array = image.__arrow_c_array__()
-    except (ValueError, MemoryError):  # its memory is in several blocks
+        return image.__arrow_c_array__()[1]
+    except (ValueError, MemoryError):  # it is in several blocks
         return None
-    made = np.empty(image.width * image.height * channels, np.uint8)
-    done = getattr(_packing(), loop)(_address(array, b"arrow_array"), made)
-    return made.data.toreadonly() if done else None
 
 
 @cache
@@ -46,7 +68,7 @@ def _luma_agrees() -> bool:
     """Whether it is the installed Pillow's, on some colours of all kinds."""
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     image = Image.fromarray(noise)
-    found = _filled(image, 1, "luma")
+    found = _luma(image)
     return found is not None and bytes(found) == image.convert("L").tobytes()
 
 

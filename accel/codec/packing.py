@@ -10,7 +10,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from accel.codec.jpeg.lanes import BYTE, load
-from accel.codec.jpeg.memory import pointer_to, step
+from accel.codec.jpeg.memory import advanced, pointer_to, step
 
 u32: Any = np.uint32
 _BLOCK = 16
@@ -71,31 +71,36 @@ def _start(address: int, count: int) -> Any:
     return _words(child[_BUFFERS])[1] if child[_LENGTH] == 4 * count else 0
 
 
-@njit("boolean(int64, uint8[::1])", nogil=True, cache=True)
-def pack(address: int, packed: Any) -> Any:
-    """Fill ``packed`` (three bytes a pixel) from the ArrowArray at ``address``: lists of four bytes, one a pixel.
+@njit("boolean(int64, int64, int64, int64, int64, uint8[::1])", nogil=True, cache=True)
+def pack(address: int, pixels: int, pitch: int, first: int, width: int, packed: Any) -> Any:
+    """Fill ``packed`` (three bytes a pixel) with rows of an image whose ArrowArray is at ``address``.
 
-    False, with nothing written, where that is not what is there.
+    ``pixels``: those of the image; a row has ``width`` of them, the first one begins at pixel ``first``, and each
+    ``pitch`` pixels after the one before. False, with nothing written, where there is no such image.
     """
-    count = len(packed) // 3
-    start = _start(address, count)
-    if start == 0:
+    start = _start(address, pixels)
+    rows = len(packed) // (3 * width)
+    if start == 0 or first + (rows - 1) * pitch + width > pixels:
         return False
-    source, target = _bytes(start), pointer_to(packed)
-    if count < _BLOCK:
-        for i in range(count):
-            for c in range(3):
-                target[3 * i + c] = source[4 * i + c]
-        return True
-    for i in range(0, count - _BLOCK + 1, _BLOCK):
-        _pack_block(source, target, i)
-    _pack_block(source, target, count - _BLOCK)  # the last block overlaps the one before
+    for y in range(rows):
+        source, target = _bytes(start + 4 * (first + y * pitch)), advanced(pointer_to(packed), 3 * y * width)
+        if width < _BLOCK:
+            for i in range(width):
+                for c in range(3):
+                    target[3 * i + c] = source[4 * i + c]
+        else:
+            for i in range(0, width - _BLOCK + 1, _BLOCK):
+                _pack_block(source, target, i)
+            _pack_block(source, target, width - _BLOCK)  # the last block overlaps the one before
     return True
 
 
 @njit("boolean(int64, uint8[::1])", nogil=True, cache=True)
 def luma(address: int, levels: Any) -> Any:
-    """The same with the luma of each pixel (ITU-R 601-2, in Pillow's fixed point: Convert.c, L24)."""
+    """Fill ``levels`` with the luma of each pixel (ITU-R 601-2, in Pillow's fixed point: Convert.c, L24).
+
+    False as above.
+    """
     start = _start(address, len(levels))
     if start == 0:
         return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -47,6 +47,7 @@ private(
 )
 
 _CPU = torch.device("cpu")
+_NO_MODE = nullcontext()
 
 T = TypeVar("T", bound="LateTensor")
 
@@ -156,7 +157,8 @@ class Late:
         """What fails in here is told by its place along this tensor's first axis and, where known, in the dataset."""
         try:
             # the values outlive the mode, and the transformation of torch.func, of whoever asks first
-            with torch.inference_mode(False), torch._C._DisableFuncTorch():
+            mode = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE
+            with mode, torch._C._DisableFuncTorch():
                 yield
         except DecodeError as error:
             if error.position is not None and self.lead:

@@ -19,6 +19,7 @@ from accel.lazy.late import LateTensor, is_late
 from accel.lazy.tensor import LazyTensor
 from accel.sources.header import Raw
 from accel.sources.recipe import Recipe, Source
+from accel.switch import Selection
 from accel.system.seams import private
 
 functorch = private("torch._C._functorch", "is_functorch_wrapped_tensor")
@@ -35,37 +36,49 @@ def begin(image: Any) -> LazyImage | None:
     Raises:
         OSError, SyntaxError, ...: whatever Pillow raises for a file that it has not read yet.
     """
-    kind: type = type(image)
-    if kind is LazyImage:
-        if image._im is None and image._recipe is not None:
-            return image  # type: ignore[no-any-return]
-    elif not _is_pillows(kind):
+    if type(image) is LazyImage and image._im is None and image._recipe is not None:
+        return image
+    selection = _selected(image, ("RGB", "L"))
+    return None if selection is None else _made(packed.pixels(image), image, image.size, image.mode, selection)
+
+
+def begin_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
+    """A late image of a box (top, left, height, width) inside an eager "RGB" image, of which no more is copied.
+
+    None for all else.
+    """
+    selection = _selected(image, ("RGB",))
+    if selection is None or not all(type(edge) is int for edge in box):
         return None
-    selection = switch.current()
-    if selection.steps_aside or image.mode not in ("RGB", "L"):
-        return None
-    image.load()  # which may change the size: TIFF files that lie on their side
-    mode, (width, height) = image.mode, image.size
-    if mode not in ("RGB", "L") or not width or not height:
-        return None
-    source = Source(packed.pixels(image), Raw(width, height, mode), _name(image), selection)
-    return LazyImage.of_pixels(source, image.info)
+    top, left, height, width = box
+    inside = 0 <= top < top + height <= image.height and 0 <= left < left + width <= image.width
+    pixels = packed.region(image, (top, left, height, width)) if inside else None
+    return None if pixels is None else _made(pixels, image, (width, height), "RGB", selection)
 
 
 def begin_grey(image: Any) -> LazyImage | None:
     """A late image of the luma of an eager "RGB" image, of which no colour is copied then; None for all else."""
+    selection = _selected(image, ("RGB",))
+    levels = None if selection is None or "transparency" in image.info else packed.luma(image)
+    return None if levels is None or selection is None else _made(levels, image, image.size, "L", selection)
+
+
+def _selected(image: Any, modes: tuple[str, ...]) -> Selection | None:
+    """The backend that an eager Pillow image of one of these modes is late under; None: it is not to be."""
     kind: type = type(image)
     if image.recipe is not None if kind is LazyImage else not _is_pillows(kind):
         return None
     selection = switch.current()
-    if selection.steps_aside or image.mode != "RGB" or "transparency" in image.info:
+    if selection.steps_aside or image.mode not in modes:
         return None
-    image.load()
-    mode, (width, height) = image.mode, image.size
-    levels = packed.luma(image) if mode == "RGB" and width and height else None
-    if levels is None:
-        return None
-    return LazyImage.of_pixels(Source(levels, Raw(width, height, "L"), _name(image), selection), image.info)
+    image.load()  # which may change the size: TIFF files that lie on their side
+    return selection if image.mode in modes and image.width and image.height else None
+
+
+def _made(
+    pixels: bytes | memoryview, image: Image.Image, size: tuple[int, int], mode: str, selection: Selection
+) -> LazyImage:
+    return LazyImage.of_pixels(Source(pixels, Raw(*size, mode=mode), _name(image), selection), image.info)
 
 
 def begin_tensor(image: torch.Tensor) -> LateTensor | None:

@@ -20,7 +20,7 @@ from accel.lazy.late import LateTensor, is_late, values_of
 from accel.lazy.tensor import LazyTensor
 from accel.ops import OPS
 from accel.planning import values
-from accel.recording.begin import begin
+from accel.recording.begin import begin, begin_crop
 from accel.sources.header import Raw
 from accel.sources.recipe import Recipe, Source, Step
 
@@ -44,8 +44,11 @@ def on_pillow(original: Function) -> Function:
 def crop(original: Function) -> Function:
     """``torchvision.transforms._functional_pil.crop``: of an eager image a copy of the crop is enough."""
 
-    def crop(*args: Any, **kwargs: Any) -> Any:
-        cropped = original(*args, **kwargs)
+    def crop(img: Any, *box: Any, **kwargs: Any) -> Any:
+        late = begin_crop(img, box) if len(box) == 4 and not kwargs else None
+        if late is not None:
+            return late
+        cropped = original(img, *box, **kwargs)
         return begin(cropped) or cropped
 
     return crop

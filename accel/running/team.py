@@ -43,6 +43,9 @@ class Team:
             What the first of the items (in their order) that failed raised.
         """
         items = list(items)
+        if len(items) == 1:
+            do(items[0])
+            return
         todo = iter(enumerate(items))
 
         def work() -> dict[int, Exception]:
