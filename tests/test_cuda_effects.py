@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
@@ -27,9 +26,9 @@ import accel
 from accel import testing
 from accel.backends.cpu import effects as on_host
 from accel.backends.cuda import CudaBackend, backend, encoding, host
-from accel.backends.cuda.descriptors import EFFECT, LINES, MEASURED, PATCH, TILE
-from accel.backends.cuda.effects import items
-from accel.backends.cuda.effects.items import _TOLD, Op
+from accel.backends.cuda.descriptors import MEASURED
+from accel.backends.cuda.effects import items, told
+from accel.backends.cuda.effects.told import TOLD, Op
 from accel.backends.cuda.execute import Execution
 from accel.ops import OPS
 from accel.planning.plan import plan
@@ -88,7 +87,7 @@ def batch(transform: Callable[[Image.Image], Any], seed: int, size: int = 40) ->
 
 def test_every_effect_has_a_kernel() -> None:
     kinds = ("statistic", "mix", "neighbourhood", "warp", "mode", "torchvision")
-    assert {name for name, op in OPS.items() if op.kind in kinds} == _TOLD.keys()
+    assert {name for name, op in OPS.items() if op.kind in kinds} == TOLD.keys()
 
 
 # -- policies -----------------------------------------------------------------------------------------------
@@ -300,8 +299,8 @@ def test_coefficients_stay_below_the_bound(seed: int) -> None:
         counts = rng.integers(0, rng.integers(1, 8) + 1, 16)
         values = np.maximum(counts - 0.5, 0) * steps
         if np.sum(values**2) <= 1024**2:
-            assert (counts * steps).sum() <= items._largest_sum(steps.tolist())
-    assert items._largest_sum([255] * 16) < 5900
+            assert (counts * steps).sum() <= told._largest_sum(steps.tolist())
+    assert told._largest_sum([255] * 16) < 5900
 
 
 # -- erasing ------------------------------------------------------------------------------------------------
@@ -338,7 +337,7 @@ def test_erased_pixels_of_images() -> None:
 @pytest.fixture
 def no_jpeg(monkeypatch: pytest.MonkeyPatch) -> None:
     """One op that has no kernel."""
-    monkeypatch.delitem(_TOLD, "jpeg")
+    monkeypatch.delitem(TOLD, "jpeg")
 
 
 @pytest.mark.usefixtures("no_jpeg")
@@ -443,97 +442,19 @@ def test_the_order_of_threads_makes_no_difference(monkeypatch: pytest.MonkeyPatc
     assert_same(on_device(blurred), expected)
 
 
-@pytest.mark.parametrize("name", sorted(_TOLD.keys() - {"convert"}))  # a grey file is decoded to three channels
+@pytest.mark.parametrize("name", sorted(TOLD.keys() - {"convert"}))  # a grey file is decoded to three channels
 def test_a_wrong_effect_would_show(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The conformance suite fails where the kernel does something else."""
-    told, params = _TOLD[name], OPS[name].samples[0]
+    tell, params = TOLD[name], OPS[name].samples[0]
     others = {Op.TRANSPOSED: Op.COPIED, Op.CONTRAST: Op.EQUALIZED, Op.EQUALIZED: Op.AUTOCONTRAST}
     others[Op.AUTOCONTRAST] = Op.EQUALIZED
     monkeypatch.setitem(
-        _TOLD,
+        TOLD,
         name,
-        lambda params, channels: (right := told(params, channels))._replace(op=others.get(right.op, Op.TRANSPOSED)),
+        lambda params, channels: (right := tell(params, channels))._replace(op=others.get(right.op, Op.TRANSPOSED)),
     )
     with pytest.raises(AssertionError, match=r"off by|differ"):
         testing.check(testing.Case(name, params, (64, 48), "RGB"), "cuda", device=DEVICE)
-
-
-# -- addresses beyond 32 bits -------------------------------------------------------------------------------
-
-
-def run_block(kernel: str, item: Any) -> None:
-    owners = np.zeros(1, np.int32)
-    host.function(kernel)(1, item.ctypes.data, owners.ctypes.data)
-
-
-def effect(**fields: Any) -> Any:
-    item = np.zeros(1, EFFECT)
-    for name, value in {"op": Op.COPIED, "channels": 3, "made": 3, "across": 1, "blocks": 1, **fields}.items():
-        item[name] = value
-    return item
-
-
-def untouched(*shape: int) -> Any:
-    """Zeros that take memory where they are written."""
-    return np.frombuffer(mmap.mmap(-1, int(np.prod(shape))), np.uint8).reshape(shape)
-
-
-@host_only
-@pytest.mark.parametrize("op", [Op.COPIED, Op.FIXED, Op.AFFINE, Op.TRANSPOSED])
-def test_a_source_beyond_two_gigabytes(op: Op) -> None:
-    rows, columns = (18_000, 40_000) if op == Op.TRANSPOSED else (40_000, 18_000)
-    pixels = untouched(rows, columns, 3)
-    pixels[-9:, -7:] = corner = np.random.default_rng(0).integers(1, 256, (9, 7, 3), np.uint8)
-    height, width = (7, 9) if op == Op.TRANSPOSED else (9, 7)
-    out = np.zeros((height, width, 3), np.uint8)
-    numbers = {
-        Op.FIXED: ((columns - 7) << 16, 1 << 16, 0, (rows - 9) << 16, 0, 1 << 16),
-        Op.AFFINE: (1, 0, columns - 7, 0, 1, rows - 9),
-    }.get(op, ())
-    first = 0 if numbers else (rows - 9) * columns * 3 + (columns - 7) * 3
-    run_block(
-        "effects",
-        effect(
-            source=pixels.ctypes.data + first, pitch=columns * 3, rows=rows, columns=columns, target=out.ctypes.data,
-            height=height, width=width, op=op, numbers=(*numbers, *(0,) * (8 - len(numbers))),
-        ),
-    )  # fmt: skip
-    assert np.array_equal(out, corner.transpose(1, 0, 2) if op == Op.TRANSPOSED else corner)
-
-
-@host_only
-def test_a_result_beyond_four_gigabytes() -> None:
-    side = 38_400
-    across = side // TILE
-    source = np.random.default_rng(0).integers(1, 256, (TILE, TILE, 3), np.uint8)
-    out = untouched(side, side, 3)
-    first = (side - TILE) * (TILE * 3 + 3)  # so that the last tile shows the source
-    run_block(
-        "effects",
-        effect(
-            source=source.ctypes.data - first, pitch=TILE * 3, rows=side, columns=side, target=out.ctypes.data,
-            height=side, width=side, across=across, first_block=1 - across * across,
-        ),
-    )  # fmt: skip
-    assert np.array_equal(out[-TILE:, -TILE:], source)
-
-
-@host_only
-@pytest.mark.parametrize("planar", [0, 1])
-def test_a_patch_beyond_four_gigabytes(planar: int) -> None:
-    side = 38_000
-    values = np.random.default_rng(0).integers(1, 256, (3, LINES, 5), np.uint8)
-    out = untouched(3, side, side) if planar else untouched(side, side, 3)
-    item = np.zeros(1, PATCH)
-    for name, value in {
-        "target": out.ctypes.data, "values": values.ctypes.data, "channels": 3, "height": side, "width": side,
-        "top": side - LINES, "left": side - 5, "rows": LINES, "columns": 5, "given_rows": LINES, "given_columns": 5,
-        "itemsize": 1, "planar": planar, "first_block": -2 * planar,
-    }.items():  # fmt: skip
-        item[name] = value
-    run_block("patch", item)
-    last = out[2, -LINES:, -5:] if planar else out[-LINES:, -5:].transpose(2, 0, 1)
-    assert np.array_equal(last, values[2] if planar else values)
 
 
 # -- how much memory ----------------------------------------------------------------------------------------

@@ -80,8 +80,9 @@ def device_bytes(wanted: Decode) -> int:
             if isinstance(stage, Effect):
                 total += effects.sent_bytes(stage)
                 channels = stage.output_channels
-            total += stage.output_size[0] * stage.output_size[1] * channels
-            if isinstance(stage, Pass):
+            height, width = stage.output_size
+            total += height * width * channels
+            if isinstance(stage, Pass) and stage.resample:
                 for axis in (stage.rows, stage.columns):
                     total += 4 * Job(stage.resample, axis.view.length, axis.size, 0, axis.window.length).weights_length
     return total

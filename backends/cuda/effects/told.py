@@ -1,0 +1,206 @@
+"""What the kernel of effects is told: one line for each op, at the end."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable
+from enum import IntEnum
+from functools import cache
+from heapq import heapify, heapreplace
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from PIL.Image import Resampling
+
+from accel.ops.row import Params
+
+from ...cpu.effects import gaussian
+
+
+class Op(IntEnum):
+    """``Op`` of effect.h."""
+
+    COPIED = 0
+    GREY = 1
+    SATURATED = 2
+    HUE = 3
+    PERMUTED = 4
+    SHARPENED = 5
+    BLURRED = 6
+    FIXED = 7
+    AFFINE = 8
+    PERSPECTIVE = 9
+    TRANSPOSED = 10
+    ELASTIC = 11
+    ERASED = 12
+    ENCODED = 13
+    DECODED = 14
+    CONTRAST = 15
+    AUTOCONTRAST = 16
+    EQUALIZED = 17
+
+
+class Told(NamedTuple):
+    """An op's own fields of the descriptor, and what else is sent for it: so many bytes, made when they are sent."""
+
+    op: Op
+    numbers: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    sampling: int = 0
+    fill: tuple[int, ...] = ()
+    size: int = 0
+    data: Callable[[], npt.NDArray[Any]] | None = None
+
+
+def _of_three(told: Callable[[Params], Told]) -> Callable[[Params, int], Told]:
+    """Of three channels; one channel stays as it is."""
+    return lambda params, channels: told(params) if channels == 3 else Told(Op.COPIED)
+
+
+def _blur(params: Params, channels: int) -> Told:
+    kernel_x, kernel_y, sigma_x, sigma_y = params
+
+    def weights() -> npt.NDArray[np.float32]:
+        return np.concatenate([gaussian(kernel_x, sigma_x), gaussian(kernel_y, sigma_y)])
+
+    return Told(Op.BLURRED, counts=(kernel_x, kernel_y), size=4 * (kernel_x + kernel_y), data=weights)
+
+
+def _affine(params: Params, channels: int) -> Told:
+    a, sampling, fill = params[2:]
+    if sampling != Resampling.NEAREST:
+        return Told(Op.AFFINE, numbers=a, sampling=sampling, fill=fill)
+    starts = (a[2] + a[0] * 0.5 + a[1] * 0.5, a[5] + a[3] * 0.5 + a[4] * 0.5)
+    return Told(Op.FIXED, numbers=tuple(map(_fixed, (starts[0], *a[:2], starts[1], *a[3:5]))), fill=fill)
+
+
+def _fixed(value: float) -> int:
+    """In 1/65536 (Geometry.c, FIX)."""
+    return math.floor(value * 65536.0 + 0.5)
+
+
+def _perspective(params: Params, channels: int) -> Told:
+    numbers, sampling, fill = params[2:]
+    return Told(Op.PERSPECTIVE, numbers=numbers, sampling=sampling, fill=fill)
+
+
+def _elastic(params: Params, channels: int) -> Told | None:
+    """Where it is known how torch rounds on this machine, and colours are colours."""
+    displacement, interpolation, fill, version = params
+    height, width = displacement.shape[1:3]
+    capability = torch.backends.cpu.get_cpu_capability()
+    known = platform.machine() in ("x86_64", "AMD64") and capability in ("DEFAULT", "AVX2", "AVX512")
+    single = displacement.dtype == torch.get_default_dtype() == torch.float32
+    if not known or not single or 4 * height * width >= 1 << 31:
+        return None
+    colour = tuple(map(float, fill if isinstance(fill, tuple) else (() if fill is None else (fill,))))
+    if not all(0 <= value <= 255 for value in colour):
+        return None
+
+    def grid() -> npt.NDArray[np.float32]:
+        places = displacement[0].clone()
+        for axis, length in enumerate((width, height)):
+            line = torch.linspace((1 - length) / length, (length - 1) / length, length)
+            places[..., axis] += line if axis == 0 else line[:, None]
+        return np.asarray(places)
+
+    return Told(
+        Op.ELASTIC,
+        numbers=(colour * channels)[:channels],
+        counts=(capability != "DEFAULT", version, fill is not None),
+        sampling=Resampling.BILINEAR if interpolation == "bilinear" else Resampling.NEAREST,
+        size=8 * height * width,
+        data=grid,
+    )
+
+
+def _erased(params: Params, channels: int) -> Told | None:
+    """Where the value is of the rectangle's size, or repeats; torch's broadcasting of others is left to it."""
+    top, left, height, width, value = params
+    if value.dim() != 3 or value.shape[0] not in (1, channels) or not value.numel():
+        return None
+    if value.shape[1] not in (1, height) or value.shape[2] not in (1, width):
+        return None
+    rows, columns = value.shape[1:]
+
+    def given() -> npt.NDArray[np.uint8]:
+        return np.asarray(value.to(torch.uint8).expand(channels, -1, -1).permute(1, 2, 0).contiguous())
+
+    counts = (top, left, height, width, rows, columns)
+    return Told(Op.ERASED, counts=counts, size=channels * rows * columns, data=given)
+
+
+def _permuted(params: Params, channels: int) -> Told:
+    return Told(Op.PERMUTED, counts=(sum(source << 8 * channel for channel, source in enumerate(params[0])),))
+
+
+def _jpeg(params: Params, channels: int) -> Told | None:
+    """Where nothing can overflow 16 bits, as libjpeg-turbo's vector code has it between the passes."""
+    tables = _quantisation(params[0], channels)
+    if tables is None:
+        return None
+    return Told(Op.ENCODED, size=tables.nbytes, data=lambda: tables)
+
+
+@cache
+def _quantisation(quality: int, channels: int) -> npt.NDArray[np.int32] | None:
+    """The tables that Pillow's encoder takes, int32 [2, 64]; None for files that are of another kind than expected."""
+    file = BytesIO()
+    Image.new("RGB" if channels == 3 else "L", (8, 8)).save(file, "JPEG", quality=quality)
+    with Image.open(file) as image:
+        found: Any = image
+        layers = [(1, 2, 2, 0), (2, 1, 1, 1), (3, 1, 1, 1)] if channels == 3 else [(1, 1, 1, 0)]
+        if found.layer != layers or found.info.get("progressive"):
+            return None
+        tables = np.array([found.quantization[0], found.quantization[max(found.quantization)]], np.int32)
+    columns = tables.reshape(2, 8, 8).transpose(0, 2, 1)
+    pairs = [[*columns[table, n], *columns[table, n + 4]] for table in (0, 1) for n in range(4)]
+    return tables if all(_largest_sum(pair) <= _SAFE_SUM for pair in pairs) else None
+
+
+_SAFE_SUM = 5900
+"""``SAFE_SUM`` of jpeg/pixels.cu: of the coefficients of two columns."""
+_LONGEST = 1024 + 8
+"""The length of a block's coefficients as a vector, which is that of its 64 samples, at most 128 each; and rounding."""
+
+
+def _largest_sum(steps: list[int]) -> float:
+    """No more than this do the magnitudes of coefficients sum up to when they are rounded to multiples of these steps.
+
+    A coefficient becomes k steps from k - 1/2 on. What gains most for its share of the length comes first.
+    """
+    length, total = float(_LONGEST**2), 0.0
+    heap = [(step / 4, step, 0) for step in steps]
+    heapify(heap)
+    while True:
+        price, step, k = heap[0]
+        if price * step > length:
+            return total + length / price
+        length -= price * step
+        total += step
+        heapreplace(heap, (2 * (k + 1) * step, step, k + 1))
+
+
+TOLD: dict[str, Callable[[Params, int], Told | None]] = {
+    "convert": lambda params, channels: Told(Op.GREY if channels == 1 else Op.COPIED),
+    "to_grayscale": lambda params, channels: Told(Op.GREY),
+    "adjust_saturation": _of_three(lambda params: Told(Op.SATURATED, numbers=params)),
+    "adjust_hue": _of_three(lambda params: Told(Op.HUE, counts=(int(params[0] * 255) & 255,))),
+    "permute_channels": _permuted,
+    "adjust_sharpness": lambda params, channels: Told(Op.SHARPENED, numbers=params),
+    "gaussian_blur": _blur,
+    "affine": _affine,
+    "perspective": _perspective,
+    "elastic": _elastic,
+    "transpose": lambda params, channels: Told(Op.TRANSPOSED),
+    "erase_image": _erased,
+    "jpeg": _jpeg,
+    "adjust_contrast": lambda params, channels: Told(Op.CONTRAST, numbers=params),
+    "autocontrast": lambda params, channels: Told(Op.AUTOCONTRAST),
+    "equalize": lambda params, channels: Told(Op.EQUALIZED),
+}
