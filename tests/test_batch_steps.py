@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 from collections.abc import Callable, Iterator
 from shutil import which
 from typing import Any
@@ -20,6 +21,7 @@ from torchvision.transforms import v2
 import accel
 from accel.ops import OPS
 from accel.ops.kernels import thawed
+from accel.workers import packing
 
 SCALED = v2.ToDtype(torch.float32, scale=True)
 NORMALIZE = v2.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
@@ -206,6 +208,26 @@ def test_images_that_agree_share_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     images = default_collate([Pictures(steps)[index] for index in range(4)])[0]
     images.to("cpu")
     assert calls == [4]
+
+
+def test_what_crosses_to_another_process() -> None:
+    """One tensor, whatever was drawn: each would take a file descriptor."""
+    steps = [
+        v2.ToImage(),
+        v2.Resize((30, 30)),
+        v2.AugMix(),
+        SCALED,
+        v2.GaussianNoise(),
+        v2.RandomErasing(1.0),
+        NORMALIZE,
+    ]
+    with accel.image_backend("cpu"):
+        images = default_collate([Pictures(steps)[index] for index in range(4)])[0]
+        packed = packing.pack(images.late.recipes)
+        assert len(packed.tensors) >= 8
+        assert b"_rebuild_tensor" not in pickle.dumps(packed[1:])
+        copied = accel.LazyTensor.of(packing.unpack(packed), (4,), (3, 30, 30), torch.float32)
+        assert torch.equal(copied.clone() + 0, images.clone() + 0)
 
 
 def test_explained() -> None:

@@ -353,7 +353,7 @@ ROWS = (
     _helper("linear_transformation", ("matrix", "mean"), _linear, holds_tensors=True),
     _helper("to_levels", (), _levels, elementwise=True),
     _helper("weighted", ("weight", "dtype"), _weighted, elementwise=True),
-    _helper("plus", ("other",), torch.add),
+    _helper("plus", ("other",), torch.add, holds_tensors=True),
     _helper("mixup", ("lam",), _mixup),
     _helper("cutmix", ("box",), _cutmix),
     _helper("contiguous", ("memory_format",), _ordered),

@@ -107,5 +107,6 @@ ROWS = (
         ((0, 0, 1, 1, torch.tensor([[[0.5]]])), (2, 1, 3, 4, torch.linspace(-1, 1, 36).view(3, 3, 4))),
         takes="floats",
         apply=_erased,
+        holds_tensors=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""Recipes in and out of a message: the files and pixels of a batch as one uint8 tensor, the rest as plain data.
+"""Recipes in and out of a message: files, pixels and tensors of a batch as one uint8 tensor, the rest as plain data.
 
 In a DataLoader worker that tensor lies in shared memory, so only a handle crosses the process border. Nothing
 here decodes or can fail on bad pixels: an exception while a queue's feeder thread pickles a batch would be
@@ -12,16 +12,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from accel.ops import OPS
 from accel.sources.header import Header, Raw
-from accel.sources.recipe import Recipe, Source
+from accel.sources.recipe import Branch, Recipe, Source
 from accel.switch import Selection
 from accel.system import memory
 
 
 class Packed(NamedTuple):
-    """Sources by number (each once, after what it is made of), and the recipes that refer to them."""
+    """Sources by number (each once, after what it is made of), and the recipes that refer to them.
+
+    ``data`` has the tensors among the steps' parameters first, each on a multiple of 16 bytes, then the sources.
+    """
 
     data: torch.Tensor
+    tensors: tuple[tuple[int, torch.dtype, torch.Size], ...]
+    start: int
     sizes: tuple[int, ...]
     headers: tuple[Header | Raw, ...]
     names: tuple[str, ...]
@@ -36,22 +42,88 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
     for recipe in recipes:
         _gather(recipe, sources)
     numbers = {key: number for number, key in enumerate(sources)}
+    tensors = _Tensors()
+    stowed = tuple(tensors.stow(_numbered(recipe, numbers)) for recipe in recipes)
+    origins = tuple(
+        None if source.origin is None else tensors.stow(_numbered(source.origin, numbers))
+        for source in sources.values()
+    )
     sizes = tuple(len(source.data) for source in sources.values())
-    shape = (sum(sizes),)
+    shape = (tensors.size + sum(sizes),)
     data = memory.shared(shape, torch.uint8) if shared else torch.empty(shape, dtype=torch.uint8, device="cpu")
-    target, position = data.numpy(), 0
+    tensors.write(data)
+    target, position = data.numpy(), tensors.size
     for source, size in zip(sources.values(), sizes, strict=True):
         target[position : position + size] = np.frombuffer(source.data, np.uint8)
         position += size
     return Packed(
         data,
+        tuple(tensors.places),
+        tensors.size,
         sizes,
         tuple(source.header for source in sources.values()),
         tuple(source.name for source in sources.values()),
         tuple(source.selection for source in sources.values()),
-        tuple(source.origin and _numbered(source.origin, numbers) for source in sources.values()),
-        tuple(_numbered(recipe, numbers) for recipe in recipes),
+        origins,
+        stowed,
     )
+
+
+class _Stowed(NamedTuple):
+    """Stands for a tensor among parameters."""
+
+    number: int
+
+
+class _Tensors:
+    """The tensors among the parameters of steps, each once. (Sent by torch, each would take a file descriptor.)"""
+
+    def __init__(self) -> None:
+        self.places: list[tuple[int, torch.dtype, torch.Size]] = []
+        self.size = 0
+        self._numbers: dict[int, _Stowed] = {}
+        self._tensors: list[torch.Tensor] = []
+
+    def stow(self, recipe: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A recipe (or branch), or what is left of one, with stand-ins for the tensors."""
+        return tuple(map(self._steps, recipe))
+
+    def _steps(self, steps: Any) -> Any:
+        if type(steps) is not tuple or not any(OPS[name].holds_tensors for name, _ in steps):
+            return steps
+        return tuple((name, tuple(map(self._parameter, params))) for name, params in steps)
+
+    def _parameter(self, value: Any) -> Any:
+        if isinstance(value, Branch):
+            return Branch(*self.stow(value))
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = _Stowed(len(self._tensors))
+            self._tensors.append(value)
+            self.places.append((self.size, value.dtype, value.shape))
+            self.size += -(-value.numel() * value.itemsize // 16) * 16
+        return self._numbers[id(value)]
+
+    def write(self, data: torch.Tensor) -> None:
+        for (offset, dtype, shape), tensor in zip(self.places, self._tensors, strict=True):
+            _slice(data, offset, dtype, shape).copy_(tensor)
+
+
+def _slice(data: torch.Tensor, offset: int, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+    return data[offset : offset + shape.numel() * dtype.itemsize].view(dtype).view(shape)
+
+
+def _restored(steps: Any, tensors: list[torch.Tensor]) -> Any:
+    if type(steps) is not tuple or not any(OPS[name].holds_tensors for name, _ in steps):
+        return steps
+    return tuple((name, tuple(_parameter(value, tensors) for value in params)) for name, params in steps)
+
+
+def _parameter(value: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(value, Branch):
+        return Branch(*(_restored(steps, tensors) for steps in value))
+    return tensors[value.number] if isinstance(value, _Stowed) else value
 
 
 def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
@@ -68,13 +140,18 @@ def _numbered(recipe: Recipe, numbers: dict[int, int]) -> tuple[Any, ...]:
 
 def unpack(packed: Packed) -> tuple[Recipe, ...]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
+    tensors = [_slice(packed.data, *place) for place in packed.tensors]
     sources: list[Source] = []
-    position = 0
+    position = packed.start
+
+    def restored(number: int, *steps: Any) -> Recipe:
+        return Recipe(sources[number], *(_restored(each, tensors) for each in steps))
+
     view = memoryview(packed.data.numpy())  # type: ignore[arg-type]  # numpy's stubs hide the buffer
     for size, header, name, selection, made_of in zip(
         packed.sizes, packed.headers, packed.names, packed.selections, packed.origins, strict=True
     ):
-        origin = None if made_of is None else Recipe(sources[made_of[0]], *made_of[1:])
+        origin = None if made_of is None else restored(*made_of)
         sources.append(Source(view[position : position + size], header, name, selection, origin=origin))
         position += size
-    return tuple(Recipe(sources[number], *steps) for number, *steps in packed.recipes)
+    return tuple(restored(*recipe) for recipe in packed.recipes)
