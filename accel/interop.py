@@ -35,7 +35,7 @@ from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
 from accel.lazy.tensor import LazyTensor
 from accel.ops import kernels as ops_kernels
-from accel.recording import enhance, forward, kernels, parameters, record, record_pil, tv, tvio
+from accel.recording import enhance, forward, images, kernels, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
 from accel.system import counters, patches, seams
@@ -71,7 +71,6 @@ _RECORDED = (
     "resized_crop",
     "to_tensor",
     "pil_to_tensor",
-    "to_pil_image",
     "convert_image_dtype",
     "normalize",
     "erase",
@@ -129,8 +128,8 @@ def install() -> None:
         for function, recorder in enhance.entries():
             _undo.append(patches.body(function, recorder))
         _undo.append(patches.body(v2.functional.to_image, tv.to_image))
-        convert = v2_misc.convert_image_dtype
-        _undo.append(patches.body(convert, tv.convert_image_dtype))
+        _undo.append(patches.body(functional.to_pil_image, images.to_pil_image))
+        _undo.append(patches.body(v2_misc.convert_image_dtype, tv.convert_image_dtype))
         for name in ops_kernels.V1:
             _undo.append(patches.body(getattr(_functional_tensor, name), kernels.v1(name)))
         for owner, name in ((LinearTransformation, "forward"), (v2.LinearTransformation, "transform")):

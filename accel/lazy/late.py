@@ -1,4 +1,4 @@
-"""Late tensors: what they are made of, and what any class of them does.
+"""Late tensors: what any class of them does.
 
 Size, dtype and strides are known and answered at once. A class names the functions that keep its tensors late
 (``handlers``); anything else computes the values and goes on with them, and the object itself becomes a plain
@@ -7,22 +7,18 @@ tensor (``torch.utils.swap_tensors``), so that nothing is computed twice.
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from functools import lru_cache
-from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.errors import DecodeError
-from accel.lazy import together
+from accel.lazy.content import ImageShape, Late
+from accel.lazy.metadata import METADATA
 from accel.ops import OPS
-from accel.running import kernels, lanes
 from accel.sources.recipe import Recipe, Step
 from accel.system import counters, memory
 from accel.system.caller import caller
@@ -32,8 +28,6 @@ from accel.system.seams import private
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from accel.lazy.shipping import Member
-    from accel.running.tasks import Part
 
 pytree = private("torch.utils._pytree", "tree_map")
 private(
@@ -41,133 +35,13 @@ private(
     "Tensor._make_wrapper_subclass",
     "Tensor._use_count",
     "_C.DisableTorchFunctionSubclass",
-    "_C._DisableFuncTorch",
     "_C._DisableTorchDispatch",
     "_C._swap_tensor_impl",
 )
 
 _CPU = torch.device("cpu")
-_NO_MODE = nullcontext()
 
 T = TypeVar("T", bound="LateTensor")
-
-ImageShape = tuple[int, int, int]
-"""(channels, height, width)"""
-
-
-class Late:
-    """What a LazyTensor is made of.
-
-    Attributes:
-        recipes: the images, in order. lead: the shape in front of ``shape``; () for a single image.
-        shape: of one image. dtype: of the values.
-        interleaved: the memory of an image is ordered [height, width, channels].
-        after: steps on the batch as a whole, on what the recipes give.
-        made: the shape and dtype of what the recipes give, which ``after`` may change.
-        view: torchvision's tensor is a view of part of the columns of a larger one.
-        value: the values, once computed, where the tensor object itself could not become them.
-        group, ready: see ``accel.lazy.together``.
-        member: its place in the batch that a DataLoader gave. part: what it has of a submission.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "after",
-        "dtype",
-        "group",
-        "interleaved",
-        "lead",
-        "lock",
-        "made",
-        "member",
-        "part",
-        "ready",
-        "recipes",
-        "shape",
-        "value",
-        "view",
-    )
-
-    def __init__(
-        self,
-        recipes: tuple[Recipe, ...],
-        lead: tuple[int, ...],
-        shape: ImageShape,
-        dtype: torch.dtype,
-        interleaved: bool,
-        after: tuple[Step, ...] = (),
-        made: tuple[ImageShape, torch.dtype] | None = None,
-    ) -> None:
-        self.recipes = recipes
-        self.lead = lead
-        self.shape = shape
-        self.dtype = dtype
-        self.interleaved = interleaved
-        self.after = after
-        self.made = made or (shape, dtype)
-        self.view = False
-        self.lock = threading.Lock()
-        self.value: torch.Tensor | None = None
-        self.group: together.Group | None = None
-        self.ready: torch.Tensor | None = None
-        self.member: Member | None = None
-        self.part: Part | None = None
-
-    def compute(self, allocate: Allocate) -> torch.Tensor:
-        """The values on the host: of its submission if there is one, else computed now.
-
-        A batch of an accelerator backend is computed on its device, where that is known.
-        """
-        images = self.submitted()
-        if images is not None:
-            return images.to("cpu")
-        with self.told():
-            if self.lead:
-                images = lanes.compute(self.recipes, self.interleaved, self.loader)
-            if images is None:
-                images = together.compute(self, allocate)
-            return self.shaped(images)
-
-    def submitted(self) -> torch.Tensor | None:
-        """The values where they were submitted to; None if there are none to be had. They can be had once."""
-        part, self.part = self.part, None
-        if part is None:
-            return None
-        with self.told():
-            images = part.take(len(self.recipes))
-            if images is None:
-                return None
-            if (part.dtype, part.interleaved) != (self.made[1], self.interleaved):  # recorded since
-                order = torch.channels_last if self.interleaved else torch.contiguous_format
-                images = images.to(self.made[1], memory_format=order)
-            return self.shaped(images)
-
-    def shaped(self, images: torch.Tensor) -> torch.Tensor:
-        """Images one after another, in this tensor's shape, after the steps on the whole."""
-        batch = images if len(self.lead) == 1 else images.view(*self.lead, *self.made[0])
-        return kernels.on_batch(batch, self.after) if self.after else batch
-
-    @property
-    def loader(self) -> int:
-        """The number of the DataLoader whose worker it comes from, or 0."""
-        return 0 if self.member is None else self.member.batch.loader
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """What fails in here is told by its place along this tensor's first axis and, where known, in the dataset."""
-        try:
-            # the values outlive the mode, and the transformation of torch.func, of whoever asks first
-            mode = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE
-            with mode, torch._C._DisableFuncTorch():
-                yield
-        except DecodeError as error:
-            if error.position is not None and self.lead:
-                error.position //= prod(self.lead[1:])
-                error.batch = self.lead[0]
-            indices = None if self.member is None else self.member.indices
-            if indices is None or error.position is None:
-                raise
-            raise DecodeError(f"{error} (dataset index {indices[error.position]})") from error
 
 
 @lru_cache(maxsize=1024)
@@ -188,11 +62,15 @@ class LateTensor(torch.Tensor):
     Attributes:
         late: what it is made of. becomes: the class of tensor it is once computed.
         handlers: functions that keep it late; NotImplemented from one has the values computed.
+        either: those of them that take a late tensor as the second argument as well.
     """
 
     late: Late
     becomes: ClassVar[type[torch.Tensor]] = torch.Tensor
     handlers: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    either: ClassVar[frozenset[Any]] = frozenset(
+        {torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__}
+    )
 
     @classmethod
     def of(
@@ -300,11 +178,11 @@ class LateTensor(torch.Tensor):
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _METADATA and is_late(args[0]):
+        if func in METADATA and is_late(args[0]):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         handler = cls.handlers.get(func)
-        if handler is not None and args and (is_late(args[0]) or (func in _EITHER and is_late(args[1]))):
+        if handler is not None and args and (is_late(args[0]) or (func in cls.either and is_late(args[1]))):
             try:
                 result = handler(*args, **kwargs)
             except AttributeError:  # another thread has computed it meanwhile
@@ -395,51 +273,3 @@ def _swap(shell: LateTensor, value: torch.Tensor) -> bool:
     shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
     shell.__class__, value.__class__ = value.__class__, shell.__class__  # type: ignore[assignment]
     return True
-
-
-_EITHER = {torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__}
-"""Functions with a handler for a late tensor on either side."""
-
-_GETTERS = [
-    "shape",
-    "dtype",
-    "device",
-    "layout",
-    "ndim",
-    "is_cuda",
-    "is_cpu",
-    "is_sparse",
-    "is_quantized",
-    "is_nested",
-    "is_meta",
-    "is_mkldnn",
-    "requires_grad",
-    "is_leaf",
-    "grad",
-    "grad_fn",
-    "names",
-    "itemsize",
-    "nbytes",
-]
-_METHODS = [
-    "size",
-    "dim",
-    "stride",
-    "numel",
-    "nelement",
-    "ndimension",
-    "element_size",
-    "storage_offset",
-    "is_contiguous",
-    "is_floating_point",
-    "is_complex",
-    "is_signed",
-    "get_device",
-    "__len__",
-    "dim_order",
-]
-_METADATA = (
-    {getattr(torch.Tensor, name).__get__ for name in _GETTERS if hasattr(torch.Tensor, name)}
-    | {getattr(torch.Tensor, name) for name in _METHODS}
-    | {torch.numel, torch.is_floating_point, torch.is_complex}
-)

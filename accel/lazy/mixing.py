@@ -56,7 +56,3 @@ def add_in_place(tensor: LateTensor, other: Any, *, alpha: Any = 1) -> Any:
         return NotImplemented
     late.recipes = (Recipe(*recipe[:3], (*recipe.kernels, ("plus", (Branch(*summand[1:]),)))),)
     return tensor
-
-
-PRODUCTS = (torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__)
-"""The functions that ``multiplied`` stands for, with a late tensor on either side."""

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.lazy.late import Late, LateTensor, is_late
+from accel.lazy.content import Late
+from accel.lazy.late import LateTensor, is_late
 from accel.sources.recipe import Recipe
 from accel.workers.packing import Packed, pack, unpack
 

@@ -14,8 +14,9 @@ from torch.utils.data import get_worker_info
 
 from accel.backend import AcceleratorOptions
 from accel.errors import DecodeError
+from accel.lazy.content import Late
 from accel.lazy.image import LazyImage
-from accel.lazy.late import Late, LateTensor, is_late
+from accel.lazy.late import LateTensor, is_late
 from accel.running import lanes, realise, streams, tasks
 from accel.running.lanes import Lane
 from accel.running.tasks import Part, Submission, Task

@@ -167,5 +167,5 @@ LazyTensor.handlers = {
     torch.Tensor.bfloat16: _cast_to(torch.bfloat16),
     torch.Tensor.float: _cast_to(torch.float32),
     torch.Tensor.double: _cast_to(torch.float64),
-    **dict.fromkeys(mixing.PRODUCTS, mixing.multiplied),
+    **dict.fromkeys(LateTensor.either, mixing.multiplied),
 }

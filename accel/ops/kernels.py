@@ -15,6 +15,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F2
 
 from accel.ops.row import Kind, Op, Params, Size
+from accel.system import counters
 from accel.system.seams import private
 
 V1 = (
@@ -165,6 +166,8 @@ def _linear(values: torch.Tensor, matrix: torch.Tensor, mean: torch.Tensor) -> t
 
 def _jpeg(values: torch.Tensor, quality: int) -> torch.Tensor:
     """On the host wherever the values are, as torchvision's function asks."""
+    if values.device.type != "cpu":
+        counters.fallback("jpeg of tensors was left to the host, which waits for what the device made until there")
     jpeg: torch.Tensor = F2.jpeg(values.cpu(), quality)
     return jpeg.to(values.device)
 

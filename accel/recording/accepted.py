@@ -15,7 +15,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from accel.lazy.late import Late
+from accel.lazy.content import Late
 from accel.ops.kernels import padded
 from accel.ops.row import Params
 from accel.recording.record_pil import blurred

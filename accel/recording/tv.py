@@ -78,7 +78,7 @@ class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
         torch.Tensor.is_pinned: is_pinned,
         torch.Tensor.view: _as_pure_tensor(mixing.view),
         torch.Tensor.reshape: _as_pure_tensor(mixing.view),
-        **dict.fromkeys(mixing.PRODUCTS, _as_pure_tensor(mixing.multiplied)),
+        **dict.fromkeys(LateTensor.either, _as_pure_tensor(mixing.multiplied)),
     }
 
     @staticmethod

@@ -84,6 +84,8 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     backend = cast(AcceleratorBackend, selection_of(recipes).backend)
     if not needs_program(recipes):
         return backend.run_on(plan(recipes, interleaved=interleaved), device)
+    if any(recipe.source.origin is not None for recipe in recipes):
+        counters.fallback("tensors that became Pillow images again were computed on the host up to there")
     whole = program(_with_pixels(recipes))
     _count(whole)
     made = []

@@ -1,0 +1,144 @@
+"""What a late tensor is made of, and how that becomes its values."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from math import prod
+from typing import TYPE_CHECKING
+
+import torch
+
+from accel.errors import DecodeError
+from accel.lazy import together
+from accel.running import kernels, lanes
+from accel.sources.recipe import Recipe, Step
+from accel.system.memory import Allocate
+from accel.system.seams import private
+
+if TYPE_CHECKING:
+    from accel.lazy.shipping import Member
+    from accel.running.tasks import Part
+
+private("torch", "_C._DisableFuncTorch")
+
+_NO_MODE = nullcontext()
+
+ImageShape = tuple[int, int, int]
+"""(channels, height, width)"""
+
+
+class Late:
+    """What a LazyTensor is made of.
+
+    Attributes:
+        recipes: the images, in order. lead: the shape in front of ``shape``; () for a single image.
+        shape: of one image. dtype: of the values.
+        interleaved: the memory of an image is ordered [height, width, channels].
+        after: steps on the batch as a whole, on what the recipes give.
+        made: the shape and dtype of what the recipes give, which ``after`` may change.
+        view: torchvision's tensor is a view of part of the columns of a larger one.
+        value: the values, once computed, where the tensor object itself could not become them.
+        group, ready: see ``accel.lazy.together``.
+        member: its place in the batch that a DataLoader gave. part: what it has of a submission.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "after",
+        "dtype",
+        "group",
+        "interleaved",
+        "lead",
+        "lock",
+        "made",
+        "member",
+        "part",
+        "ready",
+        "recipes",
+        "shape",
+        "value",
+        "view",
+    )
+
+    def __init__(
+        self,
+        recipes: tuple[Recipe, ...],
+        lead: tuple[int, ...],
+        shape: ImageShape,
+        dtype: torch.dtype,
+        interleaved: bool,
+        after: tuple[Step, ...] = (),
+        made: tuple[ImageShape, torch.dtype] | None = None,
+    ) -> None:
+        self.recipes = recipes
+        self.lead = lead
+        self.shape = shape
+        self.dtype = dtype
+        self.interleaved = interleaved
+        self.after = after
+        self.made = made or (shape, dtype)
+        self.view = False
+        self.lock = threading.Lock()
+        self.value: torch.Tensor | None = None
+        self.group: together.Group | None = None
+        self.ready: torch.Tensor | None = None
+        self.member: Member | None = None
+        self.part: Part | None = None
+
+    def compute(self, allocate: Allocate) -> torch.Tensor:
+        """The values on the host: of its submission if there is one, else computed now.
+
+        A batch of an accelerator backend is computed on its device, where that is known.
+        """
+        images = self.submitted()
+        if images is not None:
+            return images.to("cpu")
+        with self.told():
+            if self.lead:
+                images = lanes.compute(self.recipes, self.interleaved, self.loader)
+            if images is None:
+                images = together.compute(self, allocate)
+            return self.shaped(images)
+
+    def submitted(self) -> torch.Tensor | None:
+        """The values where they were submitted to; None if there are none to be had. They can be had once."""
+        part, self.part = self.part, None
+        if part is None:
+            return None
+        with self.told():
+            images = part.take(len(self.recipes))
+            if images is None:
+                return None
+            if (part.dtype, part.interleaved) != (self.made[1], self.interleaved):  # recorded since
+                order = torch.channels_last if self.interleaved else torch.contiguous_format
+                images = images.to(self.made[1], memory_format=order)
+            return self.shaped(images)
+
+    def shaped(self, images: torch.Tensor) -> torch.Tensor:
+        """Images one after another, in this tensor's shape, after the steps on the whole."""
+        batch = images if len(self.lead) == 1 else images.view(*self.lead, *self.made[0])
+        return kernels.on_batch(batch, self.after) if self.after else batch
+
+    @property
+    def loader(self) -> int:
+        """The number of the DataLoader whose worker it comes from, or 0."""
+        return 0 if self.member is None else self.member.batch.loader
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """What fails in here is told by its place along this tensor's first axis and, where known, in the dataset."""
+        try:
+            # the values outlive the mode, and the transformation of torch.func, of whoever asks first
+            mode = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE
+            with mode, torch._C._DisableFuncTorch():
+                yield
+        except DecodeError as error:
+            if error.position is not None and self.lead:
+                error.position //= prod(self.lead[1:])
+                error.batch = self.lead[0]
+            indices = None if self.member is None else self.member.indices
+            if indices is None or error.position is None:
+                raise
+            raise DecodeError(f"{error} (dataset index {indices[error.position]})") from error
