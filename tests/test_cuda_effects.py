@@ -324,6 +324,17 @@ def test_erasing(value: Any, dtype: torch.dtype, interleaved: bool, launches: li
     assert launches == [["weigh", "emit3", "patch", "patch"]]
 
 
+@pytest.mark.usefixtures("alone")
+def test_nothing_is_erased(launches: list[list[str]]) -> None:
+    for height, width in ((0, 3), (3, 0)):
+        assert_equals_torchvision(
+            lambda height=height, width=width: torch.stack(
+                [F.erase(F.to_tensor(noise(20, 30)), 2, 3, height, width, torch.ones(3, 1, 1))]
+            )
+        )
+    assert launches == [["emit3"]] * 2
+
+
 def test_erased_pixels_of_images() -> None:
     values = torch.arange(3 * 5 * 7, dtype=torch.uint8).view(3, 5, 7)
     noisy = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0)) * 100
@@ -455,6 +466,13 @@ def test_a_wrong_effect_would_show(name: str, monkeypatch: pytest.MonkeyPatch) -
     )
     with pytest.raises(AssertionError, match=r"off by|differ"):
         testing.check(testing.Case(name, params, (64, 48), "RGB"), "cuda", device=DEVICE)
+
+
+def test_effects_that_hold_tensors_are_not_kept() -> None:
+    image = noise(40, 50)
+    displacement = torch.zeros(1, 40, 50, 2)
+    on_device(lambda: F.equalize(F.elastic_transform(F2.erase(image, 1, 2, 3, 4, torch.zeros(1, 1, 1)), displacement)))
+    assert [kept.effect.op for kept in items._ready.values()] == ["equalize"]
 
 
 # -- how much memory ----------------------------------------------------------------------------------------

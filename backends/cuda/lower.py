@@ -151,14 +151,15 @@ def _table(program: Program, item: Item) -> int:
     assert isinstance(last, Pass)
     if last.levels is None:
         return program.send(id(table), table.nbytes, lambda: [bits(table)])
-    order = last.levels.astype(np.intp)
-    key = id(table), id(last.levels)
-    return program.send(key, table.nbytes, lambda: [np.take_along_axis(bits(table), order, 1)])
+    levels = last.levels
+    return program.send(
+        (id(table), id(levels)), table.nbytes, lambda: [np.take_along_axis(bits(table), levels.astype(np.intp), 1)]
+    )
 
 
 def _lower_patch(program: Program, level: int, patch: Patch, shape: tuple[int, ...], out: Output) -> None:
     values = patch.values.contiguous()
-    if not values.numel():
+    if not (values.numel() and patch.height and patch.width):
         return
     given = program.send((id(patch.values), "patch"), values.nbytes, lambda: [bits(values)])
     lines = patch.height * (shape[0] if out.planar else 1)

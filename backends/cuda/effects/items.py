@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.ops import OPS
 from accel.planning.stages import Effect
 
 from ...cpu.effects import agrees
@@ -33,7 +34,9 @@ _MOST_READY = 4096
 
 
 def _ready_for(effect: Effect) -> _Ready:
-    """Remembered with the effect: those of policies come again and again."""
+    """Remembered with the effect: those of policies come again and again, but for large ones."""
+    if OPS[effect.op].holds_tensors:
+        return _made_ready(effect)
     found = _ready.get(id(effect))
     if found is None or found.effect is not effect:
         if len(_ready) >= _MOST_READY:
