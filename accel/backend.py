@@ -11,6 +11,7 @@ Nothing of a backend is imported before somebody asks for it by name.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -147,7 +148,9 @@ def find(name: str) -> type[Backend]:
         ValueError: no installed distribution offers it.
         BackendUnavailable: its entry point cannot be imported.
     """
-    known = _entry_points()
+    known = _entry_points(anew=False)
+    if name not in known:
+        known = _entry_points()
     if name not in known:
         names = ", ".join(repr(n) for n in ["torchvision", "auto", *sorted(known)])
         raise ValueError(f"unknown image backend {name!r}; known are {names}")
@@ -212,13 +215,26 @@ def parse_options(name: str, options: dict[str, Any]) -> Options:
         kind = torch.device(parsed.device).type
         if kind not in (*backend.devices, "cpu"):
             raise ValueError(f"backend {name!r} computes on {', '.join(backend.devices)}, got device={parsed.device!r}")
-    if (reason := _reason(_entry_points()[name], parsed)) is not None:
+    if (reason := _reason(_entry_points(anew=False)[name], parsed)) is not None:
         raise BackendUnavailable(f"image backend {name!r} cannot run here: {reason}")
     return parsed
 
 
-def _entry_points() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+def _entry_points(*, anew: bool = True) -> dict[str, EntryPoint]:
+    """Those of this environment; unless they are looked for anew, those found before on the same path.
+
+    To look takes milliseconds: every installed distribution's metadata is read.
+    """
+    global _found
+    where, entries = _found
+    path = entry_points, tuple(sys.path)
+    if anew or where != path:
+        entries = {entry.name: entry for entry in entry_points(group=GROUP)}
+        _found = path, entries
+    return entries
+
+
+_found: tuple[Any, dict[str, EntryPoint]] = None, {}
 
 
 def _load(entry: EntryPoint) -> type[Backend]:

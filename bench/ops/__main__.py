@@ -95,7 +95,7 @@ def _measured(
         arrays = [np.array(image) for image in images]
         contestants["OpenCV"] = Contestant(None, arrays, lambda pixels: opencv.floats(by_opencv(pixels)))
     spent = times(contestants, rounds)
-    found["seconds"] = {name: each.rounds for name, each in spent.items()}
+    found["seconds"] = {name: each.rounded() for name, each in spent.items()}
     found["median ms"] = {name: 1000 * each.median for name, each in spent.items()}
     found["times faster"] = {
         name: spent["accel, file" if "file" in name else "accel"].faster_than(each)
@@ -118,7 +118,7 @@ def _pipeline(make: Callable[[], Op], photos: Sequence[str], rounds: int) -> dic
     spent = times({name: Contestant(name, [list(photos)], batch) for name in ("torchvision", "cpu")}, rounds)
     return {
         "cpu": difference(make, "cpu", photos, read=True)._asdict(),
-        "seconds": {name: each.rounds for name, each in spent.items()},
+        "seconds": {name: each.rounded() for name, each in spent.items()},
         "median ms": {name: 1000 * each.median / len(photos) for name, each in spent.items()},
         "times faster": spent["cpu"].faster_than(spent["torchvision"]),
     }

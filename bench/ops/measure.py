@@ -48,6 +48,9 @@ class Times(NamedTuple):
     def median(self) -> float:
         return median(self.rounds)
 
+    def rounded(self) -> list[float]:
+        return [round(seconds, 7) for seconds in self.rounds]
+
     def faster_than(self, other: Times) -> float:
         """The median over the rounds of how many times as fast it is."""
         return median(b / a for a, b in zip(self.rounds, other.rounds, strict=True))

@@ -14,7 +14,7 @@ def text(result: dict[str, Any]) -> str:
         f"photos, {result['rounds']} rounds in turns.",
         "",
         "| op | cpu: identical to torchvision? | cuda: identical? | torchvision, ms | accel, ms | times faster "
-        "| OpenCV, ms | than OpenCV | from a file: torchvision, ms | accel, ms | times faster |",
+        "| OpenCV, ms | times faster than it | from a file: torchvision, ms | accel, ms | times faster |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, row in result["ops"].items():
