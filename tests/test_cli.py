@@ -109,6 +109,29 @@ def test_compare_takes_a_flat_folder(
     assert "labels.csv" in shown.err
 
 
+def test_compare_may_allow_for_a_little(paths: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By how much an inexact backend differs is shown; another picture is different still, and so is a label."""
+    arguments = ["--data", str(Path(paths[0]).parent), "--workers", "0", "--threads", "1", "--no-exact", *FAST]
+    file = tmp_path / "result.json"
+    assert main(["compare", *arguments, "--json", str(file)]) == 0
+    assert "0.0% of the values differ" in " ".join(capsys.readouterr().out.split())
+    result = json.loads(file.read_text())
+    assert result["settings"]["options"]["exact"] is False
+    assert result["apart"] == {"largest": 0, "mean": 0, "share": 0}
+    with pytest.MonkeyPatch.context() as patch:
+        make_wrong(patch)
+        assert main(["compare", *arguments, "--json", str(file)]) == 0
+        apart = json.loads(file.read_text())["apart"]
+        assert 0.05 < apart["largest"] < 0.07  # 0.001 of a standard deviation of 0.229
+    with pytest.MonkeyPatch.context() as patch:
+        from accel.backends.cpu import CpuBackend
+
+        right = CpuBackend.run_all
+        patch.setattr(CpuBackend, "run_all", lambda self, *args: [each.flip(3) for each in right(self, *args)])
+        assert main(["compare", *arguments]) == 1
+    assert "levels on average" in capsys.readouterr().err
+
+
 @pytest.fixture
 def four_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make four pictures where a command would make many."""

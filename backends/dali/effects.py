@@ -21,7 +21,7 @@ def lower(program: Program, effect: Effect) -> str | None:
 
 
 _REFUSED = {
-    "adjust_hue": "DALI turns the hue in another colour space: another op",
+    "adjust_hue": "DALI turns the hue in another colour space",
     "perspective": "DALI has no perspective warp on the CPU",
     "elastic": "DALI has no displacement by a field on the CPU",
 }
@@ -51,11 +51,12 @@ def _convert(program: Program, params: Params) -> None:
 
 
 def _sharpness(program: Program, params: Params) -> None:
-    """Pillow blends with its smoothed image: one filter of both."""
-    factor = float(params[0])
-    smooth = [(1 - factor) * weight / 13 for weight in (1, 1, 1, 1, 5, 1, 1, 1, 1)]
-    smooth[4] += factor
-    program.add("filter", (), (tuple(smooth),))
+    """Pillow blends with its smoothed image, of which the border is that of the image itself."""
+    height, width = program.size
+    if height > 2 and width > 2:
+        smooth = tuple(weight / 13 for weight in (1, 1, 1, 1, 5, 1, 1, 1, 1))
+        frame = ((1, 1), (height - 2, width - 2)), ((-1, -1), (height, width))
+        program.add("sharpness", (), ((float(params[0]),), smooth, *frame[0], *frame[1]))
 
 
 def _blur(program: Program, params: Params) -> None:

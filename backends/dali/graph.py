@@ -30,6 +30,8 @@ def forked() -> bool:
 @cache
 def _dali() -> ModuleType:
     global _loaded_in
+    # DALI reads this once. Without it the pages of every buffer come fresh from the system for each batch: 10% slower
+    os.environ.setdefault("DALI_MALLOC_POOL_THRESHOLD", str(1 << 20))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what DALI has to say of its own imports
         import nvidia.dali as dali

@@ -100,5 +100,5 @@ def _as_power(one: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[str, N
     if not 0.05 < exponent < 20:
         return None
     gain = math.exp(constant)
-    made = np.clip(np.rint(255 * gain * (_LEVELS / 255) ** exponent), 0, 255)
+    made = np.clip(np.floor(255 * gain * (_LEVELS / 255) ** exponent), 0, 255)
     return ("power", (float(exponent), gain)) if np.abs(made - one).max() <= 1 else None

@@ -43,7 +43,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     "power": (_NUMBER, _NUMBER),
     "contrast": (_NUMBER,),
     "saturation": (_NUMBER,),
-    "filter": (Input(np.float32, 9),),
+    "sharpness": (_NUMBER, Input(np.float32, 9), _SIZES, _SIZES, _PLACE, _PLACE),
     "gaussian_blur": (_PLACE, _SIZES),
     "warp_affine": (Input(np.float32, 6), _SIZES),
     "jpeg_compression_distortion": (_FLAG,),
@@ -120,19 +120,24 @@ def _fold(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 def _power(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     exponent, gain = fed
-    return _levels(kit, kit.math.pow(x / 255.0, exponent) * (255.0 * gain))
+    return _below(kit, kit.math.pow(x / 255.0, exponent) * (255.0 * gain))
 
 
-def _levels(kit: Kit, values: Any) -> Any:
-    """Values as levels: rounded and clipped, as DALI casts them."""
-    return kit.fn.cast(values, dtype=kit.types.UINT8)
+def _below(kit: Kit, values: Any) -> Any:
+    """Values as levels: clipped, and rounded down as Pillow does; DALI's cast rounds to the nearest."""
+    return kit.fn.cast(values - 0.4999, dtype=kit.types.UINT8)
 
 
 def _contrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     (channels,) = static
     grey = x if channels == 1 else kit.fn.color_space_conversion(x, **_from_rgb(kit))
     mean = kit.fn.reductions.mean(grey)
-    return _levels(kit, mean + (x - mean) * fed[0])
+    return _blend(kit, kit.fn.cast(mean, dtype=kit.types.UINT8), x, fed[0])
+
+
+def _blend(kit: Kit, grey: Any, x: Any, factor: Any) -> Any:
+    """From grey through the image and beyond it."""
+    return _below(kit, grey + (kit.fn.cast(x, dtype=kit.types.FLOAT) - grey) * factor)
 
 
 def _from_rgb(kit: Kit) -> dict[str, Any]:
@@ -148,7 +153,7 @@ def _colour(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 
 def _saturation(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.saturation(x, saturation=fed[0])
+    return _blend(kit, kit.fn.color_space_conversion(x, **_from_rgb(kit)), x, fed[0])
 
 
 def _autocontrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
@@ -156,16 +161,20 @@ def _autocontrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     span = kit.fn.cast(high, dtype=kit.types.FLOAT) - low
     flat = kit.fn.cast(span == 0.0, dtype=kit.types.FLOAT)
     stretched = (x - kit.fn.cast(low, dtype=kit.types.FLOAT)) * (255.0 / (span + flat))
-    return _levels(kit, stretched + flat * x)
+    return _below(kit, stretched + flat * x)
 
 
 def _equalize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     return kit.fn.equalize(x)
 
 
-def _filter(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    weights = kit.fn.reshape(fed[0], shape=[3, 3])
-    return kit.fn.filter(x, weights if kit.on_host else weights.gpu(), border="clamp")
+def _sharpness(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    factor, weights, corner, inside, outside, size = fed
+    weights = kit.fn.reshape(weights, shape=[3, 3])
+    smooth = kit.fn.filter(x, weights if kit.on_host else weights.gpu(), mode="valid")
+    smooth = kit.fn.slice(smooth, start=outside, shape=size, axes=(0, 1), out_of_bounds_policy="pad")
+    border = kit.fn.erase(x, anchor=corner, shape=inside, axis_names="HW", fill_value=0)
+    return _blend(kit, smooth + border, x, factor)
 
 
 def _blur(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
@@ -174,14 +183,16 @@ def _blur(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 def _warp(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     kind, fill = static
-    return kit.fn.warp_affine(
+    warped = kit.fn.warp_affine(
         x,
         matrix=kit.fn.reshape(fed[0], shape=[2, 3]),
         size=fed[1],
         fill_value=fill,
-        inverse_map=True,
+        inverse_map=True,  # the matrix leads from the result to the image
         interp_type=getattr(kit.types, f"INTERP_{kind}"),
+        dtype=kit.types.UINT8 if kind == "NN" else kit.types.FLOAT,
     )
+    return warped if kind == "NN" else _below(kit, warped)
 
 
 def _transpose(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
@@ -213,7 +224,7 @@ OPERATORS: dict[str, Function] = {
     "saturation": _saturation,
     "autocontrast": _autocontrast,
     "equalize": _equalize,
-    "filter": _filter,
+    "sharpness": _sharpness,
     "gaussian_blur": _blur,
     "warp_affine": _warp,
     "transpose": _transpose,

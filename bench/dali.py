@@ -1,0 +1,308 @@
+"""``python -m bench.dali``: the dali backend beside a DALI pipeline written by hand, and beside the cpu backend.
+
+Speed: file bytes in memory to normalised batches, with the same crops; contestants take turns, and each is checked
+first. Differences: every op by DALI's operators (``exact=False``), on photos cut to 375 x 500, in levels of uint8.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.transforms import functional as F
+
+import accel
+from accel import functional, testing
+from accel.cli import screen
+from accel.cli.arguments import at_least
+from accel.cli.data import folder, open_folder
+from bench import usage
+from bench.contestants import dali as by_hand
+from bench.job import Images, Job
+from bench.machine import ROOT, provenance
+from bench.ops.measure import cut
+from bench.ops.rows import OPS
+from bench.pipelines import PIPELINES, Draw, Pipeline
+
+Epoch = Callable[[], Iterator[torch.Tensor]]
+HAND, DEFAULT, OURS = "DALI by hand, pooled memory", "DALI by hand", "accel, dali, exact=False"
+POOL = {"DALI_MALLOC_POOL_THRESHOLD": str(1 << 20)}
+"""What accel sets for DALI, which reads it once in a process; by hand, nobody does."""
+BACKENDS: dict[str, tuple[str, dict[str, Any]]] = {
+    OURS: ("dali", {"device": "cpu", "exact": False}),
+    "accel, dali, exact=True": ("dali", {"device": "cpu"}),
+    "accel, cpu": ("cpu", {}),
+}
+RESULT = ROOT / "bench" / "results" / "dali-cpu.json"
+
+
+# -- speed --------------------------------------------------------------------------------------------------
+
+
+class _Files:
+    """The epoch of a pipeline by hand: the files' bytes and the draws, batch by batch."""
+
+    def __init__(self, job: Job, files: list[bytes]) -> None:
+        self._job, self._files = job, files
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        job = self._job
+        for first in range(0, len(self._files), job.batch_size):
+            part = slice(first, first + job.batch_size)
+            geometry = by_hand.geometry(job.draws(0)[part])
+            files = [np.frombuffer(data, np.uint8) for data in self._files[part]]
+            yield files, *(geometry[2:] if job.pipeline.name == "eval" else geometry)
+
+
+def _by_hand(job: Job, files: list[bytes]) -> Epoch:
+    pipeline = by_hand.build(job, _Files(job, files))
+    pipeline.build()
+
+    def epoch() -> Iterator[torch.Tensor]:
+        while True:
+            try:
+                (outputs,) = pipeline.run()
+            except StopIteration:
+                pipeline.reset()
+                return
+            yield torch.utils.dlpack.from_dlpack(outputs.as_tensor())
+
+    return epoch
+
+
+class _Apart:
+    """The pipeline by hand in a process of its own, with DALI's memory as it is by default."""
+
+    def __init__(self, paths: Sequence[str], pipeline: str, threads: int) -> None:
+        command = [sys.executable, "-m", "bench.dali", "--serve", pipeline, str(threads)]
+        environment = {name: value for name, value in os.environ.items() if name not in POOL}
+        self._process = subprocess.Popen(
+            command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._send("\t".join(os.path.abspath(path) for path in paths))
+
+    def _send(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(line, file=self._process.stdin, flush=True)
+        return self._process.stdout.readline()
+
+    def epoch(self) -> tuple[float, float]:
+        """Wall-clock and CPU seconds of an epoch."""
+        wall, cpu = map(float, self._send("go").split())
+        return wall, cpu
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def _serve(pipeline: str, threads: int) -> int:
+    """The other side of ``_Apart``: a line of files, then a line for each epoch."""
+    paths = sys.stdin.readline().rstrip("\n").split("\t")
+    epoch = _by_hand(*_job(paths, pipeline, threads))
+    print(*_timed(epoch), flush=True)
+    for _line in sys.stdin:
+        print(*_timed(epoch), flush=True)
+    return 0
+
+
+def _timed(epoch: Epoch) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _batch in epoch():
+        pass
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _job(paths: Sequence[str], pipeline: str, threads: int) -> tuple[Job, list[bytes]]:
+    job = Job(PIPELINES[pipeline], Images(files=paths), range(len(paths)), min(50, len(paths)), threads)
+    torch.set_num_threads(1)
+    return job, [Path(path).read_bytes() for path in paths]
+
+
+def _recorded(data: bytes, draw: Draw, pipeline: Pipeline) -> torch.Tensor:
+    """What torchvision's functions make of a file, with a draw's numbers."""
+    image = functional.decode(data, "RGB")
+    if draw.box is not None:
+        image = F.crop(image, *draw.box)
+    if draw.size is not None:
+        image = F.resize(image, list(draw.size))
+    if draw.window is not None:
+        image = F.crop(image, *draw.window)
+    if draw.flip:
+        image = F.hflip(image)
+    return F.normalize(F.to_tensor(image), pipeline.mean or (), pipeline.std or ())  # type: ignore[no-any-return]
+
+
+def _by_accel(job: Job, files: list[bytes], backend: str, options: dict[str, Any]) -> Epoch:
+    def epoch() -> Iterator[torch.Tensor]:
+        with accel.image_backend(backend, **options, **({} if backend == "torchvision" else {"threads": job.threads})):
+            for first in range(0, len(files), job.batch_size):
+                part = slice(first, first + job.batch_size)
+                pairs = zip(files[part], job.draws(0)[part], strict=True)
+                yield torch.stack([_recorded(data, draw, job.pipeline) for data, draw in pairs]).to("cpu")
+
+    return epoch
+
+
+def speed(paths: Sequence[str], pipeline: str, threads: int, rounds: int) -> dict[str, Any]:
+    """Milliseconds an image of every contestant, on as many cores as threads.
+
+    Raises:
+        AssertionError: a contestant's batches are not what it promises.
+    """
+    job, files = _job(paths, pipeline, threads)
+    with usage.pinned(threads):
+        apart = _Apart(paths, pipeline, threads)
+        epochs = {HAND: _by_hand(job, files)}
+        epochs |= {name: _by_accel(job, files, *chosen) for name, chosen in BACKENDS.items()}
+        _check(job, files, epochs)
+        turns: dict[str, Callable[[], tuple[float, float]]] = {DEFAULT: apart.epoch}
+        turns |= {name: partial(_timed, epoch) for name, epoch in epochs.items()}
+        spent: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
+        for _ in range(rounds):
+            for name, turn in turns.items():
+                wall, cpu = turn()
+                spent[name].append((1e3 * wall / len(files), 1e3 * cpu / len(files)))
+        apart.close()
+    return {
+        "pipeline": pipeline,
+        "threads": threads,
+        "images": len(files),
+        "contestants": {
+            name: {
+                "ms": median(wall for wall, _ in taken),
+                "CPU ms": median(cpu for _, cpu in taken),
+                "of by hand": median(a[1] / b[1] for a, b in zip(taken, spent[DEFAULT], strict=True)),
+                "of by hand, pooled": median(a[1] / b[1] for a, b in zip(taken, spent[HAND], strict=True)),
+                "rounds": taken,
+            }
+            for name, taken in spent.items()
+        },
+    }
+
+
+def _check(job: Job, files: list[bytes], epochs: dict[str, Epoch]) -> None:
+    """Exact contestants equal torchvision; DALI's two ways are alike, but for how they flip and where they decode."""
+    level = torch.tensor(job.pipeline.std).view(3, 1, 1) * 255
+    wanted = list(_by_accel(job, files, "torchvision", {})())
+    found = {name: [batch.clone() for batch in epoch()] for name, epoch in epochs.items()}
+    for name, batches in found.items():
+        assert len(batches) == len(wanted), name
+        for number, (batch, right) in enumerate(zip(batches, wanted, strict=True)):
+            if name not in (HAND, OURS):
+                assert torch.equal(batch, right), f"{name} differs from torchvision in batch {number}"
+            else:
+                apart = (batch - found[HAND][number]).abs() * level
+                assert apart.max() < 2.01, f"{name}: {apart.max():g} levels from the pipeline by hand"
+                assert apart.mean() < 0.05, f"{name}: {apart.mean():g} levels from the pipeline by hand, on average"
+                assert ((batch - right).abs() * level).mean() < 0.5, f"{name} is not near torchvision"
+
+
+# -- differences --------------------------------------------------------------------------------------------
+
+MORE: dict[str, Callable[[Any], Any]] = {
+    "decode": lambda image: image,
+    "rotate, bilinear, onto black": lambda image: F.rotate(image, 13.0, F.InterpolationMode.BILINEAR),
+    "resize, Lanczos": lambda image: F.resize(image, [256, 341], F.InterpolationMode.LANCZOS),
+    "erase": lambda image: F.erase(F.to_tensor(image), 20, 30, 50, 60, torch.tensor([[[0.5]]] * 3)),
+    "ImageNet train": lambda image: F.hflip(F.resized_crop(image, 40, 60, 270, 310, [224, 224])),
+    "ImageNet eval": lambda image: F.center_crop(F.resize(image, 256), [224, 224]),
+}
+
+
+def differences(paths: Sequence[str]) -> list[dict[str, Any]]:
+    """Every op: by how much DALI's result differs from torchvision's, or why DALI does not run it."""
+    images = [cut(path) for path in paths]
+    return [_apart(name, op, images) for name, op in {**MORE, **OPS}.items()]
+
+
+def _apart(name: str, op: Callable[[Any], Any], images: Sequence[Image.Image]) -> dict[str, Any]:
+    largest, total, others, count = 0.0, 0.0, 0, 0
+    reason = None
+    for image in images:
+        with accel.image_backend("torchvision"):
+            wanted = _floats(op(image))
+        with accel.image_backend("dali", device="cpu", exact=False, threads=1):
+            late = _floats(op(functional.decode(image)))
+            left = [line for line in accel.explain(late).splitlines() if "left to" in line]
+            apart = (testing.computed(late) - wanted).abs().mul(255)
+        reason = left[0].partition("images: ")[2] if left else None
+        largest, total = max(largest, float(apart.max())), total + float(apart.sum())
+        others, count = others + int((apart >= 0.499).sum()), count + apart.numel()
+    return {"op": name, "left": reason, "largest": round(largest, 1), "mean": total / count, "share": others / count}
+
+
+def _floats(image: Any) -> Any:
+    return image if isinstance(image, torch.Tensor) else T.ToTensor()(image)
+
+
+# -- the command --------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    if args.serve:
+        return _serve(args.serve[0], int(args.serve[1]))
+    os.environ.update(POOL)
+    result: dict[str, Any] = {**provenance(), "settings": by_hand.Dali.settings}
+    with folder(args.data) as (root, name):
+        paths = list(open_folder(root).files[: args.images])
+        result["data"] = {"name": name, "images": len(paths)}
+        if args.rounds:
+            runs = [(pipeline, threads) for pipeline in args.pipelines for threads in (1, 2)]
+            result["speed"] = [speed(paths, *run, args.rounds) for run in runs]
+            _show_speed(result["speed"])
+        result["differences"] = differences(paths[:6])
+        _show_differences(result["differences"])
+    screen.write_json(args.out, result)
+    return 0
+
+
+def _show_speed(found: Sequence[dict[str, Any]]) -> None:
+    print("| pipeline | threads | | ms/image | CPU ms/image | CPU, of DALI by hand | of the same with pooled memory |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
+    for run in found:
+        for name, row in run["contestants"].items():
+            figures = (
+                f"{row['ms']:.3f} | {row['CPU ms']:.3f} | {row['of by hand']:.2f} | {row['of by hand, pooled']:.2f}"
+            )
+            print(f"| {run['pipeline']} | {run['threads']} | {name} | {figures} |")
+
+
+def _show_differences(found: Sequence[dict[str, Any]]) -> None:
+    print("\n| op | DALI's result | values that differ | on average | at most |")
+    print("| --- | --- | ---: | ---: | ---: |")
+    for row in found:
+        if row["left"]:
+            print(f"| {row['op']} | none: {row['left']} | | | |")
+        elif row["largest"] < 0.5:
+            print(f"| {row['op']} | equal | 0 | 0 | 0 |")
+        else:
+            print(f"| {row['op']} | differs | {row['share']:.2%} | {row['mean']:.3f} | {row['largest']:g} |")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.dali", description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
+    parser.add_argument("--images", type=at_least(1), default=100, metavar="N", help="how many [%(default)s]")
+    parser.add_argument("--pipelines", nargs="+", choices=("train", "eval"), default=["train", "eval"])
+    parser.add_argument("--rounds", type=at_least(0), default=7, metavar="N", help="in turns; 0: none [%(default)s]")
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=RESULT, metavar="FILE", help="the result file [%(default)s]")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
