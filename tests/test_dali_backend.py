@@ -406,7 +406,7 @@ assert (batch().to("cpu") - wanted).abs().max() < 0.1  # by DALI again
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("context", [None, "fork", "spawn"])
+@pytest.mark.parametrize("context", [None, "fork"])
 def test_a_loader_with_workers(context: str | None, paths: list[str]) -> None:
     """Workers only record; DALI runs here, before and after they were forked."""
     transform = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)])
