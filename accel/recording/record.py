@@ -79,6 +79,8 @@ def pad(original: Function) -> Function:
 
 def _sides(padding: Any) -> tuple[int, int, int, int] | None:
     """(left, top, right, bottom) of torchvision's forms of padding; None for what is no such form."""
+    if type(padding) is int:
+        return padding, padding, padding, padding
     sides = [padding] if isinstance(padding, int) else padding
     if not isinstance(sides, (list, tuple)) or len(sides) not in (1, 2, 4):
         return None
@@ -90,6 +92,8 @@ def _sides(padding: Any) -> tuple[int, int, int, int] | None:
 
 def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
     """A fill as one int per channel, as torchvision hands it to Pillow; None for what is no such form."""
+    if type(fill) is int:
+        return (fill,) * channels
     colour = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
     if len(colour) == 1:
         colour *= channels
