@@ -230,6 +230,14 @@ def test_what_crosses_to_another_process() -> None:
         assert torch.equal(copied.clone() + 0, images.clone() + 0)
 
 
+def test_a_view_is_of_the_same_memory() -> None:
+    """AugMix looks at an image as a batch of one; whoever else does may write into it."""
+    with accel.image_backend("cpu"):
+        image = v1.ToTensor()(Image.open(io.BytesIO(jpeg(45, 41))))
+        image.view(1, 3, 41, 45).zero_()
+        assert not image.any()
+
+
 def test_explained() -> None:
     with accel.image_backend("cpu"):
         text = accel.explain(

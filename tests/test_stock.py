@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator
+from shutil import which
 from typing import Any, NamedTuple
 
 import pytest
@@ -248,3 +249,21 @@ def test_through_workers(name: str) -> None:
     pipeline = Case(name, "v2-uint8").pipeline()
     expected = epoch(pipeline, "torchvision")
     assert_same(epoch(pipeline, "cpu", workers=2), expected, 0)
+
+
+ON_A_DEVICE = ("AugMix", "ColorJitter", "ElasticTransform", "GaussianNoise", "JPEG", "RandAugment", "RandomErasing")
+
+
+@pytest.mark.skipif(which("g++") is None, reason="the kernels run on the host, compiled by g++")
+@pytest.mark.parametrize("name", ON_A_DEVICE)
+def test_on_a_device(name: str) -> None:
+    """As everywhere, and nothing is left to the host."""
+    pipeline = v2.Compose([v2.ToImage(), v2.Resize((30, 30)), OF_V2.get(name, OF_BOTH.get(name))(v2)])
+    expected = epoch(pipeline, "torchvision")
+    before = accel.stats()["fallbacks"]
+    found = epoch(pipeline, "cuda", device="cpu")
+    with accel.image_backend("cuda", device="cpu"):
+        if all(isinstance(images, torch.Tensor) for images, _ in found):
+            found = [(images.to("cpu"), states) for images, states in found]
+        assert_same(found, expected, 0)
+    assert accel.stats()["fallbacks"] == before

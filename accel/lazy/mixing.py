@@ -13,10 +13,15 @@ import torch
 
 from accel.lazy.late import LateTensor, is_late
 from accel.sources.recipe import Branch, Recipe
+from accel.system.caller import caller
+
+_POLICIES = ("torchvision.transforms.autoaugment.", "torchvision.transforms.v2._auto_augment.")
 
 
 def view(tensor: LateTensor, *size: Any) -> Any:
-    """An image [C, H, W] as a batch of one, or back."""
+    """An image [C, H, W] as a batch of one, or back; for AugMix, which changes neither of the two in place."""
+    if not caller().startswith(_POLICIES):
+        return NotImplemented
     late = tensor.late
     wanted = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
     if len(late.recipes) > 1 or late.after or any(type(length) is not int for length in wanted):
