@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,25 @@ def test_a_batch_of_all_formats(policy: Callable[[Any], Any]) -> None:
 
     for memory in (None, 200_000):
         assert_equals_torchvision(result, memory=memory)
+
+
+@pytest.mark.skipif("ACCEL_TEST_PHOTOS" not in os.environ, reason="ACCEL_TEST_PHOTOS names no folder")
+@pytest.mark.parametrize(
+    "policy", [T.RandAugment(), T.ColorJitter(0.4, 0.4, 0.4, 0.1)], ids=lambda each: type(each).__name__
+)
+def test_photos(policy: Callable[[Any], Any]) -> None:
+    """Any folder of JPEG files, as a train pipeline has them."""
+    files = sorted(Path(os.environ["ACCEL_TEST_PHOTOS"]).rglob("*.jp*g"))
+    assert files
+    cut = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()])
+    erase = T.RandomErasing(0.5, value="random")
+
+    def result() -> torch.Tensor:
+        seed_everything(5)
+        images = [Image.open(file).convert("RGB") for file in files]
+        return stacked(images, lambda image: erase(F.to_tensor(policy(cut(image)))))
+
+    assert_equals_torchvision(result)
 
 
 def test_one_broken_file_among_512() -> None:
