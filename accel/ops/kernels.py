@@ -95,6 +95,7 @@ def _row(
         "apply": apply,
         "reference": reference,
         "planar": f"v{version}.{name}" in _PLANAR,
+        "interleaved": f"v{version}.{name}" == "v1.adjust_hue",
         **more,
     }
     return Op(f"v{version}.{name}", kind, params=params, samples=samples, **more)

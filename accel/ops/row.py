@@ -52,6 +52,7 @@ class Op:
         apply: for a value op or a kernel, the op itself on a tensor [..., C, H, W].
         elementwise: for a kernel, whether it makes the same of an image alone and in a batch.
         planar: for a kernel, whether its result lies in memory channel by channel, whatever the input does.
+        interleaved: the same of pixel by pixel.
         holds_tensors: its parameters have a tensor among them, too large to be remembered with a plan.
         tolerance: largest difference from the reference, in levels of uint8; 0 is bit-identical.
     """
@@ -70,5 +71,6 @@ class Op:
     apply: Callable[..., torch.Tensor] | None = None
     elementwise: bool = False
     planar: bool = False
+    interleaved: bool = False
     holds_tensors: bool = False
     tolerance: int = 0

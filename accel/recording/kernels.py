@@ -72,7 +72,7 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         or (late.view and name == "v2.resize")
         or (crops and not inside(image, *params))
     )
-    called = image.called(name, params, interleaved=late.interleaved and not planar)
+    called = image.called(name, params, interleaved=op.interleaved or (late.interleaved and not planar))
     if crops and inside(image, *params):
         called.late.view = late.view or params[3] < late.shape[2]
     return called

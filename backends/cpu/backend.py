@@ -70,7 +70,7 @@ class CpuBackend:
     def prepare(self) -> None:
         with self._lock:
             if not self._prepared:
-                with _hint_if_slow():
+                with _hint_if_compiled():
                     from . import kernels
 
                     kernels.warm_up()
@@ -134,13 +134,20 @@ class CpuBackend:
 
 
 @contextmanager
-def _hint_if_slow() -> Iterator[None]:
+def _hint_if_compiled() -> Iterator[None]:
     """Say what takes so long, the first time on a machine."""
-    hint = threading.Timer(1.5, _log.warning, ["accel compiles its kernels for this machine, once: about 20 s"])
-    hint.daemon = True
-    hint.start()
-    try:
+    from numba.core import event
+
+    class Hint(event.Listener):  # type: ignore[misc]
+        told = False
+
+        def on_start(self, event: object) -> None:
+            if not self.told:
+                self.told = True
+                _log.warning("accel compiles its kernels for this machine, once: about 20 s")
+
+        def on_end(self, event: object) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Hint()):
         yield
-    finally:
-        hint.cancel()
-        hint.join()
