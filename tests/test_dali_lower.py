@@ -14,7 +14,9 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.backends.dali import levels
-from accel.backends.dali.batch import NOT_INTACT, Shares, shared_out
+from accel.backends.dali import lower as lowering
+from accel.backends.dali.batch import Shares, shared_out
+from accel.backends.dali.lower import NOT_INTACT, TOO_LARGE
 from accel.backends.dali.moves import _region, _run
 from accel.ops import OPS
 from accel.ops.index import Index
@@ -144,6 +146,16 @@ def test_files_that_are_not_plainly_intact_are_left() -> None:
         assert list(found.reasons) == [NOT_INTACT]
         assert len(found.left) == 1
     assert not shares(*[Recipe(source(data), (), (TENSOR,))]).left
+
+
+def test_giant_regions_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "_LARGEST", 100 * 100 * 3)
+    whole, part = Recipe(source(jpeg(200, 150)), (), (TENSOR,)), Recipe(source(jpeg(200, 150)), tuple(CORE), (TENSOR,))
+    assert shares(whole).reasons == {TOO_LARGE: 1}
+    assert shares(whole, exact=True).reasons == {TOO_LARGE: 1}
+    assert shares(part).reasons == {TOO_LARGE: 1}  # 100 x 120
+    monkeypatch.setattr(lowering, "_LARGEST", 100 * 120 * 3)
+    assert not shares(part).left
 
 
 def test_every_kind_of_file_is_taken() -> None:

@@ -16,11 +16,10 @@ from accel.sources.header import Header, Raw
 from accel.sources.recipe import Source
 from accel.system import counters
 
-from .lower import Work, decoding, lower, split, takes
+from .lower import Work, decoding, lower, refused, split
 from .pipelines import Part, Pipelines, Row
 from .program import Structure
 
-NOT_INTACT = "DALI is not given what is not plainly an intact JPEG"
 UNDECODABLE = "DALI cannot decode a file; the cpu backend decides"
 
 
@@ -48,9 +47,10 @@ def shared_out(plan: Plan, *, exact: bool, on_host: bool) -> Shares:
     """
     shares = Shares([], [], [], {})
     for wanted in plan.decodes:
-        if not takes(wanted):
+        no = refused(wanted)
+        if no is not None:
             shares.left.append(wanted)
-            _count(shares, NOT_INTACT, wanted)
+            _count(shares, no, wanted)
         elif exact:
             _begin(shares, decoding(wanted))
         else:

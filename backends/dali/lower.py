@@ -48,17 +48,25 @@ class Work(NamedTuple):
     reason: str | None
 
 
-def takes(wanted: Decode) -> bool:
-    """Whether DALI may have the source: pixels, or a file of which nothing is missing, as far as markers tell.
+NOT_INTACT = "DALI is not given what is not plainly an intact JPEG"
+TOO_LARGE = "DALI is not given giant images: its memory pool would keep their size for ever"
+_LARGEST = 64 << 20
 
-    DALI cannot tell broken files from intact ones as Pillow does.
+
+def refused(wanted: Decode) -> str | None:
+    """Why DALI may not have the source; None: it may.
+
+    It may have pixels, and files of which nothing is missing, as far as markers tell: DALI cannot tell broken files
+    from intact ones as Pillow does.
     """
+    if wanted.box[2] * wanted.box[3] * wanted.channels > _LARGEST:
+        return TOO_LARGE
     header = wanted.source.header
     if isinstance(header, Raw):
-        return True
+        return None
     if not header.ordinary or header.judge != "pillow":
-        return False
-    return header.progressive or one_scan(wanted.source.data, header)
+        return NOT_INTACT
+    return None if header.progressive or one_scan(wanted.source.data, header) else NOT_INTACT
 
 
 def decoding(wanted: Decode) -> Work:
