@@ -24,7 +24,7 @@ IMAGES, REPLACED, REALISED_EARLY = "images", "replaced", "realised early"
 KERNELS = "finished by torchvision"
 _FALLBACK = "fallback: "
 _FIRST = (IMAGES, REPLACED, REALISED_EARLY, KERNELS, _FALLBACK + "any other reason")
-_ROWS, _SLOTS = 1024, 64
+_ROWS, _SLOTS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
 _lock = threading.RLock()
