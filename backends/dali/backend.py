@@ -74,6 +74,7 @@ class DaliBackend:
     def _forget(self) -> None:
         self._pipelines: dict[torch.device, Pipelines] = {}
         self._agrees: bool | None = None
+        self._cuda: bool | None = None
 
     @classmethod
     def unavailable(cls, options: DaliOptions | None = None) -> str | None:
@@ -127,9 +128,15 @@ class DaliBackend:
 
     def _go_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         """Run a plan elsewhere, to a result on ``device``; places that it has no items for are not filled."""
-        if device.type == "cuda" and registry.availability().get("cuda", "missing") is None:
+        if device.type == "cuda" and self._has_cuda():
             return cast(AcceleratorBackend, self._other("cuda")).run_on(plan, device)
         return self._on_host().run(plan, memory.results.empty).to(device, non_blocking=True)
+
+    def _has_cuda(self) -> bool:
+        """Whether accel's own kernels can go on from DALI's pixels."""
+        if self._cuda is None:
+            self._cuda = registry.availability().get("cuda", "missing") is None
+        return self._cuda
 
     def _on_host(self) -> HostBackend:
         return cast(HostBackend, self._other(self.host))
@@ -170,7 +177,8 @@ class DaliBackend:
 
     def describe(self, plan: Plan) -> list[str]:
         where = self.options.device or "the device of the first .to()"
-        shares = batch.shared_out(plan, exact=self.options.exact, on_host=where == "cpu")
+        on_host = self.options.device is not None and torch.device(self.options.device).type == "cpu"
+        shares = batch.shared_out(plan, exact=self.options.exact, on_host=on_host)
         names = dict.fromkeys(name for work in shares.given for name in work.structure.names)
         on = "the host" if self.options.exact else where
         lines = [f"runs: DALI on {on}: {', '.join(names) or 'nothing'}"]
