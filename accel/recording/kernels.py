@@ -62,7 +62,7 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     if params is None:
         return None
     params = tuple(map(frozen, params))
-    if op.kind == "value":
+    if op.kind == "value" and not (params and late.dtype.is_floating_point):  # a float table for one image is dear
         return recorded_value(image, (name, params), late.dtype)
     if _changes_nothing(image, op, params):
         return image

@@ -68,7 +68,7 @@ def _fit(values: npt.NDArray[np.float32]) -> tuple[np.float32, ...] | None:
 
     A straight line through the table gives mean and std to within a few units in the last place.
     """
-    if not np.isfinite(values).all() or values[0] == values[255]:
+    if not np.isfinite(values).all() or values[0] == values[255] or not _is_straight(values):
         return None
     for scaled, scale, scale_rest in _SCALINGS:
         slope, intercept = np.polyfit(scaled.astype(np.float64), values.astype(np.float64), 1)
@@ -79,6 +79,12 @@ def _fit(values: npt.NDArray[np.float32]) -> tuple[np.float32, ...] | None:
             mean, std = means[fits[0, 0], 0, 0], stds[fits[0, 1], 0]
             return scale, scale_rest, mean, *_reciprocal(std)
     return None
+
+
+def _is_straight(values: npt.NDArray[np.float32]) -> bool:
+    """Whether a line is worth trying, by three places: a colour op's table, another for every image, is none."""
+    first, span = float(values[0]), float(values[255]) - float(values[0])
+    return all(abs(first + span * n / 255 - float(values[n])) < 1e-5 * abs(span) for n in (67, 131, 202))
 
 
 def _normalised(builder: Any, values: Any, factors: list[Any]) -> Any:
