@@ -42,8 +42,8 @@ def test_every_op_is_tried() -> None:
         "linear_transformation",
         "to_levels",
     }
-    warns = {"v2.jpeg"}  # which is refused for it here; it and the others are tried in test_stock.py
-    assert {case.op for case in CASES} == set(OPS) - of_several - warns
+    warns = {"v2.jpeg"}  # with a newer torchvision, and is refused for it here; all are tried in test_stock.py
+    assert {case.op for case in CASES} | warns == set(OPS) - of_several
     assert all(not OPS[name].samples for name in of_several)
     assert len(CASES) > 200
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import is_late, jpeg, run
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from test_stock import KINDS, OF_BOTH, OF_V2
@@ -37,6 +37,7 @@ def pipelines(draw: Any) -> tuple[str, list[str]]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pipelines(), st.integers(0, 1000), st.booleans())
+@example(("v2-float", ["ConvertImageDtype", "AugMix"]), 105, False)  # of halves, whose strides show in the values
 def test_random_pipelines(pipeline: tuple[str, list[str]], seed: int, grey: bool) -> None:
     kind, names = pipeline
     module, before, after = KINDS[kind]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from accel.lazy.late import LateTensor, is_late
+from accel.ops.kernels import DTYPES
 from accel.sources.recipe import Branch, Recipe
 from accel.system.caller import caller
 
@@ -20,9 +21,9 @@ _POLICIES = ("torchvision.transforms.autoaugment.", "torchvision.transforms.v2._
 
 def view(tensor: LateTensor, *size: Any) -> Any:
     """An image [C, H, W] as a batch of one, or back; for AugMix, which changes neither of the two in place."""
-    if not caller().startswith(_POLICIES):
-        return NotImplemented
     late = tensor.late
+    if late.dtype not in DTYPES or not caller().startswith(_POLICIES):
+        return NotImplemented
     wanted = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
     if len(late.recipes) > 1 or late.after or any(type(length) is not int for length in wanted):
         return NotImplemented

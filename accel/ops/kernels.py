@@ -44,6 +44,9 @@ V1 = (
 )
 """Functions of ``torchvision.transforms._functional_tensor`` with a row."""
 
+DTYPES = (torch.uint8, torch.float32, torch.float64)
+"""What kernels are recorded for; what torch makes of halves depends on how they lie in memory."""
+
 F_t = private("torchvision.transforms._functional_tensor", *V1, "_compute_affine_output_size")
 _geometry = private(
     "torchvision.transforms.v2.functional._geometry",

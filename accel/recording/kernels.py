@@ -12,12 +12,11 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
-import torch
 from torchvision.transforms.v2 import functional as F
 
 from accel.lazy.late import LateTensor, is_late, values_of
 from accel.ops import OPS, Op, Params
-from accel.ops.kernels import V1, F_t, frozen
+from accel.ops.kernels import DTYPES, V1, F_t, frozen
 from accel.recording.accepted import ACCEPTED, NotFinite
 from accel.recording.geometry import ON_PIXELS, inside, takes_pixels
 from accel.recording.record import is_recorded, recorded_value
@@ -25,8 +24,6 @@ from accel.recording.record_pil import given
 
 Function = Callable[..., Any]
 T = TypeVar("T", bound=LateTensor)
-
-_DTYPES = (torch.uint8, torch.float32, torch.float64)
 
 
 @cache
@@ -50,7 +47,7 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             moved = on_pixels(image, *args, **kwargs)
             if moved is not None:
                 return moved  # type: ignore[return-value]
-    if late.shape[0] not in (1, 3) or late.dtype not in _DTYPES:
+    if late.shape[0] not in (1, 3) or late.dtype not in DTYPES:
         return None
     params = given(op.params, args, kwargs, _defaults(name))
     try:
