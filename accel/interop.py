@@ -33,7 +33,6 @@ from accel.lazy import compiling, shipping, tensor
 from accel.lazy.image import LazyImage
 from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
-from accel.lazy.tensor import LazyTensor
 from accel.ops import kernels as ops_kernels
 from accel.recording import enhance, forward, images, kernels, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
@@ -147,8 +146,9 @@ def install() -> None:
         _undo.append(patches.attribute(torch, "compile", compiling.compile(torch.compile)))
         for module, name in ((torch.jit, "trace"), (torch.export, "export")):
             _undo.append(patches.attribute(module, name, compiling.settling(getattr(module, name))))
-        for cls in (LazyTensor, tv.LazyTVImage):
-            _undo.append(patches.item(collate.default_collate_fn_map, cls, _collate))
+        # the place of all tensors: with one more key the mapping would change its size while another thread collates
+        collating = _collate(collate.default_collate_fn_map[torch.Tensor])
+        _undo.append(patches.item(collate.default_collate_fn_map, torch.Tensor, collating))
         for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
             _undo.append(patches.attribute(fetcher, "fetch", _fetch(fetcher.fetch)))
         _undo.append(patches.attribute(DataLoader, "_get_iterator", _get_iterator(DataLoader._get_iterator)))
@@ -234,13 +234,20 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
 # -- loading batches ----------------------------------------------------------------------------------------
 
 
-def _collate(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
-    """What ``default_collate`` does with late tensors."""
-    stacked = None if isinstance(batch[0], tv.LazyTVImage) and tv.keeps_class() else tensor.stack(batch)
-    if stacked is None:
-        plain = [LateTensor.evaluate(t) if isinstance(t, LateTensor) else t for t in batch]
-        return collate.collate_tensor_fn(plain, collate_fn_map=collate_fn_map)  # type: ignore[no-any-return]
-    return stacked
+def _collate(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``default_collate`` does with tensors, late ones too; what a user has put there gets these as they are."""
+
+    @functools.wraps(original)
+    def collate_tensor_fn(batch: list[Any], *, collate_fn_map: Any = None) -> Any:
+        if original is not collate.collate_tensor_fn or not isinstance(batch[0], LateTensor):
+            return original(batch, collate_fn_map=collate_fn_map)
+        stacked = None if isinstance(batch[0], tv.LazyTVImage) and tv.keeps_class() else tensor.stack(batch)
+        if stacked is None:
+            plain = [LateTensor.evaluate(t) if isinstance(t, LateTensor) else t for t in batch]
+            return original(plain, collate_fn_map=collate_fn_map)
+        return stacked
+
+    return collate_tensor_fn
 
 
 def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -57,9 +57,7 @@ class CpuBackend:
     def __init__(self, options: CpuOptions) -> None:
         self.options = options
         self._team = Team(options.threads, "accel-cpu")
-        self._lock = threading.Lock()
         self._prepared = False
-        fork.register(in_child=self._renew_lock)
 
     @classmethod
     def unavailable(cls, options: CpuOptions | None = None) -> str | None:
@@ -68,7 +66,7 @@ class CpuBackend:
         return None
 
     def prepare(self) -> None:
-        with self._lock:
+        with _preparing:
             if not self._prepared:
                 with _hint_if_compiled():
                     from . import kernels
@@ -119,10 +117,6 @@ class CpuBackend:
             f"runs: one compiled pass per stage, on {self._team.size} threads",
         ]
 
-    def _renew_lock(self) -> None:
-        """A forked child may have been made while another thread held it."""
-        self._lock = threading.Lock()
-
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
         """Decode one source and write all images made from it into ``target``."""
         pixels = decode.read(wanted, of, self.options, self.options.decode)
@@ -131,6 +125,19 @@ class CpuBackend:
             for top, left, height, width, values in patches:
                 image = target[position] if planar else target[position].transpose(2, 0, 1)
                 image[:, top : top + height, left : left + width] = bits(values)
+
+
+_preparing = threading.Lock()
+"""One for all instances: they import and compile the same."""
+
+
+def _renew_lock() -> None:
+    """A forked child may have been made while another thread held it."""
+    global _preparing
+    _preparing = threading.Lock()
+
+
+fork.register(in_child=_renew_lock)
 
 
 @contextmanager
