@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import subprocess
 import sys
 import threading
@@ -249,20 +248,6 @@ def test_installs_are_counted() -> None:
     assert_installed(True)
     accel.set_image_backend("torchvision")
     assert_installed(False)
-
-
-def test_collating_keeps_its_keys() -> None:
-    """A new one would change the mapping's size while another thread goes through it."""
-    keys = list(collate.default_collate_fn_map)
-    with accel.image_backend("cpu"):
-        assert list(collate.default_collate_fn_map) == keys
-
-
-def test_a_users_own_collating_of_tensors_gets_late_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(collate.default_collate_fn_map, torch.Tensor, lambda batch, collate_fn_map=None: tuple(batch))
-    with accel.image_backend("cpu"):
-        late = [functional.to_tensor(Image.open(BytesIO(helpers.jpeg(20, 30)))) for _ in range(2)]
-        assert all(map(operator.is_, collate.default_collate(late), late))
 
 
 def test_torchvision_contexts_install_nothing() -> None:

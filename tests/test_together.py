@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import operator
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,7 +16,9 @@ import numpy as np
 import pytest
 import torch
 from helpers import Files, assert_same, is_late
+from PIL import Image
 from torch.utils.data import DataLoader
+from torch.utils.data._utils import collate
 from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.transforms import functional as F
@@ -226,3 +229,20 @@ def test_saving_one_of_a_batch_saves_one(paths: list[str]) -> None:
     assert stream.tell() < images[1].nbytes + 4096
     stream.seek(0)
     assert_same(torch.load(stream), expected(paths)[0][0][1])
+
+
+# -- the map of default_collate --------------------------------------------------------------------------------
+
+
+def test_collating_keeps_its_keys() -> None:
+    """A new one would change the mapping's size while another thread goes through it."""
+    keys = list(collate.default_collate_fn_map)
+    with accel.image_backend("cpu"):
+        assert list(collate.default_collate_fn_map) == keys
+
+
+def test_a_users_own_collating_of_tensors_gets_late_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(collate.default_collate_fn_map, torch.Tensor, lambda batch, collate_fn_map=None: tuple(batch))
+    with accel.image_backend("cpu"):
+        late = [F.to_tensor(Image.open(io.BytesIO(helpers.jpeg(20, 30)))) for _ in range(2)]
+        assert all(map(operator.is_, collate.default_collate(late), late))
