@@ -176,9 +176,9 @@ def _parser() -> argparse.ArgumentParser:
         "results",
         type=Path,
         nargs="*",
-        default=[RESULTS / "bench.json", _TRAIN],
+        default=[*sorted(RESULTS.glob("bench*.json"), key=lambda file: file.stem), _TRAIN],
         metavar="FILE",
-        help="[bench/results/bench.json, and train.json where it exists]",
+        help="[bench*.json in bench/results, and train.json where it exists]",
     )
     parser.add_argument("--readme", action="store_true", help="put the main figures into README.md as well")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "REPORT.md", metavar="FILE", help="[%(default)s]")
