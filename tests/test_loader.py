@@ -1,4 +1,4 @@
-"""ImageFolder and DataLoader: the same batches, whatever the workers, the start method and the collate function."""
+"""ImageFolder and DataLoader: the same batches, whatever the workers and the start method."""
 
 from __future__ import annotations
 
@@ -19,38 +19,14 @@ import numpy as np
 import pytest
 import torch
 from helpers import Files, Stream, assert_same, is_late, open_rgb
-from PIL import Image, ImageFilter
+from loader_support import FIXED, TIMEOUT, TRAIN, check, epoch
+from PIL import ImageFilter
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
-from torchvision.transforms import functional as F
 
 import accel
-
-TIMEOUT = 100
-TRAIN = T.Compose(
-    [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))]
-)
-FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
-
-
-def epoch(dataset: Any, **options: Any) -> list[Any]:
-    options = {"batch_size": 4, **options}
-    if options.get("num_workers"):
-        options.setdefault("timeout", TIMEOUT)
-    return helpers.batches(DataLoader(dataset, **options))
-
-
-def check(dataset: Any, **options: Any) -> list[Any]:
-    """The same epoch and random states, with and without accel; gives accel's."""
-    expected, states = helpers.run("torchvision", lambda: epoch(dataset, **options))
-    actual, states_after = helpers.run("cpu", lambda: epoch(dataset, **options))
-    assert states_after == states
-    assert_same(actual, expected)
-    assert expected
-    return actual
-
 
 # -- datasets and loaders -----------------------------------------------------------------------------------
 
@@ -143,108 +119,6 @@ def test_batches_out_of_order(paths: list[str], tmp_path: Path, method: str) -> 
 @pytest.mark.parametrize("batch_size", [None, 1, 4])
 def test_iterable_datasets(paths: list[str], workers: int, batch_size: int | None) -> None:
     check(Stream(paths, TRAIN), num_workers=workers, batch_size=batch_size)
-
-
-# -- collate functions of users -----------------------------------------------------------------------------
-
-
-def collate_stack(samples: list[Any]) -> Any:
-    return torch.stack([image for image, _ in samples]), torch.tensor([index for _, index in samples])
-
-
-def collate_list(samples: list[Any]) -> Any:
-    return [image for image, _ in samples], [{"index": index} for _, index in samples]
-
-
-def collate_dict(samples: list[Any]) -> Any:
-    images = [image for image, _ in samples]
-    return {"pixels": torch.stack(images).half(), "first": images[0], "numbers": [index for _, index in samples]}
-
-
-def collate_cat(samples: list[Any]) -> Any:
-    return torch.cat([image.unsqueeze(0) for image, _ in samples])
-
-
-def collate_channels_last(samples: list[Any]) -> Any:
-    return collate_stack(samples)[0].contiguous(memory_format=torch.channels_last)
-
-
-def collate_numpy(samples: list[Any]) -> Any:
-    return np.stack([image.numpy() for image, _ in samples])
-
-
-def collate_same(samples: list[Any]) -> Any:
-    batch = collate_stack(samples)[0]
-    return batch, batch, batch[0]
-
-
-class Batch:
-    """A user's own type, which nobody but the user can look into."""
-
-    def __init__(self, images: torch.Tensor) -> None:
-        self.images = images
-
-
-def collate_own_type(samples: list[Any]) -> Any:
-    return Batch(collate_stack(samples)[0])
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(
-    "collate",
-    [collate_stack, collate_list, collate_dict, collate_cat, collate_channels_last, collate_numpy, collate_same],
-    ids=lambda collate: collate.__name__,
-)
-def test_collate_functions(paths: list[str], workers: int, collate: Callable[..., Any]) -> None:
-    check(Files(paths, TRAIN), num_workers=workers, collate_fn=collate)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_batch_of_the_users_own_type(paths: list[str], workers: int) -> None:
-    options = {"num_workers": workers, "collate_fn": collate_own_type}
-    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, TRAIN), **options))
-    actual, _ = helpers.run("cpu", lambda: epoch(Files(paths, TRAIN), **options))
-    assert_same([batch.images for batch in actual], [batch.images for batch in expected])
-
-
-def collate_images(samples: list[Any]) -> Any:
-    return [image for image, _ in samples]
-
-
-def flipped(image: Image.Image) -> Image.Image:
-    return image.resize((20, 10)).transpose(0)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_pillow_images_from_workers(paths: list[str], workers: int) -> None:
-    check(Files(paths, flipped), num_workers=workers, collate_fn=collate_images)
-
-
-def ten_crops(image: Image.Image) -> torch.Tensor:
-    return torch.stack([F.to_tensor(crop) for crop in F.ten_crop(image.resize((40, 50)), [30, 20])])
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_ten_crops(paths: list[str], workers: int) -> None:
-    batches = check(Files(paths, ten_crops), num_workers=workers)
-    assert batches[0][0].shape == (4, 10, 3, 30, 20)
-
-
-JITTERED = T.Compose(
-    [
-        T.RandomResizedCrop(40),
-        T.ColorJitter(0.4, 0.4),
-        T.RandomRotation(20),
-        T.RandomCrop(30),
-        T.ToTensor(),
-        T.RandomErasing(1),
-    ]
-)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_pipelines_that_realise(paths: list[str], workers: int) -> None:
-    check(Files(paths, JITTERED), num_workers=workers, shuffle=True)
 
 
 # -- what arrives from a worker -----------------------------------------------------------------------------
