@@ -61,9 +61,8 @@ class _Files:
         job = self._job
         for first in range(0, len(self._files), job.batch_size):
             part = slice(first, first + job.batch_size)
-            geometry = by_hand.geometry(job.draws(0)[part])
             files = [np.frombuffer(data, np.uint8) for data in self._files[part]]
-            yield files, *(geometry[2:] if job.pipeline.name == "eval" else geometry)
+            yield files, *by_hand.inputs(job.pipeline, job.draws(0)[part])
 
 
 def _by_hand(job: Job, files: list[bytes]) -> Epoch:

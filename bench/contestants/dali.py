@@ -68,10 +68,10 @@ class _Source:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for items in self._job.batches(self.seed):
             files = [np.fromfile(file, np.uint8) for file, _ in items]
-            yield (files, *_inputs(self._job.pipeline, [draw for _, draw in items]))
+            yield (files, *inputs(self._job.pipeline, [draw for _, draw in items]))
 
 
-def _inputs(pipeline: Pipeline, draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
+def inputs(pipeline: Pipeline, draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
     """What the pipeline takes beside the files: DALI warns of inputs that are not used."""
     found = geometry(draws)
     return found[2:] if pipeline.name == "eval" else found
