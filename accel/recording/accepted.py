@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from operator import index
 from typing import Any
 
 import torch
@@ -34,6 +35,14 @@ _geometry = private(
 
 class NotFinite(ValueError):
     """A parameter is NaN or infinite."""
+
+
+def plain(*numbers: Any) -> tuple[int, ...] | None:
+    """Whole numbers of any kind (NumPy's, ...) as ints, which steps have; None if others are among them."""
+    try:
+        return tuple(map(index, numbers))
+    except TypeError:
+        return None
 
 
 def numbers(values: Any, name: str) -> bool:

@@ -13,6 +13,7 @@ from torchvision.transforms import InterpolationMode
 
 from accel.lazy.late import LateTensor
 from accel.recording import tv_resize
+from accel.recording.accepted import plain
 from accel.sources.recipe import Step
 from accel.system.seams import private
 
@@ -42,9 +43,10 @@ def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> La
 
 
 def _crop_step(image: LateTensor, top: int, left: int, height: int, width: int) -> Step | None:
-    if height < 1 or width < 1 or not (inside(image, top, left, height, width) or _is_pixels(image)):
+    box = plain(top, left, height, width)
+    if box is None or height < 1 or width < 1 or not (inside(image, *box) or _is_pixels(image)):
         return None
-    return "crop", (top, left, height, width)
+    return "crop", box
 
 
 def inside(image: LateTensor, top: int, left: int, height: int, width: int) -> bool:
@@ -54,7 +56,10 @@ def inside(image: LateTensor, top: int, left: int, height: int, width: int) -> b
 
 
 def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = "constant") -> LateTensor | None:
-    left, right, top, bottom = _geometry._parse_pad_padding(padding)
+    edges = plain(*_geometry._parse_pad_padding(padding))
+    if edges is None:
+        return None
+    left, right, top, bottom = edges
     channels, height, width = image.late.shape
     fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
     if not _is_pixels(image) or min(left, right, top, bottom) < 0 or len(fills) not in (1, channels):
@@ -104,7 +109,7 @@ def resized_crop(
     antialias: bool | None = True,
 ) -> LateTensor | None:
     crop = _crop_step(image, top, left, height, width)
-    resize = None if crop is None else tv_resize.steps((height, width), size, interpolation, None, antialias)
+    resize = None if crop is None else tv_resize.steps(crop[1][2:], size, interpolation, None, antialias)
     if crop is None or resize is None or (resize and not _is_pixels(image)):
         return None
     view = image.late.view or width < image.late.shape[2]

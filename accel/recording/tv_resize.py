@@ -14,6 +14,7 @@ from torchvision.transforms import InterpolationMode
 
 from accel.ops import resample
 from accel.ops.resample import Aten
+from accel.recording.accepted import plain
 from accel.sources.recipe import Step
 from accel.system import counters
 from accel.system.seams import private
@@ -45,11 +46,12 @@ def steps(
         Whatever torchvision raises for such arguments.
     """
     op, code = _resampling(interpolation, bool(antialias))
-    height, width = _geometry._compute_resized_output_size(old, size=size, max_size=max_size)
-    if (height, width) == old:
+    new = plain(*_geometry._compute_resized_output_size(old, size=size, max_size=max_size))
+    if new == old:
         return ()
-    if op is None or height < 1 or width < 1:
+    if op is None or new is None or min(new) < 1:
         return None
+    height, width = new
     if op == "resize" and (height * width == 1 or (width == 1 and not _vectors())):
         return None  # torch 2.15 refuses the one and, without vector instructions, gets the other wrong
     return ((op, (height, width, *code)),)

@@ -24,6 +24,8 @@ from .cache import SOURCES, cached_path, key
 from .compile import UNITS, label_of
 
 COMPILER = "g++"
+_MOST_BLOCKS = (1 << 31) - 1
+_ITEM_ALIGNED, _OWNER_ALIGNED = 8, 4  # a misaligned load is a fault on a GPU
 _FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fvisibility=default")
 
 
@@ -55,6 +57,18 @@ class HostDevice:
         """Everything before is done already."""
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
+        """Run it at once.
+
+        Raises:
+            RuntimeError: a GPU would refuse the launch, or fault on it.
+        """
+        if not all(type(value) is int for value in (blocks, items, owners)):  # cuda.core packs by the type
+            raise RuntimeError(f"{kernel}: a launch takes plain ints, got {(blocks, items, owners)!r}")
+        if not 0 < blocks <= _MOST_BLOCKS:
+            raise RuntimeError(f"{kernel}: a launch has 1 to {_MOST_BLOCKS} blocks, got {blocks}")
+        for name, address, aligned in (("items", items, _ITEM_ALIGNED), ("owners", owners, _OWNER_ALIGNED)):
+            if address == 0 or address % aligned:
+                raise RuntimeError(f"{kernel}: {name} at {address:#x}, which is not a multiple of {aligned}")
         function(kernel)(blocks, items, owners)
 
     def free_memory(self) -> int:

@@ -74,7 +74,8 @@ FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 |
     extern "C" void name(int blocks, const Item* items, const int* owners) {                                  \
         for (int block = 0; block < blocks; ++block) body(block, items[owners[block]]);                       \
     }                                                                                                         \
-    extern "C" int name##_item_size() { return sizeof(Item); }
+    extern "C" int name##_item_size() { return sizeof(Item); }                                                \
+    extern "C" int name##_item_alignment() { return alignof(Item); }
 
 template <class T> FUNCTION T read(const T* at) { return *at; }
 
