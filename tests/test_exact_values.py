@@ -168,3 +168,16 @@ def test_default_device() -> None:
         early = F.to_tensor(rgb(COLOUR).resize((21, 19), Image.Resampling.BOX)).numpy()
     assert np.array_equal(values, expected.numpy())
     assert np.array_equal(early, F.to_tensor(rgb(COLOUR).resize((21, 19), Image.Resampling.BOX)).numpy())
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_erasing_where_no_rectangle_fits(inplace: bool) -> None:
+    """RandomErasing then has ``erase`` put the image in the place of itself."""
+    transform = T.Compose([TRAIN, T.RandomErasing(1, scale=(1, 1), inplace=inplace)])
+    check(transform, pictures=PICTURES)
+    with accel.image_backend("cpu"):
+        image = TRAIN(rgb(COLOUR))
+        erased = F.erase(image, 0, 0, *image.shape[1:], v=image, inplace=inplace)
+        assert is_late(image)
+        assert is_late(erased)
+        assert (erased is image) == inplace

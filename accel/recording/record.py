@@ -252,6 +252,8 @@ def is_recorded(tensor: Any) -> bool:
 
 def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> T | None:
     """The tensor with a rectangle erased; None where the original decides."""
+    if v is tensor:  # RandomErasing found no rectangle that fits, and puts the image where the image is
+        return tensor.then() if (i, j, h, w) == (0, 0, *tensor.late.shape[1:]) else None
     params = erased((i, j, h, w), v, tensor.late.shape)
     return None if params is None else tensor.then(("erase", params))
 
