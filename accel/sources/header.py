@@ -109,9 +109,9 @@ def one_scan(data: bytes | memoryview, header: Header) -> bool:
     start = header.scan + 2
     start += int.from_bytes(data[start : start + 2], "big")
     scan = np.frombuffer(data, np.uint8)[start:]
-    marked = scan == 0xFF
-    stuffed = marked[:-1] & (scan[1:] == 0)
-    if np.count_nonzero(marked) == np.count_nonzero(stuffed) + 1 and data[-2:] == _EOI:
+    marked = (scan[:-1] == 0xFF).view(np.uint8)
+    followed = np.minimum(marked, scan[1:])  # by anything but a stuffed zero
+    if np.count_nonzero(followed.view(np.bool_)) == 1 and data[-2:] == _EOI:
         return True  # the end marker is the only one: several times as fast as a search for others
     marker = _STRAY.search(data, start)
     return marker is not None and marker[0] == _EOI
