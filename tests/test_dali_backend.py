@@ -217,6 +217,26 @@ def test_results_are_dalis_own_memory_and_stay_as_they_are() -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("broken", [None, 1])
+def test_images_of_a_file_that_lie_apart_in_a_batch(exact: bool, broken: int | None) -> None:
+    """A file's images are decoded together, or come one after another to DALI; their places are their own."""
+    streams = [undecodable(seed=n) if n == broken else each for n, each in enumerate(good(3))]
+
+    def batch() -> torch.Tensor:
+        images = [Image.open(BytesIO(each)) for each in streams]
+        windows = [(n, corner) for corner in (0, 7, 30) for n in (0, 1, 2)]
+        return torch.stack([F.to_tensor(F.crop(images[n], 2, corner, 24, 32)) for n, corner in windows])
+
+    found = by_dali(batch, exact=exact, on_error="replace")
+    streams = good(3)
+    wanted = by_torchvision(batch)
+    if broken is not None:
+        wanted[broken::3] = 0
+    near(found, wanted, exact)
+    assert not torch.equal(found[0], found[3])
+
+
+@BOTH
 def test_channels_last(exact: bool) -> None:
     def batch() -> torch.Tensor:
         return opened(good(3)).contiguous(memory_format=torch.channels_last)

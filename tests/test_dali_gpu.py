@@ -110,6 +110,16 @@ def test_results_used_on_another_stream_are_not_written_over() -> None:
         near(images, expected(files(seed)), exact=False)
 
 
+def test_a_whole_batch_is_dalis_own_memory() -> None:
+    with accel.image_backend("dali", exact=False):
+        batch(files(0)).to("cuda")
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        found = batch(files(0)).to("cuda")
+        assert torch.cuda.memory_allocated() - before < found.nbytes
+    near(found, expected(files(0)), exact=False)
+
+
 @BOTH
 def test_many_threads(exact: bool) -> None:
     failed: list[BaseException] = []

@@ -119,9 +119,10 @@ class DaliBackend:
         left = [*shares.left, *undecodable, *batch.begin(shares.begun, self._on(_CPU))]
         if left:
             result = self._go_on(plan._replace(decodes=tuple(left)), device)
-        elif device.type == "cpu" and len(parts) == 1:
-            return parts[0].tensor  # DALI's own memory
-        else:  # on a GPU as well: DALI does not know which streams use the result, and torch's allocator does
+        elif len(parts) == 1:
+            # DALI's own memory; on a GPU it comes back to DALI only when the device has done all that was queued
+            return parts[0].tensor
+        else:
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
         batch.merge(parts, result)
         return result

@@ -24,7 +24,9 @@ UNDECODABLE = "DALI cannot decode a file; the cpu backend decides"
 
 
 class Shares(NamedTuple):
-    """What becomes of a plan: DALI finishes some images and begins others, and the rest are left as they are."""
+    """What becomes of a plan: DALI finishes some images, in their order in the batch, and begins others; the rest are
+    left as they are.
+    """
 
     finished: list[Work]
     begun: list[Work]
@@ -61,7 +63,12 @@ def shared_out(plan: Plan, *, exact: bool, on_host: bool) -> Shares:
                     continue
                 _count(shares, work.reason, each)
                 _begin(shares, work if on_host else decoding(each))
+    shares.finished.sort(key=_position)  # as in the batch, whatever images share a file
     return shares
+
+
+def _position(work: Work) -> int:
+    return work.wanted.items[0].position
 
 
 def _begin(shares: Shares, work: Work) -> None:
@@ -118,7 +125,7 @@ def finish(works: Sequence[Work], pipelines: Pipelines, plan: Plan) -> tuple[lis
         else:
             values = from_dlpack(part.outputs.as_tensor())
             values = values.permute(0, 3, 1, 2) if plan.interleaved else values
-            found.append(Values([work.wanted.items[0].position for work in group], values))
+            found.append(Values([_position(work) for work in group], values))
     return found, left
 
 
