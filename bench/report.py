@@ -16,7 +16,7 @@ from bench.tables import Table, tables
 RESULTS = ROOT / "bench" / "results"
 DONE, USAGE = 0, 2
 
-_IN_README = ("train", "eval", "recording", "feed", "training")
+_IN_README = ("train", "eval")
 
 _HEAD = """# accel beside everything its users would pick instead
 
@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def short(results: Sequence[dict[str, Any]]) -> str:
     """What the README shows: where and how it was measured, the answers, and the tables with the most weight."""
     workloads = {name: part for result in results for name, part in result["workloads"].items()}
-    parts = [*(_measured_on(result) for result in results), must_show(workloads).partition("\n\n")[2]]
+    shown = [result for result in results if not result["workloads"].keys().isdisjoint(_IN_README)]
+    parts = [*(_measured_on(result) for result in shown), must_show(workloads).partition("\n\n")[2]]
     for name in _IN_README:
         if name in workloads:
             parts += [markdown(table) for table in tables(workloads[name])]

@@ -60,9 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=1) + "\n")
     print(table.text(result))
-    if args.readme:
-        readme = ROOT / "README.md"
-        readme.write_text(with_block(readme.read_text(), table.text(result), "ops"))
+    if args.docs:
+        page = ROOT / "docs" / "ops.md"
+        page.write_text(with_block(page.read_text(), table.text(result), "ops"))
     return 0
 
 
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--images", type=at_least(1), default=8, metavar="N", help="how many [%(default)s]")
     parser.add_argument("--rounds", type=at_least(1), default=5, metavar="N", help="in turns [%(default)s]")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "ops.json", metavar="FILE")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md as well")
+    parser.add_argument("--docs", action="store_true", help="put the tables into docs/ops.md as well")
     return parser
 
 
