@@ -222,6 +222,22 @@ def test_memory_shrinks_after_a_giant_batch() -> None:
     assert 0 < ring.kept < 4 << 20
 
 
+@pytest.mark.parametrize("at_once", [1, 5])
+def test_a_giant_buffer_goes_back_to_the_system(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch keeps pinned memory for ever unless it is told not to: once, when there are no giant buffers any more."""
+    monkeypatch.setattr(Ring, "_GIANT", 64 << 20)
+    kept: list[int] = []
+    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8), lambda: kept.append(ring.kept))
+    for _ in range(2):
+        ring.give_back(ring.take(64 << 20), None)
+    assert not kept, "it was used again"
+    for _ in range(40):
+        for buffer in [ring.take(1 << 20) for _ in range(at_once)]:
+            ring.give_back(buffer, None)
+    assert len(kept) == 1
+    assert kept[0] < 16 << 20
+
+
 def test_buffers_are_used_again() -> None:
     with accel.image_backend("cuda", device=DEVICE, prefetch=3):  # a backend of its own
         running: Any = current().backend
@@ -374,6 +390,22 @@ def test_without_nvimgcodec_the_host_decodes(monkeypatch: pytest.MonkeyPatch) ->
     assert_equals_torchvision(pipeline, exact=False)
     reason = "nvImageCodec is not installed; the host decoded in its place"
     assert accel.stats()["fallbacks"][reason] >= 1
+
+
+@host_only
+@pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
+def test_nvimgcodec_does_not_share_torchs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may write before earlier work on its stream has run, which may still read what torch has let go."""
+    gpu = torch.device("cuda", 0)
+    assert not nvimg.shares_memory(gpu)
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
+    assert nvimg.shares_memory(gpu)
+    assert not nvimg.shares_memory(torch.device("cpu"))
+    monkeypatch.setattr(nvimg, "shares_memory", lambda device: True)
+    monkeypatch.setattr(nvimg.Decoder, "decode", lambda *_: pytest.fail("nvImageCodec decoded"))
+    before = sum(accel.stats()["fallbacks"].values())
+    assert_equals_torchvision(pipeline, exact=False)  # accel's decoder is exact
+    assert sum(accel.stats()["fallbacks"].values()) > before
 
 
 def test_objects_are_held_until_the_mark() -> None:

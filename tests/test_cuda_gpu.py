@@ -123,6 +123,22 @@ def test_memory_is_given_back() -> None:
     assert torch.cuda.memory_allocated() <= before
 
 
+def test_pinned_memory_is_given_back() -> None:
+    running, wanted = program(files(0), decode="host")
+    running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
+    with accel.image_backend("cuda", decode="host"):
+        late: Any = stacked([noise(10000, 10000)], lambda image: F.to_tensor(F.resize(image, [64, 64])))
+        current().backend.run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
+    torch.cuda.synchronize()
+    assert torch.cuda.host_memory_stats()["allocated_bytes.current"] > before + (1 << 28), "this shows nothing"
+    for _ in range(40):
+        running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    assert torch.cuda.host_memory_stats()["allocated_bytes.current"] <= before + (1 << 27)
+
+
 def test_out_of_memory_runs_in_smaller_chunks() -> None:
     pictures = [noise(1500, 1500 + n, seed=n) for n in range(12)]
     with accel.image_backend("torchvision"):

@@ -164,6 +164,9 @@ class CudaBackend:
         if decoder == "nvimgcodec" and not engines.has_nvimgcodec():
             counters.fallback("nvImageCodec is not installed; the host decoded in its place")
             return "host"
+        if decoder == "nvimgcodec" and nvimg.shares_memory(engine.device.torch_device):
+            counters.fallback("torch's cudaMallocAsync shares memory with nvImageCodec, which is unsafe; accel decoded")
+            decoder = "accel"
         return "host" if decoder == "accel" and not engine.jpeg.agrees() else decoder
 
     def _on_host(self) -> HostBackend:
@@ -246,7 +249,7 @@ class _Engine:
 
     def __init__(self, device: torch.device) -> None:
         self.device: Device = host.HostDevice() if device.type == "cpu" else CudaDevice(device)
-        self.ring = Ring(self.device.pinned)
+        self.ring = Ring(self.device.pinned, self.device.trim)
         self.jpeg = jpeg.Decoder(self.device, self.ring)
         self.encoder = Encoder(self.device, self.ring)
         self.decoder = nvimg.Decoder(device)

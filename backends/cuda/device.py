@@ -41,6 +41,9 @@ class Device(Protocol):
     def pinned(self, size: int) -> torch.Tensor:
         """Host memory, uint8[size], that it can copy from by itself."""
 
+    def trim(self) -> None:
+        """Give pinned memory that nobody has any more back to the system, which torch would keep for ever."""
+
     def mark(self) -> Mark | None:
         """A mark behind all that is queued; None where that is done already."""
 
@@ -66,6 +69,9 @@ class CudaDevice:
 
     def pinned(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
+
+    def trim(self) -> None:
+        torch._C._host_emptyCache()
 
     def mark(self) -> Mark:
         event = torch.cuda.Event(blocking=True)  # who waits for it sleeps

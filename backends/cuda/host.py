@@ -53,6 +53,9 @@ class HostDevice:
     def pinned(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device="cpu")
 
+    def trim(self) -> None:
+        """Ordinary memory went back by itself."""
+
     def mark(self) -> None:
         """Everything before is done already."""
 

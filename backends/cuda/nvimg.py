@@ -3,9 +3,11 @@
 Which of its engines decodes a file is decided by the file: the shares of the work are fixed, and all of it is
 offered to the hardware first. What it refuses comes back as None, and goes to the host's decoders.
 
-Its memory is its own: nvJPEG's hardware engine may write its output before work that was queued earlier on the
-stream has run, so the output must not be a block that torch's allocator has just handed on from other tensors.
-An image is dropped only when the device is done with everything that reads it (``Held``).
+nvJPEG's hardware engine may write its output before work that was queued earlier on the stream has run, so the output
+must not be a block that has just been handed on from tensors which that work still reads. nvImageCodec takes its memory
+from the driver's pool (cudaMallocAsync): torch's own allocator has no part in that, and an image goes back there only
+when the device is done with everything that reads it (``Held``). Where torch's tensors come from the pool as well, it
+is not used (``shares_memory``).
 """
 
 from __future__ import annotations
@@ -40,6 +42,11 @@ def accepts(wanted: Decode) -> bool:
     if wanted.box[3] == 1 < header.width:  # upsampling lacks the neighbours of a single column
         return False
     return header.progressive or one_scan(source.data, header)
+
+
+def shares_memory(device: torch.device) -> bool:
+    """Whether torch takes the device's memory from the pool that nvImageCodec uses (PYTORCH_CUDA_ALLOC_CONF)."""
+    return device.type == "cuda" and torch.cuda.get_allocator_backend() == "cudaMallocAsync"
 
 
 class Decoder:

@@ -17,16 +17,28 @@ class Ring:
     _SMALLEST = 1 << 20
     _MOST = 4  # beyond, the oldest is waited for
     _PATIENCE = 16  # takes for which a buffer may be of no use
+    _GIANT = 1 << 28
 
-    def __init__(self, allocate: Callable[[int], torch.Tensor]) -> None:
-        """``allocate``: makes a uint8 tensor of a size."""
-        self._allocate = allocate
+    def __init__(self, allocate: Callable[[int], torch.Tensor], trim: Callable[[], None] = lambda: None) -> None:
+        """``allocate``: makes a uint8 tensor of a size. ``trim``: called when the last giant buffer was let go."""
+        self._allocate, self._trim = allocate, trim
         self._lock = threading.Lock()
         self._given_back: list[_Buffer] = []
         self._clock = 0
 
     def take(self, size: int) -> torch.Tensor:
         """A buffer of at least ``size`` bytes that nobody reads or writes."""
+        had_giant = self._has_giant()
+        found = self._find(size)
+        if had_giant and not self._has_giant() and (found is None or len(found) < self._GIANT):
+            self._trim()
+        return self._allocate(max(size + size // 4, self._SMALLEST)) if found is None else found
+
+    def _has_giant(self) -> bool:
+        with self._lock:
+            return any(len(buffer.memory) >= self._GIANT for buffer in self._given_back)
+
+    def _find(self, size: int) -> torch.Tensor | None:
         with self._lock:
             self._clock += 1
             self._given_back = [
@@ -41,7 +53,7 @@ class Ring:
             oldest.wait()
             if len(oldest.memory) in fits:
                 return oldest.memory
-        return self._allocate(max(size + size // 4, self._SMALLEST))
+        return None
 
     def give_back(self, memory: torch.Tensor, mark: Mark | None) -> None:
         """Let others use it once ``mark`` is reached."""
