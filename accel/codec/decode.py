@@ -17,7 +17,7 @@ from accel.codec import agreement, engines, packed
 from accel.codec.engines import Box, Data, Pixels
 from accel.errors import DecodeError
 from accel.planning.plan import Decode
-from accel.sources.header import Header, Raw, one_scan
+from accel.sources.header import Header, Raw
 from accel.system import counters
 
 _log = logging.getLogger("accel")
@@ -49,6 +49,21 @@ def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: st
 
 
 _NAMES = {"pillow": "Pillow", "torchvision": "torchvision"}
+
+
+def one_scan(data: Data, header: Header) -> bool:
+    """Whether nothing but restart markers stands between a baseline file's scan and its end.
+
+    A decoder of regions does not look behind them; Pillow reads on, and refuses what it finds there.
+    """
+    from accel.codec.jpeg.markers import first_marker  # late: it is compiled
+
+    start = header.scan + 2
+    start += int.from_bytes(data[start : start + 2], "big")
+    return bool(first_marker(np.frombuffer(data, np.uint8), start) == _EOI)
+
+
+_EOI = 0xD9
 
 
 def raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:

@@ -52,7 +52,7 @@ class Axis(NamedTuple):
 
     def onto(self, offset: int) -> Axis:
         """The same axis of an input that begins ``offset`` positions later."""
-        return self._replace(view=self.view.shift(-offset))
+        return Axis(self.view.shift(-offset), self.size, self.window)
 
     def shows_all_of(self, length: int) -> bool:
         """Whether it shows an input of this length as it is."""
@@ -82,7 +82,7 @@ class Pass(NamedTuple):
 
     def onto(self, box: Box) -> Pass:
         """The same pass over an input of which only ``box`` is at hand."""
-        return self._replace(rows=self.rows.onto(box[0]), columns=self.columns.onto(box[1]))
+        return Pass(self.rows.onto(box[0]), self.columns.onto(box[1]), self.resample, self.fills, self.levels)
 
     def cropped(self, box: Box) -> Pass:
         """The pass that computes only ``box`` of its output."""

@@ -5,10 +5,7 @@ Source: ITU T.81 annex B (markers and segments).
 
 from __future__ import annotations
 
-import re
 from typing import Literal, NamedTuple
-
-import numpy as np
 
 from accel.sources.progressive import survey
 
@@ -96,25 +93,6 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
             return None
         position += 2 + length
     return None
-
-
-_STRAY = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
-
-
-def one_scan(data: bytes | memoryview, header: Header) -> bool:
-    """Whether nothing but restart markers stands between a baseline file's scan and its end.
-
-    A decoder of regions does not look behind them; Pillow reads on, and refuses what it finds there.
-    """
-    start = header.scan + 2
-    start += int.from_bytes(data[start : start + 2], "big")
-    scan = np.frombuffer(data, np.uint8)[start:]
-    marked = (scan[:-1] == 0xFF).view(np.uint8)
-    followed = np.minimum(marked, scan[1:])  # by anything but a stuffed zero
-    if np.count_nonzero(followed.view(np.bool_)) == 1 and data[-2:] == _EOI:
-        return True  # the end marker is the only one: several times as fast as a search for others
-    marker = _STRAY.search(data, start)
-    return marker is not None and marker[0] == _EOI
 
 
 def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) -> bool:

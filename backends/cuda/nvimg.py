@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import torch
 
 from accel.codec import engines
+from accel.codec.decode import one_scan
 from accel.planning.plan import Decode
-from accel.sources.header import Header, one_scan
+from accel.sources.header import Header
 from accel.system import counters, fork
 
 from .device import Mark

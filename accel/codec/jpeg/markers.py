@@ -1,0 +1,31 @@
+"""Markers in entropy-coded data (ITU T.81 B.1.1.2, B.1.1.5): a look ahead that decodes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+_BLOCK = 2048
+
+_bytes = types.Array(types.uint8, 1, "C", readonly=True)
+
+
+@njit(types.int64(_bytes, types.int64), nogil=True, cache=True)
+def first_marker(data: Any, start: int) -> Any:
+    """The code of the first marker from ``start`` on that is no restart marker; 0: there is none."""
+    last = len(data) - 1
+    while start < last:
+        end = min(start + _BLOCK, last)
+        here, following = data[start:end], data[start + 1 : end + 1]
+        found = np.uint8(0)
+        for i in range(len(here)):  # a whole block: it has no branches, so many bytes are looked at together
+            found |= np.uint8(here[i] == 0xFF) & np.uint8(following[i] != 0)
+        if found:
+            for i in range(len(here)):
+                code = following[i]
+                if here[i] == 0xFF and code != 0 and code != 0xFF and not 0xD0 <= code <= 0xD7:
+                    return code
+        start = end
+    return 0
