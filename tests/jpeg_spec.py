@@ -60,6 +60,13 @@ class File(NamedTuple):
         """The components of an MCU's blocks (A.2.3)."""
         return [c for c, component in enumerate(self.components) for _ in range(component.h * component.v)]
 
+    @property
+    def period(self) -> list[int]:
+        """Components whose tables the blocks have in turn: a single one, where all share theirs."""
+        first = self.components[0]
+        shared = all(c.dc is first.dc and c.ac is first.ac for c in self.components)
+        return self.slots[:1] if shared else self.slots
+
 
 def read_header(data: bytes) -> File:
     quant: dict[int, np.ndarray] = {}
@@ -145,7 +152,7 @@ def unstuff(scan: bytes) -> tuple[bytes, list[int]]:
 
 
 class Place(NamedTuple):
-    """Between two symbols: a bit of the stream, a block of the MCU, the index of the coefficient that comes next."""
+    """Between two symbols: a bit of the stream, a block of the period, the index of the coefficient that comes next."""
 
     bit: int
     slot: int
@@ -164,7 +171,7 @@ class Decoder(NamedTuple):
     def walk(self, place: Place, end: int, keep: Keep) -> Place:
         """Decode from a place until bit ``end`` is reached, as if that place were right (F.2.2)."""
         bit, slot, index = place
-        slots = self.file.slots
+        slots = self.file.period
         while bit < end:
             edge = next(edge for edge in self.edges if edge > bit)
             component = self.file.components[slots[slot]]

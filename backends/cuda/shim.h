@@ -62,13 +62,18 @@ FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 |
 #define UNROLL
 #define TWICE
 
-// A kernel must not depend on the order of its threads: the tests build it with another one too.
+// A kernel must not depend on the order of its threads: the tests build it with another one in every phase, too.
 #ifdef SHUFFLED
-#define TURN(i) (((i) * 97 + 31) % THREADS)
+inline u32 next_order() {
+    static thread_local u32 state = 1;
+    return state = state * 1664525 + 1013904223;
+}
+#define PHASE(t)                                                                                                \
+    for (u32 order_ = next_order(), turn_ = 0; turn_ < THREADS; ++turn_) /* odd steps meet all of 2^n threads */ \
+        for (int t = (turn_ * (order_ >> 8 | 1) + (order_ >> 24)) % THREADS, once_ = 1; once_; once_ = 0)
 #else
-#define TURN(i) (i)
+#define PHASE(t) for (int t = 0; t < THREADS; ++t)
 #endif
-#define PHASE(t) for (int turn_ = 0, t = TURN(0); turn_ < THREADS; ++turn_, t = TURN(turn_))
 
 #define KERNEL(name, Item, body)                                                                              \
     extern "C" void name(int blocks, const Item* items, const int* owners) {                                  \

@@ -40,7 +40,9 @@ PICTURE = np.dtype(
             )
         ],
         *_integers("scan", "size", "tile_count", "first_tile", "intervals", "restart", "first_span"),
-        *_integers("mcus", "mcu_columns", "slots", "mcu_left", "mcu_right", "mcu_top", "mcu_bottom"),
+        *_integers(
+            "mcus", "mcu_columns", "slots", "period", "unused", "mcu_left", "mcu_right", "mcu_top", "mcu_bottom"
+        ),
         ("huffman", np.int32, TABLES),
         ("dc_tables", np.int32),
         ("ac_tables", np.int32),

@@ -33,7 +33,6 @@ struct Counting {
 
     MEMBER bool symbol(int, u32, u32) { return true; }
     MEMBER void block_done() { ++blocks; }
-    MEMBER void mcu_done() {}
     MEMBER void edge(int, bool) {}
 };
 
@@ -134,8 +133,10 @@ struct Keeping {
     int block;        // number of the present block in the stream
     int limit;        // blocks from this one on are neither kept nor checked
     int row, column;  // of the MCU
+    int slot;         // of the present block in it
 
-    MEMBER void aim(int slot) {
+    // At the block that `slot` says of the MCU.
+    MEMBER void aim() {
         const bool needed = picture.mcu_top <= row && row < picture.mcu_bottom &&  //
                             picture.mcu_left <= column && column < picture.mcu_right;
         const int across = picture.mcu_right - picture.mcu_left;
@@ -167,14 +168,13 @@ struct Keeping {
     MEMBER void block_done() {
         ++block;
         if (target) target += BLOCK;
-    }
-
-    MEMBER void mcu_done() {
+        if (++slot < picture.slots) return;
+        slot = 0;
         if (++column == picture.mcu_columns) {
             column = 0;
             ++row;
         }
-        aim(0);
+        aim();
     }
 
     MEMBER void edge(int interval, bool clean) {
@@ -195,13 +195,14 @@ FUNCTION void keep_coefficients(int block, const Picture& picture) {
         const int i = first + t;
         if (state.reason != SOUND || i * SUBSEQUENCE >= state.bits) continue;
         const Place from = i > 0 ? spans[i - 1].end : Place{0, 0};
-        const int number = spans[i].first, mcu = number / picture.slots, slot = from.within >> 8;
+        const int number = spans[i].first, mcu = number / picture.slots;
         const int limit = lesser(picture.mcu_bottom * picture.mcu_columns, picture.mcus) * picture.slots;
-        if (number >= limit || number % picture.slots != slot) continue;  // the latter: after something that is flagged
+        const bool in_step = number % picture.period == from.within >> 8;  // or something is flagged
+        if (number >= limit || !in_step) continue;
         const int row = mcu / picture.mcu_columns;
         Keeping keeping = {picture, reinterpret_cast<u32*>(picture.dc), nullptr, number, limit, row,
-                           mcu - row * picture.mcu_columns};
-        keeping.aim(slot);
+                           mcu - row * picture.mcu_columns, number - mcu * picture.slots};
+        keeping.aim();
         walk(picture, tables, from, end_of(i, state.bits), keeping);
     }
 }

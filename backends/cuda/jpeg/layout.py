@@ -105,6 +105,14 @@ def _describe_scan(pictures: npt.NDArray[Any], headers: Integers) -> None:
         for slot in range(MCU_BLOCKS):
             owner = (components["slot"][:, 1:] <= slot).sum(1)
             pictures[packed] |= (numbers[every, owner] << 3 * slot).astype(np.int32)
+    shared = _shared(fields[..., hd.DC_TABLE], in_mcu) & _shared(fields[..., hd.AC_TABLE], in_mcu)
+    pictures["period"] = np.where(shared, 1, pictures["slots"])
+
+
+def _shared(tables: Integers, in_mcu: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether all components of a picture have the same table."""
+    same: npt.NDArray[np.bool_] = ((tables == tables[:, :1]) | (in_mcu == 0)).all(1)
+    return same
 
 
 def _describe_region(pictures: npt.NDArray[Any], regions: Integers) -> None:

@@ -58,7 +58,7 @@ struct Tile {
 // A place between two symbols of the stream.
 struct Place {
     int bit;
-    int within;  // block of the MCU << 8 | zigzag index of the coefficient that comes next
+    int within;  // block of the period << 8 | zigzag index of the coefficient that comes next
 };
 
 // What decoding a subsequence comes to.
@@ -98,6 +98,8 @@ struct Picture {
     int intervals, restart;       // restart: MCUs of an interval, the last one perhaps shorter
     int first_span;               // number of the first block of threads over its subsequences
     int mcus, mcu_columns, slots;  // MCUs, MCUs of a row, blocks of an MCU
+    int period;                    // blocks after which the tables repeat: slots, or 1 where all components share theirs
+    int unused;
     int mcu_left, mcu_right, mcu_top, mcu_bottom;  // MCUs needed
     int huffman[TABLES];          // offsets in the file of the tables' counts (T.81 B.2.4.2); 0: not used
     u32 dc_tables, ac_tables;     // for every block of an MCU the number of its table, in three bits

@@ -74,15 +74,17 @@ FUNCTION int interval_at(const int* edges, int count, int bit) {
 
 // Decode symbols from `from` until bit `end` is reached, as they would be if that place were right. Padding and restart
 // markers are passed over: behind them the decoder stands at the first block of an MCU, wherever it thought it was.
+// Which of an MCU's blocks it stands at says what tables are used. Where all use the same, nothing in the stream tells
+// them apart, and whoever had a wrong guess would keep it for ever: there the period is a single block.
 //
-// Visit has  symbol(within, entry, bits): false ends it | block_done() | mcu_done() | edge(interval, clean): at the end
+// Visit has  symbol(within, entry, bits): false ends it | block_done() | edge(interval, clean): at the end
 // of an interval; clean if nothing but padding was left. Returns where it ends.
 template <class Visit>
 FUNCTION Place walk(const Picture& picture, const Table* tables, Place from, int end, Visit& visit) {
     const u32* stream = reinterpret_cast<const u32*>(picture.stream);
     const int* edges = reinterpret_cast<const int*>(picture.edges);
     const u32 dc_tables = picture.dc_tables, ac_tables = picture.ac_tables;  // three bits for every slot
-    const int intervals = picture.intervals, last_slot = 3 * (picture.slots - 1);
+    const int intervals = picture.intervals, last_slot = 3 * (picture.period - 1);
     int bit = from.bit, slot = 3 * (from.within >> 8), index = from.within & 255;
     if (bit >= end) return from;
     int interval = interval_at(edges, intervals, bit), edge = edges[interval];
@@ -104,7 +106,6 @@ FUNCTION Place walk(const Picture& picture, const Table* tables, Place from, int
             visit.block_done();
             slot = slot == last_slot ? 0 : slot + 3;
             if (slot == 0) {
-                visit.mcu_done();
                 const int left = edge - bit;  // padding is less than a byte of ones, which no code begins with
                 refill(reader);
                 clean = 0 <= left && left < 8 && (peek(reader) >> 24 | 0xFF >> left) == 0xFF;
