@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cuda_support import needs_compiler
@@ -18,7 +19,7 @@ from accel.backends.cuda.jpeg.decoder import KERNELS
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the benchmark is part of a checkout, not of the package
 
 from bench.gpu import __main__ as command
-from bench.gpu import augment, checks, decode, emit, overlap, path, peers, training
+from bench.gpu import augment, checks, decode, emit, overlap, path, peers, predict, sass, training
 
 pytestmark = needs_compiler
 
@@ -55,6 +56,26 @@ def test_the_decoder_is_measured(image_folder: Path, tmp_path: Path, monkeypatch
     assert "photos, 64 at once" not in found["batches"]  # of four files
     assert all(each["images/s"] > 0 and each["bytes"] > 100 for each in found["batches"].values())
     assert set(found["kernels, ms"]) == set(KERNELS)
+
+
+def test_the_decoder_is_predicted(
+    image_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is counted fits together; and the lines of the kernels that it knows are there."""
+    pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")
+    try:
+        sass.nvdisasm()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(decode, "LARGE", (200, 300))
+    assert predict.main(["--data", str(image_folder), "--batch", "4"]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| `jpeg_")]
+    assert [row[0][3:-1] for row in rows] == list(KERNELS)
+    assert all(float(whole) >= float(crop) for _, whole, crop, *_ in rows)
+    batch = predict.predicted([decode.whole_file(decode.encoded(np.zeros((64, 64, 3), np.uint8)))])
+    (trips,) = batch.trips
+    assert trips["keeping"]["symbols"] == 2 * 16 * 6  # in each of 16 MCUs of 4:2:0: a DC value and an end of block
+    assert trips["first"]["symbols"] >= trips["keeping"]["symbols"] >= trips["keeping"]["steps"]
 
 
 def test_a_wrong_decoder_is_not_measured(

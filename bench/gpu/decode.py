@@ -25,16 +25,16 @@ def measure(setting: Setting) -> dict[str, Any]:
         RuntimeError: pixels differ from Pillow's.
     """
     engine = backend._Engine(setting.device)
-    whole = [_whole(photo.data) for photo in setting.photos]
-    crops = [_crop(photo) for photo in setting.photos]
+    whole = [whole_file(photo.data) for photo in setting.photos]
+    crops = [train_crop(photo) for photo in setting.photos]
     wanted = {
         f"{name}, {count} at once": list(islice(cycle(each), count))
         for name, each in (("photos", whole), ("crops", crops))
         for count in BATCHES
         if count <= 2 * len(each)
     }
-    wanted["12 megapixels, 8 at once"] = [_whole(_large(setting.photos[0].data))] * 8
-    wanted["one colour, 12 megapixels"] = [_whole(_encoded(np.full((*LARGE, 3), 90, np.uint8)))]
+    wanted["12 megapixels, 8 at once"] = [whole_file(enlarged(setting.photos[0].data))] * 8
+    wanted |= {name: [whole_file(file)] for name, file in worst().items()}
     with engine.device.enter():
         for name, batch in wanted.items():
             _check(engine.jpeg, name, batch[: len(setting.photos)])
@@ -88,24 +88,36 @@ def _size(data: bytes | memoryview) -> tuple[int, int, int]:
         return len(image.getbands()), image.height, image.width
 
 
-def _whole(data: bytes) -> Wanted:
+def whole_file(data: bytes) -> Wanted:
     channels, height, width = _size(data)
     return Wanted(data, (0, 0, height, width), channels)
 
 
-def _crop(photo: Photo) -> Wanted:
-    wanted = _whole(photo.data)
+def train_crop(photo: Photo) -> Wanted:
+    wanted = whole_file(photo.data)
     if photo.draw.box is None:
         return wanted
     top, left, height, width = photo.draw.box
     return wanted._replace(box=(top, left, height, width))
 
 
-def _large(data: bytes) -> bytes:
-    return _encoded(np.asarray(Image.open(BytesIO(data)).convert("RGB").resize(LARGE[::-1])))
+def enlarged(data: bytes) -> bytes:
+    return encoded(np.asarray(Image.open(BytesIO(data)).convert("RGB").resize(LARGE[::-1])))
 
 
-def _encoded(pixels: np.ndarray) -> bytes:
+def encoded(pixels: np.ndarray, **options: Any) -> bytes:
     file = BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=90)
+    Image.fromarray(pixels).save(file, "JPEG", quality=90, **options)
     return file.getvalue()
+
+
+def worst() -> dict[str, bytes]:
+    """Files whose streams could be expected to fall in step late."""
+    height, width = LARGE
+    y, x = np.mgrid[:height, :width]
+    made = {"one colour": 90 + 0 * x, "squares": (y // 8 + x // 8) % 2 * 255, "stripes": x % 2 * 255}
+    files = {name: encoded(np.stack([grey] * 3, 2).astype(np.uint8)) for name, grey in made.items()}
+    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    files["noise"] = encoded(noise)
+    files["noise in RGB, one table for all"] = encoded(noise, keep_rgb=True)
+    return {f"{name}, 12 megapixels": file for name, file in files.items()}

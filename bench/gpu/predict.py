@@ -1,0 +1,176 @@
+"""``python -m bench.gpu.predict``: predictions for the JPEG decoder on a GPU, as tables in Markdown.
+
+What is counted, and what is assumed, is in ``counts.py``. ``python -m bench.gpu --only decode`` measures the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from accel.backends.cuda.jpeg import Wanted
+from accel.backends.cuda.jpeg.decoder import KERNELS
+from accel.cli.arguments import at_least
+from accel.cli.data import folder, open_folder
+from accel.sources.header import claim
+from bench.gpu import counts, decode
+from bench.gpu.setting import photos
+
+DALI_WANTED = 38_000  # images/s with emit: twice the 19,000 of DALI's own CI, with 70 CPU threads
+EMIT = 0.4e-3 / 512  # seconds of the fused pass for a photo (docs/effects.md)
+UPLOAD = 50e9  # bytes a second
+SYMBOLS_A_WORD = 32 / 5.6  # bits of a word, and of a photo's symbol on average
+TAPS = 2.2  # sums of the fused pass that an input pixel is part of: two, and the tiles' borders
+
+Trips = np.ndarray
+
+
+class Batch(NamedTuple):
+    """A batch, what was counted of it, and how long the kernels are predicted to take."""
+
+    counted: counts.Counted
+    trips: Trips
+    work: dict[str, np.ndarray]
+    seconds: dict[str, float]
+
+    @property
+    def all(self) -> float:
+        return sum(self.seconds.values())
+
+
+def predicted(wanted: Sequence[Wanted]) -> Batch:
+    counted = counts.decoded(wanted)
+    trips = counts.trips(counted)
+    work = counts.instructions(counted, trips)
+    return Batch(counted, trips, work, counts.seconds(counted, trips, work))
+
+
+def kernels(batch: Batch, crops: Batch) -> Iterator[str]:
+    """For one photo, on average: instructions and bytes of every kernel; of the batch: milliseconds."""
+    yield "| kernel | million warp instructions, whole | crop | MB, whole | crop | ms a batch, whole | crop |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    number, total = len(batch.trips), np.zeros(6)
+    moved = [counts.traffic(each.counted) for each in (batch, crops)]
+    for name in KERNELS:
+        values = [each.work[name].mean() / 1e6 for each in (batch, crops)]
+        values += [each[name].sum() / number / 1e6 for each in moved]
+        values += [1000 * each.seconds[name] for each in (batch, crops)]
+        total += values
+        yield f"| `{name}` | {_numbers(values)} |"
+    yield f"| all | {_numbers(total)} |"
+
+
+def _numbers(values: Sequence[float] | np.ndarray) -> str:
+    return " | ".join(f"{value:.2f}" for value in values)
+
+
+def batches(named: dict[str, Sequence[Wanted]]) -> Iterator[str]:
+    yield "| batch | MB of files | longest chain, symbols | ms | images/s | with the fused pass, images/s |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for name, wanted in named.items():
+        batch, size = predicted(wanted), sum(len(each.data) for each in wanted)
+        pixels = sum(each.box[2] * each.box[3] for each in wanted)
+        whole = max(batch.all + EMIT * pixels / (224 * 224 * 2), size / UPLOAD)  # a crop has about 100,000 pixels
+        rates = f"{len(wanted) / batch.all:,.0f} | {len(wanted) / whole:,.0f}"
+        yield f"| {name} | {size / 1e6:.1f} | {chain(batch.trips):,} | {1000 * batch.all:.2f} | {rates} |"
+
+
+def chain(trips: Trips) -> int:
+    """Symbols that wait for each other, from the first kernel to the last."""
+    return int(trips["longest"].max() + trips["joining"]["longest"].max() + trips["keeping"]["longest"].max())
+
+
+def tuning(batch: Batch, large: Wanted) -> Iterator[str]:
+    """Every step of tuning: what the symbols' kernels would take without it, or with more of it."""
+    yield "| | million warp instructions a photo, `synchronise` to `coefficients` | longest chain, steps |"
+    yield "| --- | --- | --- |"
+    sizes = {f"subsequences of {size} bits": (size, 0, 256) for size in (512, 1024, 2048, 4096)}
+    leads = {f"guesses that begin {lead} bits earlier": (1024, lead, 256) for lead in (128, 256, 512)}
+    for name, options in {**sizes, **leads}.items():
+        trips = counts.trips(batch.counted, *options)
+        work = counts.instructions(batch.counted, trips)
+        symbols = sum(work[kernel] for kernel in ("jpeg_synchronise", "jpeg_join", "jpeg_coefficients")).mean()  # type: ignore[union-attr]
+        yield f"| {name} | {symbols / 1e6:.2f} | {chain(trips):,} |"
+    yield ""
+    yield from _steps(batch, large)
+
+
+def _steps(batch: Batch, large: Wanted) -> Iterator[str]:
+    trips, symbols = batch.trips, batch.trips["first"]["symbols"].mean()
+    walked = sum(trips[name]["symbols"].mean() for name in ("first", "second", "later", "joining"))
+    yield f"- a photo has {symbols:,.0f} symbols; they are walked {walked / symbols:.2f} times before the last pass"
+    kept, dense = trips["separate"]["steps"].mean(), (trips["second"]["steps"] + trips["later"]["steps"]).mean()
+    share = (kept - dense) / (trips["first"]["steps"].mean() + dense)
+    yield f"- dirty-lane compaction: {dense:,.0f} warp steps behind the first round, {kept:,.0f} without ({share:+.0%})"
+    now, loaded = counts.without_register_buffer()
+    yield (
+        f"- register bit buffer: {now.step:.0f} instructions a step and a load every {SYMBOLS_A_WORD:.0f} symbols; "
+        f"{loaded.step:.0f} and two loads a symbol, which wait for the one before, if bits were loaded anew"
+    )
+    yield f"- a block's end takes {now.block:.0f} more, an MCU's {now.mcu:.0f}, a long code at most {now.searched:.0f}"
+    big = predicted([large])
+    alone = counts.trips(big.counted, together=0)
+    steps = sum(alone[name]["steps"].sum() for name in ("first", "second", "later")) / counts.WARPS
+    tiles = big.trips["longest"].max() + big.trips["joining"]["longest"].max()
+    yield (
+        f"- tiles synchronised in parallel, then joined (12 megapixels): a chain of {tiles:,} steps "
+        f"({big.trips['joining']['longest'].max():,} of them joining); {steps:,.0f} if one block did it all"
+    )
+    slots = counts.MULTIPROCESSORS * counts.RESIDENT
+    small = [float(each.sum()) for each in counts.dc_blocks(batch.counted.batch.pictures)]
+    largest = float(counts.dc_blocks(big.counted.batch.pictures).max())
+    first, last = (counts.makespan(order, slots) for order in ([largest, *small], [*small, largest]))
+    yield f"- large files first: `dc`, with one of 12 megapixels, takes {last / first:.2f} times as long if it is last"
+    pixels = batch.work["jpeg_pixels"].mean()
+    saved = 2 * batch.counted.batch.pieces["pixels"][1].mean() / 1e6
+    yield (
+        f"- pixels straight from the planes: {saved:.2f} MB a photo less; but as each is part of {TAPS} sums, "
+        f"{(TAPS - 1) * pixels / 1e6:.2f} million instructions more"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.predict", description="Predict the decoder's speed.")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of photos [made for the run]")
+    parser.add_argument("--batch", type=at_least(1), default=512, metavar="N", help="[%(default)s]")
+    args = parser.parse_args(argv)
+    with folder(args.data) as (root, _):
+        pictures = [photo for photo in photos(open_folder(root).files, args.batch) if _is_plain(photo.data)]
+    whole = [decode.whole_file(photo.data) for photo in pictures]
+    crops = [decode.train_crop(photo) for photo in pictures]
+    large = decode.whole_file(decode.enlarged(pictures[0].data))
+    middle = sorted(range(len(pictures)), key=lambda number: len(pictures[number].data))[len(pictures) // 2]
+    named: dict[str, Sequence[Wanted]] = {
+        f"{name}, {count} at once": list(islice(cycle(each), count))
+        for name, each in (("photos", whole), ("crops", crops))
+        for count in decode.BATCHES
+        if 1 < count <= 2 * len(each)
+    }
+    named = {"a photo of middling size": whole[middle : middle + 1], "its crop": crops[middle : middle + 1], **named}
+    named["12 megapixels, 1 at once"] = [large]
+    named["12 megapixels, 8 at once"] = [large] * 8
+    named |= {name: [decode.whole_file(file)] for name, file in decode.worst().items()}
+    parts: list[Callable[[], Iterator[str]]] = [
+        lambda: kernels(predicted(whole), predicted(crops)),
+        lambda: batches(named),
+        lambda: tuning(predicted(whole), large),
+    ]
+    for part in parts:
+        print("\n".join(part()), end="\n\n")
+    return 0
+
+
+def _is_plain(data: bytes) -> bool:
+    """Whether a file is for the decoder."""
+    header = claim(data)
+    return header is not None and header.ordinary and not header.progressive
+
+
+if __name__ == "__main__":
+    sys.exit(main())
