@@ -205,6 +205,35 @@ def test_wide_quantisers() -> None:
     assert decode(Coder().file((16, 16), [(1, 1, 1)], np.eye(4, 64, dtype=int), quant=9000, wide=True)) is None
 
 
+def test_quantisation_tables_of_both_widths() -> None:
+    """Of any values, also above 255, and of one width for luma and another for chroma."""
+    rng, files = np.random.default_rng(4), []
+    for n in range(24):
+        data = encode(picture("smooth", 45, 52), quality=10 + n, subsampling=n % 3)
+        segment = struct.pack(">BBH", 0xFF, 0xDB, 67)
+        at = data.index(segment)
+        assert data[at + 69 : at + 73] == segment  # one for luma, one for chroma
+        tables = b""
+        for identity, wide in enumerate(((1, 1), (0, 1), (1, 0))[n % 3]):
+            values = rng.integers(1, np.where(np.arange(64) < 6, 20, 900 if wide else 256))
+            body = bytes([wide << 4 | identity]) + values.astype(">u2" if wide else "u1").tobytes()
+            tables += struct.pack(">BBH", 0xFF, 0xDB, len(body) + 2) + body
+        files.append(data[:at] + tables + data[at + 2 * 69 :])
+    found = decode_all([whole(data) for data in files])
+    for pixels, data in zip(found, files, strict=True):
+        assert pixels is None or np.array_equal(pixels, pillow(data))
+    assert sum(pixels is not None for pixels in found) > 12  # the others' sums leave 16 bits
+
+
+def test_segments_of_all_sizes() -> None:
+    data = encode(picture("smooth", 20, 30))
+    markers = itertools.cycle((*range(0xE0, 0xF0), 0xFE))
+    sizes = (*range(140), 255, 256, 4095, 4096, 65533)
+    segments = [struct.pack(">BBH", 0xFF, next(markers), size + 2) + b"\xff" * size for size in sizes]
+    at = data.index(b"\xff\xc0")
+    assert_same([data[:at] + segment + data[at:] for segment in segments])
+
+
 def test_streams_that_synchronise_late() -> None:
     """Where all blocks look alike, a wrong guess stays wrong for long; many blocks of threads are joined."""
     x = np.arange(700)

@@ -22,7 +22,6 @@ from accel.sources.header import claim
 from bench.gpu import counts, decode
 from bench.gpu.setting import photos
 
-DALI_WANTED = 38_000  # images/s with emit: twice the 19,000 of DALI's own CI, with 70 CPU threads
 EMIT = 0.4e-3 / 512  # seconds of the fused pass for a photo (docs/effects.md)
 UPLOAD = 50e9  # bytes a second
 SYMBOLS_A_WORD = 32 / 5.6  # bits of a word, and of a photo's symbol on average
