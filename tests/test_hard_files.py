@@ -28,7 +28,7 @@ from torchvision.datasets.folder import default_loader
 def test_mutants(engine: str, count: int) -> None:
     """In a process of its own: a crash is seen, and reported."""
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", str(HERE / "mutations.py"), f"--count={count}", f"--decode={engine}"],
+        [sys.executable, "-X", "faulthandler", str(HERE / "judge.py"), f"--count={count}", f"--decode={engine}"],
         capture_output=True,
         text=True,
         timeout=600,
