@@ -10,48 +10,14 @@ is not Pillow's; what the sanitizers find ends the process. 77: there are no san
 from __future__ import annotations
 
 import argparse
-import ctypes
-import os
 import random
-import shutil
-import subprocess
 import sys
 import warnings
 from typing import Any
 
-FLAGS = (
-    *("-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-ffp-contract=off", "-DSHUFFLED"),
-    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-)
-LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so")  # the last one's exceptions must be seen by the first
+import sanitizers
+
 BATCH = 100
-
-
-def with_sanitizers() -> int:
-    """Run this file again, in a process that has the sanitizers."""
-    compiler = shutil.which("gcc")
-    found = []
-    for name in LIBRARIES if compiler else ():
-        path = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
-        found.append(path.strip())
-    if not all(map(os.path.isabs, found)) or not found:
-        print("gcc's sanitizers are not installed")
-        return 77
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": " ".join(found),
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-        "ACCEL_JPEG_SANITIZED": "1",
-    }
-    return subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode
-
-
-def poison(start: int, end: int, forbidden: bool) -> None:
-    name = "__asan_poison_memory_region" if forbidden else "__asan_unpoison_memory_region"
-    function = getattr(ctypes.CDLL(None), name)
-    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_size_t), None
-    function(start, end - start)
 
 
 def guarded_queue(queue: Any) -> Any:
@@ -63,13 +29,13 @@ def guarded_queue(queue: Any) -> Any:
 
         def first(*arguments: Any) -> None:
             base = int(batch.pictures["state"][0]) - int(batch.pieces["state"][0][0])
-            poison(base, base + batch.scratch, True)
+            sanitizers.poison(base, base + batch.scratch, True)
             for offsets, sizes in batch.pieces.values():
                 for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
-                    poison(base + offset, base + offset + size, False)
-            poison(files.data_ptr(), files.data_ptr() + len(files), True)
+                    sanitizers.poison(base + offset, base + offset + size, False)
+            sanitizers.poison(files.data_ptr(), files.data_ptr() + len(files), True)
             for start, size in zip(batch.pictures["file"].tolist(), batch.pictures["size"].tolist(), strict=True):
-                poison(start, start + -(-size // 16) * 16, False)
+                sanitizers.poison(start, start + -(-size // 16) * 16, False)
             self._device.launch = launch
             launch(*arguments)
 
@@ -77,7 +43,7 @@ def guarded_queue(queue: Any) -> Any:
         self._device.launch = first
         queue(self, batch, decoding, files)
         for tensor in (decoding._memory, files):
-            poison(tensor.data_ptr(), tensor.data_ptr() + len(tensor), False)
+            sanitizers.poison(tensor.data_ptr(), tensor.data_ptr() + len(tensor), False)
 
     return guarded
 
@@ -153,13 +119,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
     arguments = parser.parse_args()
-    if "ACCEL_JPEG_SANITIZED" not in os.environ:
-        return with_sanitizers()
-    del os.environ["LD_PRELOAD"]  # the compiler does without
-    from accel.backends.cuda import host
+    if not sanitizers.present():
+        return sanitizers.run_again()
     from accel.backends.cuda import jpeg as cuda_jpeg
 
-    host._FLAGS = FLAGS
+    sanitizers.build_kernels()
     cuda_jpeg.Decoder._queue = guarded_queue(cuda_jpeg.Decoder._queue)
     end = arguments.first + arguments.count
     taken = wrong = 0

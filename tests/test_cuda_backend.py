@@ -318,16 +318,6 @@ def test_many_threads_at_once() -> None:
 
 
 @host_only
-def test_the_order_of_threads_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A phase that reads what another thread of the same phase writes would show: a barrier is missing there."""
-    ordered = host.function
-    monkeypatch.setattr(host, "function", lambda kernel: ordered(kernel, shuffled=True))
-    assert_equals_torchvision(pipeline)
-    image = noise(150, 70)
-    assert_equals_torchvision(lambda: F.pad(F.resize(image, [40, 300], F.InterpolationMode.BICUBIC), [5]))
-
-
-@host_only
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_after_a_fork() -> None:

@@ -70,7 +70,7 @@ def test_structures_are_those_of_the_kernels() -> None:
     ):
         unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
         host.function(kernel)
-        assert getattr(host._library(unit, False), f"{kernel}_item_size")() == dtype.itemsize
+        assert getattr(host._library(unit), f"{kernel}_item_size")() == dtype.itemsize
 
 
 # -- the cache ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import DEVICE, assert_equals_torchvision, host_only, needs_compiler, noise, on_device, stacked
+from cuda_support import DEVICE, assert_equals_torchvision, needs_compiler, noise, on_device, stacked
 from helpers import assert_same, jpeg, picture, pictures, seed_everything, undecodable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -438,19 +438,6 @@ def test_launched_again_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     launch = Execution.launch
     monkeypatch.setattr(Execution, "launch", lambda self: [launch(self) for _ in range(3)])
     assert_equals_torchvision(partial(batch, T.Compose([T.RandomEqualize(1), T.ColorJitter(0, 0.5)]), 0))
-
-
-@host_only
-def test_the_order_of_threads_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    ordered = host.function
-    monkeypatch.setattr(host, "function", lambda kernel: ordered(kernel, shuffled=True))
-    for transform in (T.RandAugment(4), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.ElasticTransform(20.0, 3.0)):
-        assert_equals_torchvision(partial(batch, transform, 3))
-    image = noise(70, 90)
-    blurred = lambda: torch.stack([F.to_tensor(F.gaussian_blur(image, [9, 31], [2.0, 3.0]))])  # noqa: E731
-    with accel.image_backend("cpu"):
-        expected = blurred().clone()
-    assert_same(on_device(blurred), expected)
 
 
 @pytest.mark.parametrize("name", sorted(TOLD.keys() - {"convert"}))  # a grey file is decoded to three channels

@@ -18,6 +18,7 @@ import pytest
 import torch
 from cuda_support import DEVICE, host_only, needs_compiler, on_device
 from jpeg_support import SAMPLINGS, Coder, encode, picture, pillow, random_blocks
+from kernel_builds import ORDERS, build_with
 from PIL import Image
 from torchvision.transforms import functional as F
 
@@ -296,11 +297,11 @@ def test_only_what_a_region_needs_is_transformed(kernels: Any, monkeypatch: pyte
 
 
 @host_only
-def test_the_order_of_threads_makes_no_difference(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_order_of_threads_makes_no_difference(order: str, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A phase that reads what another thread of the same phase writes would show: a barrier is missing there."""
     expected = kernels(list(FILES.values()))
-    ordered = host.function
-    monkeypatch.setattr(host, "function", lambda kernel: ordered(kernel, shuffled=True))
+    build_with(monkeypatch, *ORDERS[order])
     for found, other in zip(kernels(list(FILES.values())), expected, strict=True):
         np.testing.assert_array_equal(found.pixels, other.pixels)
         for name in ("edges", "coefficients", "dc", "state", "plane0"):
@@ -323,8 +324,7 @@ def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch:
     files = [encode(picture("smooth", 40, 40, 1), quality=quality) for quality in range(50, 100)]
     for found, data in zip(kernels(files), files, strict=True):
         np.testing.assert_array_equal(found.pixels, pillow(data))
-    ordered = host.function
-    monkeypatch.setattr(host, "function", lambda kernel: ordered(kernel, shuffled=True))
+    build_with(monkeypatch, *ORDERS["another in every phase"])
     with pytest.raises(AssertionError):  # where the thread with the last bytes comes before the first thread
         kernels(files)
 
@@ -332,7 +332,7 @@ def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch:
 @host_only
 def test_structures_have_the_sizes_that_the_kernels_know() -> None:
     for kernel in KERNELS:
-        library = host._library(next(unit for unit, names in host.UNITS.items() if kernel in names), False)
+        library = host._library(next(unit for unit, names in host.UNITS.items() if kernel in names))
         assert getattr(library, f"{kernel}_item_size")() == descriptors.PICTURE.itemsize
 
 

@@ -26,7 +26,7 @@ from .compile import UNITS, label_of
 COMPILER = "g++"
 _MOST_BLOCKS = (1 << 31) - 1
 _ITEM_ALIGNED, _OWNER_ALIGNED = 8, 4  # a misaligned load is a fault on a GPU
-_FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fvisibility=default")
+FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fvisibility=default")
 
 
 def unavailable() -> str | None:
@@ -78,16 +78,16 @@ class HostDevice:
         return _available_memory()
 
 
-def function(kernel: str, *, shuffled: bool = False) -> Any:
+def function(kernel: str, *, flags: tuple[str, ...] = FLAGS) -> Any:
     """A kernel as a C function of (blocks, address of items, address of owners).
 
-    ``shuffled``: built to run the threads of a block in another order, which must make no difference.
+    ``flags``: the compiler's. Tests build kernels that run the threads of a block in another order (``shim.h``).
 
     Raises:
         BackendUnavailable: it cannot be compiled or loaded.
     """
     unit = next(unit for unit, names in UNITS.items() if kernel in names)
-    found = getattr(_library(unit, shuffled), kernel)
+    found = getattr(_library(unit, flags), kernel)
     found.argtypes, found.restype = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p), None
     return found
 
@@ -95,14 +95,13 @@ def function(kernel: str, *, shuffled: bool = False) -> Any:
 _lock = threading.Lock()
 
 
-def _library(name: str, shuffled: bool) -> ctypes.CDLL:
+def _library(name: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
     with _lock:
-        return _loaded(name, shuffled)
+        return _loaded(name, flags)
 
 
 @cache
-def _loaded(name: str, shuffled: bool) -> ctypes.CDLL:
-    flags = (*_FLAGS, "-DSHUFFLED") if shuffled else _FLAGS
+def _loaded(name: str, flags: tuple[str, ...]) -> ctypes.CDLL:
     try:
         path = cached_path(
             f"{label_of(name)}-host-{key(*flags, _version())}.so", lambda: _compile(SOURCES / f"{name}.cu", flags)

@@ -55,29 +55,40 @@ FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 |
 #include <cmath>
 #include <cstring>
 
-#define FUNCTION static inline
+// What a build of the tests may have otherwise (tests/races.h): a kernel must depend neither on the order of its blocks
+// nor on that of a block's threads.
+#ifndef TURN
+#define TURN(i) (i)  // the thread that is the i-th to do a phase
+#endif
+#ifndef BLOCK_TURN
+#define BLOCK_TURN(i, count) (i)  // the block that is the i-th
+#endif
+#ifndef BARRIER
+#define BARRIER() false  // behind a phase
+#endif
+#ifndef SHARED
 #define SHARED(type, name) type name
+#endif
+#ifndef FUNCTION
+#define FUNCTION static inline
+#endif
+#ifndef ATOMIC
+#define ATOMIC FUNCTION
+#define CHANGED(place)
+#endif
+
 #define OWNED(type, name) type name[THREADS]
 #define OWN(name, t) name[t]
 #define UNROLL
 #define TWICE
-
-// A kernel must not depend on the order of its threads: the tests build it with another one in every phase, too.
-#ifdef SHUFFLED
-inline u32 next_order() {
-    static thread_local u32 state = 1;
-    return state = state * 1664525 + 1013904223;
-}
-#define PHASE(t)                                                                                                \
-    for (u32 order_ = next_order(), turn_ = 0; turn_ < THREADS; ++turn_) /* odd steps meet all of 2^n threads */ \
-        for (int t = (turn_ * (order_ >> 8 | 1) + (order_ >> 24)) % THREADS, once_ = 1; once_; once_ = 0)
-#else
-#define PHASE(t) for (int t = 0; t < THREADS; ++t)
-#endif
+#define PHASE(t) for (int turn_ = 0, t = TURN(0); turn_ < THREADS || BARRIER(); ++turn_, t = TURN(turn_))
 
 #define KERNEL(name, Item, body)                                                                              \
     extern "C" void name(int blocks, const Item* items, const int* owners) {                                  \
-        for (int block = 0; block < blocks; ++block) body(block, items[owners[block]]);                       \
+        for (int turn = 0; turn < blocks; ++turn) {                                                           \
+            const int block = BLOCK_TURN(turn, blocks);                                                       \
+            body(block, items[owners[block]]);                                                                \
+        }                                                                                                     \
     }                                                                                                         \
     extern "C" int name##_item_size() { return sizeof(Item); }                                                \
     extern "C" int name##_item_alignment() { return alignof(Item); }
@@ -89,10 +100,23 @@ FUNCTION u32 packed(int a, int b, int c) { return clamped(a) | clamped(b) << 8 |
 
 FUNCTION int byte_of(u32 word, int which) { return word >> 8 * which & 255; }
 
-FUNCTION void atomicMin(int* place, int value) { if (value < *place) *place = value; }
-FUNCTION void atomicMax(int* place, int value) { if (value > *place) *place = value; }
-FUNCTION u32 atomicExch(u32* place, u32 value) { const u32 before = *place; *place = value; return before; }
-FUNCTION u32 atomicAdd(u32* place, u32 value) { return atomicExch(place, *place + value); }
+ATOMIC void atomicMin(int* place, int value) { CHANGED(place); if (value < *place) *place = value; }
+ATOMIC void atomicMax(int* place, int value) { CHANGED(place); if (value > *place) *place = value; }
+
+template <class T> ATOMIC T atomicExch(T* place, T value) {
+    CHANGED(place);
+    const T before = *place;
+    *place = value;
+    return before;
+}
+
+template <class T> ATOMIC T atomicAdd(T* place, T value) {
+    CHANGED(place);
+    const T before = *place;
+    *place = before + value;
+    return before;
+}
+
 FUNCTION void __threadfence() {}
 
 #endif

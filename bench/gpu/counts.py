@@ -136,7 +136,7 @@ def trips(counted: Counted, size: int = SUBSEQUENCE, lead: int = 0, together: in
 def _counter() -> Any:
     with tempfile.TemporaryDirectory() as scratch:
         library = Path(scratch) / "trips.so"
-        library.write_bytes(host._compile(Path(__file__).with_name("trips.cu"), host._FLAGS))
+        library.write_bytes(host._compile(Path(__file__).with_name("trips.cu"), host.FLAGS))
         return ctypes.CDLL(str(library)).count_trips
 
 

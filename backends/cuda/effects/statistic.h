@@ -40,7 +40,7 @@ FUNCTION bool counted(const Effect& effect, int block, u32 (*pixels)[256], int* 
     if (!*last) return false;
     PHASE(t) {
         for (int c = 0; c < kinds; ++c) pixels[c][t] = atomicExch(&counters->pixels[c][t], 0u);
-        if (t == 0) counters->blocks = 0;
+        if (t == 0) atomicExch(&counters->blocks, 0u);
     }
     return true;
 }

@@ -110,7 +110,7 @@ FUNCTION void join(int, const Picture& picture) {
                     const bool in_step = same(place, spans[i].end);
                     spans[i] = {place, counting.blocks, 0};
                     if (in_step) break;
-                    if (i == stop - 1) changed = round;
+                    if (i == stop - 1) atomicMax(&changed, round);
                 }
             }
         } while (changed == round);

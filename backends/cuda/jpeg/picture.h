@@ -10,7 +10,6 @@
 #else
 #define MEMBER inline
 #define CONSTANT static const
-FUNCTION int atomicAdd(int* place, int value) { return (*place += value) - value; }
 #endif
 
 constexpr int COMPONENTS = 3;

@@ -1,0 +1,188 @@
+"""Small batches that take every way through the cuda backend's kernels, for builds that look for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import torch
+from cuda_support import noise
+from helpers import jpeg
+from PIL import Image
+from torchvision.transforms import InterpolationMode as Mode
+from torchvision.transforms import functional as F
+from torchvision.transforms.v2 import functional as F2
+
+Batch = Callable[[], torch.Tensor]
+Step = Callable[[Any], Any]
+
+MODES = (Mode.NEAREST, Mode.BILINEAR, Mode.BICUBIC, Mode.BOX, Mode.HAMMING, Mode.LANCZOS)
+DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+EFFECTS: dict[str, Step] = {
+    "grey": lambda image: F.rgb_to_grayscale(image, 3),
+    "saturation": lambda image: F.adjust_saturation(image, 1.7),
+    "hue": lambda image: F.adjust_hue(image, -0.3),
+    "permuted": lambda image: F2.permute_channels(image.convert("RGB"), [2, 0, 1]),
+    "sharpness": lambda image: F.adjust_sharpness(image, 2.5),
+    "nearest": lambda image: F.rotate(image, 33, fill=[9]),
+    "affine": lambda image: F.affine(image, 20, [3, -2], 1.2, [10.0, 5.0], Mode.BILINEAR, [200]),
+    "bicubic": lambda image: F.rotate(image, -71, Mode.BICUBIC, expand=True),
+    "perspective": lambda image: F.perspective(
+        image, [[0, 0], [8, 0], [8, 8], [0, 8]], [[1, 1], [9, -1], [7, 8], [-3, 9]], Mode.BILINEAR
+    ),
+    "quarter": lambda image: F.rotate(image, 90, expand=True),
+    "elastic": lambda image: F.elastic_transform(
+        image, torch.linspace(-1, 1, 2 * image.width * image.height).view(1, image.height, image.width, 2), fill=[7]
+    ),
+    "elastic, nearest": lambda image: F.elastic_transform(
+        image, torch.full((1, image.height, image.width, 2), 0.3), Mode.NEAREST
+    ),
+    "jpeg": lambda image: F2.jpeg(image, 60),
+    "contrast": lambda image: F.adjust_contrast(image, 0.4),
+    "autocontrast": F.autocontrast,
+    "equalize": F.equalize,
+    "levels": lambda image: F.solarize(F.posterize(image, 5), 90),
+}
+"""All but blur, whose sums torchvision adds up in another order."""
+
+
+def _values(image: Any) -> torch.Tensor:
+    return F.to_tensor(image.convert("RGB"))
+
+
+def _stacked(images: list[Any], step: Step) -> torch.Tensor:
+    return torch.stack([step(image) for image in images])
+
+
+def _sizes() -> Iterator[tuple[int, int]]:
+    """Odd widths and heights, and more than a tile."""
+    yield from ((1 + n, 9 - n) for n in range(9))
+    yield from ((33, 65), (70, 31))
+
+
+def _ragged(size: tuple[int, int], mode: Mode) -> torch.Tensor:
+    """Images of all sizes, each at an offset of its own, every other one flipped."""
+    images = [noise(3 + height, 2 + width, ("RGB", "L")[n % 2]) for n, (height, width) in enumerate(_sizes())]
+    made = []
+    for n, image in enumerate(images):
+        crop = F.crop(image.convert("RGB"), n % 3, n % 2, image.height - 2, image.width - 1)
+        made.append(F.to_tensor(F.resize(F.hflip(crop) if n % 2 else crop, list(size), mode)))
+    return torch.stack(made)
+
+
+def _typed(dtype: torch.dtype, interleaved: bool, width: int) -> torch.Tensor:
+    images = [noise(5 + n, width + 2) for n in range(3)]
+    made = _stacked(images, lambda image: F2.to_dtype(F2.to_image(F.center_crop(image, [4, width])), dtype, scale=True))
+    return made.contiguous(memory_format=torch.channels_last) if interleaved else made
+
+
+def _patched(width: int, grey: bool) -> torch.Tensor:
+    given = torch.arange(3.0 * 2 * width).reshape(3, 2, width)
+    made = []
+    for n in range(4):
+        image = F.to_tensor(noise(11, 12, "L" if grey else "RGB", n))
+        values = (given if n % 2 else given[:, :1, :1])[: len(image)]
+        made.append(F.erase(F.erase(image, n, 1, 2, width, values), 9, 12 - width, 1, width, torch.ones(1, 1, 1)))
+    return torch.stack(made)
+
+
+def _decoded(size: tuple[int, int]) -> torch.Tensor:
+    """Files with every sampling, odd sizes and restart markers; regions at odd offsets; beside one for the host."""
+    large = BytesIO()  # more than one block of threads has subsequences of it
+    noise(90, 120).save(large, "JPEG", quality=99, subsampling=0)
+    files = [
+        *(jpeg(17 + n, 40 - n, seed=n, subsampling=n % 3, quality=50 + 7 * n) for n in range(6)),
+        jpeg(33, 18, restart_marker_blocks=1),
+        jpeg(90, 75, restart_marker_blocks=3, quality=99),
+        jpeg(21, 19, "L"),
+        jpeg(30, 20, progressive=True),
+        large.getvalue(),
+    ]
+    made = []
+    for n, data in enumerate(files):
+        with Image.open(BytesIO(data)) as image:
+            crop = F.crop(image.convert("RGB"), n % 4, 1 + n % 3, 10 + n % 5, 12)
+            made.append(F.to_tensor(F.resize(image if n > 8 else crop, list(size))))
+    return torch.stack(made)
+
+
+def _affected(step: Step, mode: str) -> torch.Tensor:
+    sizes = ((1, 1), (2, 7), (9, 3), (8, 8), (35, 47))
+    return torch.stack([F.to_tensor(F.resize(step(noise(*size, mode)).convert("RGB"), [6, 5])) for size in sizes])
+
+
+def _counted_by_many_blocks() -> torch.Tensor:
+    steps = (F.equalize, F.autocontrast, lambda image: F.adjust_contrast(F.equalize(image), 1.5))
+    return torch.stack([F.to_tensor(F.resize(step(noise(130, 140)), [9, 7])) for step in steps])
+
+
+def _mixed() -> torch.Tensor:
+    """Every image has effects of its own, which see each other's levels."""
+    steps = list(EFFECTS.values())
+    made = []
+    for n in range(len(steps)):
+        image: Any = noise(20 + n, 33 - n, seed=n)
+        for step in (steps[n], F.equalize, steps[(n * 5 + 3) % len(steps)], F.invert):
+            image = step(image).convert("RGB")
+        made.append(F.to_tensor(F.resize(F.pad(image, [n % 4, 1], n), [17, 13], MODES[n % 6])))
+    return torch.stack(made)
+
+
+def _padded(mode: str) -> torch.Tensor:
+    images = [noise(4 + n, 9 - n) for n in range(5)]
+    return _stacked(
+        images, lambda image: _values(F.resize(F.pad(image, [2, 1, 3, 0], padding_mode=mode), [15, 40], Mode.BICUBIC))
+    )
+
+
+def _of_tensors(mode: Mode, antialias: bool) -> torch.Tensor:
+    images = [F.pil_to_tensor(noise(4 + 6 * n, 40 - 7 * n)) for n in range(5)]
+    return _stacked(images, lambda image: F2.resize(image, [7, 19], mode, antialias=antialias))
+
+
+def _shrunk(mode: Mode) -> torch.Tensor:
+    """Both sums along more than one step of the input."""
+    made = [F.resize(noise(*size), [9, 10], mode) for size in ((150, 140), (140, 10), (9, 150))]
+    return torch.stack([F.to_tensor(image) for image in made])
+
+
+def plans() -> dict[str, Batch]:
+    """By what they are; each equals torchvision's, bit for bit."""
+    found: dict[str, Batch] = {}
+    for mode in MODES:
+        for size in ((1, 1), (3, 50), (40, 9)):
+            found[f"ragged {size} {mode.value}"] = partial(_ragged, size, mode)
+        found[f"shrunk {mode.value}"] = partial(_shrunk, mode)
+    for mode in (Mode.BILINEAR, Mode.BICUBIC):
+        for antialias in (True, False):
+            found[f"tensors {mode.value} {antialias}"] = partial(_of_tensors, mode, antialias)
+    for dtype in DTYPES:
+        for interleaved in (False, True):
+            for width in (*range(1, 10), 37):
+                found[f"{dtype} {interleaved} {width}"] = partial(_typed, dtype, interleaved, width)
+    for width in (1, 3, 9):
+        for grey in (False, True):
+            found[f"patches {width} {grey}"] = partial(_patched, width, grey)
+    for padding in ("constant", "edge", "reflect"):
+        found[f"padded {padding}"] = partial(_padded, padding)
+    for name, step in EFFECTS.items():
+        for mode in ("RGB", "L"):
+            found[f"{name} {mode}"] = partial(_affected, step, mode)
+    found["counted by many blocks"] = _counted_by_many_blocks
+    found["mixed"] = _mixed
+    found["decoded"] = partial(_decoded, (21, 9))
+    found["decoded larger"] = partial(_decoded, (33, 70))
+    return found
+
+
+def blurred(size: tuple[int, int], kernel: tuple[int, int]) -> torch.Tensor:
+    """To be compared with the cpu backend's."""
+    image = Image.fromarray(np.asarray(noise(*size)))
+    return torch.stack([F.to_tensor(F.gaussian_blur(image, list(kernel), [1.5, 2.5]))])
+
+
+BLURS = (((9, 5), (3, 5)), ((40, 70), (23, 5)), ((40, 90), (79, 5)), ((33, 33), (1, 1)))

@@ -1,0 +1,36 @@
+"""The kernels under AddressSanitizer and UBSan (plans_sanitized.py; jpeg_sanitized.py has the decoder's)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cuda_support import host_only, needs_compiler
+
+pytestmark = [needs_compiler, host_only]
+
+SANITIZED = {
+    None: (0, "179 batches, 0 wrong"),
+    "too little room for weights": (1, "AddressSanitizer: use-after-poison"),
+    "a misaligned table": (1, "misaligned address"),
+}
+
+
+@pytest.mark.parametrize("mistake", SANITIZED)
+def test_nothing_is_touched_that_is_not_theirs(mistake: str | None) -> None:
+    """AddressSanitizer and UBSan, all memory between the pieces forbidden; a mistake is found."""
+    command = [sys.executable, str(Path(__file__).parent / "plans_sanitized.py")]
+    done = subprocess.run(
+        [*command, "--mistake", mistake] if mistake else command,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if done.returncode == 77:
+        pytest.skip(done.stdout)
+    status, text = SANITIZED[mistake]
+    assert bool(done.returncode) == bool(status), done.stdout + done.stderr
+    assert text in done.stdout + done.stderr
