@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 import torch
 from cuda_support import needs_compiler
+from PIL.Image import Resampling
 
+from accel.backends.cuda import compile
 from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.decoder import KERNELS
+from accel.backends.cuda.weights import Job, made_on_host
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the benchmark is part of a checkout, not of the package
 
 from bench.gpu import __main__ as command
-from bench.gpu import augment, checks, decode, emit, overlap, path, peers, predict, sass, training
+from bench.gpu import augment, checks, decode, emit, fused, overlap, path, peers, predict, resources, sass, training
 
 pytestmark = needs_compiler
 
@@ -194,3 +197,54 @@ def test_what_a_trace_says() -> None:
 def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([]) == 2
     assert "no CUDA device" in capsys.readouterr().err
+
+
+# -- what is known without a GPU ----------------------------------------------------------------------------
+
+
+def test_resources_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(unit: str, arch: str) -> tuple[bytes, list[compile.Usage]]:
+        return b"", [compile.Usage(name, 80 if arch == "sm_80" else 61, 0, 16144) for name in compile.UNITS[unit]]
+
+    monkeypatch.setattr(compile, "build", build)
+    assert resources.main(["--out", str(tmp_path / "kernels.json")]) == 0
+    found = json.loads((tmp_path / "kernels.json").read_text())
+    assert found["kernels"].keys() == {name for names in compile.UNITS.values() for name in names}
+    assert found["kernels"]["emit3"]["sm_90"] == {"registers": 61, "spilled": 0, "shared": 16144, "blocks": 4}
+    assert "| `emit3` | 80, 61, 61 | 0 | 16,144 | 3, 4, 4 |" in capsys.readouterr().out
+
+
+def test_what_bounds_the_blocks_of_a_multiprocessor() -> None:
+    assert resources.blocks(compile.Usage("registers", 80, 0, 0), "sm_90") == 3
+    assert resources.blocks(compile.Usage("shared", 32, 0, 47 << 10), "sm_80") == 3
+    assert resources.blocks(compile.Usage("threads", 16, 0, 0), "sm_100") == 8
+
+
+def test_the_reports_in_the_repository_are_of_these_kernels() -> None:
+    reported = json.loads((Path(__file__).parent.parent / "bench" / "results" / "kernels.json").read_text())
+    assert reported["kernels"].keys() == {name for names in compile.UNITS.values() for name in names}
+
+
+@pytest.mark.parametrize("length", [1, 3, 100, 224, 225, 600, 4480])
+def test_the_taps_that_are_counted_are_pillows(length: int) -> None:
+    first, taps = fused.bounds(length)
+    if length != fused.SIZE:
+        job = Job(Resampling.BILINEAR, length, fused.SIZE, 0, fused.SIZE)
+        bounds = made_on_host(job)[0][:-1].reshape(2, fused.SIZE)
+        assert np.array_equal(bounds, (first, taps))
+
+
+def test_the_fused_pass_is_predicted(image_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")
+    try:
+        sass.nvdisasm()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    cost = fused.costs()
+    assert all(each > 0 for each in cost)
+    small, large = (fused.instructions(cost, side, side) for side in (224, 448))
+    assert 0.2 < small < large < 3 * small
+    assert fused.main(["--data", str(image_folder), "--batch", "4"]) == 0
+    assert "million warp instructions" in capsys.readouterr().out

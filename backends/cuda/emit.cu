@@ -235,17 +235,19 @@ template <int C> FUNCTION void emit(int block, const Stage& stage) {
     }
     if (stage.mode == COLUMNS_FIRST) resample<C, false>(stage, rows, columns, middle, done);
     if (stage.mode == ROWS_FIRST) resample<C, true>(stage, rows, columns, middle, done);
-    PHASE(t) {
-        const u8* source = reinterpret_cast<const u8*>(stage.source) + stage.origin;
-        for (int i = t; i < TILE * TILE; i += THREADS) {
-            const int y = i / TILE, x = i % TILE;
-            if (top + y >= stage.height || left + x >= stage.width) continue;
-            const int row = rows.code[y], column = columns.code[x], code = lesser(row, column);
-            if (code < 0)
-                done[i] = load<C>(reinterpret_cast<const u8*>(stage.fills) + static_cast<i64>(-1 - code) * C);
-            else if (stage.mode == COPY) {
-                done[i] = load<C>(source + row * stage.rows.stride + column * stage.columns.stride);
-                if (stage.seen) done[i] = looked_up<C>(done[i], reinterpret_cast<const u8*>(stage.seen));
+    if (stage.mode == COPY || stage.fills) {  // else all of it is resampled
+        PHASE(t) {
+            const u8* source = reinterpret_cast<const u8*>(stage.source) + stage.origin;
+            for (int i = t; i < TILE * TILE; i += THREADS) {
+                const int y = i / TILE, x = i % TILE;
+                if (top + y >= stage.height || left + x >= stage.width) continue;
+                const int row = rows.code[y], column = columns.code[x], code = lesser(row, column);
+                if (code < 0)
+                    done[i] = load<C>(reinterpret_cast<const u8*>(stage.fills) + static_cast<i64>(-1 - code) * C);
+                else if (stage.mode == COPY) {
+                    done[i] = load<C>(source + row * stage.rows.stride + column * stage.columns.stride);
+                    if (stage.seen) done[i] = looked_up<C>(done[i], reinterpret_cast<const u8*>(stage.seen));
+                }
             }
         }
     }

@@ -1,0 +1,73 @@
+"""``python -m bench.gpu.resources``: what every kernel takes of a multiprocessor, by NVRTC; needs no GPU.
+
+Writes results/kernels.json and prints the table of docs/effects.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from accel.backends.cuda import compile
+from accel.backends.cuda.descriptors import THREADS
+from accel.cli import screen
+from bench.machine import ROOT, provenance
+
+ARCHITECTURES = {"sm_80": 164 << 10, "sm_90": 228 << 10, "sm_100": 228 << 10}
+"""Bytes of shared memory of a multiprocessor, of which a block takes 1 KB more than it asks for."""
+REGISTERS, MOST_THREADS, GRANULE = 1 << 16, 2048, 8  # of a multiprocessor; registers of a thread come in eights
+
+
+def measure() -> dict[str, dict[str, dict[str, int]]]:
+    """Of every kernel on every architecture: registers, bytes spilled, bytes of shared memory, resident blocks."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for unit in compile.UNITS:
+        for arch in ARCHITECTURES:
+            for usage in compile.build(unit, arch)[1]:
+                found.setdefault(usage.kernel, {})[arch] = {
+                    "registers": usage.registers,
+                    "spilled": usage.spilled,
+                    "shared": usage.shared,
+                    "blocks": blocks(usage, arch),
+                }
+    return found
+
+
+def blocks(usage: compile.Usage, arch: str) -> int:
+    """How many blocks of the kernel a multiprocessor holds at once."""
+    registers = -(-usage.registers // GRANULE) * GRANULE * THREADS
+    return min(MOST_THREADS // THREADS, REGISTERS // registers, ARCHITECTURES[arch] // (usage.shared + 1024))
+
+
+def table(found: dict[str, dict[str, dict[str, int]]]) -> list[str]:
+    """In Markdown, the architectures side by side where they differ."""
+    rows = [
+        f"| kernel | registers ({', '.join(ARCHITECTURES)}) | spilled | shared memory, bytes | blocks at once |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for kernel, each in found.items():
+        cells = [_cell([of[what] for of in each.values()]) for what in ("registers", "spilled", "shared", "blocks")]
+        rows.append(f"| `{kernel}` | {' | '.join(cells)} |")
+    return rows
+
+
+def _cell(values: Sequence[int]) -> str:
+    return f"{values[0]:,}" if len(set(values)) == 1 else ", ".join(f"{value:,}" for value in values)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.resources", description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "kernels.json", metavar="FILE")
+    args = parser.parse_args(argv)
+    found = measure()
+    result: dict[str, Any] = {**provenance(), "threads of a block": THREADS, "kernels": found}
+    screen.write_json(args.out, result)
+    print(*table(found), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
