@@ -49,6 +49,7 @@ def guarded_queue(queue: Any) -> Any:
 
 
 def damaged_files(numbers: range) -> list[bytes]:
+    import jpeg_oddities
     import mutations
     import numpy as np
     from jpeg_support import Coder, damaged, encode, picture, random_blocks
@@ -66,7 +67,12 @@ def damaged_files(numbers: range) -> list[bytes]:
     for n in numbers:
         rng, generator = random.Random(n), np.random.default_rng(n)
         data = plain[n % len(plain)]
-        data = damaged(data, generator, header=n % 6 == 1) if n % 2 else rng.choice(kinds)(data, rng.choice(plain), rng)
+        if n % 3 == 2:
+            data, _ = jpeg_oddities.oddity(n, "sanitized")
+        elif n % 2:
+            data = damaged(data, generator, header=n % 6 == 1)
+        else:
+            data = rng.choice(kinds)(data, rng.choice(plain), rng)
         found.append(data)
     return found
 
