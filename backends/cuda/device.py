@@ -79,23 +79,17 @@ class CudaDevice:
         return event
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
-        from cuda.core import LaunchConfig, launch
+        from cuda.core import LaunchConfig, Stream, launch
 
         with _lock:
             function = _kernels(_arch(self.torch_device.index))[kernel]
-        launch(_Stream(), LaunchConfig(grid=blocks, block=THREADS), function, items, owners)
+        stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)  # which stays torch's
+        launch(stream, LaunchConfig(grid=blocks, block=THREADS), function, items, owners)
 
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
         unused = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
         return free + unused
-
-
-class _Stream:
-    """torch's current stream, as cuda.core takes foreign ones."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, torch.cuda.current_stream().cuda_stream
 
 
 _lock = threading.Lock()
