@@ -138,7 +138,8 @@ def test_every_sampling_and_size(factors: list[tuple[int, int]]) -> None:
         files = [file_of(size, factors, made) for size in chosen[first : first + 100]]
         pictures = assert_same(files)
         boxes = [some_box(rng, *pixels.shape[:2]) for pixels in pictures]
-        regions = decode_all([Wanted(data, box, 3) for data, box in zip(files, boxes, strict=True)])
+        channels = pictures[0].shape[2]
+        regions = decode_all([Wanted(data, box, channels) for data, box in zip(files, boxes, strict=True)])
         for pixels, box, region in zip(pictures, boxes, regions, strict=True):
             np.testing.assert_array_equal(region, crop(pixels, box))
 
