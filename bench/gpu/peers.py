@@ -7,6 +7,7 @@ A contestant is made of a ``Setting`` and gives the batch of the whole path: fro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -42,8 +43,8 @@ def torchcodec(setting: Setting) -> Run:
     return lambda: _by_v2(decode_jpeg(encoded, mode="RGB", device=setting.device), setting.photos)
 
 
-def dali(setting: Setting) -> Run:
-    """Hardware decoding, only of the crop, and all cores: the settings DALI's documentation recommends."""
+def dali(setting: Setting, hardware: float) -> Run:
+    """Decoding only of the crop, ``hardware`` of the images by the hardware decoder, and all cores."""
     _need("nvidia.dali")
     _need_cuda(setting)
     from nvidia.dali import fn, pipeline_def, types
@@ -63,7 +64,7 @@ def dali(setting: Setting) -> Run:
         )
         images = fn.decoders.image_slice(
             encoded, corner, shape, axes=(0, 1), device="mixed", output_type=types.RGB, adjust_orientation=False,
-            hw_decoder_load=1.0,
+            hw_decoder_load=hardware,
         )  # fmt: skip
         images = fn.resize(images, size=(SIZE, SIZE), interp_type=types.INTERP_LINEAR, antialias=True)
         return fn.crop_mirror_normalize(
@@ -150,7 +151,7 @@ def cvcuda(setting: Setting) -> Run:
 PEERS: dict[str, Callable[[Setting], Run]] = {
     "torchvision on the device": torchvision,
     "TorchCodec on the device": torchcodec,
-    "DALI, mixed": dali,
+    **{f"DALI, mixed, {load:.0%} by the hardware": partial(dali, hardware=load) for load in (0.0, 0.65, 0.8, 1.0)},
     "DALI's torchvision API": dali_torchvision,
     "CV-CUDA": cvcuda,
 }
