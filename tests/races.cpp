@@ -4,7 +4,8 @@
 //   - two threads of a block that reach the same byte between two barriers, one of them writing. Code outside of a
 //     phase is run by all threads, between the barrier behind the phase before it and that behind the next one.
 //   - two blocks of a launch that do, one of them writing; atomic changes beside plain reads excepted.
-//   - what a block shares, read before it was written.
+//   - what a block shares, read before it was written;
+//   - what is written in a launch and in the same one read as what nobody writes, through caches that do not notice.
 //
 // Atomic changes do not conflict with each other. What lies on the host's stack is a thread's own.
 
@@ -27,14 +28,15 @@ constexpr int NOBODY = -1, ALL = -2, SEVERAL = -3;
 constexpr uint64_t NONE = 0, MORE = ~0ull;
 constexpr uintptr_t PAGE = 4096, STACK = 8 << 20;
 
-enum Kind { READ, WRITE, CHANGE };
-const char* const NAMES[] = {"read", "write", "atomic"};
+enum Kind { READ, WRITE, CHANGE, READ_ONLY };
+const char* const NAMES[] = {"read", "write", "atomic", "read of what nobody writes"};
 
 // Of one byte: which threads have reached it since the last barrier, and which blocks in this launch.
 struct Byte {
     uint64_t interval, launch, written_by;
     int threads[3];
     uint64_t blocks[3];
+    bool read_only;  // in this launch
 };
 
 struct Page { Byte bytes[PAGE]; };
@@ -79,9 +81,7 @@ std::string described(const Finding& finding) {
 
 bool harmless(Kind one, Kind other) { return one == other && one != WRITE; }
 
-void reach_byte(uintptr_t address, Kind kind, const void* place) {
-    const bool shared = shared_start <= address && address < shared_end;
-    Byte& byte = byte_at(address);
+void among_threads(Byte& byte, Kind kind, const void* place) {
     if (byte.interval != interval) {
         byte.interval = interval;
         for (int& each : byte.threads) each = NOBODY;
@@ -93,15 +93,21 @@ void reach_byte(uintptr_t address, Kind kind, const void* place) {
     }
     int& own = byte.threads[kind];
     own = own == NOBODY || own == thread ? thread : SEVERAL;
-    if (shared) {
-        if (kind == WRITE) byte.written_by = block;
-        else if (byte.written_by != block) note("shared, not written", kind, kind, place);
-        return;
-    }
+}
+
+void among_blocks(Byte& byte, Kind kind, const void* place) {
     if (byte.launch != launch) {
         byte.launch = launch;
         for (uint64_t& each : byte.blocks) each = NONE;
+        byte.read_only = false;
     }
+    if (kind == READ_ONLY) {
+        for (const Kind other : {WRITE, CHANGE})
+            if (byte.blocks[other] != NONE) note("launch", kind, other, place);
+        byte.read_only = true;
+        return;
+    }
+    if (kind != READ && byte.read_only) note("launch", kind, READ_ONLY, place);
     for (int other = READ; other <= CHANGE; ++other) {
         const uint64_t who = byte.blocks[other];
         if (who == NONE || (kind != WRITE && other != WRITE)) continue;
@@ -109,6 +115,19 @@ void reach_byte(uintptr_t address, Kind kind, const void* place) {
     }
     uint64_t& of = byte.blocks[kind];
     of = of == NONE || of == block ? block : MORE;
+}
+
+void reach_byte(uintptr_t address, Kind kind, const void* place) {
+    const bool shared = shared_start <= address && address < shared_end;
+    Byte& byte = byte_at(address);
+    if (shared && kind == READ_ONLY) return note("launch, shared", kind, kind, place);
+    if (kind != READ_ONLY) among_threads(byte, kind, place);
+    if (shared) {
+        if (kind == WRITE) byte.written_by = block;
+        else if (byte.written_by != block) note("shared, not written", kind, kind, place);
+    } else {
+        among_blocks(byte, kind, place);
+    }
 }
 
 void reach(const void* memory, uint64_t size, Kind kind, const void* place) {
@@ -156,6 +175,8 @@ int race_block(int number, const void* shared, const void* end) {
     stack_end = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + (64 << 10);  // the kernel's frame lies above
     return number;
 }
+
+void race_unchanged(const void* memory, int size) { reach(memory, size, READ_ONLY, __builtin_return_address(0)); }
 
 void race_changed(const void* memory) { reach(memory, 4, CHANGE, __builtin_return_address(0)); }
 

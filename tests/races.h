@@ -8,6 +8,7 @@ int race_turn(int number);
 bool race_barrier(const char* file, int line);
 int race_block(int block, const void* shared, const void* end);
 void race_changed(const void* place);
+void race_unchanged(const void* place, int size);
 // The library's own zero-initialised data, among which is what blocks share.
 extern char __bss_start[] __attribute__((visibility("hidden")));
 extern char _end[] __attribute__((visibility("hidden")));
@@ -21,3 +22,4 @@ extern char _end[] __attribute__((visibility("hidden")));
 #define FUNCTION static inline __attribute__((always_inline))
 #define ATOMIC static inline __attribute__((no_sanitize_thread, noinline))
 #define CHANGED(place) race_changed(place)
+#define UNCHANGED(place, size) race_unchanged(place, size)

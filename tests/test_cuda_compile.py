@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cuda_support import needs_compiler
@@ -42,6 +44,39 @@ ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loa
 ptxas info    : Used 16 registers, used 0 barriers
 """
     assert compile.usage(log) == [compile.Usage("emit3", 80, 20, 16144), compile.Usage("other", 16, 0, 0)]
+
+
+def arithmetic(unit: str, **changed: Any) -> set[str]:
+    """The instructions of its PTX that round, or call; and what else should not be there."""
+    pytest.importorskip("cuda.core", reason="it knows NVRTC's options")
+    from cuda.bindings import nvrtc
+
+    chosen = compile.options(unit, "compute_90")
+    for name, value in changed.items():
+        setattr(chosen, name, value)
+    options = [each for each in chosen.as_bytes("nvrtc") if b"ptxas" not in each]
+    source = (cache.SOURCES / f"{unit}.cu").read_bytes()
+    _, program = nvrtc.nvrtcCreateProgram(source, unit.encode(), 0, [], [])
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    text = b" " * size
+    nvrtc.nvrtcGetPTX(program, text)
+    nvrtc.nvrtcDestroyProgram(program)
+    found = re.findall(r"\b(?:fma|mad|div|rcp|sqrt)\.\S*f(?:32|64)\b|\bcall\b|__local_depot|\S+\.ftz\b", text.decode())
+    return set(found)
+
+
+@pytest.mark.parametrize("unit", compile.UNITS)
+def test_arithmetic_rounds_as_on_the_host(unit: str) -> None:
+    """No contraction but the one that is asked for, no approximate division; and no calls, nothing on a stack."""
+    fused = {"fma.rn.f32"} if unit == "effects/effects" else set()  # elastic.h
+    assert arithmetic(unit) <= {"div.rn.f32", "div.rn.f64", "rcp.rn.f64"} | fused
+
+
+def test_other_arithmetic_would_show() -> None:
+    assert "fma.rn.f64" in arithmetic("weigh", fma=True)
+    assert not {"div.rn.f32", "div.rn.f32.ftz"} & arithmetic("effects/effects", prec_div=False)
 
 
 def test_an_unknown_architecture_is_named() -> None:

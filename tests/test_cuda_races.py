@@ -191,6 +191,9 @@ MISTAKES = {
         "decoded",
         "threads: atomic and write",
     ),
+    # what is written in the same launch, or is no global memory, read through the caches for what nobody writes
+    "jpeg/tables.cu": ("table.symbol[place & 255] +", "read(&table.symbol[place & 255]) +", "decoded", "launch: "),
+    "effects/jpeg.h": ("= lines[b][row][j];", "= read(&lines[b][row][j]);", "jpeg RGB", "launch, shared"),
     "weigh.cu": ("largest[t] = 0.0;", "", "ragged (1, 1) bilinear", "shared, not written"),
     "effects/statistic.h": (
         "atomicAdd(&counters->pixels[c][t], pixels[c][t])",

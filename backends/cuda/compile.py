@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from accel.errors import BackendUnavailable
 
@@ -50,6 +50,15 @@ def cubin(name: str, arch: str) -> bytes:
     return cached(label, lambda: build(name, arch)[0])
 
 
+def options(name: str, arch: str) -> Any:
+    """cuda.core's, for a translation unit."""
+    from cuda.core import ProgramOptions
+
+    return ProgramOptions(
+        name=f"{name}.cu", arch=arch, std="c++17", fma=False, include_path=str(SOURCES), ptxas_options=["-v"]
+    )
+
+
 def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
     """Compile a translation unit; the cache is not asked.
 
@@ -57,15 +66,12 @@ def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
         BackendUnavailable: NVRTC is missing or refuses it; the message has its log.
     """
     try:
-        from cuda.core import Program, ProgramOptions
+        from cuda.core import Program
     except ImportError as error:
         raise BackendUnavailable(f"cuda.core is missing ({error}): pip install 'accel-vision[cuda]'") from error
-    options = ProgramOptions(
-        name=f"{name}.cu", arch=arch, std="c++17", fma=False, include_path=str(SOURCES), ptxas_options=["-v"]
-    )
     log = io.StringIO()
     try:
-        code = Program((SOURCES / f"{name}.cu").read_text(), "c++", options).compile("cubin", logs=log).code
+        code = Program((SOURCES / f"{name}.cu").read_text(), "c++", options(name, arch)).compile("cubin", logs=log).code
     except Exception as error:  # NVRTC missing, unknown architecture, an error in the source
         raise BackendUnavailable(f"NVRTC cannot compile {name}.cu for {arch}: {error}\n{log.getvalue()}") from error
     return bytes(code), usage(log.getvalue())

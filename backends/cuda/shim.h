@@ -72,6 +72,9 @@ FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 |
 #ifndef FUNCTION
 #define FUNCTION static inline
 #endif
+#ifndef UNCHANGED
+#define UNCHANGED(place, size)  // what nobody writes while the kernel runs
+#endif
 #ifndef ATOMIC
 #define ATOMIC FUNCTION
 #define CHANGED(place)
@@ -93,7 +96,10 @@ FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 |
     extern "C" int name##_item_size() { return sizeof(Item); }                                                \
     extern "C" int name##_item_alignment() { return alignof(Item); }
 
-template <class T> FUNCTION T read(const T* at) { return *at; }
+template <class T> FUNCTION T read(const T* at) {
+    UNCHANGED(at, sizeof(T));
+    return *at;
+}
 
 FUNCTION u32 clamped(int value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
 FUNCTION u32 packed(int a, int b, int c) { return clamped(a) | clamped(b) << 8 | clamped(c) << 16; }
