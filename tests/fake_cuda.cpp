@@ -28,7 +28,10 @@ constexpr unsigned MOST_BLOCKS = 0x7fffffff, MOST_THREADS = 1024, MOST_SHARED = 
 void* const CONTEXT = reinterpret_cast<void*>(0xC0);
 
 struct Library { std::string image; };
-struct Kernel { std::string name; };
+struct Kernel {
+    std::string name;
+    Library* library;
+};
 
 // CUlaunchConfig
 struct Config {
@@ -41,7 +44,7 @@ struct Config {
 std::mutex mutex;
 std::set<void*> streams = {nullptr, reinterpret_cast<void*>(1), reinterpret_cast<void*>(2)};  // CU_STREAM_LEGACY, ...
 std::set<Library*> libraries;
-std::map<std::string, Kernel*> kernels;
+std::set<Kernel*> kernels;
 
 using Runner = void (*)(const char* kernel, unsigned blocks, void* items, void* owners, void* stream);
 Runner runner;
@@ -56,10 +59,10 @@ uint64_t size_of(const unsigned char* image) {
     return sections + static_cast<uint64_t>(size) * count;
 }
 
+// Kernels go with their library.
 Kernel* known(void* function) {
-    for (const auto& each : kernels)
-        if (each.second == function) return each.second;
-    return nullptr;
+    Kernel* const kernel = static_cast<Kernel*>(function);
+    return kernels.count(kernel) && libraries.count(kernel->library) ? kernel : nullptr;
 }
 
 }  // namespace
@@ -125,9 +128,7 @@ int cuLibraryLoadData(void** library, const unsigned char* code, void*, void**, 
 int cuLibraryUnload(void* library) {
     const std::lock_guard<std::mutex> lock(mutex);
     Library* const found = static_cast<Library*>(library);
-    if (!libraries.erase(found)) return INVALID_HANDLE;
-    delete found;
-    return SUCCESS;
+    return libraries.erase(found) ? SUCCESS : INVALID_HANDLE;  // its address is not used again
 }
 
 int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
@@ -136,8 +137,7 @@ int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
     if (!libraries.count(found)) return INVALID_HANDLE;
     const std::string section = std::string(".text.") + name;  // and the zero behind it
     if (found->image.find(section.c_str(), 0, section.size() + 1) == std::string::npos) return NOT_FOUND;
-    Kernel*& made = kernels[name];
-    if (!made) made = new Kernel{name};
+    Kernel* const made = *kernels.insert(new Kernel{name, found}).first;
     *kernel = made;
     return SUCCESS;
 }

@@ -9,6 +9,7 @@ looks for a real driver. Exit status 0: all is right.
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -160,6 +161,7 @@ def every_kernel() -> None:
     one = device.CudaDevice(torch.device("cpu", 0))
     one.prepare()
     host.function = lambda name: lambda *arguments: None  # type: ignore[assignment]
+    gc.collect()
     expected = []
     for number, name in enumerate(name for names in compile.UNITS.values() for name in names):
         expected.append(Launched(name, (1 << 31) - 1 - number, 0x7FFF_FFFF_FF00 + 8 * number, 16 + 4 * number, 0))

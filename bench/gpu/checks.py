@@ -10,7 +10,10 @@ from typing import Any
 
 from bench.machine import ROOT
 
-ROOMS = ("gpu", "exact", "effects", "hard", "backend", "pipeline", "decode", "jpeg", "jpeg_kernels", "compile")
+ROOMS = (
+    *("gpu", "exact", "effects", "hard", "backend", "pipeline", "decode"),
+    *("jpeg", "jpeg_kernels", "compile", "launches"),
+)
 TESTS = (*(f"tests/test_cuda_{room}.py" for room in ROOMS), "tests/test_dali_gpu.py")
 UNDER_SANITIZER = (
     *("tests/test_cuda_exact.py", "tests/test_cuda_effects.py"),
