@@ -103,7 +103,12 @@ class Index(NamedTuple):
 
     def span_of(self, first: int, last: int) -> tuple[int, int]:
         """The half-open range of input positions that output positions ``first .. last - 1`` show."""
-        return self.crop(first, last - first, -1).span() if first < last else (0, 0)
+        if first >= last:
+            return 0, 0
+        if self.table is None:
+            one, other = self.start + self.step * first, self.start + self.step * (last - 1)
+            return (one, other + 1) if one <= other else (other, one + 1)
+        return self.crop(first, last - first, -1).span()
 
 
 @lru_cache(maxsize=512)

@@ -173,14 +173,12 @@ def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chai
         current.index(name, params)
     (height, width, code), fills = steps[resampled][1], tuple(current.fills)
     shown, *later, depth = _behind(height, width, channels, fills, steps[resampled + 1 :])
-    rows, columns = (
-        Axis(view, length, axis.window)
-        for view, length, axis in zip(current.view, (height, width), (shown.rows, shown.columns), strict=True)
-    )
+    rows = Axis(current.view[0], height, shown.rows.window)
+    columns = Axis(current.view[1], width, shown.columns.window)
     code = code if rows.resampled or columns.resampled else 0
-    first = Pass(rows, columns, code, shown.fills, shown.levels)
-    box = first.reads
-    return Chain(box, (first.onto(box), *later), depth)
+    (top, bottom), (left, right) = rows.reads(code), columns.reads(code)
+    first = Pass(rows.onto(top), columns.onto(left), code, shown.fills, shown.levels)
+    return Chain((top, left, bottom - top, right - left), (first, *later), depth)
 
 
 def _chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chain:

@@ -31,14 +31,18 @@ def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     Raises:
         What torchvision raises for such parameters (a zero std, a mean of the wrong length, ...).
     """
-    if any(name == "erase" for name, _ in steps):
+    if _erases(steps):
         steps = tuple([step for step in steps if step[0] != "erase"])
     return _table(channels, steps)
 
 
+def _erases(steps: tuple[Step, ...]) -> bool:
+    return "erase" in [name for name, _ in steps]
+
+
 def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
     """What the steps erase, in order, as the steps after it leave it."""
-    if not any(name == "erase" for name, _ in steps):
+    if not _erases(steps):
         return ()
     found = []
     for number, (name, params) in enumerate(steps):

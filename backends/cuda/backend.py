@@ -236,8 +236,11 @@ def _with_decoding(wanted: Decode) -> int:
 
 def _resizes_alike(wanted: Decode) -> bool:
     """Whether the kernels' arithmetic is the installed Pillow's, where the source is resized as Pillow does."""
-    filters = {stage.resample for item in wanted.items for stage in item.stages if isinstance(stage, Pass)}
-    return filters.isdisjoint(SUPPORT) or resizes_as_pillow()
+    for item in wanted.items:
+        for stage in item.stages:
+            if isinstance(stage, Pass) and stage.resample in SUPPORT and not resizes_as_pillow():
+                return False
+    return True
 
 
 def _call(task: Callable[[], object]) -> None:

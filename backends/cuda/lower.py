@@ -21,7 +21,7 @@ from . import effects, passes
 from .descriptors import LINES, PATCH, Region, packer, place
 from .passes import Output
 from .program import Pixels, Program
-from .weights import Job
+from .weights import room
 
 
 def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
@@ -84,7 +84,7 @@ def device_bytes(wanted: Decode) -> int:
             total += height * width * channels
             if isinstance(stage, Pass) and stage.resample:
                 for axis in (stage.rows, stage.columns):
-                    total += 4 * Job(stage.resample, axis.view.length, axis.size, 0, axis.window.length).weights_length
+                    total += room(stage.resample, axis.view.length, axis.size, axis.window.length)[1]
     return total
 
 
@@ -94,6 +94,10 @@ def _before_last(program: Program, pixels: Pixels, stages: tuple[Stage, ...]) ->
     Returns:
         The level at which that one may run, what it reads, and what it is.
     """
+    if len(stages) == 1:
+        (only,) = stages
+        if isinstance(only, Pass) and passes.is_whole(only):
+            return 1, pixels, only
     units: list[Stage] = []
     for number, stage in enumerate(stages):
         if isinstance(stage, Effect):

@@ -24,9 +24,14 @@ class Output(NamedTuple):
     planar: bool
 
 
+def is_whole(stage: Pass) -> bool:
+    """Whether the kernel makes it at once."""
+    return not stage.resample or (stage.rows.view.table is None and stage.columns.view.table is None)
+
+
 def parts(stage: Pass) -> list[Pass]:
     """A stage whose view is listed (padding before a resize) as two: the view, and the rest on that."""
-    if not stage.resample or (stage.rows.view.table is None and stage.columns.view.table is None):
+    if is_whole(stage):
         return [stage]
     rows, columns = _viewed(stage.rows.view), _viewed(stage.columns.view)
     view = Pass(rows, columns, 0, stage.fills)

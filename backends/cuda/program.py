@@ -15,9 +15,8 @@ import numpy.typing as npt
 from accel.planning.stages import Levels
 
 from .descriptors import WEIGH, Region, packer, place
-from .weights import Job, made_on_host
+from .weights import ALIGNED, Job, made_on_host, room
 
-_ALIGNED = 64
 _weigh = packer(WEIGH)
 
 
@@ -31,7 +30,7 @@ class Arena:
     def take(self, size: int) -> int:
         """The place of ``size`` bytes."""
         where = self._start + self.size
-        self.size += (size + _ALIGNED - 1) & -_ALIGNED
+        self.size += (size + ALIGNED - 1) & -ALIGNED
         return where
 
 
@@ -117,11 +116,10 @@ class Program:
 
     def weights(self, job: Job) -> tuple[int, int]:
         """The places of an axis' bounds and weights."""
+        bounds_size, size = room(job.resample, job.length, job.size, job.shown)
         found = self._known.get(job)
-        bounds_size = (4 * job.bounds_length + _ALIGNED - 1) // _ALIGNED * _ALIGNED
         if found is not None:
             return found, found + bounds_size
-        size = bounds_size + 4 * job.weights_length
         if job.on_host:
             found = self.send(job, size, lambda: _padded(made_on_host(job), bounds_size))
         else:

@@ -53,6 +53,17 @@ class Job(NamedTuple):
         return self.most_taps * self.shown
 
 
+ALIGNED = 64
+
+
+@lru_cache(maxsize=4096)
+def room(resample: int, length: int, size: int, shown: int) -> tuple[int, int]:
+    """The bytes that the bounds of such a job take, padded, and those that bounds and weights take together."""
+    job = Job(resample, length, size, 0, shown)
+    bounds = (4 * job.bounds_length + ALIGNED - 1) // ALIGNED * ALIGNED
+    return bounds, bounds + 4 * job.weights_length
+
+
 @lru_cache(maxsize=256)
 def made_on_host(job: Job) -> tuple[Weights, Weights]:
     """Bounds and weights as the kernels take them."""

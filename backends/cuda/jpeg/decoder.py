@@ -12,7 +12,7 @@ import torch
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.planning.plan import Decode
-from accel.sources.header import Header
+from accel.sources.header import Header, Raw
 
 from ..descriptors import Region, bind
 from ..device import Device, Mark
@@ -44,21 +44,22 @@ class Wanted(NamedTuple):
 
 def wanted_of(decode: Decode) -> Wanted | None:
     """What a plan wants of a source, if that may be a file for the decoder; its header is looked at only then."""
-    header = decode.source.header
-    if not isinstance(header, Header) or header.progressive or not header.ordinary:
-        return None
-    return Wanted(decode.source.data, decode.box, decode.channels)
+    return Wanted(decode.source.data, decode.box, decode.channels) if _may_be(decode.source.header) else None
+
+
+def _may_be(header: Header | Raw) -> bool:
+    return isinstance(header, Header) and header.ordinary and not header.progressive
 
 
 def device_bytes(decode: Decode) -> int:
     """About how much memory the decoding of a source takes on the device; 0 where it is not for the decoder."""
-    wanted, header = wanted_of(decode), decode.source.header
-    if wanted is None:
+    header = decode.source.header
+    if not _may_be(header):
         return 0
-    _, _, height, width = wanted.box
+    _, _, height, width = decode.box
     samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs, at most
     blocks = 3 * (header.height + 32) * (header.width + 32) // 64
-    return _FIXED + 4 * len(wanted.data) + 3 * samples + 8 * blocks + height * width * wanted.channels
+    return _FIXED + 4 * len(decode.source.data) + 3 * samples + 8 * blocks + height * width * decode.channels
 
 
 class Decoding:
