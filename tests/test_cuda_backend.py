@@ -29,6 +29,7 @@ import accel
 from accel import testing
 from accel.backends.cpu import stages
 from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
+from accel.backends.cuda.jpeg.decoder import Decoder
 from accel.backends.cuda.staging import Ring
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
@@ -172,6 +173,28 @@ def test_out_of_memory_is_tried_again_in_smaller_chunks(
     monkeypatch.setattr(host.HostDevice, "pinned", limited(1 << 20, error))
     with pytest.raises(torch.OutOfMemoryError, match=r"a batch of 4 images, twice"):
         on_device(batch, threads=2)
+
+
+@host_only
+@pytest.mark.parametrize("failures", [1, 2])
+def test_the_decoders_first_trial_may_run_out_of_memory(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial, tried = Decoder._pixels, []  # by a backend of its own, which has not tried it yet
+
+    def failing(self: Any, *arguments: Any) -> Any:
+        tried.append(arguments)
+        if len(tried) <= failures:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+        return trial(self, *arguments)
+
+    monkeypatch.setattr(Decoder, "_pixels", failing)
+    with accel.image_backend("torchvision"):
+        expected = pipeline()
+    if failures == 1:
+        assert_same(on_device(pipeline, threads=10 + failures), expected)
+    else:
+        with pytest.raises(torch.OutOfMemoryError, match="twice"):
+            on_device(pipeline, threads=10 + failures)
+    assert len(tried) >= failures
 
 
 @host_only

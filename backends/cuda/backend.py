@@ -154,9 +154,12 @@ class CudaBackend:
 
     def _run_in_chunks(self, plan: Plan, engine: _Engine, result: torch.Tensor) -> None:
         limit = self.options.memory or budget.default(engine.device)
-        decoder = self._decoder(engine)
-        size_of = _with_decoding if decoder == "accel" else device_bytes
-        budget.in_chunks(plan, limit, lambda part: self._run(part, engine, result, decoder), size_of)
+        size_of = _with_decoding if self.options.decoder == "accel" else device_bytes
+
+        def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
+            self._run(part, engine, result, self._decoder(engine))
+
+        budget.in_chunks(plan, limit, run, size_of)
 
     def _decoder(self, engine: _Engine) -> str:
         """Who decodes, of those that can."""
