@@ -1,0 +1,45 @@
+"""``python -m ptx <photos>``: how many PTX instructions the warps of ``emit3`` run for crops of photos.
+
+The photos and their crops are those of ``python -m bench.gpu.fused --data <photos> --batch <count>``, which predicts
+the instructions of the device's own code. The results are compared with torchvision's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+import accel
+from accel.cli.data import open_folder
+from bench.gpu import setting
+
+from .device import PtxDevice, program
+from .running import computed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m ptx", description=__doc__)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--count", type=int, default=16)
+    parser.add_argument("--lines", type=int, default=0, help="show so many source lines, those that run most")
+    parser.add_argument("--kernel", default="emit3")
+    chosen = parser.parse_args()
+    device = PtxDevice(together=64)
+    photos = setting.photos(open_folder(chosen.photos).files, chosen.count)
+    for photo in photos:
+        before = device.ran[chosen.kernel]
+        found = computed(device, lambda photo=photo: setting.batch([photo]))  # type: ignore[misc]
+        with accel.image_backend("torchvision"):
+            assert torch.equal(found, setting.batch([photo])), photo.name
+        ran = device.ran[chosen.kernel] - before
+        print(f"{photo.name[:30]:30} crop {photo.draw.box}: {ran / 1e6:.4f} million warp instructions")
+    total, count = device.ran[chosen.kernel], len(photos)
+    print(f"{chosen.kernel}: {total / count / 1e6:.4f} million warp instructions a photo (PTX), {count} photos")
+    for line, ran in program(chosen.kernel).by_source().most_common(chosen.lines):
+        print(f"{line:24} {ran / total:6.1%} {ran / count / 1e6:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The backend's device with the kernels' PTX in it: the host's memory, of which every piece is known."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from accel.backends.cuda import compile, host
+
+from . import nvrtc
+from .machine import Machine, Program
+from .memory import GlobalMemory
+from .parse import parse
+
+DEVICE = torch.device("cpu", 0)
+"""What torch calls it: tensors made for it by this name are its memory."""
+
+
+class PtxDevice(host.HostDevice):
+    """See ``accel.backends.cuda.device.Device``. Memory begins as garbage, and ends where it was asked to end."""
+
+    def __init__(self, seed: int = 0, together: int = 32, races: bool = False) -> None:
+        super().__init__()
+        self.torch_device = DEVICE
+        self.rng = np.random.default_rng(seed)
+        self.machine = Machine(self.rng, together, races)
+        self.ran: Counter[str] = Counter()
+        """Warp instructions by kernel, of all launches so far."""
+        self._known: dict[int, int] = {}
+        self._one = threading.RLock()
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        with _Allocating(self):
+            yield
+
+    def prepare(self) -> None:
+        """Programs are made when they are asked for."""
+
+    def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
+        made = program(kernel)
+        before = made.warp_instructions
+        with self._one:
+            known = GlobalMemory([*self._known.items(), *made.allocations])
+            parameters = dict(zip(made.kernel.parameters, (items, owners), strict=True))
+            self.machine.launch(made, blocks, parameters, known)
+        self.ran[kernel] += made.warp_instructions - before
+
+    def allocate(self, size: int) -> torch.Tensor:
+        """Garbage, at an address that is a multiple of 64 and of nothing more."""
+        block = np.frombuffer(bytearray(self.rng.bytes(size + 192)), np.uint8)
+        start = -block.ctypes.data % 128 + 64
+        handed = block[start : start + size]
+        self._known[handed.ctypes.data] = size
+        weakref.finalize(handed, self._known.pop, handed.ctypes.data)
+        return torch.from_numpy(handed)
+
+
+@cache
+def program(kernel: str) -> Program:
+    """A kernel of the backend, by its name."""
+    unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
+    return Program(parse(nvrtc.of_unit(unit)), kernel)
+
+
+class _Allocating(TorchDispatchMode):
+    """What is allocated for the device is its own."""
+
+    def __init__(self, device: PtxDevice) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function._schema.name == "aten::empty" and kwargs.get("device") == DEVICE:
+            dtype, size = kwargs.get("dtype") or torch.float32, tuple(args[0])
+            return self._device.allocate(int(np.prod(size)) * dtype.itemsize).view(dtype).view(size)
+        return function(*args, **kwargs)

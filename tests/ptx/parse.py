@@ -1,0 +1,141 @@
+"""PTX text to kernels: registers, shared variables, and instructions with their lines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Instruction(NamedTuple):
+    """One instruction: ``guard`` is its predicate ("%p1", "!%p1" or ""), ``parts`` are those of its name."""
+
+    line: int
+    source: str  # file and line, as .loc has it
+    guard: str
+    parts: tuple[str, ...]
+    operands: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.parts)
+
+    def __str__(self) -> str:
+        return f"{self.name} {', '.join(self.operands)} (PTX line {self.line}, {self.source})"
+
+
+class Variable(NamedTuple):
+    """Memory that has a name. ``content``: None where it begins as anything."""
+
+    size: int
+    alignment: int
+    content: bytes | None = None
+
+
+@dataclass
+class Kernel:
+    """Attributes:
+    parameters: their names, in order.
+    registers: types by name, of those declared one by one, and by the prefix of numbered ones.
+    labels: the numbers of the instructions behind them.
+    """
+
+    name: str
+    parameters: list[str] = field(default_factory=list)
+    registers: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, Variable] = field(default_factory=dict)
+    code: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+
+    def type_of(self, register: str) -> str:
+        return self.registers.get(register) or self.registers[register.rstrip("0123456789")]
+
+
+@dataclass
+class Module:
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+
+
+_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
+_VARIABLE = re.compile(
+    r"\.(?P<space>global|shared|const|local)\s+\.align (?P<align>\d+) \.[a-z](?P<bits>\d+) (?P<name>[\w$]+)"
+    r"(?:\[(?P<count>\d+)\])?(?:\s*=\s*(?P<value>.+))?$"
+)
+_REGISTER = re.compile(r"\.reg \.(?P<type>\w+)\s+(?P<name>%\w+)(?P<many><\d+>)?$")
+_INSTRUCTION = re.compile(r"(?:@(?P<guard>!?%\w+)\s+)?(?P<name>[a-z][\w.:]*)(?:\s+(?P<operands>.*))?$")
+_IGNORED = (".version", ".target", ".address_size", ".maxntid", ".minnctapersm", ".pragma", ".weak", ".section")
+
+
+def parse(text: str) -> Module:
+    """Read PTX.
+
+    Raises:
+        NotImplementedError: something in it is not known here.
+    """
+    files = {match[1]: Path(match[2]).name for match in re.finditer(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', text, re.M)}
+    module = Module()
+    kernel: Kernel | None = None
+    source = "?"
+    header = False  # between a kernel's name and its body
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.split("//")[0].strip()
+        if line.startswith((".section", ".file")):
+            kernel = None if line.startswith(".section") else kernel
+            continue
+        if match := re.match(r"\.visible \.entry (\w+)\(", line):
+            kernel = module.kernels[match[1]] = Kernel(match[1])
+            header, source = True, "?"
+        elif header:
+            if match := re.match(r"\.param \.u64 (\w+),?$", line):
+                assert kernel is not None
+                kernel.parameters.append(match[1])
+            header = line != "{"
+        elif match := re.match(r"\.loc\s+(\d+) (\d+) ", line):
+            if match[2] != "0":
+                source = f"{files.get(match[1], '?')}:{match[2]}"
+        elif match := re.match(r"(\$?\w+):$", line):
+            if kernel is not None:
+                kernel.labels[match[1]] = len(kernel.code)
+        else:
+            for statement in _statements(line):
+                _take(module, kernel, statement, number, source)
+    return module
+
+
+def _statements(line: str) -> list[str]:
+    """What a line says; a brace that opens or closes a scope says nothing."""
+    line = re.sub(r"^\{\s*(?=\.|$)|(?:(?<=;)|^)\s*\}$", "", line)
+    return [each for each in map(str.strip, line.split(";")) if each]
+
+
+def _take(module: Module, kernel: Kernel | None, statement: str, number: int, source: str) -> None:
+    if statement.startswith(_IGNORED):
+        return
+    if match := _VARIABLE.match(statement):
+        made = _variable(match)
+        if match["space"] == "shared" and kernel is not None:
+            kernel.shared[match["name"]] = made
+        elif match["space"] == "global" and kernel is None:
+            module.variables[match["name"]] = made
+        else:
+            raise NotImplementedError(f"PTX line {number}: {statement}")
+    elif kernel is not None and (match := _REGISTER.match(statement)):
+        kernel.registers[match["name"]] = match["type"]
+    elif kernel is not None and (match := _INSTRUCTION.match(statement)):
+        operands = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", match["operands"] or "")
+        parts = tuple(match["name"].split("."))
+        kernel.code.append(Instruction(number, source, match["guard"] or "", parts, tuple(operands)))
+    elif kernel is not None or not statement.startswith((".b8", ".b32", ".b64", ".u32", "}")):
+        raise NotImplementedError(f"PTX line {number}: {statement}")
+
+
+def _variable(match: re.Match[str]) -> Variable:
+    each = _BYTES[match["bits"]]
+    size, value = each * int(match["count"] or 1), match["value"]
+    content = None
+    if value is not None:
+        values = [int(item, 0) for item in value.strip("{} ").split(",")]
+        content = b"".join((item % (1 << 8 * each)).to_bytes(each, "little") for item in values).ljust(size, b"\0")
+    return Variable(size, int(match["align"]), content)
