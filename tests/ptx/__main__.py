@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from statistics import mean
 
 import torch
 
 import accel
+from accel.backends.cuda.compile import UNITS
 from accel.cli.data import open_folder
-from bench.gpu import setting
+from bench.gpu import sass, setting
 
 from .device import PtxDevice, program
+from .machine import Program
+from .parse import Line
 from .running import computed
 
 
@@ -37,8 +41,30 @@ def main() -> None:
         print(f"{photo.name[:30]:30} crop {photo.draw.box}: {ran / 1e6:.4f} million warp instructions")
     total, count = device.ran[chosen.kernel], len(photos)
     print(f"{chosen.kernel}: {total / count / 1e6:.4f} million warp instructions a photo (PTX), {count} photos")
-    for line, ran in program(chosen.kernel).by_source().most_common(chosen.lines):
-        print(f"{line:24} {ran / total:6.1%} {ran / count / 1e6:.4f}")
+    device_code = assembled(program(chosen.kernel))
+    print(f"{chosen.kernel}: {device_code / count / 1e6:.4f} million of device code, if its lines ran as often")
+    for (file, line), ran in program(chosen.kernel).by_line().most_common(chosen.lines):
+        print(f"{file}:{line:<5} {ran / total:6.1%} {ran / count / 1e6:.4f}")
+
+
+def assembled(made: Program) -> float:
+    """How many instructions of the device's own code (sm_90) ran, if each of them ran as often as its line's PTX did.
+
+    Lines are told apart by where they were inlined; one that has no PTX counts as the line in which it was inlined.
+    """
+    exactly: dict[tuple[Line, ...], list[int]] = {}
+    within: dict[tuple[Line, ...], list[int]] = {}
+    for instruction, ran in zip(made.kernel.code, made.ran.tolist(), strict=True):
+        exactly.setdefault(instruction.chain, []).append(ran)
+        for start in range(len(instruction.chain)):
+            within.setdefault(instruction.chain[start:], []).append(ran)
+    unit = next(unit for unit, names in UNITS.items() if made.name in names)
+    total = 0.0
+    for chain, count in sass.kernels(unit)[made.name].chains.items():
+        while chain not in within:
+            chain = chain[1:]
+        total += count * mean(exactly.get(chain) or within[chain])
+    return total
 
 
 if __name__ == "__main__":

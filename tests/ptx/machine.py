@@ -16,7 +16,7 @@ import numpy.typing as npt
 from .access import Access
 from .blocks import Block, split
 from .memory import SHARED, Fault, GlobalMemory, SharedMemory
-from .parse import Module
+from .parse import Line, Module
 from .translate import TYPES, Translator
 
 Array = npt.NDArray[Any]
@@ -63,11 +63,11 @@ class Program:
     def warp_instructions(self) -> int:
         return int(self.ran.sum())
 
-    def by_source(self) -> Counter[str]:
+    def by_line(self) -> Counter[Line]:
         """The same for each line of the sources."""
-        found: Counter[str] = Counter()
+        found: Counter[Line] = Counter()
         for instruction, ran in zip(self.kernel.code, self.ran.tolist(), strict=True):
-            found[instruction.source] += ran
+            found[instruction.chain[0]] += ran
         return found
 
 

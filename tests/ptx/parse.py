@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+Line = tuple[str, int]
+"""The name of a file and a number in it, from 1."""
+
 
 class Instruction(NamedTuple):
     """One instruction: ``guard`` is its predicate ("%p1", "!%p1" or ""), ``parts`` are those of its name."""
 
     line: int
-    source: str  # file and line, as .loc has it
+    chain: tuple[Line, ...]  # where it stands in the sources, and where each function is that was inlined
     guard: str
     parts: tuple[str, ...]
     operands: tuple[str, ...]
@@ -21,8 +24,12 @@ class Instruction(NamedTuple):
     def name(self) -> str:
         return ".".join(self.parts)
 
+    @property
+    def source(self) -> str:
+        return " < ".join(f"{file}:{line}" for file, line in self.chain)
+
     def __str__(self) -> str:
-        return f"{self.name} {', '.join(self.operands)} (PTX line {self.line}, {self.source})"
+        return f"{self.name} {', '.join(self.operands)} (PTX line {self.line}, {self.source or 'no source line'})"
 
 
 class Variable(NamedTuple):
@@ -74,10 +81,9 @@ def parse(text: str) -> Module:
     Raises:
         NotImplementedError: something in it is not known here.
     """
-    files = {match[1]: Path(match[2]).name for match in re.finditer(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', text, re.M)}
     module = Module()
     kernel: Kernel | None = None
-    source = "?"
+    places = _Places(text)
     header = False  # between a kernel's name and its body
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.split("//")[0].strip()
@@ -86,22 +92,56 @@ def parse(text: str) -> Module:
             continue
         if match := re.match(r"\.visible \.entry (\w+)\(", line):
             kernel = module.kernels[match[1]] = Kernel(match[1])
-            header, source = True, "?"
+            header = True
         elif header:
             if match := re.match(r"\.param \.u64 (\w+),?$", line):
                 assert kernel is not None
                 kernel.parameters.append(match[1])
             header = line != "{"
-        elif match := re.match(r"\.loc\s+(\d+) (\d+) ", line):
-            if match[2] != "0":
-                source = f"{files.get(match[1], '?')}:{match[2]}"
+        elif line.startswith(".loc"):
+            places.take(line)
         elif match := re.match(r"(\$?\w+):$", line):
             if kernel is not None:
                 kernel.labels[match[1]] = len(kernel.code)
         else:
             for statement in _statements(line):
-                _take(module, kernel, statement, number, source)
+                _take(module, kernel, statement, number, places.chain)
     return module
+
+
+class _Places:
+    """What the .loc lines say, read in order.
+
+    Attributes:
+        chain: of the instructions that follow.
+    """
+
+    _LOC = re.compile(r"\.loc\s+(\d+ \d+ \d+)(?:, function_name \S+, inlined_at (\d+ \d+ \d+))?$")
+
+    def __init__(self, text: str) -> None:
+        found = re.finditer(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', text, re.MULTILINE)
+        self._files = {match[1]: Path(match[2]).name for match in found}
+        self._inlined: dict[str, str] = {}  # the last that was said of a place
+        self.chain: tuple[Line, ...] = ()
+
+    def take(self, line: str) -> None:
+        match = self._LOC.match(line)
+        if match is None:
+            raise NotImplementedError(line)
+        place, at = match.groups()
+        if place.split()[1] == "0":  # of no line
+            return
+        if at is None:
+            self._inlined.pop(place, None)
+        else:
+            self._inlined[place] = at
+        chain = []
+        step: str | None = place
+        while step is not None and len(chain) < 16:
+            file, number, _ = step.split()
+            chain.append((self._files.get(file, "?"), int(number)))
+            step = self._inlined.get(step)
+        self.chain = tuple(chain)
 
 
 def _statements(line: str) -> list[str]:
@@ -110,7 +150,7 @@ def _statements(line: str) -> list[str]:
     return [each for each in map(str.strip, line.split(";")) if each]
 
 
-def _take(module: Module, kernel: Kernel | None, statement: str, number: int, source: str) -> None:
+def _take(module: Module, kernel: Kernel | None, statement: str, number: int, chain: tuple[Line, ...]) -> None:
     if statement.startswith(_IGNORED):
         return
     if match := _VARIABLE.match(statement):
@@ -126,7 +166,7 @@ def _take(module: Module, kernel: Kernel | None, statement: str, number: int, so
     elif kernel is not None and (match := _INSTRUCTION.match(statement)):
         operands = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", match["operands"] or "")
         parts = tuple(match["name"].split("."))
-        kernel.code.append(Instruction(number, source, match["guard"] or "", parts, tuple(operands)))
+        kernel.code.append(Instruction(number, chain, match["guard"] or "", parts, tuple(operands)))
     elif kernel is not None or not statement.startswith((".b8", ".b32", ".b64", ".u32", "}")):
         raise NotImplementedError(f"PTX line {number}: {statement}")
 
