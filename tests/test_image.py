@@ -80,6 +80,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*get_child_images:DeprecationWarning")  # of Pillow 12
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_questions_need_no_pixels(some: Named, question: Callable[[Any], Any]) -> None:
     late, plain = opened(some)
@@ -307,7 +308,7 @@ USES: dict[str, Callable[[Any], Any]] = {
     "save-keep-copy": lambda image: outcome(lambda: _saved(image.copy(), format="JPEG", quality="keep")),
     "resize-box": lambda image: image.resize((20, 21), 2, box=(3.3, 4.1, 30.7, 29.9)),
     "resize-reducing-gap": lambda image: image.resize((20, 11), 3, reducing_gap=1.1),
-    "resize-mks": lambda image: [image.resize((31, 29), code) for code in (6, 7)],
+    "resize-mks": lambda image: [outcome(lambda: image.resize((31, 29), code)) for code in (6, 7)],  # noqa: B023
     "resize-box-empty": lambda image: image.resize((10, 10), box=(5, 5, 5, 5)),
     "getpalette": lambda image: image.getpalette(),
     "thumbnail": lambda image: _thumbnail(image, (40, 40)),
