@@ -2,23 +2,163 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
 import pytest
-from cuda_support import host_only
-from helpers import assert_same
-from kernel_plans import plans
-from ptx.device import PtxDevice
-from ptx.running import computed
+import torch
+from cuda_support import host_only, needs_compiler, noise, on_device, stacked
+from helpers import assert_same, jpeg, seed_everything
+from jpeg_support import Coder, encode, picture, pillow, random_blocks
+from kernel_plans import BLURS, blurred, plans
+from PIL import Image
+from torchvision import transforms
+from torchvision.transforms import v2
 
 import accel
+from accel.backends.cuda import backend, compile
+from accel.backends.cuda.jpeg import Decoding, Wanted
 
-pytestmark = host_only
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 
+from ptx.device import PtxDevice, program
+from ptx.pieces import told
+from ptx.running import computed
 
-@pytest.mark.parametrize("name", ["torch.float32 False 37", "shrunk bilinear"])
-def test_small_images(name: str) -> None:
-    device = PtxDevice()
+pytestmark = host_only
+
+KERNELS = [kernel for names in compile.UNITS.values() for kernel in names]
+
+
+def assert_equals_torchvision(batch: Callable[[], torch.Tensor], seed: int = 0, decode: str = "host") -> PtxDevice:
     with accel.image_backend("torchvision"):
-        expected = plans()[name]()
-    assert_same(computed(device, plans()[name]), expected)
-    assert device.ran["emit3"]
+        seed_everything(seed)
+        expected = batch()
+    device = PtxDevice(seed, together=(32, 32, 5)[seed % 3])
+    seed_everything(seed)
+    found = computed(device, batch, decode)
+    assert_same(found, expected)
+    return device
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Any:
+    """Nothing falls back to the host."""
+    before = dict(accel.stats()["fallbacks"])
+    yield
+    assert accel.stats()["fallbacks"] == before
+
+
+@pytest.mark.parametrize("name", plans())
+def test_batches(name: str) -> None:
+    decode = "accel" if name.startswith("decoded") else "host"
+    device = assert_equals_torchvision(plans()[name], len(name), decode)
+    assert set(device.ran) & {"emit1", "emit3"}
+
+
+@pytest.mark.parametrize("number", range(len(BLURS)))
+@needs_compiler
+def test_blurs(number: int) -> None:
+    """torchvision's sums are in another order; the host's build of the kernel is the judge."""
+    expected = on_device(lambda: blurred(*BLURS[number]))
+    assert_same(computed(PtxDevice(number), lambda: blurred(*BLURS[number])), expected)
+
+
+DRAWN = {
+    "RandAugment": transforms.RandAugment(3, 12),
+    "TrivialAugmentWide": transforms.TrivialAugmentWide(),
+    "AutoAugment": transforms.AutoAugment(),
+    "ColorJitter": transforms.ColorJitter(0.5, 0.5, 0.5, 0.2),
+    "v2": v2.Compose([v2.RandomEqualize(), v2.RandomPerspective(p=0.7), v2.RandomPosterize(3), v2.RandomSolarize(90)]),
+    "turned": transforms.Compose(
+        [transforms.RandomRotation(40, expand=True, fill=90), transforms.RandomGrayscale(0.3)]
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", DRAWN)
+def test_augmentation_as_it_is_drawn(name: str, seed: int) -> None:
+    train = transforms.Compose(
+        [
+            transforms.RandomResizedCrop((30, 37), scale=(0.2, 1)),
+            transforms.RandomHorizontalFlip(),
+            DRAWN[name],
+            transforms.Resize((28, 35)),
+            transforms.ToTensor(),
+            transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+            transforms.RandomErasing(0.5),
+        ]
+    )
+    assert_equals_torchvision(lambda: stacked([noise(40 + n, 55 - 3 * n, seed=n) for n in range(5)], train), seed)
+
+
+# -- the JPEG decoder -------------------------------------------------------------------------------------------
+
+FILES = {
+    "grey": encode(picture("smooth", 41, 30, 1), quality=95),
+    "444": encode(picture("smooth", 33, 47), subsampling=0, quality=95),
+    "422": encode(picture("smooth", 50, 37), subsampling=1, optimize=True),
+    "420": encode(picture("noise", 35, 46), subsampling=2, quality=97),
+    "restart": encode(picture("smooth", 45, 50), subsampling=2, quality=90, restart_marker_blocks=3),
+    "every MCU": encode(picture("binary", 40, 24), subsampling=0, quality=60, restart_marker_blocks=1),
+    "rgb": encode(picture("noise", 30, 40), keep_rgb=True, quality=90),
+    "odd factors": Coder().file((33, 41), [(1, 4, 1), (2, 2, 1), (3, 4, 1)], random_blocks(97)),
+    "long codes": Coder((2, 3, 4, *(16,) * 159)).file((20, 26), [(1, 1, 2), (2, 1, 1), (3, 1, 1)], random_blocks(35)),
+    **{f"{size}": jpeg(*size, seed=size[0], subsampling=size[0] % 3) for size in ((1, 1), (2, 7), (9, 3), (17, 16))},
+}
+
+
+def decoded(device: PtxDevice, files: Sequence[Wanted]) -> Decoding:
+    decoder = backend.jpeg.Decoder(device, backend.Ring(device.pinned))
+    with device.enter(), told(device):
+        return decoder.decode(files)
+
+
+def wanted(data: bytes, box: tuple[int, int, int, int] | None = None) -> Wanted:
+    with Image.open(BytesIO(data)) as image:
+        return Wanted(data, box or (0, 0, image.height, image.width), len(image.getbands()))
+
+
+def test_files_are_decoded_as_pillow_does() -> None:
+    device = PtxDevice(1)
+    files = [
+        *map(wanted, FILES.values()),
+        wanted(FILES["420"], (9, 7, 20, 31)),
+        wanted(FILES["restart"], (31, 40, 1, 2)),
+    ]
+    decoding = decoded(device, files)
+    assert decoding.flagged() == []
+    for number, (data, (top, left, height, width), channels) in enumerate(files):
+        expected = pillow(bytes(data)).reshape(-1, wanted(bytes(data)).box[3], channels)
+        found = decoding.read(number, height * width * channels).reshape(height, width, channels)
+        np.testing.assert_array_equal(found, expected[top : top + height, left : left + width])
+    assert {kernel for kernel in KERNELS if kernel.startswith("jpeg")} == set(device.ran)
+
+
+def test_more_than_one_block_of_threads_of_a_stream() -> None:
+    data = encode(picture("noise", 150, 200), quality=95, subsampling=0)
+    decoding = decoded(PtxDevice(2), [wanted(data)])
+    assert decoding.flagged() == []
+    np.testing.assert_array_equal(decoding.read(0, 90000).reshape(150, 200, 3), pillow(data))
+
+
+def test_a_broken_stream_is_flagged() -> None:
+    data = FILES["444"]
+    scan = data.rindex(b"\xff\xda") + 14
+    place = scan + (len(data) - scan) // 6
+    broken = [data[:place] + b"\xff\xd3" + data[place + 2 :], data[:place] + data[-2:]]
+    decoding = decoded(PtxDevice(3), [wanted(FILES["420"]), wanted(broken[0]), wanted(data), wanted(broken[1])])
+    assert decoding.flagged() == [1, 3]
+
+
+# -- all of it --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_contraction_is_where_it_is_asked_for(kernel: str) -> None:
+    """Other instructions that are not rounded one by one are refused when they are reached (test_ptx.py)."""
+    fused = {each.chain[0][0] for each in program(kernel).kernel.code if each.parts[0] == "fma"}
+    assert fused == ({"elastic.h"} if kernel == "effects" else set())

@@ -25,12 +25,12 @@ class Access:
     """The memory that the threads of several blocks see."""
 
     def __init__(
-        self, known: GlobalMemory, shared: SharedMemory, starts: Array, races: bool, rng: np.random.Generator, who: Who
+        self, known: GlobalMemory, shared: SharedMemory, starts: Array, rng: np.random.Generator, who: Who
     ) -> None:
         """``starts``: where in the shared memory of all blocks each thread's own begins. ``who``: says what the
         instruction, the thread and the address of a fault are."""
         self._global, self._shared, self._starts = known, shared, starts
-        self._races, self._rng, self._who = races, rng, who
+        self._rng, self._who = rng, who
         self.stamps = np.zeros(0, np.uint32)
         """Of each thread: how many barriers its block has passed, and its number in the low byte."""
 
@@ -52,9 +52,8 @@ class Access:
         else:
             size, places = dtype.itemsize * count, self._shared_places(number, ids, addresses, dtype.itemsize * count)
             self._check(self._shared.unwritten(places, size), number, ids, addresses, "reads what nobody has written")
-            if self._races:
-                bad = self._shared.read(places, size, self.stamps[ids])
-                self._check(bad, number, ids, addresses, "reads what another thread writes in the same phase")
+            bad = self._shared.read(places, size, self.stamps[ids])
+            self._check(bad, number, ids, addresses, "reads what another thread writes in the same phase")
             values, first = self._shared.bytes.view(dtype), places // dtype.itemsize
         return [values[first + k] for k in range(count)]
 
@@ -64,7 +63,7 @@ class Access:
             some, at = ids[part], addresses[part]
             if shared:
                 places = self._shared_places(number, some, at, size)
-                bad = self._shared.write(places, size, self.stamps[some], self._races)
+                bad = self._shared.write(places, size, self.stamps[some])
                 self._check(bad, number, some, at, "writes what another thread uses in the same phase")
                 values, first = self._shared.bytes.view(dtype), places // dtype.itemsize
             else:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,14 +29,15 @@ DEVICE = torch.device("cpu", 0)
 class PtxDevice(host.HostDevice):
     """See ``accel.backends.cuda.device.Device``. Memory begins as garbage, and ends where it was asked to end."""
 
-    def __init__(self, seed: int = 0, together: int = 32, races: bool = False) -> None:
+    def __init__(self, seed: int = 0, together: int = 32) -> None:
         super().__init__()
         self.torch_device = DEVICE
         self.rng = np.random.default_rng(seed)
-        self.machine = Machine(self.rng, together, races)
+        self.machine = Machine(self.rng, together)
         self.ran: Counter[str] = Counter()
         """Warp instructions by kernel, of all launches so far."""
-        self._known: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._known: dict[int, list[tuple[int, int]]] = {}
         self._one = threading.RLock()
 
     @contextmanager
@@ -47,22 +49,38 @@ class PtxDevice(host.HostDevice):
         """Programs are made when they are asked for."""
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
-        made = program(kernel)
+        self.run(program(kernel), blocks, items, owners)
+
+    def run(self, made: Program, blocks: int, items: int, owners: int) -> None:
+        """Run any program that is launched as the backend's are."""
         before = made.warp_instructions
         with self._one:
-            known = GlobalMemory([*self._known.items(), *made.allocations])
+            known = GlobalMemory([*chain(*self._known.values()), *made.allocations])
             parameters = dict(zip(made.kernel.parameters, (items, owners), strict=True))
             self.machine.launch(made, blocks, parameters, known)
-        self.ran[kernel] += made.warp_instructions - before
+        self.ran[made.name] += made.warp_instructions - before
 
     def allocate(self, size: int) -> torch.Tensor:
         """Garbage, at an address that is a multiple of 64 and of nothing more."""
         block = np.frombuffer(bytearray(self.rng.bytes(size + 192)), np.uint8)
         start = -block.ctypes.data % 128 + 64
         handed = block[start : start + size]
-        self._known[handed.ctypes.data] = size
-        weakref.finalize(handed, self._known.pop, handed.ctypes.data)
+        address = handed.ctypes.data
+        self._sizes[address] = size
+        self._known[address] = [(address, size)]
+        weakref.finalize(handed, self._forget, address)
         return torch.from_numpy(handed)
+
+    def divide(self, address: int, pieces: list[tuple[int, int]]) -> None:
+        """Of what was allocated there, only these may be touched: offsets and sizes."""
+        if not address:  # torch's, of a tensor without elements
+            return
+        end = address + self._sizes[address]
+        self._known[address] = [(address + offset, size) for offset, size in pieces]
+        assert all(address <= start and start + size <= end for start, size in self._known[address])
+
+    def _forget(self, address: int) -> None:
+        del self._known[address], self._sizes[address]
 
 
 @cache

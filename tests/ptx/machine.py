@@ -74,9 +74,9 @@ class Program:
 class Machine:
     """Launches. What is random in a launch (the order of blocks and of atomics, garbage) is drawn from ``rng``."""
 
-    def __init__(self, rng: np.random.Generator, together: int = 32, races: bool = False) -> None:
-        """``together``: blocks that run at once. ``races``: look for them in shared memory, which takes time."""
-        self.rng, self.together, self.races = rng, together, races
+    def __init__(self, rng: np.random.Generator, together: int = 32) -> None:
+        """``together``: blocks that run at once."""
+        self.rng, self.together = rng, together
 
     def launch(self, program: Program, grid: int, parameters: dict[str, int], known: GlobalMemory) -> None:
         """Run all blocks of a grid, in random order.
@@ -104,7 +104,7 @@ class Group:
         self._thread = (self._all % THREADS).astype(np.uint32)
         self._block = numbers.astype(np.uint32)[self._row]
         shared = SharedMemory(program.kernel.shared, len(numbers), machine.rng)
-        self._access = Access(known, shared, self._row * shared.size, machine.races, machine.rng, self._who)
+        self._access = Access(known, shared, self._row * shared.size, machine.rng, self._who)
         self._access.stamps = self._thread.copy()
         self._registers = [self._garbage(TYPES[program.kernel.type_of(name)]) for name in program.translator.registers]
 
@@ -131,7 +131,11 @@ class Group:
             if everyone:
                 threads = self._all
             self._ids = threads
-            guard = program.function(number)(self._registers, None if everyone else threads, self)
+            try:
+                guard = program.function(number)(self._registers, None if everyone else threads, self)
+            except ZeroDivisionError as error:
+                first, last = (program.kernel.code[at].line for at in (block.start, block.stop - 1))
+                raise Fault(f"{program.name}: PTX lines {first} to {last}: {error}") from error
             warps = np.zeros(self.count // WARP, bool)
             warps[threads // WARP] = True
             program.ran[block.start : block.stop] += np.count_nonzero(warps)

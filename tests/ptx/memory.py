@@ -110,14 +110,11 @@ class SharedMemory:
             self._read_by_many[at[many]] = stamps[many] & ~np.uint32(255)
         return bad
 
-    def write(self, places: Array, size: int, stamps: Array, races: bool) -> Array:
-        """Likewise, if races are looked for: which write what another one reads or writes in the same phase."""
+    def write(self, places: Array, size: int, stamps: Array) -> Array:
+        """Likewise: which of the threads write what another one reads or writes in the same phase."""
         bad = np.zeros(len(places), bool)
         for byte in range(size):
             at = places + byte
-            if not races:
-                self._written[at] = stamps
-                continue
             bad |= _same_phase(self._written[at], stamps) | _same_phase(self._read[at], stamps)
             bad |= self._read_by_many[at] == stamps & ~np.uint32(255)
             self._written[at] = stamps

@@ -13,6 +13,7 @@ from accel.backends.cuda import CudaBackend, CudaOptions, backend
 from accel.planning.plan import plan
 
 from .device import DEVICE, PtxDevice
+from .pieces import told
 
 
 def computed(device: PtxDevice, batch: Callable[[], torch.Tensor], decode: str = "host") -> torch.Tensor:
@@ -25,4 +26,5 @@ def computed(device: PtxDevice, batch: Callable[[], torch.Tensor], decode: str =
     engine.encoder._agreed = True  # what the tests compare shows it
     if decode == "accel":
         engine.jpeg._agreed = True
-    return running.run_on(plan(late.late.recipes), DEVICE)
+    with told(device):
+        return running.run_on(plan(late.late.recipes, interleaved=late.late.interleaved), DEVICE)

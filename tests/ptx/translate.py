@@ -213,7 +213,7 @@ class Translator:
             a, b = (self._source(each, "s32") for each in sources[:2])
             c = self._source(sources[2], "u32")
             whole = f"saturated({b}) | saturated({a}) << np.uint32(8) | {c} << np.uint32(16)"
-            return self._assigned(target, f"np.broadcast_to({whole}, n)", "u32")
+            return self._assigned(target, f"np.full(n, {whole})", "u32")
         *how, made, name = rest
         value = self._source(sources[0], name)
         to, of = TYPES[made].kind, TYPES[name].kind
