@@ -162,7 +162,7 @@ def plans() -> dict[str, Batch]:
             found[f"tensors {mode.value} {antialias}"] = partial(_of_tensors, mode, antialias)
     for dtype in DTYPES:
         for interleaved in (False, True):
-            for width in (*range(1, 10), 37):
+            for width in (*range(1, 10), 37, 40):
                 found[f"{dtype} {interleaved} {width}"] = partial(_typed, dtype, interleaved, width)
     for width in (1, 3, 9):
         for grey in (False, True):

@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 import torch
 from cuda_support import needs_compiler
-from PIL.Image import Resampling
+from helpers import jpeg
 
 from accel.backends.cuda import compile
 from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.decoder import KERNELS
-from accel.backends.cuda.weights import Job, made_on_host
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the benchmark is part of a checkout, not of the package
 
 from bench.gpu import __main__ as command
 from bench.gpu import augment, checks, decode, emit, fused, overlap, path, peers, predict, resources, sass, training
+from bench.gpu.setting import Photo
+from bench.pipelines import Draw
 
 pytestmark = needs_compiler
 
@@ -227,24 +228,17 @@ def test_the_reports_in_the_repository_are_of_these_kernels() -> None:
     assert reported["kernels"].keys() == {name for names in compile.UNITS.values() for name in names}
 
 
-@pytest.mark.parametrize("length", [1, 3, 100, 224, 225, 600, 4480])
-def test_the_taps_that_are_counted_are_pillows(length: int) -> None:
-    first, taps = fused.bounds(length)
-    if length != fused.SIZE:
-        job = Job(Resampling.BILINEAR, length, fused.SIZE, 0, fused.SIZE)
-        bounds = made_on_host(job)[0][:-1].reshape(2, fused.SIZE)
-        assert np.array_equal(bounds, (first, taps))
-
-
 def test_the_fused_pass_is_predicted(image_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")
     try:
         sass.nvdisasm()
     except FileNotFoundError as error:
         pytest.skip(str(error))
-    cost = fused.costs()
-    assert all(each > 0 for each in cost)
-    small, large = (fused.instructions(cost, side, side) for side in (224, 448))
-    assert 0.2 < small < large < 3 * small
-    assert fused.main(["--data", str(image_folder), "--batch", "4"]) == 0
+    assert fused.main(["--data", str(image_folder), "--count", "2"]) == 0
     assert "million warp instructions" in capsys.readouterr().out
+    small, large = (
+        fused.predicted([Photo(name, data, Draw((0, 0, *size)))])
+        for name, data, size in (("small", jpeg(230, 240), (230, 220)), ("large", jpeg(460, 450), (440, 450)))
+    )
+    assert 0.05 < small.code < small.ptx < large.ptx < 3 * small.ptx
+    assert small.moved == 3 * (230 * 220 + 4 * 224 * 224)

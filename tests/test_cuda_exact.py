@@ -68,6 +68,24 @@ def test_the_sizes_try_both_orders() -> None:
     assert orders == {True, False}
 
 
+SCALES = (0.4, 1, 1.3, 1.8, 2.4, 3.5, 5)  # 2, 1, 3, 4, 5, 7 and 10 taps in each direction
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("new", [(67, 72), (30, 101)], ids=str)
+def test_every_number_of_taps(new: tuple[int, int], mode: str) -> None:
+    """Over several tiles, flipped in each direction and in both; crops lie inside a picture."""
+    sizes = [(round(down * new[0]), round(across * new[1])) for down in SCALES for across in SCALES]
+    assert {rows_first(2, *size, *new, pillow=(13, 0)) for size in sizes} == {True, False}
+
+    def made(n: int, size: tuple[int, int]) -> torch.Tensor:
+        late = F.resize(F.crop(noise(size[0] + 3, size[1] + 2, mode, n), n % 4, n % 3, *size), list(new))
+        late = F.hflip(late) if n % 2 else late
+        return F.to_tensor(F.vflip(late) if n % 4 > 1 else late)
+
+    assert_equals_torchvision(lambda: torch.stack([made(n, size) for n, size in enumerate(sizes)]))
+
+
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("interpolation", [InterpolationMode.BILINEAR, InterpolationMode.BICUBIC], ids=str)
 @pytest.mark.parametrize(("size", "new"), SIZES[:-1], ids=str)
@@ -111,21 +129,22 @@ def test_several_resizes_see_each_others_rounded_pixels() -> None:
     assert_equals_torchvision(lambda: F.resize(F.resize(F.pad(F.resize(image, [90, 80]), [5]), [33, 200]), [60, 61]))
 
 
+@pytest.mark.parametrize("width", [44, 45])  # values are written four at a time, and one by one
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(
     "dtype",
     [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int16, torch.int32],
     ids=str,
 )
-def test_dtypes_and_layouts(dtype: torch.dtype, interleaved: bool) -> None:
+def test_dtypes_and_layouts(dtype: torch.dtype, interleaved: bool, width: int) -> None:
     def pipeline() -> torch.Tensor:
         images = [noise(60 + 9 * n, 50 + 5 * n, seed=n) for n in range(3)]
         if dtype.is_floating_point:
-            batch = stacked(images, lambda each: F.normalize(F.to_tensor(F.resize(each, [37, 45])), MEAN, STD)).to(
+            batch = stacked(images, lambda each: F.normalize(F.to_tensor(F.resize(each, [37, width])), MEAN, STD)).to(
                 dtype
             )
         else:
-            batch = stacked(images, lambda each: F2.to_dtype(F.pil_to_tensor(F.resize(each, [37, 45])), dtype, True))
+            batch = stacked(images, lambda each: F2.to_dtype(F.pil_to_tensor(F.resize(each, [37, width])), dtype, True))
         return batch.contiguous(memory_format=torch.channels_last) if interleaved else batch
 
     assert_equals_torchvision(pipeline)

@@ -120,7 +120,8 @@ NOT_NEEDED = {
     "filter.h": 1,
     "jpeg.h": 1,
     "statistic.h": 2,  # one of them orders what is changed atomically, before another block looks
-    "emit.cu": 3,
+    "emit.cu": 1,
+    "resample.h": 1,
     "entropy.cu": 6,
     "pixels.cu": 2,
     "stream.cu": 3,
@@ -132,7 +133,8 @@ REACHED_BY: dict[str, tuple[str, ...]] = {
     "filter.h": (),
     "jpeg.h": ("jpeg RGB",),
     "statistic.h": ("contrast RGB", "equalize RGB"),
-    "emit.cu": ("ragged (40, 9) lanczos", "shrunk bicubic", "torch.uint8 True 37"),
+    "emit.cu": ("ragged (40, 9) lanczos", "torch.uint8 True 37"),
+    "resample.h": ("ragged (40, 9) lanczos", "ragged (40, 9) bilinear", "shrunk bicubic"),
     "patch.cu": ("patches 3 False",),
     "weigh.cu": ("ragged (3, 50) bicubic",),
 }

@@ -104,7 +104,7 @@ COPY, COLUMNS_FIRST, ROWS_FIRST = range(3)
 """``Mode`` of stage.h."""
 
 TILE = 32
-"""Rows and columns of a tile (emit.cu, effects/filter.h)."""
+"""Rows and columns of a tile (tile.h, effects/filter.h)."""
 
 MEASURED = 1 << 13
 """Pixels of a block that counts (effects/statistic.h)."""

@@ -1,0 +1,241 @@
+// A tile's resampling: two weighted sums, the pixels between rounded to uint8 (Pillow, src/libImaging/Resample.c; ATen,
+// UpSampleKernel.cpp). Axis `a` is summed first, for all inputs of axis `b` that the tile needs; that is `middle`,
+// [inputs of b][tile's positions of a], in shared memory.
+//
+// Where no output has more than FEW taps, their weights are copied to shared memory, with zeros to the same number for
+// all outputs, so that loops over taps have a fixed length. Elsewhere a tile walks along the input of its second sum in
+// steps of DEPTH, so the room it takes does not depend on the scale.
+
+#pragma once
+#include "tile.h"
+
+constexpr int DEPTH = 72;  // input positions of a step: no fewer than FEW taps an output need
+constexpr int FEW = 4;
+
+struct alignas(16) Weights { int of[FEW]; };
+
+// What a tile's outputs along one axis are made of, each of as many inputs.
+struct Few {
+    Weights weights[TILE];
+    int start[TILE];
+};
+
+template <int C> struct Sums { int of[GROUP][C]; };
+
+template <int C> FUNCTION Pixel<C> finished(const int (&sums)[C], int bits) {
+    int values[C];
+    UNROLL for (int c = 0; c < C; ++c) values[c] = sums[c] >> bits;
+    return clipped(values);
+}
+
+template <int C> FUNCTION void begin(Sums<C>* sums, int bits) {
+    UNROLL for (int p = 0; p < GROUP; ++p)
+        UNROLL for (int c = 0; c < C; ++c) sums->of[p][c] = 1 << (bits - 1);
+}
+
+template <int C> FUNCTION void add(Sums<C>* sums, int weight, const Group<Pixel<C>>& pixels) {
+    UNROLL for (int p = 0; p < GROUP; ++p)
+        UNROLL for (int c = 0; c < C; ++c) sums->of[p][c] += weight * level(pixels.of[p], c);
+}
+
+// A thread's group lies along `a`.
+template <int C, bool BY_ROWS> FUNCTION void finish(const Sums<C>& sums, int bits, u32 t, Pixel<C>* done) {
+    const int i = t % GROUPS * GROUP, j = t / GROUPS;
+    Group<Pixel<C>> pixels;
+    UNROLL for (int p = 0; p < GROUP; ++p) pixels.of[p] = finished<C>(sums.of[p], bits);
+    if (!BY_ROWS) *group_at(done + j * PITCH + i) = pixels;
+    else UNROLL for (int p = 0; p < GROUP; ++p) done[(i + p) * PITCH + j] = pixels.of[p];
+}
+
+// -- few taps ------------------------------------------------------------------------------------------------------
+
+FUNCTION int few_taps(const Shown& shown) { return greater(shown.most, 2); }
+
+FUNCTION bool is_few(const Shown& shown) { return shown.most <= FEW && shown.high - shown.low >= 2; }
+
+// The weights of output `i`; where it needs fewer pixels than others, those within what the tile is made of.
+FUNCTION void copy_weights(const Axis& axis, const Shown& shown, bool backwards, int i, Few* few) {
+    const int taps = few_taps(shown), tap = shown.tap[i];
+    const int start = greater(lesser(tap, shown.high - taps), shown.low);
+    const int* weight = reinterpret_cast<const int*>(axis.weights) + (shown.code[i] - axis.first);
+    weight += static_cast<i64>(start - tap) * axis.count;
+    few->start[i] = start;
+    // sums of integers do not mind their order
+    UNROLL for (int k = 0; k < FEW; ++k) {
+        const int which = start - tap + k;
+        const int value = 0 <= which && which < shown.taps[i] ? read(weight) : 0;
+        few->weights[i].of[(backwards ? taps - 1 - k : k) & (FEW - 1)] = value;
+        weight += axis.count;
+    }
+}
+
+// A pixel that is the sum of N, each `apart` bytes from the one before.
+template <int C, int N> FUNCTION Pixel<C> few_sum(const u8* at, i64 apart, const Weights& weights, int bits) {
+    int sums[C];
+    UNROLL for (int c = 0; c < C; ++c) sums[c] = 1 << (bits - 1);
+    UNROLL for (int k = 0; k < N; ++k)
+        UNROLL for (int c = 0; c < C; ++c) sums[c] += weights.of[k] * read(at + k * apart + c);
+    return finished<C>(sums, bits);
+}
+
+// Lanes lie along the columns, which are the outputs of `a` or (BY_ROWS) the inputs of `b`.
+template <int C, int N, bool BY_ROWS>
+FUNCTION void few_first(const Stage& stage, const Axis& a, const Axis& b, const Few& few, const Shown& of_a,
+                        const Shown& of_b, u32 t, Pixel<C>* middle) {
+    const int lane = t % WARP, row = t / WARP, bits = of_a.bits, inputs = of_b.high - of_b.low;
+    const u8* first = reinterpret_cast<const u8*>(stage.source) + stage.origin;
+    first += (of_b.low + (BY_ROWS ? lane : row)) * b.stride;
+    if (BY_ROWS) {
+        for (int i = row; i < TILE; i += LANES) {
+            const Weights weights = few.weights[i];
+            const u8* at = first + few.start[i] * a.stride;
+            for (int k = lane; k < inputs; k += WARP) {
+                middle[k * PITCH + i] = few_sum<C, N>(at, a.stride, weights, bits);
+                at += WARP * b.stride;
+            }
+        }
+    } else {
+        const Weights weights = few.weights[lane];
+        const i64 next = LANES * b.stride;
+        const u8* at = first + static_cast<i64>(a.stride < 0 ? 1 - N - few.start[lane] : few.start[lane]) * C;
+        TWICE for (int k = row; k < inputs; k += LANES) {
+            middle[k * PITCH + lane] = few_sum<C, N>(at, C, weights, bits);
+            at += next;
+        }
+    }
+}
+
+template <int C, int N, bool BY_ROWS>
+FUNCTION void few_second(const Few& few, const Shown& of_b, u32 t, const Pixel<C>* middle, Pixel<C>* done) {
+    const int j = t / GROUPS, bits = of_b.bits;
+    const Weights weights = few.weights[j];
+    const Pixel<C>* at = middle + (few.start[j] - of_b.low) * PITCH + t % GROUPS * GROUP;
+    Sums<C> sums;
+    begin(&sums, bits);
+    UNROLL for (int k = 0; k < N; ++k) add(&sums, weights.of[k], *group_at(at + k * PITCH));
+    finish<C, BY_ROWS>(sums, bits, t, done);
+}
+
+template <int C, bool BY_ROWS>
+FUNCTION void resample_few(const Stage& stage, const Axis& a, const Axis& b, const Shown& of_a, const Shown& of_b,
+                           Few (&few)[2], Pixel<C>* middle, Pixel<C>* done) {
+    PHASE(t) {
+        if (t < TILE) copy_weights(a, of_a, !BY_ROWS && a.stride < 0, t, &few[0]);
+        else if (t < 2 * TILE) copy_weights(b, of_b, false, t - TILE, &few[1]);
+    }
+    PHASE(t) {
+        switch (few_taps(of_a)) {
+            case 2: few_first<C, 2, BY_ROWS>(stage, a, b, few[0], of_a, of_b, t, middle); break;
+            case 3: few_first<C, 3, BY_ROWS>(stage, a, b, few[0], of_a, of_b, t, middle); break;
+            default: few_first<C, 4, BY_ROWS>(stage, a, b, few[0], of_a, of_b, t, middle);
+        }
+    }
+    PHASE(t) {
+        switch (few_taps(of_b)) {
+            case 2: few_second<C, 2, BY_ROWS>(few[1], of_b, t, middle, done); break;
+            case 3: few_second<C, 3, BY_ROWS>(few[1], of_b, t, middle, done); break;
+            default: few_second<C, 4, BY_ROWS>(few[1], of_b, t, middle, done);
+        }
+    }
+}
+
+// -- any number of taps --------------------------------------------------------------------------------------------
+
+// What one output of the first axis is made of, for any input of the second one.
+struct Line {
+    const u8* first;    // the first tap of input 0
+    const int* weight;  // the first tap's
+    int taps;
+    i64 apart, next;    // bytes from tap to tap, weights likewise
+};
+
+template <int C, bool BY_ROWS> FUNCTION Line line_of(const Stage& stage, const Axis& a, const Shown& of_a, int i) {
+    Line line;
+    line.taps = of_a.taps[i];
+    line.first = reinterpret_cast<const u8*>(stage.source) + stage.origin + of_a.tap[i] * a.stride;
+    line.weight = reinterpret_cast<const int*>(a.weights) + (of_a.code[i] - a.first);
+    line.apart = a.stride;
+    line.next = a.count;
+    if (BY_ROWS) return line;
+    if (a.stride < 0) {  // sums of integers do not mind their order
+        line.first += (line.taps - 1) * line.apart;
+        line.weight += (line.taps - 1) * line.next;
+        line.next = -line.next;
+    }
+    line.apart = C;
+    return line;
+}
+
+// The first sums of a line for ACROSS inputs of the second axis, which share its weights.
+template <int C, int ACROSS>
+FUNCTION void line_sums(const Line& line, const u8* (&at)[ACROSS], int bits, Pixel<C> (&found)[ACROSS]) {
+    int sums[ACROSS][C];
+    UNROLL for (int n = 0; n < ACROSS; ++n)
+        UNROLL for (int c = 0; c < C; ++c) sums[n][c] = 1 << (bits - 1);
+    const int* weight = line.weight;
+    TWICE for (int tap = line.taps; tap > 0; --tap) {
+        const int factor = read(weight);
+        weight += line.next;
+        UNROLL for (int n = 0; n < ACROSS; ++n) {
+            UNROLL for (int c = 0; c < C; ++c) sums[n][c] += factor * read(at[n] + c);
+            at[n] += line.apart;
+        }
+    }
+    UNROLL for (int n = 0; n < ACROSS; ++n) found[n] = finished<C>(sums[n], bits);
+}
+
+// The first sums of one step, to `middle`, for the inputs `from` .. `from + DEPTH - 1` of `b`; lanes as in few_first.
+template <int C, bool BY_ROWS>
+FUNCTION void first_sums(const Stage& stage, const Axis& a, const Axis& b, const Shown& of_a, const Shown& of_b,
+                         int from, u32 t, Pixel<C>* middle) {
+    constexpr int ACROSS = 2, APART = BY_ROWS ? WARP : LANES;
+    const int lane = t % WARP, row = t / WARP, bits = of_a.bits, inputs = lesser(of_b.high - from, DEPTH);
+    for (int i = BY_ROWS ? row : lane; i < TILE; i += BY_ROWS ? LANES : TILE) {
+        const Line line = line_of<C, BY_ROWS>(stage, a, of_a, i);
+        const u8* first = line.first + from * b.stride;
+        for (int k = BY_ROWS ? lane : row; k < inputs; k += APART * ACROSS) {
+            const u8* at[ACROSS];
+            UNROLL for (int n = 0; n < ACROSS; ++n) at[n] = first + lesser(k + APART * n, inputs - 1) * b.stride;
+            Pixel<C> found[ACROSS];
+            line_sums<C>(line, at, bits, found);
+            UNROLL for (int n = 0; n < ACROSS; ++n)
+                if (k + APART * n < inputs) middle[(k + APART * n) * PITCH + i] = found[n];
+        }
+    }
+}
+
+// Add one step's first sums to the second ones: at `b`'s shown positions.
+template <int C>
+FUNCTION void second_sums(const Axis& b, const Shown& of_b, int from, u32 t, const Pixel<C>* middle, Sums<C>* sums) {
+    const int j = t / GROUPS, tap = of_b.tap[j];
+    const int start = greater(tap, from), stop = lesser(tap + of_b.taps[j], from + DEPTH);
+    const int* weight = reinterpret_cast<const int*>(b.weights) + (of_b.code[j] - b.first);
+    weight += static_cast<i64>(start - tap) * b.count;
+    const Pixel<C>* at = middle + (start - from) * PITCH + t % GROUPS * GROUP;
+    TWICE for (int k = start; k < stop; ++k) {
+        add(sums, read(weight), *group_at(at));
+        weight += b.count;
+        at += PITCH;
+    }
+}
+
+template <int C, bool BY_ROWS>
+FUNCTION void resample(const Stage& stage, const Shown& rows, const Shown& columns, Few (&few)[2], Pixel<C>* middle,
+                       Pixel<C>* done) {
+    const Axis& a = BY_ROWS ? stage.rows : stage.columns;
+    const Axis& b = BY_ROWS ? stage.columns : stage.rows;
+    const Shown& of_a = BY_ROWS ? rows : columns;
+    const Shown& of_b = BY_ROWS ? columns : rows;
+    if (is_few(of_a) && is_few(of_b) && of_b.high - of_b.low <= DEPTH) {
+        resample_few<C, BY_ROWS>(stage, a, b, of_a, of_b, few, middle, done);
+        return;
+    }
+    const int bits = of_b.bits;
+    OWNED(Sums<C>, sums);
+    PHASE(t) { begin(&OWN(sums, t), bits); }
+    for (int from = of_b.low; from < of_b.high; from += DEPTH) {
+        PHASE(t) { first_sums<C, BY_ROWS>(stage, a, b, of_a, of_b, from, t, middle); }
+        PHASE(t) { second_sums<C>(b, of_b, from, t, middle, &OWN(sums, t)); }
+    }
+    PHASE(t) { finish<C, BY_ROWS>(OWN(sums, t), bits, t, done); }
+}
