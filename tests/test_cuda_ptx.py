@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 import torch
 from cuda_support import host_only, needs_compiler, noise, on_device, stacked
 from helpers import assert_same, jpeg, seed_everything
-from jpeg_support import Coder, encode, picture, pillow, random_blocks
-from kernel_plans import BLURS, blurred, plans
+from jpeg_support import SAMPLINGS, Coder, encode, picture, pillow, random_blocks
+from kernel_plans import BLURS, DTYPES, EFFECTS, MODES, blurred, plans
 from PIL import Image
 from torchvision import transforms
+from torchvision.transforms import InterpolationMode as Mode
+from torchvision.transforms import functional as F
 from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel.backends.cuda import backend, compile
@@ -25,7 +29,7 @@ pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 
 from ptx.device import PtxDevice, program
 from ptx.pieces import told
-from ptx.running import computed
+from ptx.running import installed
 
 pytestmark = host_only
 
@@ -38,7 +42,8 @@ def assert_equals_torchvision(batch: Callable[[], torch.Tensor], seed: int = 0, 
         expected = batch()
     device = PtxDevice(seed, together=(32, 32, 5)[seed % 3])
     seed_everything(seed)
-    found = computed(device, batch, decode)
+    with installed(device):
+        found = on_device(batch, decode=decode)
     assert_same(found, expected)
     return device
 
@@ -58,12 +63,61 @@ def test_batches(name: str) -> None:
     assert set(device.ran) & {"emit1", "emit3"}
 
 
+def _grey(mode: Mode, dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
+    """Cropped, padded, flipped, resized, equalised, to values of a type."""
+    made = []
+    for n, (height, width) in enumerate(((1, 9), (9, 2), (70, 33), (34, 5), (5, 100))):
+        image: Any = F.pad(noise(height, width, "L", n), [n % 3, 1], 60 * n)
+        if n % 2:
+            image = F.hflip(F.equalize(image))
+        image = F.resize(image, [11 + 22 * (n > 5), 7], mode) if dtype != torch.uint8 else F.center_crop(image, [11, 7])
+        made.append(F2.to_dtype(F2.to_image(image), dtype, scale=True))
+    stack = torch.stack(made)
+    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+
+
+def _erased(dtype: torch.dtype, interleaved: bool, mode: str) -> torch.Tensor:
+    """At the end, with as many values as there are, or repeated ones."""
+    made = []
+    for n in range(4):
+        values = torch.arange(9.0 * 3 * 5).reshape(9, 3, 5)[: 1 if mode == "L" else 3, : (1, 3)[n % 2], : (5, 1)[n % 2]]
+        image = F2.to_dtype(F2.to_image(noise(12, 13 + n, mode, n)), dtype, scale=True)
+        made.append(F2.erase(F2.center_crop(image, [10, 9]), n, 4 - n, 3, 5, values.to(dtype)))
+    stack = torch.stack(made)
+    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+
+
+def _seen(step: Any, mode: str) -> torch.Tensor:
+    """An effect that sees its image through levels, and erased pixels."""
+    made = []
+    for n in range(3):
+        image = F.pil_to_tensor(step(F.posterize(noise(9 + 15 * n, 37 - 9 * n, mode, n), 3 + n)).convert(mode))
+        image = F.resize(F.erase(image, 1, 2, 5, 4, torch.full((1, 1, 1), 99, dtype=torch.uint8)), [8, 9])
+        made.append(image)
+    return torch.stack(made)
+
+
+MORE: dict[str, Callable[[], torch.Tensor]] = {
+    **{f"grey {mode.value}": partial(_grey, mode, torch.float32, False) for mode in MODES},
+    **{f"grey {dtype} {last}": partial(_grey, MODES[1], dtype, last) for dtype in DTYPES for last in (False, True)},
+    **{f"erased {dtype} {last}": partial(_erased, dtype, last, "RGB") for dtype in DTYPES for last in (False, True)},
+    **{f"erased {dtype}, grey": partial(_erased, dtype, False, "L") for dtype in DTYPES},
+    **{f"seen {name} {mode}": partial(_seen, EFFECTS[name], mode) for name in EFFECTS for mode in ("RGB", "L")},
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_more_batches(name: str) -> None:
+    assert_equals_torchvision(MORE[name], len(name))
+
+
 @pytest.mark.parametrize("number", range(len(BLURS)))
 @needs_compiler
 def test_blurs(number: int) -> None:
     """torchvision's sums are in another order; the host's build of the kernel is the judge."""
     expected = on_device(lambda: blurred(*BLURS[number]))
-    assert_same(computed(PtxDevice(number), lambda: blurred(*BLURS[number])), expected)
+    with installed(PtxDevice(number)):
+        assert_same(on_device(lambda: blurred(*BLURS[number])), expected)
 
 
 DRAWN = {
@@ -97,6 +151,12 @@ def test_augmentation_as_it_is_drawn(name: str, seed: int) -> None:
 
 # -- the JPEG decoder -------------------------------------------------------------------------------------------
 
+
+def _coded(factors: list[tuple[int, int]]) -> bytes:
+    components = [(1 + c, h, v) for c, (h, v) in enumerate(factors)]
+    return Coder().file((19, 21), components, random_blocks(30))
+
+
 FILES = {
     "grey": encode(picture("smooth", 41, 30, 1), quality=95),
     "444": encode(picture("smooth", 33, 47), subsampling=0, quality=95),
@@ -105,6 +165,7 @@ FILES = {
     "restart": encode(picture("smooth", 45, 50), subsampling=2, quality=90, restart_marker_blocks=3),
     "every MCU": encode(picture("binary", 40, 24), subsampling=0, quality=60, restart_marker_blocks=1),
     "rgb": encode(picture("noise", 30, 40), keep_rgb=True, quality=90),
+    **{f"{factors}": _coded(factors) for factors in SAMPLINGS},
     "odd factors": Coder().file((33, 41), [(1, 4, 1), (2, 2, 1), (3, 4, 1)], random_blocks(97)),
     "long codes": Coder((2, 3, 4, *(16,) * 159)).file((20, 26), [(1, 1, 2), (2, 1, 1), (3, 1, 1)], random_blocks(35)),
     **{f"{size}": jpeg(*size, seed=size[0], subsampling=size[0] % 3) for size in ((1, 1), (2, 7), (9, 3), (17, 16))},

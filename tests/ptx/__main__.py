@@ -13,6 +13,7 @@ from statistics import mean
 import torch
 
 import accel
+from accel import testing
 from accel.backends.cuda.compile import UNITS
 from accel.cli.data import open_folder
 from bench.gpu import sass, setting
@@ -20,7 +21,7 @@ from bench.gpu import sass, setting
 from .device import PtxDevice, program
 from .machine import Program
 from .parse import Line
-from .running import computed
+from .running import installed
 
 
 def main() -> None:
@@ -34,7 +35,8 @@ def main() -> None:
     photos = setting.photos(open_folder(chosen.photos).files, chosen.count)
     for photo in photos:
         before = device.ran[chosen.kernel]
-        found = computed(device, lambda photo=photo: setting.batch([photo]))  # type: ignore[misc]
+        with installed(device), accel.image_backend("cuda", device="cpu", decode="host"):
+            found = testing.computed(setting.batch([photo]))
         with accel.image_backend("torchvision"):
             assert torch.equal(found, setting.batch([photo])), photo.name
         ran = device.ran[chosen.kernel] - before

@@ -22,16 +22,12 @@ from .machine import Machine, Program
 from .memory import GlobalMemory
 from .parse import parse
 
-DEVICE = torch.device("cpu", 0)
-"""What torch calls it: tensors made for it by this name are its memory."""
-
 
 class PtxDevice(host.HostDevice):
     """See ``accel.backends.cuda.device.Device``. Memory begins as garbage, and ends where it was asked to end."""
 
     def __init__(self, seed: int = 0, together: int = 32) -> None:
         super().__init__()
-        self.torch_device = DEVICE
         self.rng = np.random.default_rng(seed)
         self.machine = Machine(self.rng, together)
         self.ran: Counter[str] = Counter()
@@ -44,6 +40,10 @@ class PtxDevice(host.HostDevice):
     def enter(self) -> Iterator[None]:
         with _Allocating(self):
             yield
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """The host's: no kernel may touch it."""
+        return torch.from_numpy(np.frombuffer(bytearray(self.rng.bytes(size)), np.uint8))
 
     def prepare(self) -> None:
         """Programs are made when they are asked for."""
@@ -91,7 +91,7 @@ def program(kernel: str) -> Program:
 
 
 class _Allocating(TorchDispatchMode):
-    """What is allocated for the device is its own."""
+    """What is allocated for the device, which torch calls a cpu, is its own."""
 
     def __init__(self, device: PtxDevice) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _Allocating(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if function._schema.name == "aten::empty" and kwargs.get("device") == DEVICE:
+        if function._schema.name == "aten::empty" and kwargs.get("device"):
             dtype, size = kwargs.get("dtype") or torch.float32, tuple(args[0])
             return self._device.allocate(int(np.prod(size)) * dtype.itemsize).view(dtype).view(size)
         return function(*args, **kwargs)
