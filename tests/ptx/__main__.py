@@ -1,7 +1,7 @@
 """``python -m ptx <photos>``: how many PTX instructions the warps of ``emit3`` run for crops of photos.
 
-The photos and their crops are those of ``python -m bench.gpu.fused --data <photos> --batch <count>``, which predicts
-the instructions of the device's own code. The results are compared with torchvision's.
+The photos and their crops are those of ``python -m bench.gpu.fused --data <photos> --count <count>``, which predicts
+from them how long the device takes. The results are compared with torchvision's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from statistics import mean
 import torch
 
 import accel
-from accel import testing
 from accel.backends.cuda.compile import UNITS
 from accel.cli.data import open_folder
 from bench.gpu import sass, setting
@@ -21,7 +20,7 @@ from bench.gpu import sass, setting
 from .device import PtxDevice, program
 from .machine import Program
 from .parse import Line
-from .running import installed
+from .running import computed
 
 
 def main() -> None:
@@ -35,8 +34,7 @@ def main() -> None:
     photos = setting.photos(open_folder(chosen.photos).files, chosen.count)
     for photo in photos:
         before = device.ran[chosen.kernel]
-        with installed(device), accel.image_backend("cuda", device="cpu", decode="host"):
-            found = testing.computed(setting.batch([photo]))
+        found = computed(device, lambda photo=photo: setting.batch([photo]))  # type: ignore[misc]
         with accel.image_backend("torchvision"):
             assert torch.equal(found, setting.batch([photo])), photo.name
         ran = device.ran[chosen.kernel] - before

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
 import torch
 
+import accel
+from accel import testing
 from accel.backends.cuda import CudaBackend, backend
 
 from .device import PtxDevice
@@ -25,3 +27,10 @@ def installed(device: PtxDevice) -> Iterator[None]:
     engine.jpeg._agreed = engine.encoder._agreed = True
     with mock.patch.object(CudaBackend, "_engine", return_value=engine), told(device):
         yield
+
+
+def computed(device: PtxDevice, batch: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """What ``batch`` records, computed by the kernels; the host decodes."""
+    with installed(device), accel.image_backend("cuda", device="cpu", decode="host"):
+        found: torch.Tensor = testing.computed(batch())
+    return found
