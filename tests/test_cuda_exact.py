@@ -21,7 +21,7 @@ from torchvision.transforms.v2 import functional as F2
 import accel
 from accel import testing
 from accel.backends.cuda import CudaBackend
-from accel.backends.cuda.descriptors import COPY, STAGE, TILE
+from accel.backends.cuda.descriptors import COPY, STAGE, TILE_COLUMNS, TILE_ROWS
 from accel.backends.cuda.host import function
 from accel.ops.resample import rows_first
 
@@ -267,14 +267,14 @@ def test_a_source_beyond_two_gigabytes() -> None:
 @pytest.mark.parametrize("planar", [True, False])
 def test_a_result_beyond_four_gigabytes(planar: bool) -> None:
     side = 38_400  # whole tiles; three channels of bytes are 4.4e9
-    across = side // TILE
-    source = np.random.default_rng(0).integers(1, 256, (TILE, TILE, 3), np.uint8)
+    rows, columns = side // TILE_ROWS, side // TILE_COLUMNS
+    source = np.random.default_rng(0).integers(1, 256, (TILE_ROWS, TILE_COLUMNS, 3), np.uint8)
     out = np.frombuffer(mmap.mmap(-1, side * side * 3), np.uint8)
-    first = TILE - side  # so that the last tile shows the source
-    item = stage(
-        source=source.ctypes.data, target=out.ctypes.data, height=side, width=side, across=across, planar=planar,
-        first_block=1 - across * across, rows=axis(first, TILE * 3), columns=axis(first, 3),
+    item = stage(  # the last tile shows the source
+        source=source.ctypes.data, target=out.ctypes.data, height=side, width=side, across=columns, planar=planar,
+        first_block=1 - rows * columns, rows=axis(TILE_ROWS - side, TILE_COLUMNS * 3),
+        columns=axis(TILE_COLUMNS - side, 3),
     )  # fmt: skip
     run_one_block(item)
     image = out.reshape(3, side, side).transpose(1, 2, 0) if planar else out.reshape(side, side, 3)
-    assert np.array_equal(image[-TILE:, -TILE:], source)
+    assert np.array_equal(image[-TILE_ROWS:, -TILE_COLUMNS:], source)

@@ -103,8 +103,11 @@ _CODES = {("u", 8): "Q", ("i", 8): "q", ("i", 4): "i", ("f", 8): "d"}
 COPY, COLUMNS_FIRST, ROWS_FIRST = range(3)
 """``Mode`` of stage.h."""
 
+TILE_ROWS, TILE_COLUMNS = 64, 32
+"""Of a tile of the fused pass (tile.h)."""
+
 TILE = 32
-"""Rows and columns of a tile (tile.h, effects/filter.h)."""
+"""Rows and columns of a tile of an effect (effects/filter.h)."""
 
 MEASURED = 1 << 13
 """Pixels of a block that counts (effects/statistic.h)."""

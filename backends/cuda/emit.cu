@@ -7,36 +7,35 @@
 struct alignas(16) Words { u32 of[4]; };
 
 template <int C> FUNCTION void emit(int block, const Stage& stage) {
-    const u32 tile = block - stage.first_block, across = stage.across;
-    const int top = tile / across * TILE, left = tile % across * TILE;
     SHARED(Shown, rows);
     SHARED(Shown, columns);
     SHARED(Few, few[2]);
-    SHARED(Pixel<C>, middle[DEPTH * PITCH]);
-    SHARED(Pixel<C>, done[TILE * PITCH]);
+    SHARED(Pixel<C>, middle[MIDDLE]);
+    SHARED(Pixel<C>, done[ROWS * PITCH]);
     SHARED(Words, near[C * 256 / 4]);  // the table, where its values have up to 4 bytes
 
     PHASE(t) {
         if (t == 0) {
-            clear(&rows);
-            clear(&columns);
+            const u32 tile = block - stage.first_block, across = stage.across;
+            const int top = tile / across * ROWS, left = tile % across * COLUMNS;
+            begin(top, lesser(ROWS, stage.height - top), &rows);
+            begin(left, lesser(COLUMNS, stage.width - left), &columns);
         }
         if (!stage.table || t >= C * 256 * stage.itemsize / 16 || stage.itemsize > 4) continue;
         near[t] = reinterpret_cast<const Words*>(stage.table)[t];
     }
     PHASE(t) {
         const bool resampled = stage.mode != COPY;
-        if (t < TILE) look(stage.rows, top, stage.height, t, resampled, &rows);
-        else if (t < 2 * TILE) look(stage.columns, left, stage.width, t - TILE, resampled, &columns);
+        if (t < ROWS) look(stage.rows, t, resampled, &rows);
+        else if (t < ROWS + COLUMNS) look(stage.columns, t - ROWS, resampled, &columns);
     }
     if (stage.mode == COLUMNS_FIRST) resample<C, false>(stage, rows, columns, few, middle, done);
     if (stage.mode == ROWS_FIRST) resample<C, true>(stage, rows, columns, few, middle, done);
     if (stage.mode == COPY || rows.filled || columns.filled) {  // else all of it is resampled
         PHASE(t) {
             const u8* source = reinterpret_cast<const u8*>(stage.source) + stage.origin;
-            for (int i = t; i < TILE * TILE; i += THREADS) {
-                const int y = i / TILE, x = i % TILE;
-                if (top + y >= stage.height || left + x >= stage.width) continue;
+            const int x = t % COLUMNS;
+            for (int y = t / COLUMNS; y < rows.count && x < columns.count; y += LANES) {
                 const int row = rows.code[y], column = columns.code[x], code = lesser(row, column);
                 Pixel<C>* at = done + y * PITCH + x;
                 if (code < 0)
@@ -50,10 +49,10 @@ template <int C> FUNCTION void emit(int block, const Stage& stage) {
     }
     PHASE(t) {
         switch (stage.itemsize) {
-            case 1: write<C, u8>(stage, top, left, t, done, near); break;
-            case 2: write<C, u16>(stage, top, left, t, done, near); break;
-            case 4: write<C, u32>(stage, top, left, t, done, near); break;
-            default: write<C, u64>(stage, top, left, t, done, reinterpret_cast<const void*>(stage.table));
+            case 1: write<C, u8>(stage, rows, columns, t, done, near); break;
+            case 2: write<C, u16>(stage, rows, columns, t, done, near); break;
+            case 4: write<C, u32>(stage, rows, columns, t, done, near); break;
+            default: write<C, u64>(stage, rows, columns, t, done, reinterpret_cast<const void*>(stage.table));
         }
     }
 }

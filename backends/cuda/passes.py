@@ -10,7 +10,7 @@ from accel.ops.index import Index
 from accel.ops.resample import rows_first
 from accel.planning.stages import Axis, Pass
 
-from .descriptors import COLUMNS_FIRST, COPY, ROWS_FIRST, STAGE, TILE, packer
+from .descriptors import COLUMNS_FIRST, COPY, ROWS_FIRST, STAGE, TILE_COLUMNS, TILE_ROWS, packer
 from .program import Pixels, Program
 from .weights import Job
 
@@ -76,13 +76,13 @@ def lower(program: Program, level: int, pixels: Pixels, stage: Pass, out: Output
         mode, origin = COPY, 0
         _, shown_rows, shown_columns = _copied(stage)
         axes = (*_shown(program, shown_rows, pitch), *_shown(program, shown_columns, channels))
-    across = -(-width // TILE)
+    across = -(-width // TILE_COLUMNS)
     launch = program.launch(level, _KERNELS[channels], STAGE)
     row = _packed(
         *(where, origin, out.place, out.table, fills, seen, *axes),
         *(height, width, launch.total, across, out.itemsize, out.planar, mode, 0),
     )
-    launch.add(row, -(-height // TILE) * across)
+    launch.add(row, -(-height // TILE_ROWS) * across)
 
 
 _KERNELS = {1: "emit1", 3: "emit3"}

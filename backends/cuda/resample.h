@@ -9,15 +9,25 @@
 #pragma once
 #include "tile.h"
 
-constexpr int DEPTH = 72;  // input positions of a step: no fewer than FEW taps an output need
 constexpr int FEW = 4;
+
+// One order of the sums.
+template <bool BY_ROWS> struct Order {
+    static constexpr int LENGTH = BY_ROWS ? ROWS : COLUMNS, OTHER = BY_ROWS ? COLUMNS : ROWS;  // positions of `a`, `b`
+    static constexpr int DEPTH = FEW / 2 * OTHER + 2 * FEW;  // inputs of `b` in a step: enough for FEW taps an output
+    static constexpr int NEXT = LENGTH + GROUP;              // pixels of `middle` from input to input of `b`
+    static constexpr int GROUPS = LENGTH / GROUP;
+    static constexpr int EACH = GROUPS * OTHER / THREADS;    // groups of a thread
+};
+constexpr int MIDDLE = Order<false>::DEPTH * Order<false>::NEXT;
+static_assert(MIDDLE >= Order<true>::DEPTH * Order<true>::NEXT, "there is room for both");
 
 struct alignas(16) Weights { int of[FEW]; };
 
 // What a tile's outputs along one axis are made of, each of as many inputs.
 struct Few {
-    Weights weights[TILE];
-    int start[TILE];
+    Weights weights[LONGEST];
+    int start[LONGEST];
 };
 
 template <int C> struct Sums { int of[GROUP][C]; };
@@ -27,6 +37,9 @@ template <int C> FUNCTION Pixel<C> finished(const int (&sums)[C], int bits) {
     UNROLL for (int c = 0; c < C; ++c) values[c] = sums[c] >> bits;
     return clipped(values);
 }
+
+// Positions up to the last group that has one.
+FUNCTION int in_groups(int count) { return (count + GROUP - 1) & -GROUP; }
 
 template <int C> FUNCTION void begin(Sums<C>* sums, int bits) {
     UNROLL for (int p = 0; p < GROUP; ++p)
@@ -39,8 +52,8 @@ template <int C> FUNCTION void add(Sums<C>* sums, int weight, const Group<Pixel<
 }
 
 // A thread's group lies along `a`.
-template <int C, bool BY_ROWS> FUNCTION void finish(const Sums<C>& sums, int bits, u32 t, Pixel<C>* done) {
-    const int i = t % GROUPS * GROUP, j = t / GROUPS;
+template <int C, bool BY_ROWS>
+FUNCTION void finish(const Sums<C>& sums, int bits, int i, int j, Pixel<C>* done) {
     Group<Pixel<C>> pixels;
     UNROLL for (int p = 0; p < GROUP; ++p) pixels.of[p] = finished<C>(sums.of[p], bits);
     if (!BY_ROWS) *group_at(done + j * PITCH + i) = pixels;
@@ -82,15 +95,16 @@ template <int C, int N> FUNCTION Pixel<C> few_sum(const u8* at, i64 apart, const
 template <int C, int N, bool BY_ROWS>
 FUNCTION void few_first(const Stage& stage, const Axis& a, const Axis& b, const Few& few, const Shown& of_a,
                         const Shown& of_b, u32 t, Pixel<C>* middle) {
+    constexpr int NEXT = Order<BY_ROWS>::NEXT;
     const int lane = t % WARP, row = t / WARP, bits = of_a.bits, inputs = of_b.high - of_b.low;
     const u8* first = reinterpret_cast<const u8*>(stage.source) + stage.origin;
     first += (of_b.low + (BY_ROWS ? lane : row)) * b.stride;
     if (BY_ROWS) {
-        for (int i = row; i < TILE; i += LANES) {
+        for (int i = row; i < in_groups(of_a.count); i += LANES) {
             const Weights weights = few.weights[i];
             const u8* at = first + few.start[i] * a.stride;
             for (int k = lane; k < inputs; k += WARP) {
-                middle[k * PITCH + i] = few_sum<C, N>(at, a.stride, weights, bits);
+                middle[k * NEXT + i] = few_sum<C, N>(at, a.stride, weights, bits);
                 at += WARP * b.stride;
             }
         }
@@ -99,29 +113,36 @@ FUNCTION void few_first(const Stage& stage, const Axis& a, const Axis& b, const 
         const i64 next = LANES * b.stride;
         const u8* at = first + static_cast<i64>(a.stride < 0 ? 1 - N - few.start[lane] : few.start[lane]) * C;
         TWICE for (int k = row; k < inputs; k += LANES) {
-            middle[k * PITCH + lane] = few_sum<C, N>(at, C, weights, bits);
+            middle[k * NEXT + lane] = few_sum<C, N>(at, C, weights, bits);
             at += next;
         }
     }
 }
 
 template <int C, int N, bool BY_ROWS>
-FUNCTION void few_second(const Few& few, const Shown& of_b, u32 t, const Pixel<C>* middle, Pixel<C>* done) {
-    const int j = t / GROUPS, bits = of_b.bits;
-    const Weights weights = few.weights[j];
-    const Pixel<C>* at = middle + (few.start[j] - of_b.low) * PITCH + t % GROUPS * GROUP;
-    Sums<C> sums;
-    begin(&sums, bits);
-    UNROLL for (int k = 0; k < N; ++k) add(&sums, weights.of[k], *group_at(at + k * PITCH));
-    finish<C, BY_ROWS>(sums, bits, t, done);
+FUNCTION void few_second(const Few& few, const Shown& of_a, const Shown& of_b, u32 t, const Pixel<C>* middle,
+                         Pixel<C>* done) {
+    using Is = Order<BY_ROWS>;
+    const int i = t % Is::GROUPS * GROUP, bits = of_b.bits;
+    if (i >= of_a.count) return;
+    middle += i - of_b.low * Is::NEXT;
+    for (int j = t / Is::GROUPS; j < of_b.count; j += THREADS / Is::GROUPS) {
+        const Weights weights = few.weights[j];
+        const Pixel<C>* at = middle + few.start[j] * Is::NEXT;
+        Sums<C> sums;
+        begin(&sums, bits);
+        UNROLL for (int k = 0; k < N; ++k) add(&sums, weights.of[k], *group_at(at + k * Is::NEXT));
+        finish<C, BY_ROWS>(sums, bits, i, j, done);
+    }
 }
 
 template <int C, bool BY_ROWS>
 FUNCTION void resample_few(const Stage& stage, const Axis& a, const Axis& b, const Shown& of_a, const Shown& of_b,
                            Few (&few)[2], Pixel<C>* middle, Pixel<C>* done) {
     PHASE(t) {
-        if (t < TILE) copy_weights(a, of_a, !BY_ROWS && a.stride < 0, t, &few[0]);
-        else if (t < 2 * TILE) copy_weights(b, of_b, false, t - TILE, &few[1]);
+        constexpr int LENGTH = Order<BY_ROWS>::LENGTH, OTHER = Order<BY_ROWS>::OTHER;
+        if (t < LENGTH) copy_weights(a, of_a, !BY_ROWS && a.stride < 0, t, &few[0]);
+        else if (t < LENGTH + OTHER) copy_weights(b, of_b, false, t - LENGTH, &few[1]);
     }
     PHASE(t) {
         switch (few_taps(of_a)) {
@@ -132,9 +153,9 @@ FUNCTION void resample_few(const Stage& stage, const Axis& a, const Axis& b, con
     }
     PHASE(t) {
         switch (few_taps(of_b)) {
-            case 2: few_second<C, 2, BY_ROWS>(few[1], of_b, t, middle, done); break;
-            case 3: few_second<C, 3, BY_ROWS>(few[1], of_b, t, middle, done); break;
-            default: few_second<C, 4, BY_ROWS>(few[1], of_b, t, middle, done);
+            case 2: few_second<C, 2, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
+            case 3: few_second<C, 3, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
+            default: few_second<C, 4, BY_ROWS>(few[1], of_a, of_b, t, middle, done);
         }
     }
 }
@@ -188,9 +209,10 @@ FUNCTION void line_sums(const Line& line, const u8* (&at)[ACROSS], int bits, Pix
 template <int C, bool BY_ROWS>
 FUNCTION void first_sums(const Stage& stage, const Axis& a, const Axis& b, const Shown& of_a, const Shown& of_b,
                          int from, u32 t, Pixel<C>* middle) {
+    using Is = Order<BY_ROWS>;
     constexpr int ACROSS = 2, APART = BY_ROWS ? WARP : LANES;
-    const int lane = t % WARP, row = t / WARP, bits = of_a.bits, inputs = lesser(of_b.high - from, DEPTH);
-    for (int i = BY_ROWS ? row : lane; i < TILE; i += BY_ROWS ? LANES : TILE) {
+    const int lane = t % WARP, row = t / WARP, bits = of_a.bits, inputs = lesser(of_b.high - from, Is::DEPTH);
+    for (int i = BY_ROWS ? row : lane; i < in_groups(of_a.count); i += BY_ROWS ? LANES : WARP) {
         const Line line = line_of<C, BY_ROWS>(stage, a, of_a, i);
         const u8* first = line.first + from * b.stride;
         for (int k = BY_ROWS ? lane : row; k < inputs; k += APART * ACROSS) {
@@ -199,23 +221,28 @@ FUNCTION void first_sums(const Stage& stage, const Axis& a, const Axis& b, const
             Pixel<C> found[ACROSS];
             line_sums<C>(line, at, bits, found);
             UNROLL for (int n = 0; n < ACROSS; ++n)
-                if (k + APART * n < inputs) middle[(k + APART * n) * PITCH + i] = found[n];
+                if (k + APART * n < inputs) middle[(k + APART * n) * Is::NEXT + i] = found[n];
         }
     }
 }
 
-// Add one step's first sums to the second ones: at `b`'s shown positions.
-template <int C>
-FUNCTION void second_sums(const Axis& b, const Shown& of_b, int from, u32 t, const Pixel<C>* middle, Sums<C>* sums) {
-    const int j = t / GROUPS, tap = of_b.tap[j];
-    const int start = greater(tap, from), stop = lesser(tap + of_b.taps[j], from + DEPTH);
-    const int* weight = reinterpret_cast<const int*>(b.weights) + (of_b.code[j] - b.first);
-    weight += static_cast<i64>(start - tap) * b.count;
-    const Pixel<C>* at = middle + (start - from) * PITCH + t % GROUPS * GROUP;
-    TWICE for (int k = start; k < stop; ++k) {
-        add(sums, read(weight), *group_at(at));
-        weight += b.count;
-        at += PITCH;
+// Add one step's first sums to a thread's second ones: at `b`'s shown positions.
+template <int C, bool BY_ROWS>
+FUNCTION void second_sums(const Axis& b, const Shown& of_a, const Shown& of_b, int from, u32 t,
+                          const Pixel<C>* middle, Sums<C> (&sums)[Order<BY_ROWS>::EACH]) {
+    using Is = Order<BY_ROWS>;
+    if (t % Is::GROUPS * GROUP >= of_a.count) return;
+    UNROLL for (int n = 0; n < Is::EACH; ++n) {
+        const int j = (t + n * THREADS) / Is::GROUPS, tap = of_b.tap[j];
+        const int start = greater(tap, from), stop = lesser(tap + of_b.taps[j], from + Is::DEPTH);
+        const int* weight = reinterpret_cast<const int*>(b.weights) + (of_b.code[j] - b.first);
+        weight += static_cast<i64>(start - tap) * b.count;
+        const Pixel<C>* at = middle + (start - from) * Is::NEXT + t % Is::GROUPS * GROUP;
+        TWICE for (int k = start; k < stop; ++k) {
+            add(&sums[n], read(weight), *group_at(at));
+            weight += b.count;
+            at += Is::NEXT;
+        }
     }
 }
 
@@ -226,16 +253,24 @@ FUNCTION void resample(const Stage& stage, const Shown& rows, const Shown& colum
     const Axis& b = BY_ROWS ? stage.columns : stage.rows;
     const Shown& of_a = BY_ROWS ? rows : columns;
     const Shown& of_b = BY_ROWS ? columns : rows;
-    if (is_few(of_a) && is_few(of_b) && of_b.high - of_b.low <= DEPTH) {
+    using Is = Order<BY_ROWS>;
+    if (is_few(of_a) && is_few(of_b) && of_b.high - of_b.low <= Is::DEPTH) {
         resample_few<C, BY_ROWS>(stage, a, b, of_a, of_b, few, middle, done);
         return;
     }
-    const int bits = of_b.bits;
-    OWNED(Sums<C>, sums);
-    PHASE(t) { begin(&OWN(sums, t), bits); }
-    for (int from = of_b.low; from < of_b.high; from += DEPTH) {
-        PHASE(t) { first_sums<C, BY_ROWS>(stage, a, b, of_a, of_b, from, t, middle); }
-        PHASE(t) { second_sums<C>(b, of_b, from, t, middle, &OWN(sums, t)); }
+    struct Own { Sums<C> sums[Is::EACH]; };
+    OWNED(Own, own);
+    PHASE(t) {
+        UNROLL for (int n = 0; n < Is::EACH; ++n) begin(&OWN(own, t).sums[n], of_b.bits);
     }
-    PHASE(t) { finish<C, BY_ROWS>(OWN(sums, t), bits, t, done); }
+    for (int from = of_b.low; from < of_b.high; from += Is::DEPTH) {
+        PHASE(t) { first_sums<C, BY_ROWS>(stage, a, b, of_a, of_b, from, t, middle); }
+        PHASE(t) { second_sums<C, BY_ROWS>(b, of_a, of_b, from, t, middle, OWN(own, t).sums); }
+    }
+    PHASE(t) {
+        UNROLL for (int n = 0; n < Is::EACH; ++n) {
+            const int i = t % Is::GROUPS * GROUP, j = (t + n * THREADS) / Is::GROUPS;
+            finish<C, BY_ROWS>(OWN(own, t).sums[n], of_b.bits, i, j, done);
+        }
+    }
 }

@@ -3,14 +3,13 @@
 #pragma once
 #include "stage.h"
 
-constexpr int TILE = 32;           // rows and columns
-constexpr int GROUP = 4;           // neighbouring pixels of a tile that a thread makes, reads and writes at once
-constexpr int PITCH = TILE + GROUP;  // pixels from line to line in shared memory: columns lie in different banks, too
+constexpr int ROWS = 64, COLUMNS = 32;
+constexpr int LONGEST = ROWS;
+constexpr int GROUP = 4;               // neighbouring pixels that a thread makes, reads and writes at once
+constexpr int PITCH = COLUMNS + GROUP;  // pixels from row to row in shared memory: columns lie in different banks, too
 constexpr int LANES = THREADS / WARP;
-constexpr int GROUPS = TILE / GROUP;  // of a line
 
-static_assert(TILE == WARP && TILE % LANES == 0, "lanes lie along columns");
-static_assert(GROUPS * TILE == THREADS, "a thread has one group of a tile");
+static_assert(COLUMNS == WARP && ROWS >= COLUMNS, "lanes lie along columns");
 
 // A pixel of C bytes in shared memory, read and written at once; the first channel is the lowest byte.
 template <int C> struct Pixel;
@@ -42,15 +41,18 @@ template <class T> FUNCTION const Group<T>* group_at(const T* at) { return reint
 
 // The tile's positions along one axis.
 struct Shown {
-    int code[TILE];               // position or fill code
-    int tap[TILE], taps[TILE];    // what it is made of; no taps where it is a fill or lies outside
-    int low, high;                // the positions from `low` to before `high` cover all taps
-    int most;                     // taps of a position
-    int bits;                     // of weights, after the binary point
-    int filled;                   // whether there is a fill
+    int code[LONGEST];                // position or fill code
+    int tap[LONGEST], taps[LONGEST];  // what it is made of; no taps where it is a fill or lies outside
+    int first, count;                 // positions of the output
+    int low, high;                    // the positions from `low` to before `high` cover all taps
+    int most;                         // taps of a position
+    int bits;                         // of weights, after the binary point
+    int filled;                       // whether there is a fill
 };
 
-FUNCTION void clear(Shown* shown) {
+FUNCTION void begin(int first, int count, Shown* shown) {
+    shown->first = first;
+    shown->count = count;
     shown->low = 0x7fffffff;
     shown->high = shown->most = shown->filled = 0;
 }
@@ -61,12 +63,12 @@ FUNCTION int code_at(const Axis& axis, int p) {
 
 FUNCTION int bits_of(const Axis& axis) { return read(reinterpret_cast<const int*>(axis.bounds) + 2 * axis.count); }
 
-FUNCTION void look(const Axis& axis, int first, int length, int i, bool resampled, Shown* shown) {
+FUNCTION void look(const Axis& axis, int i, bool resampled, Shown* shown) {
     if (resampled && i == 0) shown->bits = bits_of(axis);
     shown->tap[i] = shown->taps[i] = 0;
     shown->code[i] = -1;
-    if (first + i >= length) return;
-    const int code = shown->code[i] = code_at(axis, first + i);
+    if (i >= shown->count) return;
+    const int code = shown->code[i] = code_at(axis, shown->first + i);
     if (code < 0) atomicMax(&shown->filled, 1);
     if (code < 0 || !resampled) return;
     const int* bounds = reinterpret_cast<const int*>(axis.bounds);
