@@ -37,6 +37,8 @@ class LazyImage(Image.Image):
     palette = None
     _exif: Any = None
     _readonly = 0
+    if not isinstance(getattr(Image.Image, "readonly", None), property):  # Pillow 11.1
+        readonly = 0
 
     _recipe: Recipe | None
     _file: JpegImageFile | None = None

@@ -330,6 +330,12 @@ def numbers(sequence: Any) -> tuple[float, ...] | None:
     if isinstance(sequence, torch.Tensor):
         sequence = sequence.tolist() if sequence.ndim == 1 else None
     try:
-        return tuple([value if type(value) is float else float(value) for value in sequence])
+        return tuple([value if type(value) is float else _number(value) for value in sequence])
     except (TypeError, ValueError):
         return None
+
+
+def _number(value: Any) -> float:
+    if getattr(value, "ndim", 0):  # which NumPy takes for a number only up to 2.3, and warns
+        raise TypeError("an array is no number")
+    return float(value)
