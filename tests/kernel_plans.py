@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from io import BytesIO
 from typing import Any
 
@@ -179,9 +179,114 @@ def plans() -> dict[str, Batch]:
     return found
 
 
-def blurred(size: tuple[int, int], kernel: tuple[int, int]) -> torch.Tensor:
-    """To be compared with the cpu backend's."""
-    image = Image.fromarray(np.asarray(noise(*size)))
+def _grey(mode: Mode, dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
+    """Cropped, padded, flipped, resized, equalised, to values of a type."""
+    made = []
+    for n, (height, width) in enumerate(((1, 9), (9, 2), (70, 33), (34, 5), (5, 100))):
+        image: Any = F.pad(noise(height, width, "L", n), [n % 3, 1], 60 * n)
+        if n % 2:
+            image = F.hflip(F.equalize(image))
+        image = F.resize(image, [11 + 22 * (n > 5), 7], mode) if dtype != torch.uint8 else F.center_crop(image, [11, 7])
+        made.append(F2.to_dtype(F2.to_image(image), dtype, scale=True))
+    stack = torch.stack(made)
+    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+
+
+def _erased(dtype: torch.dtype, interleaved: bool, mode: str) -> torch.Tensor:
+    """At the end, with as many values as there are, or repeated ones."""
+    made = []
+    for n in range(4):
+        values = torch.arange(9.0 * 3 * 5).reshape(9, 3, 5)[: 1 if mode == "L" else 3, : (1, 3)[n % 2], : (5, 1)[n % 2]]
+        image = F2.to_dtype(F2.to_image(noise(12, 13 + n, mode, n)), dtype, scale=True)
+        made.append(F2.erase(F2.center_crop(image, [10, 9]), n, 4 - n, 3, 5, values.to(dtype)))
+    stack = torch.stack(made)
+    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+
+
+def _seen(step: Any, mode: str) -> torch.Tensor:
+    """An effect that sees its image through levels, and erased pixels."""
+    made = []
+    for n in range(3):
+        image = F.pil_to_tensor(step(F.posterize(noise(9 + 15 * n, 37 - 9 * n, mode, n), 3 + n)).convert(mode))
+        image = F.resize(F.erase(image, 1, 2, 5, 4, torch.full((1, 1, 1), 99, dtype=torch.uint8)), [8, 9])
+        made.append(image)
+    return torch.stack(made)
+
+
+def _widely_erased(dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
+    """More than a block's threads make in a turn."""
+    image = F2.to_dtype(F2.to_image(noise(14, 303)), dtype, scale=True)
+    values = torch.arange(3 * 11.0 * 301).reshape(3, 11, 301) % 251
+    stack = torch.stack([F2.erase(image, 2, 1, 11, 301, values.to(dtype))])
+    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+
+
+def _erased_images() -> torch.Tensor:
+    """Between other steps."""
+    values = torch.arange(3 * 5 * 7, dtype=torch.uint8).reshape(3, 5, 7)
+    made = []
+    for n, value in enumerate((values, values[:, :1, :1], values[:1, :, :1])):
+        image: Any = F.posterize(noise(20 + n, 25), 6) if n % 2 else noise(20 + n, 25)
+        made.append(F.to_tensor(F.resize(F2.erase(image, n, 3, 5, 7, value), [17, 9])))
+    return torch.stack(made)
+
+
+def _to_nearest(seen: bool, mode: str) -> torch.Tensor:
+    points = [[[0, 0], [8, 0], [8, 8], [0, 8]], [[1, 1], [9, -1], [7, 8], [-3, 9]]]
+    images: list[Any] = [noise(8 + n, 35, mode, n) for n in range(3)]
+    images = [F.posterize(image, 4) if seen else image for image in images]
+    return torch.stack([_values(F.resize(F.perspective(image, *points, Mode.NEAREST), [9, 9])) for image in images])
+
+
+_LARGE = ((150, 140), (140, 10), (9, 150), (8, 8))
+
+
+def _grey_shrunk(mode: Mode) -> torch.Tensor:
+    """Of tall ones the rows come first (Pillow 12.2)."""
+    return torch.stack([F.to_tensor(F.resize(noise(*size, "L"), [9, 10], mode)) for size in (*_LARGE, (310, 3))])
+
+
+def _tall(mode: Mode, kind: str) -> torch.Tensor:
+    """Rows first, with few taps."""
+    sizes = ((202, 2), (203, 4), (260, 5), (300, 2), (330, 4), (333, 5))
+    return torch.stack([F.to_tensor(F.resize(noise(*size, kind), [201, 3], mode)) for size in sizes])
+
+
+def _tensors_shrunk(mode: Mode, antialias: bool, kind: str) -> torch.Tensor:
+    images = [F.pil_to_tensor(noise(*size, kind)) for size in (*_LARGE, (33, 44), (4, 70))]
+    return _stacked(images, lambda image: F2.resize(image, [13, 40], mode, antialias=antialias))
+
+
+@cache
+def more_plans() -> dict[str, Batch]:
+    """As ``plans``: for what of the compiled code those do not reach."""
+    found: dict[str, Batch] = {"erased images": _erased_images}
+    for mode in MODES:
+        found[f"grey {mode.value}"] = partial(_grey, mode, torch.float32, False)
+        found[f"grey, shrunk {mode.value}"] = partial(_grey_shrunk, mode)
+        found |= {f"{kind}, tall {mode.value}": partial(_tall, mode, kind) for kind in ("RGB", "L")}
+    for mode in (Mode.BILINEAR, Mode.BICUBIC):
+        for kind in ("RGB", "L"):
+            for antialias in (True, False):
+                found[f"tensors, shrunk {mode.value} {antialias} {kind}"] = partial(
+                    _tensors_shrunk, mode, antialias, kind
+                )
+    for dtype in DTYPES:
+        found[f"erased {dtype}, grey"] = partial(_erased, dtype, False, "L")
+        for interleaved in (False, True):
+            found[f"grey {dtype} {interleaved}"] = partial(_grey, Mode.BILINEAR, dtype, interleaved)
+            found[f"erased {dtype} {interleaved}"] = partial(_erased, dtype, interleaved, "RGB")
+            found[f"widely erased {dtype} {interleaved}"] = partial(_widely_erased, dtype, interleaved)
+    for kind in ("RGB", "L"):
+        found |= {f"seen {name} {kind}": partial(_seen, step, kind) for name, step in EFFECTS.items()}
+        found |= {f"to nearest {seen} {kind}": partial(_to_nearest, seen, kind) for seen in (False, True)}
+    return found
+
+
+def blurred(size: tuple[int, int], kernel: tuple[int, int], seen: bool = False) -> torch.Tensor:
+    """To be compared with the cpu backend's. ``seen``: through levels."""
+    image: Any = Image.fromarray(np.asarray(noise(*size)))
+    image = F.posterize(image, 4) if seen else image
     return torch.stack([F.to_tensor(F.gaussian_blur(image, list(kernel), [1.5, 2.5]))])
 
 

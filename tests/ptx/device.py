@@ -26,10 +26,10 @@ from .parse import parse
 class PtxDevice(host.HostDevice):
     """See ``accel.backends.cuda.device.Device``. Memory begins as garbage, and ends where it was asked to end."""
 
-    def __init__(self, seed: int = 0, together: int = 32) -> None:
+    def __init__(self, seed: int = 0, together: int = 32, arch: str = nvrtc.ARCH) -> None:
         super().__init__()
         self.rng = np.random.default_rng(seed)
-        self.machine = Machine(self.rng, together)
+        self.machine, self._arch = Machine(self.rng, together), arch
         self.ran: Counter[str] = Counter()
         """Warp instructions by kernel, of all launches so far."""
         self._sizes: dict[int, int] = {}
@@ -49,7 +49,7 @@ class PtxDevice(host.HostDevice):
         """Programs are made when they are asked for."""
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
-        self.run(program(kernel), blocks, items, owners)
+        self.run(program(kernel, self._arch), blocks, items, owners)
 
     def run(self, made: Program, blocks: int, items: int, owners: int) -> None:
         """Run any program that is launched as the backend's are."""
@@ -83,11 +83,15 @@ class PtxDevice(host.HostDevice):
         del self._known[address], self._sizes[address]
 
 
+def program(kernel: str, arch: str = nvrtc.ARCH) -> Program:
+    """A kernel of the backend, by its name; always the same one, which counts."""
+    return _program(kernel, arch)
+
+
 @cache
-def program(kernel: str) -> Program:
-    """A kernel of the backend, by its name."""
+def _program(kernel: str, arch: str) -> Program:
     unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
-    return Program(parse(nvrtc.of_unit(unit)), kernel)
+    return Program(parse(nvrtc.of_unit(unit, arch)), kernel)
 
 
 class _Allocating(TorchDispatchMode):

@@ -12,9 +12,9 @@ ARCH = "compute_90"
 
 
 @cache
-def of_unit(unit: str) -> str:
+def of_unit(unit: str, arch: str = ARCH) -> str:
     """A translation unit of the backend."""
-    return of_source((SOURCES / f"{unit}.cu").read_text(), f"{SOURCES / unit}.cu", lineinfo=True)
+    return of_source((SOURCES / f"{unit}.cu").read_text(), f"{SOURCES / unit}.cu", lineinfo=True, arch=arch)
 
 
 def of_source(source: str, name: str, **changed: Any) -> str:

@@ -94,7 +94,7 @@ def parse(text: str) -> Module:
             kernel = module.kernels[match[1]] = Kernel(match[1])
             header = True
         elif header:
-            if match := re.match(r"\.param \.u64 (\w+),?$", line):
+            if match := re.match(r"\.param \.u64 (?:\.ptr \.align \d+ )?(\w+),?$", line):
                 assert kernel is not None
                 kernel.parameters.append(match[1])
             header = line != "{"

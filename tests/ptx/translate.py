@@ -7,7 +7,6 @@ refused.
 from __future__ import annotations
 
 import re
-import struct
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,14 @@ TYPES: dict[str, Any] = {
 }
 
 _COMPARED = {"eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}"}
-_COMPARED |= {"ltu": "~({} >= {})", "leu": "~({} > {})", "gtu": "~({} <= {})", "geu": "~({} < {})"}
+_COMPARED |= {
+    "neu": "{} != {}",
+    "equ": "~(({0} < {1}) | ({0} > {1}))",
+    "ltu": "~({} >= {})",
+    "leu": "~({} > {})",
+    "gtu": "~({} <= {})",
+    "geu": "~({} < {})",
+}
 _ROUNDED = {"rni": "np.rint({})", "rzi": "np.trunc({})", "rmi": "np.floor({})", "rpi": "np.ceil({})"}
 _BITWISE = {"and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}"}
 _ARITHMETIC = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}"}
@@ -75,11 +81,10 @@ class Translator:
 
     def _constant(self, value: Any, name: str) -> str:
         dtype = TYPES[name]
-        if dtype.kind in "ui" and not isinstance(value, float):
-            value = int(value) % (1 << 8 * dtype.itemsize)
-            made = np.array(value, f"u{dtype.itemsize}").view(dtype)[()]
+        if isinstance(value, np.floating):  # its bits, whatever the type is
+            made = np.array(value).view(dtype)[()]
         else:
-            made = dtype.type(value)
+            made = np.array(value % (1 << 8 * dtype.itemsize), f"u{dtype.itemsize}").view(dtype)[()]
         label = f"c_{name}_{len(self._scope)}"
         self._scope[label] = made
         return label
@@ -101,9 +106,9 @@ class Translator:
 
     def _literal(self, operand: str) -> Any:
         if operand[:2] in ("0f", "0F"):
-            return struct.unpack(">f", bytes.fromhex(operand[2:]))[0]
+            return np.frombuffer(bytes.fromhex(operand[2:]), ">f4").astype(np.float32)[0]
         if operand[:2] in ("0d", "0D"):
-            return struct.unpack(">d", bytes.fromhex(operand[2:]))[0]
+            return np.frombuffer(bytes.fromhex(operand[2:]), ">f8").astype(np.float64)[0]
         if re.match(r"-?\d", operand):
             return int(operand.rstrip("U"), 0)
         return self._addresses[operand]
@@ -140,6 +145,8 @@ class Translator:
             return [self._converted(instruction)]
         target, *sources = instruction.operands
         name = rest[-1]
+        if kind == "mov" and "{" in (target + sources[0]):
+            return self._packed(target, sources[0], f"u{name[1:]}")
         if kind in _SIGNLESS and name[0] == "s" and rest[0] not in ("hi", "wide"):
             name = f"u{name[1:]}"
         if TYPES[name].kind == "f" and kind in ("add", "sub", "mul", "div", "rcp", "fma") and rest[0] != "rn":
@@ -159,15 +166,15 @@ class Translator:
             a, b = (self._source(each, name) for each in sources[:2])
             return f"np.where({_local(sources[2])}, {a}, {b})", name
         if kind in ("shl", "shr"):
-            by = self._source(sources[1], "u32") if sources[1][0] == "%" else str(int(sources[1], 0))
+            by = self._source(sources[1], "u32") if sources[1][0] == "%" else str(self._literal(sources[1]))
             return f"{_CALLED[kind]}({self._source(sources[0], name)}, {by})", name
         if kind == "prmt":
             a, b = (self._source(each, "u32") for each in sources[:2])
-            by = self._source(sources[2], "u32") if sources[2][0] == "%" else str(int(sources[2], 0))
+            by = self._source(sources[2], "u32") if sources[2][0] == "%" else str(self._literal(sources[2]))
             return f"permuted({a}, {b}, {by})", name
         if kind == "bfi":
             a, b = (self._source(each, name) for each in sources[:2])
-            return f"inserted({a}, {b}, {int(sources[2], 0)}, {int(sources[3], 0)})", name
+            return f"inserted({a}, {b}, {self._literal(sources[2])}, {self._literal(sources[3])})", name
         if kind == "setp":
             (compared,) = rest[:-1]  # with no other predicate
             a, b = (self._source(each, name) for each in sources)
@@ -204,6 +211,23 @@ class Translator:
         if kind in _BITWISE:
             return _BITWISE[kind].format(*values)
         return {"not": "~{}", "neg": "-{}", "abs": "np.abs({})"}[kind].format(values[0])
+
+    def _packed(self, target: str, source: str, name: str) -> list[str]:
+        """Registers as the parts of a wider one, the lowest first; or the other way."""
+        parts = [each.strip() for each in (target + source).split("{")[1].split("}")[0].split(",")]
+        bits = int(name[1:]) // len(parts)
+        if source.startswith("{"):
+            shifted = [
+                f"{self._source(each, f'u{bits}')}.astype(t_{name}) << t_{name}.type({k * bits})"
+                for k, each in enumerate(parts)
+            ]
+            return [self._assigned(target, " | ".join(f"({each})" for each in shifted), name)]
+        whole = self._source(source, name)
+        return [
+            self._assigned(each, f"({whole} >> t_{name}.type({k * bits})).astype(t_u{bits})", f"u{bits}")
+            for k, each in enumerate(parts)
+            if each != "_"
+        ]
 
     def _converted(self, instruction: Instruction) -> str:
         _, *rest = instruction.parts
