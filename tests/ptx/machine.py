@@ -77,6 +77,13 @@ class Machine:
     def __init__(self, rng: np.random.Generator, together: int = 32) -> None:
         """``together``: blocks that run at once."""
         self.rng, self.together = rng, together
+        self._pool = np.zeros(0, np.uint8)
+
+    def garbage(self, size: int) -> Array:
+        """Random bytes, more than so many."""
+        if len(self._pool) < 2 * size:
+            self._pool = np.frombuffer(self.rng.bytes(2 * size), np.uint8)
+        return self._pool
 
     def launch(self, program: Program, grid: int, parameters: dict[str, int], known: GlobalMemory) -> None:
         """Run all blocks of a grid, in random order.
@@ -109,8 +116,10 @@ class Group:
         self._registers = [self._garbage(TYPES[program.kernel.type_of(name)]) for name in program.translator.registers]
 
     def _garbage(self, dtype: Any) -> Array:
-        garbage = np.frombuffer(bytearray(self._machine.rng.bytes(self.count * dtype.itemsize)), np.uint8)
-        return garbage < 128 if dtype.kind == "b" else garbage.view(dtype)
+        size, pool = self.count * dtype.itemsize, self._machine.garbage(8 * self.count)
+        start = int(self._machine.rng.integers(len(pool) - size + 1)) & -8
+        found: Array = pool[start : start + size].copy().view(np.uint8 if dtype.kind == "b" else dtype)
+        return found < 128 if dtype.kind == "b" else found
 
     # -- the order of things
 

@@ -100,32 +100,30 @@ class SharedMemory:
 
     def read(self, places: Array, size: int, stamps: Array) -> Array:
         """Note it; returns which of the threads read what another one writes in the same phase."""
-        bad = np.zeros(len(places), bool)
-        for byte in range(size):
-            at = places + byte
-            bad |= _same_phase(self._written[at], stamps)
-            before = self._read[at]
-            self._read[at] = stamps
-            many = (self._read[at] != stamps) | _same_phase(before, stamps)
-            self._read_by_many[at[many]] = stamps[many] & ~np.uint32(255)
+        rows, stamps = places // size, stamps[:, None]
+        bad: Array = _same_phase(self._written.reshape(-1, size)[rows], stamps).any(1)
+        reads, many = self._read.reshape(-1, size), self._read_by_many.reshape(-1, size)
+        before = reads[rows]
+        reads[rows] = stamps
+        several = (reads[rows] != stamps) | _same_phase(before, stamps)
+        which, byte = np.nonzero(several)
+        many[rows[which], byte] = stamps[which, 0] & ~np.uint32(255)
         return bad
 
     def write(self, places: Array, size: int, stamps: Array) -> Array:
         """Likewise: which of the threads write what another one reads or writes in the same phase."""
-        bad = np.zeros(len(places), bool)
-        for byte in range(size):
-            at = places + byte
-            bad |= _same_phase(self._written[at], stamps) | _same_phase(self._read[at], stamps)
-            bad |= self._read_by_many[at] == stamps & ~np.uint32(255)
-            self._written[at] = stamps
-            bad |= self._written[at] != stamps
-        return bad
+        rows, stamps = places // size, stamps[:, None]
+        written, reads = self._written.reshape(-1, size), self._read.reshape(-1, size)
+        bad = _same_phase(written[rows], stamps) | _same_phase(reads[rows], stamps)
+        bad |= self._read_by_many.reshape(-1, size)[rows] == stamps & ~np.uint32(255)
+        written[rows] = stamps
+        bad |= written[rows] != stamps
+        found: Array = bad.any(1)
+        return found
 
     def unwritten(self, places: Array, size: int) -> Array:
         """Which of the accesses see garbage."""
-        found: Array = self._written[places] == _NEVER
-        for byte in range(1, size):
-            found = found | (self._written[places + byte] == _NEVER)
+        found: Array = (self._written.reshape(-1, size)[places // size] == _NEVER).any(1)
         return found
 
 
