@@ -145,8 +145,8 @@ def _of_tensors(mode: Mode, antialias: bool) -> torch.Tensor:
 
 
 def _shrunk(mode: Mode) -> torch.Tensor:
-    """Both sums along more than one step of the input."""
-    made = [F.resize(noise(*size), [9, 10], mode) for size in ((150, 140), (140, 10), (9, 150))]
+    """Both sums along more than one step of the input, in both orders."""
+    made = [F.resize(noise(*size), [9, 10], mode) for size in ((230, 140), (350, 140), (230, 10), (9, 150))]
     return torch.stack([F.to_tensor(image) for image in made])
 
 

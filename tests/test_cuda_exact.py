@@ -68,20 +68,23 @@ def test_the_sizes_try_both_orders() -> None:
     assert orders == {True, False}
 
 
-SCALES = (0.4, 1, 1.3, 1.8, 2.4, 3.5, 5)  # 2, 1, 3, 4, 5, 7 and 10 taps in each direction
+SCALES = (0.4, 1, 1.3, 1.8, 2.4, 2.8, 3.5, 5)  # 2, 1, 3, 4, 5, 6, 7 and 10 taps in each direction
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("new", [(67, 72), (30, 101)], ids=str)
 def test_every_number_of_taps(new: tuple[int, int], mode: str) -> None:
-    """Over several tiles, flipped in each direction and in both; crops lie inside a picture."""
+    """Over several tiles, flipped before and after, in each direction and in both; crops lie inside a picture."""
     sizes = [(round(down * new[0]), round(across * new[1])) for down in SCALES for across in SCALES]
     assert {rows_first(2, *size, *new, pillow=(13, 0)) for size in sizes} == {True, False}
 
+    def flipped(image: Any, n: int) -> Any:
+        image = F.hflip(image) if n % 2 else image
+        return F.vflip(image) if n % 4 > 1 else image
+
     def made(n: int, size: tuple[int, int]) -> torch.Tensor:
-        late = F.resize(F.crop(noise(size[0] + 3, size[1] + 2, mode, n), n % 4, n % 3, *size), list(new))
-        late = F.hflip(late) if n % 2 else late
-        return F.to_tensor(F.vflip(late) if n % 4 > 1 else late)
+        crop = F.crop(noise(size[0] + 3, size[1] + 2, mode, n), n % 4, n % 3, *size)
+        return F.to_tensor(flipped(F.resize(flipped(crop, n), list(new)), n // 4))
 
     assert_equals_torchvision(lambda: torch.stack([made(n, size) for n, size in enumerate(sizes)]))
 

@@ -9,7 +9,7 @@
 #pragma once
 #include "tile.h"
 
-constexpr int FEW = 4;
+constexpr int FEW = 6;  // bilinear to a third of the size, bicubic to two thirds
 
 // One order of the sums.
 template <bool BY_ROWS> struct Order {
@@ -22,7 +22,7 @@ template <bool BY_ROWS> struct Order {
 constexpr int MIDDLE = Order<false>::DEPTH * Order<false>::NEXT;
 static_assert(MIDDLE >= Order<true>::DEPTH * Order<true>::NEXT, "there is room for both");
 
-struct alignas(16) Weights { int of[FEW]; };
+struct alignas(16) Weights { int of[(FEW + 3) / 4 * 4]; };
 
 // What a tile's outputs along one axis are made of, each of as many inputs.
 struct Few {
@@ -73,12 +73,12 @@ FUNCTION void copy_weights(const Axis& axis, const Shown& shown, bool backwards,
     const int* weight = reinterpret_cast<const int*>(axis.weights) + (shown.code[i] - axis.first);
     weight += static_cast<i64>(start - tap) * axis.count;
     few->start[i] = start;
-    // sums of integers do not mind their order
-    UNROLL for (int k = 0; k < FEW; ++k) {
-        const int which = start - tap + k;
-        const int value = 0 <= which && which < shown.taps[i] ? read(weight) : 0;
-        few->weights[i].of[(backwards ? taps - 1 - k : k) & (FEW - 1)] = value;
+    few->weights[i] = {};
+    int* at = few->weights[i].of + (backwards ? taps - 1 : 0);  // sums of integers do not mind their order
+    for (int which = start - tap; which < start - tap + taps; ++which) {
+        if (0 <= which && which < shown.taps[i]) *at = read(weight);
         weight += axis.count;
+        at += backwards ? -1 : 1;
     }
 }
 
@@ -148,14 +148,18 @@ FUNCTION void resample_few(const Stage& stage, const Axis& a, const Axis& b, con
         switch (few_taps(of_a)) {
             case 2: few_first<C, 2, BY_ROWS>(stage, a, b, few[0], of_a, of_b, t, middle); break;
             case 3: few_first<C, 3, BY_ROWS>(stage, a, b, few[0], of_a, of_b, t, middle); break;
-            default: few_first<C, 4, BY_ROWS>(stage, a, b, few[0], of_a, of_b, t, middle);
+            case 4: few_first<C, 4, BY_ROWS>(stage, a, b, few[0], of_a, of_b, t, middle); break;
+            case 5: few_first<C, 5, BY_ROWS>(stage, a, b, few[0], of_a, of_b, t, middle); break;
+            default: few_first<C, 6, BY_ROWS>(stage, a, b, few[0], of_a, of_b, t, middle);
         }
     }
     PHASE(t) {
         switch (few_taps(of_b)) {
             case 2: few_second<C, 2, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
             case 3: few_second<C, 3, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
-            default: few_second<C, 4, BY_ROWS>(few[1], of_a, of_b, t, middle, done);
+            case 4: few_second<C, 4, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
+            case 5: few_second<C, 5, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
+            default: few_second<C, 6, BY_ROWS>(few[1], of_a, of_b, t, middle, done);
         }
     }
 }
