@@ -10,14 +10,16 @@ template <int C> FUNCTION void emit(int block, const Stage& stage) {
     SHARED(Shown, rows);
     SHARED(Shown, columns);
     SHARED(Few, few[2]);
-    SHARED(Pixel<C>, middle[MIDDLE]);
-    SHARED(Pixel<C>, done[ROWS * PITCH]);
+    SHARED(Group<Pixel<C>>, sums[MIDDLE / GROUP]);
+    SHARED(Group<Pixel<C>>, tile[ROWS * PITCH / GROUP]);
     SHARED(Words, near[C * 256 / 4]);  // the table, where its values have up to 4 bytes
+    Pixel<C>* const middle = pixels_of(sums);
+    Pixel<C>* const done = pixels_of(tile);
 
     PHASE(t) {
         if (t == 0) {
-            const u32 tile = block - stage.first_block, across = stage.across;
-            const int top = tile / across * ROWS, left = tile % across * COLUMNS;
+            const u32 number = block - stage.first_block, across = stage.across;
+            const int top = number / across * ROWS, left = number % across * COLUMNS;
             begin(top, lesser(ROWS, stage.height - top), &rows);
             begin(left, lesser(COLUMNS, stage.width - left), &columns);
         }

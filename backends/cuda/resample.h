@@ -125,10 +125,9 @@ FUNCTION void few_second(const Few& few, const Shown& of_a, const Shown& of_b, u
     using Is = Order<BY_ROWS>;
     const int i = t % Is::GROUPS * GROUP, bits = of_b.bits;
     if (i >= of_a.count) return;
-    middle += i - of_b.low * Is::NEXT;
     for (int j = t / Is::GROUPS; j < of_b.count; j += THREADS / Is::GROUPS) {
         const Weights weights = few.weights[j];
-        const Pixel<C>* at = middle + few.start[j] * Is::NEXT;
+        const Pixel<C>* at = middle + (few.start[j] - of_b.low) * Is::NEXT + i;
         Sums<C> sums;
         begin(&sums, bits);
         UNROLL for (int k = 0; k < N; ++k) add(&sums, weights.of[k], *group_at(at + k * Is::NEXT));

@@ -25,7 +25,7 @@ struct Stage {
     u64 source;  // its pixels; position (0, 0) of the input lies `origin` bytes further on
     i64 origin;
     u64 target;
-    u64 table;   // [channels][256] values; 0: the levels themselves
+    u64 table;   // [channels][256] values, at a multiple of 16; 0: the levels themselves
     u64 fills;   // uint8[][channels]: code -1 - i is colour i
     u64 seen;    // uint8[channels][256]: the levels through which a COPY sees the source; 0: as it is
     Axis rows, columns;

@@ -5,7 +5,7 @@
 
 constexpr int ROWS = 64, COLUMNS = 32;
 constexpr int LONGEST = ROWS;
-constexpr int GROUP = 4;               // neighbouring pixels that a thread makes, reads and writes at once
+constexpr int GROUP = 4;                // neighbouring pixels that a thread makes, reads and writes at once
 constexpr int PITCH = COLUMNS + GROUP;  // pixels from row to row in shared memory: columns lie in different banks, too
 constexpr int LANES = THREADS / WARP;
 
@@ -36,6 +36,7 @@ template <int C> FUNCTION Pixel<C> looked_up(Pixel<C> pixel, const u8* levels) {
     return clipped(values);
 }
 
+template <class T> FUNCTION T* pixels_of(Group<T>* groups) { return reinterpret_cast<T*>(groups); }
 template <class T> FUNCTION Group<T>* group_at(T* at) { return reinterpret_cast<Group<T>*>(at); }
 template <class T> FUNCTION const Group<T>* group_at(const T* at) { return reinterpret_cast<const Group<T>*>(at); }
 

@@ -22,7 +22,7 @@ from accel.sources.header import claim
 from bench.gpu import counts, decode
 from bench.gpu.setting import photos
 
-EMIT = 0.4e-3 / 512  # seconds of the fused pass for a photo (docs/effects.md)
+EMIT = 0.29e-3 / 512  # seconds of the fused pass for a photo (docs/kernels.md)
 UPLOAD = 50e9  # bytes a second
 SYMBOLS_A_WORD = 32 / 5.6  # bits of a word, and of a photo's symbol on average
 TAPS = 2.2  # sums of the fused pass that an input pixel is part of: two, and the tiles' borders
