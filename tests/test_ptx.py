@@ -101,6 +101,14 @@ MISTAKES = {
         "PHASE(t) { kept[t] = given[t]; } PHASE(t) { made[t] = kept[t ^ 9]; kept[t] = 0; } PHASE(t) { *made = *kept; }",
         "writes what another thread uses in the same phase",
     ),
+    "no barrier before an atomic": (
+        "PHASE(t) { kept[t] = 0; atomicAdd(&kept[given[t] & 255], 1u); }",
+        "atom.* changes what another thread uses in the same phase",
+    ),
+    "no barrier behind an atomic": (
+        "PHASE(t) { kept[t] = 0; } PHASE(t) { atomicAdd(&kept[t / 2], 1u); made[t] = kept[t ^ 9]; }",
+        "reads what another thread writes in the same phase",
+    ),
     "two write": ("PHASE(t) { kept[t / 2] = t; } PHASE(t) { made[t] = kept[t / 2]; }", "writes what another thread"),
     "nobody wrote it": ("PHASE(t) { if (t != 9) kept[t] = t; } PHASE(t) { made[t] = kept[t]; }", "nobody has written"),
     "barriers apart": (

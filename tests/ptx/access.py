@@ -82,6 +82,8 @@ class Access:
                 places = self._shared_places(number, some, at, dtype.itemsize)
                 garbage = self._shared.unwritten(places, dtype.itemsize)
                 self._check(garbage, number, some, at, "reads what nobody has written")
+                bad = self._shared.atomic(places, dtype.itemsize, self.stamps[some])
+                self._check(bad, number, some, at, "changes what another thread uses in the same phase")
                 values, first = self._shared.bytes.view(dtype), places // dtype.itemsize
             else:
                 values, first = self._global.view(dtype), self._global_places(number, some, at, dtype, 1)

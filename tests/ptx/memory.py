@@ -88,6 +88,7 @@ class SharedMemory:
         self._written = np.full(blocks * self.size, _NEVER, np.uint32)
         self._read = np.full(blocks * self.size, _NEVER, np.uint32)
         self._read_by_many = np.full(blocks * self.size, _NEVER, np.uint32)
+        self._atomic = np.full(blocks * self.size, _NEVER, np.uint32)
 
     def outside(self, offsets: Array, size: int) -> Array:
         """Which accesses of ``size`` bytes do not lie in one variable."""
@@ -101,24 +102,38 @@ class SharedMemory:
     def read(self, places: Array, size: int, stamps: Array) -> Array:
         """Note it; returns which of the threads read what another one writes in the same phase."""
         rows, stamps = places // size, stamps[:, None]
-        bad: Array = _same_phase(self._written.reshape(-1, size)[rows], stamps).any(1)
+        bad = _same_phase(self._written.reshape(-1, size)[rows], stamps)
+        bad |= _same_phase(self._atomic.reshape(-1, size)[rows], stamps)
         reads, many = self._read.reshape(-1, size), self._read_by_many.reshape(-1, size)
         before = reads[rows]
         reads[rows] = stamps
         several = (reads[rows] != stamps) | _same_phase(before, stamps)
         which, byte = np.nonzero(several)
         many[rows[which], byte] = stamps[which, 0] & ~np.uint32(255)
-        return bad
+        found: Array = bad.any(1)
+        return found
 
     def write(self, places: Array, size: int, stamps: Array) -> Array:
         """Likewise: which of the threads write what another one reads or writes in the same phase."""
         rows, stamps = places // size, stamps[:, None]
-        written, reads = self._written.reshape(-1, size), self._read.reshape(-1, size)
-        bad = _same_phase(written[rows], stamps) | _same_phase(reads[rows], stamps)
-        bad |= self._read_by_many.reshape(-1, size)[rows] == stamps & ~np.uint32(255)
+        written = self._written.reshape(-1, size)
+        bad = self._used(rows, size, stamps) | _same_phase(self._atomic.reshape(-1, size)[rows], stamps)
         written[rows] = stamps
         bad |= written[rows] != stamps
         found: Array = bad.any(1)
+        return found
+
+    def atomic(self, places: Array, size: int, stamps: Array) -> Array:
+        """Likewise; atomics do not race with each other."""
+        rows, stamps = places // size, stamps[:, None]
+        self._atomic.reshape(-1, size)[rows] = stamps
+        found: Array = self._used(rows, size, stamps).any(1)
+        return found
+
+    def _used(self, rows: Array, size: int, stamps: Array) -> Array:
+        """Which bytes another thread has read or written in the same phase."""
+        written, read, many = (each.reshape(-1, size)[rows] for each in (self._written, self._read, self._read_by_many))
+        found: Array = _same_phase(written, stamps) | _same_phase(read, stamps) | (many == stamps & ~np.uint32(255))
         return found
 
     def unwritten(self, places: Array, size: int) -> Array:
