@@ -84,6 +84,12 @@ def test_other_architectures(arch: str, name: str) -> None:
     assert nvrtc.of_unit("emit", arch) != nvrtc.of_unit("emit")
 
 
+@pytest.mark.parametrize("name", ["mixed", "counted by many blocks", "shrunk bicubic", "decoded"])
+def test_warps_in_shifts(name: str) -> None:
+    decode = "accel" if name == "decoded" else "host"
+    assert_equals_torchvision(plans()[name], 1, decode, shifts=True)
+
+
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("number", range(len(BLURS)))
 @needs_compiler

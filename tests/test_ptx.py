@@ -42,9 +42,9 @@ def program(body: str, **changed: Any) -> Program:
     return Program(parse(nvrtc.of_source(SOURCE % body, "tried.cu", **{"lineinfo": True, **changed})), "tried")
 
 
-def run(made: Program | str, given: Array, blocks: int = 1, made_count: int | None = None, seed: int = 0) -> Array:
+def run(made: Program | str, given: Array, blocks: int = 1, made_count: int | None = None, **options: Any) -> Array:
     """What ``tried`` makes of uint32 values: 256 for each block."""
-    device = PtxDevice(seed)
+    device = PtxDevice(**options)
     made = program(made) if isinstance(made, str) else made
     count = 256 * blocks if made_count is None else made_count
     memory = [device.allocate(size) for size in (given.nbytes, 4 * count, 16, 4 * blocks)]
@@ -173,6 +173,16 @@ def test_atomics_run_one_after_another_in_any_order() -> None:
         assert len(set(found[260:].tolist())) == 252
         orders.append(found[:256].tolist())
     assert orders[0] != orders[1] != list(range(256))
+
+
+def test_warps_run_in_shifts() -> None:
+    """What is right only because all warps go in step differs."""
+    given, threads = words(256), np.arange(256)
+    body = "PHASE(t) { made[t] = given[t]; made[t + 256] = *static_cast<volatile u32*>(made + (t ^ 37)); }"
+    found = [run(body, given, made_count=512, shifts=shifts)[256:] for shifts in (False, True)]
+    assert np.array_equal(found[0], given[threads ^ 37]) != np.array_equal(found[1], given[threads ^ 37])
+    for seed in range(3):
+        assert np.array_equal(run(SOUND, given, shifts=True, seed=seed), run(SOUND, given))
 
 
 def test_threads_that_part_meet_again() -> None:

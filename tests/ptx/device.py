@@ -26,10 +26,10 @@ from .parse import parse
 class PtxDevice(host.HostDevice):
     """See ``accel.backends.cuda.device.Device``. Memory begins as garbage, and ends where it was asked to end."""
 
-    def __init__(self, seed: int = 0, together: int = 32, arch: str = nvrtc.ARCH) -> None:
+    def __init__(self, seed: int = 0, together: int = 32, arch: str = nvrtc.ARCH, shifts: bool = False) -> None:
         super().__init__()
         self.rng = np.random.default_rng(seed)
-        self.machine, self._arch = Machine(self.rng, together), arch
+        self.machine, self._arch = Machine(self.rng, together, shifts), arch
         self.ran: Counter[str] = Counter()
         """Warp instructions by kernel, of all launches so far."""
         self._sizes: dict[int, int] = {}

@@ -74,9 +74,10 @@ class Program:
 class Machine:
     """Launches. What is random in a launch (the order of blocks and of atomics, garbage) is drawn from ``rng``."""
 
-    def __init__(self, rng: np.random.Generator, together: int = 32) -> None:
-        """``together``: blocks that run at once."""
-        self.rng, self.together = rng, together
+    def __init__(self, rng: np.random.Generator, together: int = 32, shifts: bool = False) -> None:
+        """``together``: blocks that run at once. ``shifts``: between two barriers some warps, drawn anew each time,
+        run only when the others cannot go on."""
+        self.rng, self.together, self.shifts = rng, together, shifts
         self._pool = np.zeros(0, np.uint8)
 
     def garbage(self, size: int) -> Array:
@@ -113,6 +114,7 @@ class Group:
         shared = SharedMemory(program.kernel.shared, len(numbers), machine.rng)
         self._access = Access(known, shared, self._row * shared.size, machine.rng, self._who)
         self._access.stamps = self._thread.copy()
+        self._late: dict[int, list[Array]] = {}
         self._registers = [self._garbage(TYPES[program.kernel.type_of(name)]) for name in program.translator.registers]
 
     def _garbage(self, dtype: Any) -> Array:
@@ -125,13 +127,15 @@ class Group:
 
     def run(self) -> None:
         program = self._program
-        ready: dict[int, list[Array]] = {0: [self._all]}
+        ready = self._begun({0: [self._all]})
         waiting: list[tuple[int, Array]] = []
         for _ in range(_MOST_STEPS):
-            if not ready:
+            if not ready and self._late:
+                ready, self._late = self._late, {}
+            elif not ready:
                 if not waiting:
                     return
-                ready, waiting = self._released(waiting), []
+                ready, waiting = self._begun(self._released(waiting)), []
             number = min(ready)
             parts = ready.pop(number)
             threads = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -155,6 +159,19 @@ class Group:
             elif block.ends != "ret":
                 ready.setdefault(block.target if block.ends == "bra" else number + 1, []).append(threads)
         raise Fault(f"{program.name} does not end")
+
+    def _begun(self, ready: dict[int, list[Array]]) -> dict[int, list[Array]]:
+        """The threads that begin a phase; those that come later are kept."""
+        if not self._machine.shifts:
+            return ready
+        late = self._machine.rng.random(self.count // WARP) < 0.5
+        whole = {number: np.concatenate(parts) for number, parts in ready.items()}
+        shifts = [
+            {number: [some] for number, each in whole.items() if len(some := each[late[each // WARP] == turn])}
+            for turn in (False, True)
+        ]
+        first, self._late = shifts if shifts[0] else shifts[::-1]
+        return first
 
     def _part(self, ready: dict[int, list[Array]], threads: Array, guard: Array, block: Block, number: int) -> None:
         taken = int(np.count_nonzero(guard))
