@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from cuda_support import needs_compiler
+from ptx import nvrtc
 
 from accel import BackendUnavailable
 from accel.backends.cuda import cache, compile, descriptors, host
@@ -49,21 +50,8 @@ ptxas info    : Used 16 registers, used 0 barriers
 def arithmetic(unit: str, **changed: Any) -> set[str]:
     """The instructions of its PTX that round, or call; and what else should not be there."""
     pytest.importorskip("cuda.core", reason="it knows NVRTC's options")
-    from cuda.bindings import nvrtc
-
-    chosen = compile.options(unit, "compute_90")
-    for name, value in changed.items():
-        setattr(chosen, name, value)
-    options = [each for each in chosen.as_bytes("nvrtc") if b"ptxas" not in each]
-    source = (cache.SOURCES / f"{unit}.cu").read_bytes()
-    _, program = nvrtc.nvrtcCreateProgram(source, unit.encode(), 0, [], [])
-    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS
-    _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
-    nvrtc.nvrtcGetPTX(program, text)
-    nvrtc.nvrtcDestroyProgram(program)
-    found = re.findall(r"\b(?:fma|mad|div|rcp|sqrt)\.\S*f(?:32|64)\b|\bcall\b|__local_depot|\S+\.ftz\b", text.decode())
+    text = nvrtc.of_source((cache.SOURCES / f"{unit}.cu").read_text(), unit, **changed)
+    found = re.findall(r"\b(?:fma|mad|div|rcp|sqrt)\.\S*f(?:32|64)\b|\bcall\b|__local_depot|\S+\.ftz\b", text)
     return set(found)
 
 

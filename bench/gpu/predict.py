@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accel.backends.cuda.jpeg import Wanted
-from accel.backends.cuda.jpeg.decoder import KERNELS
+from accel.backends.cuda.jpeg.decoder import KERNELS, is_plain
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
 from accel.sources.header import claim
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=at_least(1), default=512, metavar="N", help="[%(default)s]")
     args = parser.parse_args(argv)
     with folder(args.data) as (root, _):
-        pictures = [photo for photo in photos(open_folder(root).files, args.batch) if _is_plain(photo.data)]
+        pictures = [photo for photo in photos(open_folder(root).files, args.batch) if is_plain(claim(photo.data))]
     whole = [decode.whole_file(photo.data) for photo in pictures]
     crops = [decode.train_crop(photo) for photo in pictures]
     large = decode.whole_file(decode.enlarged(pictures[0].data))
@@ -163,12 +163,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in parts:
         print("\n".join(part()), end="\n\n")
     return 0
-
-
-def _is_plain(data: bytes) -> bool:
-    """Whether a file is for the decoder."""
-    header = claim(data)
-    return header is not None and header.ordinary and not header.progressive
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from accel.backends.cuda import compile
 from accel.backends.cuda.cache import SOURCES
 
 ARCH = "sm_90"
@@ -68,11 +69,10 @@ def nvdisasm() -> str:
 
 def kernels(unit: str, sources: Path = SOURCES) -> dict[str, Code]:
     """The kernels of a translation unit, compiled as for the device, with line numbers."""
-    from cuda.core import Program, ProgramOptions
+    from cuda.core import Program
 
-    options = ProgramOptions(
-        name=f"{unit}.cu", arch=ARCH, std="c++17", fma=False, include_path=str(sources), lineinfo=True
-    )
+    options = compile.options(unit, ARCH)
+    options.include_path, options.lineinfo = str(sources), True
     code = Program((sources / f"{unit}.cu").read_text(), "c++", options).compile("cubin").code
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(bytes(code))

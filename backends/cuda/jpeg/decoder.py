@@ -44,17 +44,18 @@ class Wanted(NamedTuple):
 
 def wanted_of(decode: Decode) -> Wanted | None:
     """What a plan wants of a source, if that may be a file for the decoder; its header is looked at only then."""
-    return Wanted(decode.source.data, decode.box, decode.channels) if _may_be(decode.source.header) else None
+    return Wanted(decode.source.data, decode.box, decode.channels) if is_plain(decode.source.header) else None
 
 
-def _may_be(header: Header | Raw) -> bool:
+def is_plain(header: Header | Raw | None) -> bool:
+    """Whether a source may be a file for the decoder."""
     return isinstance(header, Header) and header.ordinary and not header.progressive
 
 
 def device_bytes(decode: Decode) -> int:
     """About how much memory the decoding of a source takes on the device; 0 where it is not for the decoder."""
     header = decode.source.header
-    if not _may_be(header):
+    if not is_plain(header):
         return 0
     _, _, height, width = decode.box
     samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs, at most
