@@ -138,10 +138,11 @@ def test_a_second_loader_whose_workers_drop_a_batch_of_the_first(paths: list[str
 
 
 @linux
-def test_epochs_do_not_grow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [("--epochs", "12"), ("--mixed", "--epochs", "8", "--workers", "0")], ids=" ".join)
+def test_epochs_do_not_grow(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Memory, threads and open files of main process and workers: a short run of bench/soak.py, on small files."""
     helpers.write_image_folder(tmp_path, 24)
-    command = [sys.executable, "-m", "bench.soak", "--data", str(tmp_path), "--epochs", "12", "--batch-size", "6"]
+    command = [sys.executable, "-m", "bench.soak", "--data", str(tmp_path), "--batch-size", "6", *options]
     done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, timeout=300, check=False)
     print(done.stdout, done.stderr)
     assert done.returncode == 0, done.stdout + done.stderr

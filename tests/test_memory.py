@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import tracemalloc
 
 import torch
 
+from accel.planning import stages
 from accel.system.memory import Results
 
 SIZES = [(3, 480, 640 - 7 * number) for number in range(40)]
@@ -57,3 +60,24 @@ def test_idle_memory_that_does_not_fit_is_given_back() -> None:
     for _ in range(300):
         results.empty((1 << 19,), torch.float32)
     assert held(results) < 4 << 20
+
+
+def test_what_is_remembered_of_plans_is_bounded() -> None:
+    """Random policies plan every image anew: what is kept of that must not grow with the images."""
+    order = random.Random(0)
+
+    def planned(images: int) -> int:
+        """Bytes that planning has kept after that many more images."""
+        for _ in range(images):
+            drawn = tuple(("adjust_sharpness", (order.uniform(0.5, 1.5),)) for _ in range(2))
+            stages.chain((300, order.randrange(300, 400)), 3, drawn)
+            stages.chain((300, 400), 3, (("crop", (0, 0, 200, 200)), ("resize", (224, 224, 2)), *drawn))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = planned(0)
+        assert planned(8000) - before < 10 << 20
+    finally:
+        tracemalloc.stop()

@@ -188,10 +188,10 @@ def _chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Cha
     return Chain(box, (first.onto(box), *later), depth)
 
 
-_remembered = lru_cache(maxsize=1024)(_chain)
+_remembered = lru_cache(maxsize=512)(_chain)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=2048)  # more than RandAugment's pairs of ops, flipped or not; some 3 KB each
 def _behind(
     height: int, width: int, channels: int, fills: tuple[tuple[int, ...], ...], steps: tuple[Step, ...]
 ) -> tuple[Any, ...]:

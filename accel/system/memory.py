@@ -127,7 +127,7 @@ class FileBuffers:
     """Buffers for whole files."""
 
     _ORDINARY = 1 << 18
-    _IDLE = 256
+    _IDLE = 128
 
     def __init__(self) -> None:
         self._idle: list[bytearray] = []
