@@ -31,6 +31,7 @@ from accel import switch
 from accel.errors import DecodeError
 from accel.lazy import compiling, shipping, tensor
 from accel.lazy.image import LazyImage
+from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
 from accel.ops import kernels as ops_kernels
@@ -184,7 +185,7 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
             file.seek(0)
             return original(file, filename)
         name = os.fsdecode(filename) or getattr(file, "name", "") or "<bytes>"
-        image = LazyImage.open(Source(data, header, str(name), selection), filename)
+        image = LazyJpegFile.open(Source(data, header, str(name), selection), filename)
         image.__dict__["_open_file"] = file
         return image
 

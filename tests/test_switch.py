@@ -35,7 +35,7 @@ def test_default_is_torchvision() -> None:
 def test_set_and_get() -> None:
     accel.set_image_backend("cpu")
     assert accel.get_image_backend() == "cpu"
-    assert type(Image.open(BytesIO(helpers.jpeg(9, 9)))) is accel.LazyImage
+    assert isinstance(Image.open(BytesIO(helpers.jpeg(9, 9))), accel.LazyImage)
     accel.set_image_backend("torchvision")
     assert accel.get_image_backend() == "torchvision"
 
@@ -148,7 +148,7 @@ def test_the_default_may_change_inside_a_context() -> None:
         assert switch.current().options.threads == 1  # type: ignore[attr-defined]
         accel.set_image_backend("torchvision")
         assert accel.get_image_backend() == "cpu"
-        assert type(Image.open(BytesIO(helpers.jpeg(9, 9)))) is accel.LazyImage
+        assert isinstance(Image.open(BytesIO(helpers.jpeg(9, 9))), accel.LazyImage)
     assert accel.get_image_backend() == "torchvision"
 
 

@@ -7,10 +7,11 @@ painted on.
 
 from __future__ import annotations
 
+import copyreg
 import operator
 from functools import lru_cache
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
@@ -24,13 +25,21 @@ from accel.sources.recipe import Recipe, Source
 from accel.system import counters
 from accel.system.caller import caller
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class LazyImage(Image.Image):
     """A ``PIL.Image.Image`` of mode "RGB" or "L" with late pixels; see the module's docstring.
 
-    It is no ``JpegImageFile``, even fresh from ``Image.open``, but it carries that one's ``format``, ``info``,
-    EXIF, ``quantization`` and the rest.
+    Its ``info`` is that of the file it was made from, as Pillow hands it down. What ``Image.open`` gives is a
+    ``accel.lazy.jpeg_file.LazyJpegFile``.
+
+    Attributes:
+        becomes: the class of Pillow's image that it stands for.
     """
+
+    becomes: ClassVar[type[Image.Image]] = Image.Image
 
     # What Image.__init__ would set, once for all of them: making an image costs a third of a microsecond.
     _im: Any = None
@@ -41,29 +50,16 @@ class LazyImage(Image.Image):
         readonly = 0
 
     _recipe: Recipe | None
-    _file: JpegImageFile | None = None
-    _filename: str | bytes = ""
-    _is_file = False
-    _loaded = False  # Pillow would have decoded it by now: no draft() any more
-    _info: dict[Any, Any] | None = None
+    _loaded = False  # Pillow would have decoded it by now
+    _info: dict[Any, Any] | None = None  # None: as the file has it
     _touched_by: str | None = None
 
     @classmethod
-    def open(cls, source: Source, filename: str | bytes = "") -> LazyImage:
-        """The image as ``Image.open`` returns it; ``filename`` as Pillow's images have it."""
-        header = source.header
-        image = cls._make(Recipe(source), header.mode, (header.width, header.height))
-        image._is_file = True
-        image._filename = filename
-        return image
-
-    @classmethod
-    def load_rgb(cls, source: Source) -> Image.Image:
+    def load_rgb(cls, source: Source) -> LazyImage:
         """What ``Image.open(...).convert("RGB")`` gives."""
         header = source.header
-        if header.mode == "RGB":
-            return cls._make(Recipe(source), "RGB", (header.width, header.height))
-        return cls.open(source).convert("RGB")
+        image = cls._make(Recipe(source), header.mode, (header.width, header.height))
+        return image if header.mode == "RGB" else image.then("convert", ("RGB",), "RGB")
 
     @classmethod
     def of_pixels(cls, source: Source, info: dict[Any, Any]) -> LazyImage:
@@ -78,11 +74,10 @@ class LazyImage(Image.Image):
         """The image that a recipe's pixels are, of no file, without ``info``."""
         image = cls._make(recipe, mode, size)
         image._info = {}
-        image._loaded = True
         return image
 
     @classmethod
-    def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
+    def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> Self:
         image = cls.__new__(cls)
         image._recipe = recipe
         image._mode = mode
@@ -100,7 +95,11 @@ class LazyImage(Image.Image):
         self._loaded = True
         source, steps, values, _ = self._recipe
         height, width = OPS[name].size((self._size[1], self._size[0]), params)
-        image = self._make(Recipe(source, (*steps, (name, params)), values), mode or self._mode, (width, height))
+        return self._made(Recipe(source, (*steps, (name, params)), values), mode or self._mode, (width, height))
+
+    def _made(self, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
+        """An image made from this one: of no file any more, with its ``info``."""
+        image = LazyImage._make(recipe, mode, size)
         if self._info is not None:
             image._info = self._info.copy()
         return image
@@ -112,10 +111,7 @@ class LazyImage(Image.Image):
         if recipe is None:
             return super().copy()
         self._loaded = True
-        image = self._make(recipe, self._mode, self._size)
-        if self._info is not None:
-            image._info = self._info.copy()
-        return image
+        return self._made(recipe, self._mode, self._size)
 
     def convert(self, mode: str | None = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Image.Image:
         if self.recipe is not None and not matrix:
@@ -166,7 +162,7 @@ class LazyImage(Image.Image):
         steps = warp.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
         if steps is None:
             return super().transpose(method)
-        image = self
+        image: LazyImage = self
         for name, params in steps:
             image = image.then(name, params)
         return image
@@ -209,10 +205,7 @@ class LazyImage(Image.Image):
         self._im = im
 
     def _pixels(self) -> Any:
-        if self._recipe is None:  # handed over to Pillow by draft()
-            assert self._file is not None
-            self._file.load()
-            return self._file.im
+        assert self._recipe is not None
         self._touched_by = caller()
         what = f"the pixels of a late image were asked for by {self._touched_by}"
         counters.early(what if self._recipe.steps else None)
@@ -226,74 +219,50 @@ class LazyImage(Image.Image):
 
     def _load_now(self) -> Any:
         _ = self.im
-        return super().load()
-
-    # -- the file -------------------------------------------------------------------------------------------
-
-    @property
-    def format(self) -> str | None:  # type: ignore[override]
-        return "JPEG" if self._is_file else None
-
-    @property
-    def format_description(self) -> str | None:  # type: ignore[override]
-        return JpegImageFile.format_description if self._is_file else None
+        return Image.Image.load(self)  # not that of an image file, which would read it
 
     @property
     def info(self) -> dict[Any, Any]:
         if self._info is None:
-            self._info = dict(self._pillow_file().info)
+            self._info = dict(self._file_of_pillow().info)
         return self._info
 
     @info.setter
     def info(self, info: dict[Any, Any]) -> None:
         self._info = info
 
-    @property
-    def _exclusive_fp(self) -> bool:
-        return False
-
-    @_exclusive_fp.setter
-    def _exclusive_fp(self, exclusive: bool) -> None:
-        """``Image.open`` says here whether it opened the file itself; all of it has been read by then."""
-        opened = self.__dict__.pop("_open_file", None)
-        if exclusive and opened is not None:
-            opened.close()
-
-    def draft(self, mode: str | None, size: tuple[int, int] | None) -> Any:
-        """Let Pillow configure its decoder, as it does for thumbnails; the image is Pillow's from then on."""
-        if not self._is_file or self._loaded or self.recipe is None:
-            return None
-        file = self._pillow_file()
-        drafted = file.draft(mode, size)
-        if drafted is not None:
-            self._recipe, self._mode, self._size = None, file.mode, file.size
-        return drafted
-
-    def verify(self) -> None:
-        if self._is_file:
-            self._open_with_pillow().verify()
-
-    def _open_with_pillow(self) -> JpegImageFile:
+    def _file_of_pillow(self) -> JpegImageFile:
+        """The file it was made from, as Pillow opens it."""
         assert self._recipe is not None
-        return JpegImageFile(BytesIO(self._recipe.source.data), self._filename)
-
-    def _pillow_file(self) -> JpegImageFile:
-        if self._file is None:
-            self._file = self._open_with_pillow()
-        return self._file
-
-    def __getattr__(self, name: str) -> Any:
-        # only reached for what neither this class nor Image has: quantization, layer, applist, _getexif, ...
-        if self._is_file and not name.startswith("__") and (self._file or self.__dict__.get("_recipe")):
-            return getattr(self._pillow_file(), name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return JpegImageFile(BytesIO(self._recipe.source.data))
 
     # -- identity -------------------------------------------------------------------------------------------
+
+    @property
+    def __class__(self) -> type[Any]:
+        return type(self)
+
+    @__class__.setter
+    def __class__(self, cls: type[Any]) -> None:
+        """Become an image of another class, as fastai has it; with pixels, unless that class is one of late images."""
+        if not issubclass(cls, LazyImage):
+            attributes = self._attributes()
+            self.__dict__.clear()
+            self.__dict__.update(attributes)
+        object.__dict__["__class__"].__set__(self, cls)
+
+    def _attributes(self) -> dict[str, Any]:
+        """What Pillow's own image would have in its ``__dict__``."""
+        plain = self.becomes.__new__(self.becomes)
+        Image.Image.__init__(plain)
+        plain.im, plain._mode, plain._size, plain.info = self.im, self._mode, self._size, self.info
+        plain._exif = self._exif
+        return vars(plain) | {name: value for name, value in vars(self).items() if name not in _OURS}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Image.Image):
             return False
-        if type(other) not in (LazyImage, Image.Image):
+        if self.becomes is not getattr(type(other), "becomes", type(other)):
             return False
         return (
             self.mode == other.mode
@@ -309,8 +278,8 @@ class LazyImage(Image.Image):
         recipe = self.recipe
         if recipe is not None:
             state = {name: self.__dict__[name] for name in _KEPT if name in self.__dict__}
-            return _restore_late, (recipe, self._mode, self._size, state)
-        return _restore, (self.__getstate__(),)
+            return _restore_late, (type(self), recipe, self._mode, self._size, state)
+        return copyreg._reconstructor, (self.becomes, object, None), self.__getstate__()  # type: ignore[attr-defined]
 
 
 class _LateAccess:
@@ -326,18 +295,15 @@ class _LateAccess:
         self._image._load_now()[position] = colour
 
 
-_KEPT = ("_filename", "_info", "_is_file", "_loaded")
+_KEPT = ("filename", "_info", "_loaded")
+_OURS = ("_recipe", "_im", "_mode", "_size", "_loaded", "_info", "_touched_by", "_exif", "_file", "_open_file")
 
 
-def _restore_late(recipe: Recipe, mode: str, size: tuple[int, int], state: dict[str, Any]) -> LazyImage:
-    image = LazyImage._make(recipe, mode, size)
+def _restore_late(
+    kind: type[LazyImage], recipe: Recipe, mode: str, size: tuple[int, int], state: dict[str, Any]
+) -> LazyImage:
+    image = kind._make(recipe, mode, size)
     image.__dict__.update(state)
-    return image
-
-
-def _restore(state: list[Any]) -> Image.Image:
-    image = Image.Image()
-    image.__setstate__(state)
     return image
 
 

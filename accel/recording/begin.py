@@ -36,7 +36,7 @@ def begin(image: Any) -> LazyImage | None:
     Raises:
         OSError, SyntaxError, ...: whatever Pillow raises for a file that it has not read yet.
     """
-    if type(image) is LazyImage and image._im is None and image._recipe is not None:
+    if isinstance(image, LazyImage) and image._im is None and image._recipe is not None:
         return image
     selection = _selected(image, ("RGB", "L"))
     return None if selection is None else _made(packed.pixels(image), image, image.size, image.mode, selection)
@@ -65,8 +65,8 @@ def begin_grey(image: Any) -> LazyImage | None:
 
 def _selected(image: Any, modes: tuple[str, ...]) -> Selection | None:
     """The backend that an eager Pillow image of one of these modes is late under; None: it is not to be."""
-    kind: type = type(image)
-    if image.recipe is not None if kind is LazyImage else not _is_pillows(kind):
+    kind: Any = type(image)
+    if image.recipe is not None if isinstance(image, LazyImage) else not _is_pillows(kind):
         return None
     selection = switch.current()
     if selection.steps_aside or image.mode not in modes:

@@ -81,4 +81,4 @@ def _whole(name: str) -> Callable[[Function], Function]:
 
 
 def _is_late(image: Any) -> bool:
-    return type(image) is LazyImage and image.recipe is not None
+    return isinstance(image, LazyImage) and image.recipe is not None

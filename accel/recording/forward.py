@@ -19,13 +19,14 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from accel.lazy.image import LazyImage
+from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 from accel.recording import parameters
 from accel.recording.tv import LazyTVImage
 
 Forward = Callable[..., Any]
 
-_LATE = {LazyImage, LazyTensor, LazyTVImage}
+_LATE = {LazyImage, LazyJpegFile, LazyTensor, LazyTVImage}
 _LEAVES = {*_LATE, torch.Tensor, int, float, bool, str, NoneType}
 """Types that torch's pytree has no parts of."""
 

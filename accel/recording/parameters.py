@@ -38,7 +38,7 @@ def get_params(original: FunctionType) -> Callable[..., Any]:
         return original
 
     def get_params(img: Any, scale: Any, ratio: Any) -> Any:
-        return (quick if type(img) is LazyImage and usual() else original)(img, scale, ratio)
+        return (quick if isinstance(img, LazyImage) and usual() else original)(img, scale, ratio)
 
     return get_params
 
@@ -84,7 +84,7 @@ def flip(original: FunctionType) -> Callable[..., Any]:
         return original
 
     def forward(self: Any, img: Any) -> Any:
-        late = type(img) is LazyImage and type(self.p) is float
+        late = isinstance(img, LazyImage) and type(self.p) is float
         return (quick if late and usual() else original)(self, img)
 
     return forward
@@ -97,7 +97,7 @@ def get_crop(original: FunctionType) -> Callable[..., Any]:
         return original
 
     def get_params(img: Any, output_size: Any) -> Any:
-        return (quick if type(img) is LazyImage and usual() else original)(img, output_size)
+        return (quick if isinstance(img, LazyImage) and usual() else original)(img, output_size)
 
     return get_params
 
@@ -115,7 +115,7 @@ def crop(original: FunctionType) -> Callable[..., Any]:
 
     def forward(self: Any, img: Any) -> Any:
         padded = self.padding is not None and isinstance(img, Image.Image)
-        return (quick if padded or type(img) is LazyImage else original)(self, img)
+        return (quick if padded or isinstance(img, LazyImage) else original)(self, img)
 
     return forward
 

@@ -141,7 +141,7 @@ _MODES = {mode.value: mode for mode in InterpolationMode}
 
 
 def _resized_crop(image: Any, top: Any, left: Any, height: Any, width: Any, size: Any, mode: Any) -> Image.Image | None:
-    if type(image) is not LazyImage or image.recipe is None or type(mode) is not InterpolationMode:
+    if not isinstance(image, LazyImage) or image.recipe is None or type(mode) is not InterpolationMode:
         return None
     if not isinstance(size, (list, tuple)) or len(size) != 2:
         return None
@@ -283,7 +283,7 @@ def get_fill(original: Function) -> Function:
 
 def _canonical(kind: type) -> type:
     """The class that a late one stands for."""
-    return Image.Image if kind is LazyImage else kind.becomes if issubclass(kind, LateTensor) else kind
+    return kind.becomes if issubclass(kind, (LazyImage, LateTensor)) else kind
 
 
 def to_dtype(original: Function) -> Function:
