@@ -65,9 +65,11 @@ class Coder:
         size = abs(value).bit_length()
         return size, f"{value if value > 0 else value + (1 << size) - 1:0{size}b}" if size else ""
 
-    def _block(self, coefficients: np.ndarray, previous: int) -> Iterator[str]:
-        size, bits = self._magnitude(int(coefficients[0]) - previous)
-        yield f"{self.dc[size][1]:04b}" + bits
+    def _dc(self, value: int, previous: int) -> str:
+        size, bits = self._magnitude(value - previous)
+        return f"{self.dc[size][1]:04b}" + bits
+
+    def _ac(self, coefficients: np.ndarray) -> Iterator[str]:
         run = 0
         for value in np.trim_zeros(coefficients[1:], "b"):
             if value == 0:
@@ -100,39 +102,56 @@ class Coder:
         extra: bytes = b"",
         quant: int = 1,
         wide: bool = False,
+        progressive: bool = False,
     ) -> bytes:
-        """Components are (identifier, h, v); blocks int[at least as many as needed, 64] in zigzag and scan order."""
+        """Components are (identifier, h, v); blocks int[at least as many as needed, 64] in zigzag and scan order.
+
+        A progressive file has the DC coefficients first, and then every component's others.
+        """
         factors = [(h, v) for _, h, v in components] if len(components) > 1 else [(1, 1)]
-        mcus = -(-size[0] // (8 * max(v for _, v in factors))) * -(-size[1] // (8 * max(h for h, _ in factors)))
+        h_max, v_max = (max(each) for each in zip(*factors, strict=True))
+        across, down = -(-size[1] // (8 * h_max)), -(-size[0] // (8 * v_max))
         bits: list[str] = []
         previous = [0] * len(components)
+        kept: list[dict[tuple[int, int], np.ndarray]] = [{} for _ in components]
         source = itertools.cycle(blocks)
-        for _ in range(mcus):
+        for mcu in range(across * down):
             for c, (h, v) in enumerate(factors):
-                for _ in range(h * v):
+                for place in range(h * v):
                     block = next(source)
-                    bits += self._block(block, previous[c])
+                    kept[c][mcu // across * v + place // h, mcu % across * h + place % h] = block
+                    bits += self._dc(int(block[0]), previous[c])
+                    bits += () if progressive else self._ac(block)
                     previous[c] = int(block[0])
-        text = "".join(bits)
-        text += "1" * (-len(text) % 8)
-        scan = int(text, 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\x00")
+        scans = [self._scan(range(len(components)), components, (0, 0 if progressive else 63), bits)]
+        for c, (h, v) in enumerate(factors if progressive else ()):
+            rows, columns = -(-size[0] * v // (8 * v_max)), -(-size[1] * h // (8 * h_max))
+            bits = [code for y in range(rows) for x in range(columns) for code in self._ac(kept[c][y, x])]
+            scans.append(self._scan([c], components, (1, 63), bits))
         table = struct.pack(">B64H", 0x10, *[quant] * 64) if wide else bytes([0]) + bytes([quant] * 64)
         frame = struct.pack(">BHHB", 8, *size, len(components))
         frame += b"".join(bytes([identity, h << 4 | v, 0]) for identity, h, v in components)
-        start = bytes([len(components)]) + b"".join(bytes([identity, 0]) for identity, _, _ in components) + b"\0\x3f\0"
         return b"".join(
             [
                 b"\xff\xd8",
                 extra,
                 self._segment(0xDB, table),
-                self._segment(0xC0, frame),
+                self._segment(0xC2 if progressive else 0xC0, frame),
                 self._table(0x00, self.dc),
                 self._table(0x10, self.ac),
-                self._segment(0xDA, start),
-                scan,
+                *scans,
                 b"\xff\xd9",
             ]
         )
+
+    def _scan(
+        self, of: Sequence[int], components: Sequence[tuple[int, int, int]], band: tuple[int, int], bits: Sequence[str]
+    ) -> bytes:
+        text = "".join(bits)
+        text += "1" * (-len(text) % 8)
+        start = bytes([len(of)]) + b"".join(bytes([components[c][0], 0]) for c in of) + bytes([*band, 0])
+        data = int("0" + text, 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\x00")
+        return self._segment(0xDA, start) + data
 
 
 def random_blocks(count: int, seed: int = 0, spread: float = 40, density: float = 0.3) -> np.ndarray:

@@ -21,7 +21,7 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
         Whether there is an EOI marker, and whether every coefficient of every component came to its last bit.
     """
     missing = {component: [True] * 64 for component in components}
-    while position + 4 < size:
+    while position + 1 < size:
         marker = data[position + 1]
         if marker == _EOI:
             return True, not any(map(any, missing.values()))
@@ -29,6 +29,8 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
             position += 1
         elif marker == 0 or 0xD0 <= marker <= 0xD7:  # a stuffed byte, a restart marker
             position += 2
+        elif position + 4 > size:
+            break
         else:
             length = (data[position + 2] << 8) | data[position + 3]
             if marker == _SOS:
@@ -36,8 +38,8 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
             position += 2 + length
         position = data.find(b"\xff", position, size)
         if position < 0:
-            return False, False
-    return data[position : position + 2] == b"\xff\xd9" and position + 2 <= size, not any(map(any, missing.values()))
+            break
+    return False, False
 
 
 def _note(scan: bytes | bytearray, missing: dict[int, list[bool]]) -> None:
