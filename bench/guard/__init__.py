@@ -1,0 +1,133 @@
+"""Memory errors found at the instruction that makes them: an allocator with walls (guard.cpp), on Linux with glibc.
+
+A program that uses it runs in a process of its own, for the allocator must be there from the start:
+
+    subprocess.run([sys.executable, "-X", "faulthandler", "program.py"], env=guard.environment())
+
+and in the program, when all is imported and compiled:
+
+    with guard.armed():            # blocks end at a wall; armed("before"): they begin at one
+        jpeg.decode(guard.copy(data))
+
+What reads or writes past the end of a block, or after it was freed, ends the process with SIGSEGV; stderr says which
+block it was. Up to 15 bytes behind a block of malloc are needed for its alignment; what was written there is found when
+it is freed (SIGABRT), what was read there is not. The data of NumPy's arrays ends at the wall to the byte. Of an object
+that Python keeps in a pool, or in an object with a header (``bytes``), the data does not: give a `copy`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from accel.backends.cuda.cache import cached_path
+
+_SOURCE = Path(__file__).with_name("guard.cpp")
+_KINDS = {"behind": 1, "before": 2}
+_DEFAULT_HANDLER = 306  # PyDataMem_DefaultHandler's place in NumPy's table of its C API
+_NAME_AND_VERSION = 128  # bytes of a PyDataMem_Handler in front of its functions
+
+
+class Counts(NamedTuple):
+    """Blocks given out between walls, those that there was no room for, and those not freed yet."""
+
+    guarded: int
+    refused: int
+    live: int
+
+
+def unavailable() -> str | None:
+    """Why there is no such allocator here."""
+    if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
+        return "guard pages need Linux with glibc"
+    if os.sysconf("SC_PAGE_SIZE") != 4096:
+        return "guard pages need pages of 4096 bytes"
+    if shutil.which("g++") is None:
+        return "guard pages need g++"
+    return None
+
+
+def library() -> Path:
+    """The allocator, compiled if it is not there yet.
+
+    Raises:
+        subprocess.CalledProcessError: g++ failed; OSError: the file cannot be written.
+    """
+    flags = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fno-builtin-malloc", "-Wall", "-Werror")
+    digest = hashlib.sha256(_SOURCE.read_bytes() + repr(flags).encode()).hexdigest()[:32]
+
+    def build() -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder, "guard.so")
+            subprocess.run(["g++", *flags, str(_SOURCE), "-o", str(made), "-ldl"], check=True)
+            return made.read_bytes()
+
+    return cached_path(f"guard-{digest}.so", build)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process' environment with the allocator in it, and ``more``."""
+    return {**os.environ, "LD_PRELOAD": str(library()), **more}
+
+
+def present() -> bool:
+    """Whether this process has it."""
+    return hasattr(ctypes.CDLL(None), "guard_arm")
+
+
+@contextmanager
+def armed(where: Literal["behind", "before"] = "behind", smallest: int = 0, largest: int = 1 << 40) -> Iterator[None]:
+    """Put blocks of ``smallest`` to ``largest`` bytes between walls, in all threads; not to be nested.
+
+    Raises:
+        RuntimeError: this process was not started in `environment`.
+    """
+    if not present():
+        raise RuntimeError("the guarding allocator is not in this process: start it with guard.environment()")
+    allocator: Any = ctypes.CDLL(None)
+    _numpy_through(allocator)
+    allocator.guard_arm.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t)
+    if not allocator.guard_arm(_KINDS[where], smallest, largest):
+        raise RuntimeError("there is no address space for guard pages")
+    try:
+        yield
+    finally:
+        allocator.guard_disarm()
+
+
+def counts() -> Counts:
+    """Since the process began."""
+    found = (ctypes.c_long * 3)()
+    allocator: Any = ctypes.CDLL(None)
+    allocator.guard_counts(found)
+    return Counts(*found)
+
+
+def copy(data: bytes | memoryview) -> memoryview:
+    """A copy that ends (or begins) at a wall, where the allocator is armed; it may not be written."""
+    return np.frombuffer(data, np.uint8).copy().data.toreadonly()
+
+
+def _numpy_through(allocator: Any) -> None:
+    """Have NumPy ask the allocator for each array: by itself it keeps small blocks, and gives them out again."""
+    core = sys.modules.get("numpy._core._multiarray_umath") or sys.modules["numpy.core._multiarray_umath"]
+    pointer_of: Any = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    table = ctypes.cast(pointer_of(core._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
+    capsule = ctypes.cast(table[_DEFAULT_HANDLER], ctypes.POINTER(ctypes.py_object))[0]
+    handler = pointer_of(capsule, b"mem_handler")
+    functions = (ctypes.c_void_p * 5).from_address(handler + _NAME_AND_VERSION)
+    for place, name in enumerate(("malloc", "calloc", "realloc", "free"), 1):
+        functions[place] = ctypes.cast(getattr(allocator, f"guard_numpy_{name}"), ctypes.c_void_p).value
