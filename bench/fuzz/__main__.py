@@ -81,12 +81,12 @@ def _show(found: Findings, seconds: float, corpus: int) -> None:
     table.add_column("mutation", no_wrap=True)
     names = ("files", *(name for name in COLUMNS if found.total[name] or name in ALWAYS))
     for name in names:
-        table.add_column(name.replace(" ", "\n", 1), justify="right", no_wrap=True)
+        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
     for kind, counts in sorted(found.counts.items()):
         table.add_row(kind, *(str(counts[name] or "") for name in names))
     table.add_section()
     table.add_row("all", *(str(found.total[name] or "") for name in names))
-    screen.out.print(table, width=max(screen.out.width, 120))
+    screen.out.print(table)
     for finding in found.causes.values():
         told = finding.told()
         mutations = ", ".join(told["mutations"]) or "not mutated"

@@ -47,7 +47,7 @@ class Setting(NamedTuple):
 
 def setting(rng: Rng) -> Setting:
     options: dict[str, Any] = {}
-    if rng.random() < 0.06:
+    if rng.random() < 0.1:
         return Setting("cuda", {"device": "cpu"}, rng.random() < 0.2)
     options["decode"] = rng.choices(("auto", "accel", "nvimgcodec", "pillow"), (70, 10, 15, 5))[0]
     if rng.random() < 0.12:

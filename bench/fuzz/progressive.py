@@ -25,7 +25,7 @@ class Scan(NamedTuple):
 
 
 def scans(rng: random.Random, components: int) -> list[Scan]:
-    """A valid script: interleaved or not, bands of any width, bits in any steps. Now and then the last ones are missing."""
+    """A valid script: interleaved or not, bands of any width, bits in any steps; the last are missing now and then."""
     found: list[Scan] = []
     together = tuple(range(components))
     for number, scan in enumerate([together] if rng.random() < 0.7 else [(c,) for c in together]):
