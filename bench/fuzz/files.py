@@ -70,7 +70,7 @@ def exif(orientation: int = 6) -> bytes:
 
 
 def intact(rng: random.Random) -> bytes:
-    """A file, mostly JPEG, of 1 to 90 rows and columns."""
+    """A file, mostly JPEG, of 1 to 90 rows and columns; now and then one of more blocks an MCU than libjpeg takes."""
     return rng.choices((_usual, _odd, _progressive, _other), (45, 30, 15, 10))[0](rng)
 
 

@@ -87,23 +87,24 @@ class Runner:
                     say("plain: making the file")
                     data = make(recipe, self.seed, self.corpus)
                     rng = Rng(f"{self.seed} {recipe.number} use")
-                    say(list(trial(data, rng, Path(folder, "file"), not recipe.steps, say, setting)))
+                    came = trial(data, rng, Path(folder, "file"), not recipe.steps, say, setting)
+                    say([*came, _resident(os.getpid())])
 
             child = _Child(work, log.fileno())
             stack.callback(child.end)
             yield from self._watched(child, recipes, log)
 
     def _watched(self, child: _Child, recipes: Sequence[Recipe], log: Any) -> Iterator[Result]:
-        waiting, where, began, sizes = list(recipes), "", time.monotonic(), [child.memory()]
+        waiting, where, began, first, sizes = list(recipes), "", time.monotonic(), _resident(child.pid), [0]
         for said in child.messages():
             if isinstance(said, list):
                 yield Result(waiting.pop(0), said[0], [(place, what) for place, what in said[1]])
                 began = time.monotonic()
-                sizes.append(child.memory())
+                sizes.append(said[2])
             elif said is not None:
                 where = said
-            late, large = time.monotonic() - began > self.limits.seconds, child.memory() - sizes[0] > self.limits.memory
-            if waiting and (late or large):
+            late = time.monotonic() - began > self.limits.seconds
+            if waiting and (late or _resident(child.pid) - first > self.limits.memory):
                 child.end()
                 came = (HUNG if late else GREW) if not where.startswith("plain") else PLAIN
                 yield Result(waiting[0], came, [(where, came if late else f"{came} by {self.limits.memory // _MB} MB")])
@@ -170,13 +171,6 @@ class _Child:
                 *lines, begun = (begun + more).split(b"\n")
                 yield from map(json.loads, lines)
 
-    def memory(self) -> int:
-        """Resident bytes; 0 where the system does not say."""
-        try:
-            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, IndexError):
-            return 0
-
     def wait(self) -> int:
         """The exit status, or the signal's number, negative."""
         if self._status is None:
@@ -189,6 +183,14 @@ class _Child:
         if self._status is None:
             os.kill(self.pid, signal.SIGKILL)
             self.wait()
+
+
+def _resident(pid: int) -> int:
+    """A process' bytes in memory; 0 where the system does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
 
 
 def _write(file: int, said: Any) -> None:
