@@ -191,6 +191,38 @@ def _bicubic(base: int, height: int, width: int, x_in: float, y_in: float, to: i
     _bicubic_pixel(rows, columns, x_in - x, y_in - y, to)
 
 
+@njit
+def _warp_rows(image: Any, height: int, width: int, a: Any, resample: int, fill: Any, line: Any, out: Any) -> None:
+    """``warp`` of pixels of three bytes, row by row through ``line``, which has room for one."""
+    channels = out.shape[2]
+    base, made = image.ctypes.data, line.ctypes.data
+    for y in range(out.shape[0]):
+        y_at = y + 0.5
+        for x in range(out.shape[1]):
+            x_at = x + 0.5
+            x_in, y_in = a[0] * x_at + a[1] * y_at + a[2], a[3] * x_at + a[4] * y_at + a[5]
+            if a.shape[0] == 8:
+                depth = a[6] * x_at + a[7] * y_at + 1
+                x_in, y_in = x_in / depth, y_in / depth
+            if not (0 <= x_in < width and 0 <= y_in < height):
+                for c in range(3):
+                    line[np.uint64(3 * x + c)] = fill[min(c, channels - 1)]
+            elif resample == 2:
+                _bilinear(base, height, width, x_in, y_in, made + 3 * x)
+            elif resample == 3:
+                _bicubic(base, height, width, x_in, y_in, made + 3 * x)
+            else:
+                at = (np.int64(y_in) * width + np.int64(x_in)) * 3
+                for c in range(3):
+                    line[np.uint64(3 * x + c)] = image[np.uint64(at + c)]
+        target = out[y].reshape(-1)
+        if channels == 3:
+            target[:] = line
+        else:
+            for x in range(out.shape[1]):
+                target[x] = line[3 * x]
+
+
 @njit(types.void(PIXELS, _NUMBERS, types.int64, _FILL, RESULT), **COMPILE)
 def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
     """Each output pixel at its place in the input (Geometry.c, ImagingGenericTransform), or ``fill``.
@@ -207,32 +239,7 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
     else:
         for i in range(height * width):
             image[3 * i] = image[3 * i + 1] = image[3 * i + 2] = flat[i]
-    base, line = image.ctypes.data, np.empty(out.shape[1] * 3, np.uint8)
-    for y in range(out.shape[0]):
-        y_at = y + 0.5
-        for x in range(out.shape[1]):
-            x_at = x + 0.5
-            x_in, y_in = a[0] * x_at + a[1] * y_at + a[2], a[3] * x_at + a[4] * y_at + a[5]
-            if a.shape[0] == 8:
-                depth = a[6] * x_at + a[7] * y_at + 1
-                x_in, y_in = x_in / depth, y_in / depth
-            if not (0 <= x_in < width and 0 <= y_in < height):
-                for c in range(3):
-                    line[np.uint64(3 * x + c)] = fill[min(c, channels - 1)]
-            elif resample == 2:
-                _bilinear(base, height, width, x_in, y_in, line.ctypes.data + 3 * x)
-            elif resample == 3:
-                _bicubic(base, height, width, x_in, y_in, line.ctypes.data + 3 * x)
-            else:
-                at = (np.int64(y_in) * width + np.int64(x_in)) * 3
-                for c in range(3):
-                    line[np.uint64(3 * x + c)] = image[np.uint64(at + c)]
-        target = out[y].reshape(-1)
-        if channels == 3:
-            target[:] = line
-        else:
-            for x in range(out.shape[1]):
-                target[x] = line[3 * x]
+    _warp_rows(image, height, width, a, resample, fill, np.empty(out.shape[1] * 3, np.uint8), out)
 
 
 @intrinsic

@@ -126,7 +126,7 @@ def emit_image(
     if rows_first:
         for i in range(shown_rows):
             source, target = image + (row_bounds[i, 0] - top) * stride, shrunk + i * full_width
-            resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], row_shift, target)
+            resize_row(source, stride, width, row_weights, i, row_bounds[i, 1], row_shift, target)
         image, stride, height, top = shrunk, full_width, full_shown, y_first
     if by_cols:
         bounds, weights, shift = weigh(resample, col_length, col_size, x_first, shown_cols, col_memory)
@@ -150,7 +150,7 @@ def emit_image(
         if code >= 0 and by_rows and not rows_first:
             i, row = code - y_first, line
             source = image + (row_bounds[i, 0] - top) * stride
-            resize_row(source, stride, width, row_weights[i].ctypes.data, row_bounds[i, 1], row_shift, line)
+            resize_row(source, stride, width, row_weights, i, row_bounds[i, 1], row_shift, line)
         start = row + run_start
         if code < 0 or not direct:
             start = gathered_start

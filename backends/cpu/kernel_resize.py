@@ -74,13 +74,15 @@ def resize_columns(
 
 
 @njit
-def resize_row(source: int, stride: int, n_bytes: int, weights: int, taps: int, shift: int, target: int) -> None:
-    """One output row: the weighted sum of ``taps`` rows of ``n_bytes >= 16`` bytes."""
-    done = 0
+def resize_row(
+    source: int, stride: int, n_bytes: int, weights: Any, i: int, taps: int, shift: int, target: int
+) -> None:
+    """One output row: the sum of ``taps`` rows of ``n_bytes >= 16`` bytes, weighted by ``weights[i]``."""
+    done, weight = 0, np.int64(weights.ctypes.data) + i * weights.shape[1] * weights.itemsize
     while done + 4 * LANES <= n_bytes:
-        weighted_sum64(source + done, stride, weights, taps, shift, target + done)
+        weighted_sum64(source + done, stride, weight, taps, shift, target + done)
         done += 4 * LANES
     while done < n_bytes:
         byte = min(done, n_bytes - LANES)
-        weighted_sum16(source + byte, stride, weights, taps, shift, target + byte)
+        weighted_sum16(source + byte, stride, weight, taps, shift, target + byte)
         done = byte + LANES

@@ -20,7 +20,7 @@ import numpy as np
 from . import header as hd
 from .entropy import full_order
 from .layout import LAYOUT_SIZE, prepare
-from .scan import decode_scan
+from .scan import decode_scan, new_room
 from .stream import SLACK
 from .tables import new_tables
 
@@ -37,6 +37,7 @@ class _Scratch(threading.local):
         self.layout = np.empty((3, LAYOUT_SIZE), np.int64)
         self.look, self.codes = new_tables()
         self.order = full_order()
+        self.at_hand = new_room()
         self.stream = np.empty(1 << 18, np.uint8)
         self.planes = np.empty(1 << 20, np.uint8)
 
@@ -99,6 +100,6 @@ def decode(
         raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
     done = decode_scan(
         source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order,
-        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), out,
+        *scratch.at_hand, scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), out,
     )  # fmt: skip
     return out if done else None

@@ -1,8 +1,12 @@
 """Raw memory for the hot loops.
 
 Numba counts a reference, with a call, whenever an array is handed to a function or sliced; per block that costs more
-than the block.  Pointers are free: `p = pointer_to(array)`, then p[i] as in C, bounds unchecked.  Their owner must
-keep the array alive.  All of numba's platforms are little-endian, and so is this code.
+than the block.  Pointers are free: `p = pointer_to(array)`, then p[i] as in C, bounds unchecked.
+
+A pointer keeps nothing alive, and numba lets go of an array after the last line that names it, though pointers to it
+are used further down.  So an address (`pointer_to(array)`, `array.ctypes.data`) is only taken of a parameter, which the
+caller holds until the function returns, and is not returned; tests/test_addresses.py sees to it.  Working memory is
+therefore a parameter too.  All of numba's platforms are little-endian, and so is this code.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ u64: Any = np.uint64
 
 @intrinsic
 def pointer_to(typing_context: Any, array: Any) -> Any:
-    """A C-contiguous array's data."""
+    """The data of a C-contiguous array, which must be a parameter of the function that asks (see above)."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, arguments[0]).data

@@ -34,6 +34,21 @@ DC_LIMIT = 1 << 15
 SLOT_SIZE = 10
 
 
+def new_room() -> tuple[np.ndarray, ...]:
+    """What decode_scan keeps at hand: (quant, coefficients, slots, predictions, spare).
+
+    int16[3, 64]: quantisers; int16[BLOCK_SIZE]: a block; int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]: slots; int64[3]: each
+    component's last DC coefficient; uint8[SPARE]: see rows.py
+    """
+    return (
+        np.empty((3, 64), np.int16),
+        np.empty(BLOCK_SIZE, np.int16),
+        np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64),
+        np.empty(3, np.int64),
+        np.empty(SPARE, np.uint8),
+    )
+
+
 @njit
 def _quantisers(data: Any, header: Any, order: Any, quant: Any) -> bool:
     """Fill quant (int16[3, 64]) in the blocks' order."""
@@ -109,7 +124,7 @@ def _used(bits: Any, at: Any) -> Any:
 @njit(nogil=True, cache=True, error_model="numpy")
 def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any, order: Any,
-    stream: Any, planes: Any, out: Any,
+    quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, stream: Any, planes: Any, out: Any,
 ) -> bool:  # fmt: skip
     """Decode the region from (top, left) on that `layout` describes; False: something is not as it should be.
 
@@ -117,6 +132,7 @@ def decode_scan(
         data, header, layout: as for `layout.prepare`, which has said yes to them.
         look, codes: room for the tables (tables.new_tables).
         order: entropy.full_order().
+        quant, coefficients, slots, predictions, spare: new_room(), working memory.
         stream: uint8[len(data) + SLACK] or more, working memory.
         planes: uint8[what prepare returned] or more, working memory.
         out: uint8[height, width, 1 or 3].
@@ -125,16 +141,13 @@ def decode_scan(
     mcu_rows = -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
     interval = header[hd.RESTART] if header[hd.RESTART] > 0 else mcu_columns * mcu_rows
     ends = np.empty(-(-mcu_columns * mcu_rows // interval), np.int64)
-    quant = np.empty((3, 64), np.int16)
     if not unstuff(pointer_to(data), header[hd.SCAN], len(data), pointer_to(stream), ends, len(ends)):
         return False
     if not _quantisers(data, header, order, quant) or not _huffman(data, header, look, codes):
         return False
 
-    slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
-    coefficients = np.zeros(BLOCK_SIZE, np.int16)
-    predictions = np.zeros(3, np.int64)
-    spare = np.empty(SPARE, np.uint8)
+    coefficients[:] = 0
+    predictions[:] = 0
     source, planes_at, places = pointer_to(stream), pointer_to(planes), pointer_to(order)
     looks, all_codes, factors = pointer_to(look), pointer_to(codes), pointer_to(quant)
     block, prediction = pointer_to(coefficients), pointer_to(predictions)

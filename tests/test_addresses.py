@@ -1,0 +1,75 @@
+"""Compiled code takes addresses of parameters only: of its own arrays numba would let go while they are in use."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import accel
+
+ROOT = Path(accel.__file__).parent
+FILES = sorted({path.resolve() for folder in (ROOT, ROOT / "backends") for path in folder.rglob("*.py")})
+
+
+def functions(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, list[ast.AST]]]:
+    """Every function, with the nodes that are its own and not those of one within it."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            own: list[ast.AST] = []
+            ahead: list[ast.AST] = list(function.body)
+            while ahead:
+                node = ahead.pop()
+                if not isinstance(node, ast.FunctionDef):
+                    own.append(node)
+                    ahead += ast.iter_child_nodes(node)
+            yield function, own
+
+
+def addressed(node: ast.AST) -> ast.expr | None:
+    """The array whose address an expression is."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "pointer_to":
+        return node.args[0]
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "ctypes" else None
+
+
+def mistakes(source: str) -> list[str]:
+    found = []
+    for function, own in functions(ast.parse(source)):
+        given = {argument.arg for argument in function.args.args}
+        given -= {node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        for node in own:
+            array = addressed(node)
+            if array is not None and not (isinstance(array, ast.Name) and array.id in given):
+                found.append(f"{function.name}: {ast.unparse(array)} is not a parameter")
+            if isinstance(node, ast.Return) and any(addressed(part) for part in ast.walk(node)):
+                found.append(f"{function.name} returns an address")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: "-".join(path.parts[-3:]))
+def test_addresses_are_taken_of_parameters(path: Path) -> None:
+    assert not mistakes(path.read_text())
+
+
+def test_there_are_some() -> None:
+    taken = [node for path in FILES for node in ast.walk(ast.parse(path.read_text())) if addressed(node)]
+    assert len(taken) > 20
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    quant = np.empty((3, 64), np.int16)\n    at = pointer_to(quant)",
+        "def f(n):\n    line = np.empty(n, np.uint8)\n    for x in range(n):\n        g(line.ctypes.data + x)",
+        "def f(a):\n    a = a.copy()\n    g(pointer_to(a))",
+        "def f(a):\n    g(a.reshape(-1).ctypes.data)",
+        "def f(a):\n    return advanced(pointer_to(a), 3)",
+        "def f(a):\n    def g():\n        return pointer_to(a)[0]\n    return g()",
+    ],
+    ids=["local", "in a loop", "bound again", "temporary", "returned", "of a function around it"],
+)
+def test_mistakes_are_found(source: str) -> None:
+    assert mistakes(source)

@@ -1,0 +1,64 @@
+"""The compiled code with other allocators (memory_checked.py): what is used after it was freed, or past its end, shows.
+
+glibc's own, made strict: nothing that was freed stays as it is. And one that puts each block between pages that may
+not be touched, and has freed ones untouchable for good (bench/guard): the first wrong access ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench import guard
+
+PROGRAM = Path(__file__).with_name("memory_checked.py")
+STRICT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "MALLOC_PERTURB_": "90"}
+
+needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the variables are glibc's")
+needs_guard = pytest.mark.skipif(bool(guard.unavailable()), reason=str(guard.unavailable()))
+
+
+def run(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-X", "faulthandler", str(PROGRAM), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200, check=False)
+
+
+@needs_glibc
+@pytest.mark.parametrize("what", ["decoder", "kernels", "loader"])
+def test_nothing_is_used_after_it_was_freed(what: str) -> None:
+    done = run(what, environment={**os.environ, **STRICT})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing found" in done.stdout
+
+
+@needs_guard
+@pytest.mark.parametrize("walls", ["behind", "before"])
+@pytest.mark.parametrize("what", ["decoder", "kernels", "loader"])
+def test_nothing_is_touched_beyond_its_walls(what: str, walls: str) -> None:
+    done = run(what, "--walls", walls, environment=guard.environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing found" in done.stdout
+    assert "refused=0" in done.stdout
+
+
+@needs_guard
+@pytest.mark.parametrize(
+    ("mistake", "walls", "text"),
+    [
+        ("let go", "behind", "of a freed block"),
+        ("let go", "before", "of a freed block"),
+        ("too small", "behind", "guard: access to byte"),
+    ],
+)
+def test_mistakes_are_found(mistake: str, walls: str, text: str) -> None:
+    done = run("decoder", "--walls", walls, "--mistake", mistake, environment=guard.environment())
+    assert done.returncode == -signal.SIGSEGV, done.stdout + done.stderr
+    assert text in done.stderr
