@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import itertools
 import json
+import mmap
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hard_support import linux
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -40,7 +42,7 @@ from bench.fuzz.walls import SIDES, walled
 ROOT = Path(__file__).parent.parent
 NOTHING = Corpus(())
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+pytestmark = linux
 
 
 def test_a_thousand_files(tmp_path: Path) -> None:
@@ -280,8 +282,8 @@ def test_walls(side: str) -> None:
     array = walled((3, 5), np.int16, side)  # type: ignore[arg-type]
     assert array.flags.c_contiguous
     assert (array == np.int16(-0x5A5B)).all()
-    edge = array.ctypes.data % 4096 if side == "before" else (array.ctypes.data + array.nbytes) % 4096
-    assert edge == 0
+    edge = array.ctypes.data + (array.nbytes if side == "behind" else 0)
+    assert edge % mmap.PAGESIZE == 0
 
 
 # -- what it found ------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def _show(found: Findings, seconds: float, corpus: int) -> None:
     table.add_column("mutation", no_wrap=True)
     names = ("files", *(name for name in COLUMNS if found.total[name] or name in ALWAYS))
     for name in names:
-        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
+        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True, min_width=len(name.split()[-1]))
     for kind, counts in sorted(found.counts.items()):
         table.add_row(kind, *(str(counts[name] or "") for name in names))
     table.add_section()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import logging
 import os
 import selectors
 import signal
@@ -202,6 +203,7 @@ def _write(file: int, said: Any) -> None:
 def _prepare() -> None:
     """Compile and load what is used, so that every process inherits it."""
     torch.set_num_threads(1)
+    logging.getLogger("accel").setLevel(logging.ERROR)  # of fallbacks there are thousands
     accel.set_image_backend("cpu")  # stays: to take it back for every question is slow
     if engines.has_nvimgcodec():
         engines.nvimgcodec_module()

@@ -125,15 +125,16 @@ def _regions(file: _File, rng: Rng) -> Iterator[Wrong]:
         return
     width, height = file.size
     for top, left, tall, wide in file.boxes(rng):
-        edges = (left, top, left + wide, top + tall)
-        yield from file.compare(f"crop{edges}", oracle.opener(file.data), _cropped(edges))
+        edges, mode = (left, top, left + wide, top + tall), rng.choice(("RGB", "RGB", "L", None))
+        yield from file.compare(f"crop{edges} of {mode}", oracle.opener(file.data), _cropped(edges, mode))
     left, top = rng.randint(-3, width), rng.randint(-3, height)
     over = (left, top, left + rng.randint(1, width), top + rng.randint(1, height))
     yield from file.compare(f"crop{over}", oracle.opener(file.data), _cropped(over))
 
 
-def _cropped(edges: tuple[int, int, int, int]) -> Callable[[Any], Any]:
-    return lambda image: F.to_tensor(image.convert("RGB").crop(edges))
+def _cropped(edges: tuple[int, int, int, int], mode: str | None = "RGB") -> Callable[[Any], Any]:
+    """A part of an image as it is, or converted."""
+    return lambda image: F.to_tensor((image.convert(mode) if mode else image).crop(edges))
 
 
 def _loader(file: _File, rng: Rng) -> Iterator[Wrong]:
