@@ -38,14 +38,17 @@ class Corpus:
 
     def __init__(self, folders: Sequence[Path], largest: int = 1 << 20) -> None:
         self.files = [path for folder in folders for path in sorted(folder.rglob("*")) if _is_image(path, largest)]
+        self._jpegs = [place for place, path in enumerate(self.files) if _is_jpeg(path)]
         self.read = lru_cache(maxsize=256)(lambda number: self.files[number].read_bytes())
 
     def __len__(self) -> int:
         return len(self.files)
 
     def some(self, rng: Rng) -> int | None:
-        """One of the files; None, one time in five and where there is none: one that is to be made."""
-        return rng.randrange(len(self)) if len(self) and rng.random() < 0.8 else None
+        """One of the files, mostly a JPEG; None, one time in five and where there is none: one that is to be made."""
+        if not self.files or rng.random() < 0.2:
+            return None
+        return rng.choice(self._jpegs) if self._jpegs and rng.random() < 0.9 else rng.randrange(len(self))
 
     def bytes(self, place: int | None, rng: Rng) -> bytes:
         """A file of the corpus, or one made of the random numbers."""
@@ -55,8 +58,10 @@ class Corpus:
 def _is_image(path: Path, largest: int) -> bool:
     if not path.is_file() or not 0 < path.stat().st_size <= largest or path.suffix.lower() in _LEFT_OUT:
         return False
-    if path.suffix.lower() in Image.registered_extensions():
-        return True
+    return path.suffix.lower() in Image.registered_extensions() or _is_jpeg(path)
+
+
+def _is_jpeg(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(2) == b"\xff\xd8"
 

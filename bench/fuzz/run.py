@@ -38,8 +38,8 @@ _POLL = 0.2  # seconds
 class Limits(NamedTuple):
     seconds: float = 60
     """that one file may take"""
-    growth: int = 400 * _MB
-    """by which a process may grow from its twentieth file to its last"""
+    growth: int = 512 * _MB
+    """by which a process may grow from its twentieth file to its last: accel keeps the memory of large results"""
     memory: int = 4096 * _MB
     """by which it may grow at any time"""
 

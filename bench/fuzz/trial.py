@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +17,13 @@ from torchvision.transforms import functional as F
 import accel
 from bench.fuzz import codec, oracle
 from bench.fuzz.codec import Box
+from bench.fuzz.files import encode, picture
 from bench.fuzz.mutations import Rng
 from bench.fuzz.oracle import Answer, Setting, asked
 
 LARGEST = 1 << 20
 """Pixels; a damaged header may promise any number. Pillow refuses twice as many."""
-LARGEST_INTACT = 1 << 24
+LARGEST_INTACT = 1 << 22
 
 EQUAL, FELL_BACK, REFUSED, WRONG = "equal", "accel fell back", "both refused", "wrong"
 
@@ -54,7 +56,7 @@ def trial(data: bytes, rng: Rng, path: Path, intact: bool, tell: Tell, setting: 
     before = _declined()
     wrong = [*_whole(file, rng), *_regions(file, rng)]
     declined = _declined() > before
-    wrong += [*_loader(file, rng), *_decoder(file, rng), *_tvio(file, rng)]
+    wrong += [*_loader(file, rng), *_batch(file, rng), *_decoder(file, rng), *_tvio(file, rng)]
     if wrong:
         return Trial(WRONG, [(f"{where} under {setting}", what) for where, what in wrong])
     if opened.error is not None:
@@ -145,6 +147,27 @@ def _loader(file: _File, rng: Rng) -> Iterator[Wrong]:
     edges = (left, top, left + wide, top + tall)
     where = f"default_loader and crop{edges}"
     yield from file.compare(where, lambda: default_loader(str(file.path)), _cropped(edges), opening=file.opened.first)
+
+
+def _batch(file: _File, rng: Rng) -> Iterator[Wrong]:
+    """Beside an intact file."""
+    if file.size is None or file.setting.replaces:
+        return
+    width, height = (min(size, 16) for size in file.size)
+    left, top = rng.randint(0, file.size[0] - width), rng.randint(0, file.size[1] - height)
+    parts = [((left, top, left + width, top + height), file.data), ((0, 0, width, height), _companion())]
+    rng.shuffle(parts)
+
+    def opened() -> Any:
+        return torch.stack([_cropped(edges)(oracle.opener(data)()) for edges, data in parts])
+
+    where = f"a batch of {len(parts)}, crop{parts[0][0]} and crop{parts[1][0]}"
+    yield from file.compare(where, opened, lambda batch: batch, opening=False)
+
+
+@cache
+def _companion() -> bytes:
+    return encode(picture("smooth", 16, 16))
 
 
 def _decoder(file: _File, rng: Rng) -> Iterator[Wrong]:
