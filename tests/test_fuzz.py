@@ -145,6 +145,19 @@ def test_a_defect_is_seen_and_the_file_is_named(defect: str, tmp_path: Path, mon
     assert Path(told["kept"]).read_bytes() == corpus.read(told["number"])
 
 
+def test_a_file_that_takes_too_much_memory_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = some_files(tmp_path / "corpus", 2)
+    runner = run.Runner("0", corpus, run.Limits(memory=200 << 20))
+
+    def decode(*arguments: Any, **options: Any) -> None:
+        taken = np.ones(1 << 29, np.uint8)
+        time.sleep(1000 * int(taken[0]))
+
+    monkeypatch.setattr(jpeg, "decode", decode)
+    results = list(runner.run([recipe(number, "0", corpus) for number in range(2)]))
+    assert [result.came for result in results] == [run.GREW] * 2
+
+
 def some_files(folder: Path, count: int) -> Corpus:
     folder.mkdir()
     for number in range(count):

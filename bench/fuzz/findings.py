@@ -54,11 +54,13 @@ class Findings:
     causes: dict[tuple[str, ...], Finding] = field(default_factory=dict)
     more: int = 0
     """findings of causes beyond ``most``"""
+    _seen: set[int] = field(default_factory=set)
 
     def add(self, result: Result) -> None:
         kind = self.counts.setdefault(result.recipe.kind, Counter())
         kind[result.came] += 1
-        if result.came != GREW:
+        if result.recipe.number not in self._seen:
+            self._seen.add(result.recipe.number)
             kind["files"] += 1
         if result.came not in _BAD:
             return

@@ -69,7 +69,7 @@ class Runner:
                 if result.came == PLAIN and not self.ends_without_accel(result.recipe):
                     result = result._replace(came=CRASHED)  # something before it has damaged the process
                 yield result
-                if result.came != GREW:
+                if rest and result.recipe is rest[0]:
                     rest = rest[1:]
 
     def ends_without_accel(self, recipe: Recipe) -> bool:
@@ -113,7 +113,8 @@ class Runner:
         status = child.wait()
         if status != 0:
             recipe = waiting[0] if waiting else recipes[-1]
-            yield Result(recipe, PLAIN if where.startswith("plain") else CRASHED, [(where, _cause(status, log))])
+            plain = status < 0 and where.startswith("plain")
+            yield Result(recipe, PLAIN if plain else CRASHED, [(where, _cause(status, log))])
         elif len(sizes) > _SETTLED + 1 and sizes[-1] - sizes[_SETTLED] > self.limits.growth:
             steps = [after - before for before, after in zip(sizes[_SETTLED:], sizes[_SETTLED + 1 :], strict=False)]
             worst = recipes[_SETTLED + max(range(len(steps)), key=steps.__getitem__)]
