@@ -163,8 +163,10 @@ def main() -> int:
         with guard.armed(arguments.walls):
             globals()[arguments.what]()
         print(guard.counts())
-    fallbacks = accel.stats()["fallbacks"]
-    print(f"nothing found; fallbacks: {fallbacks}")
+    if unused := [reason for reason in accel.stats()["fallbacks"] if "declined" in reason or "disagrees" in reason]:
+        print(unused)
+        return 1
+    print("nothing found")
     return 0
 
 

@@ -89,13 +89,13 @@ def test_a_window_of_a_resize_is_all_that_is_resized() -> None:
     assert work.box[3] < 200
 
 
-def test_a_column_is_decoded_with_its_neighbour() -> None:
-    """libjpeg-turbo's chroma of a single column is not that of the whole picture."""
-    for left, first in ((0, 0), (30, 29), (199, 198)):
-        work = shares(Recipe(source(jpeg(200, 150)), (("crop", (0, left, 9, 1)),), (TENSOR,)), exact=True).begun[0]
-        assert work.box == (0, first, 9, 2)
+def test_few_columns_are_decoded_with_their_neighbours() -> None:
+    """libjpeg-turbo's chroma of a few columns is not that of the whole picture."""
+    for left, width, first in ((0, 1, 0), (30, 3, 30), (199, 1, 195), (197, 2, 195)):
+        work = shares(Recipe(source(jpeg(200, 150)), (("crop", (0, left, 9, width)),), (TENSOR,)), exact=True).begun[0]
+        assert work.box == (0, first, 9, 5)
         assert work.structure.names == ["decoders.image_slice", "crop"]
-        assert work.fed == ((0, left - first), (9, 1))
+        assert work.fed == ((0, left - first), (9, width))
 
 
 def test_exact_decodes_and_no_more() -> None:

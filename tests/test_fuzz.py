@@ -35,7 +35,7 @@ from bench.fuzz.findings import Findings
 from bench.fuzz.mutations import MUTATIONS, Rng
 from bench.fuzz.oracle import Answer
 from bench.fuzz.pieces import joined, pieces
-from bench.fuzz.progressive import ProgressiveCoder, Scan, scans
+from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans, scans
 from bench.fuzz.recipes import Corpus, make, recipe
 from bench.fuzz.walls import SIDES, walled
 
@@ -276,7 +276,6 @@ def test_files_that_are_made_are_intact() -> None:
 
 
 def test_progressive_files_of_any_script_are_the_same_picture() -> None:
-    plain = [Scan((0, 1, 2), 0, 0, 0, 0), *(Scan((c,), 1, 63, 0, 0) for c in range(3))]
     components, whole = [(1, 4, 1), (2, 2, 1), (3, 1, 1)], 0
     for seed in range(20):
         blocks, script = random_blocks(20, seed), scans(random.Random(seed), 3)
@@ -285,7 +284,7 @@ def test_progressive_files_of_any_script_are_the_same_picture() -> None:
         assert header is not None
         if header.ordinary:
             whole += 1
-            expected = pillow(ProgressiveCoder().progressive((13, 45), components, blocks, plain))
+            expected = pillow(ProgressiveCoder().progressive((13, 45), components, blocks, ordinary_scans(3)))
             np.testing.assert_array_equal(pillow(data), expected)
     assert whole > 10
 
@@ -305,9 +304,8 @@ def test_walls(side: str) -> None:
 def test_two_components_of_one_id_in_a_progressive_file() -> None:
     """libjpeg gives the second another one: the scans are the first's, the second has none. No whole picture."""
     blocks = random_blocks(20, 1)
-    script = [Scan((0, 1, 2), 0, 0, 0, 0), *(Scan((c,), 1, 63, 0, 0) for c in range(3))]
     for ids, whole in (((1, 2, 3), True), ((1, 1, 2), False)):
         components = list(zip(ids, (2, 2, 2), (2, 2, 1), strict=True))
-        header = claim(ProgressiveCoder().progressive((8, 61), components, blocks, script))
+        header = claim(ProgressiveCoder().progressive((8, 61), components, blocks, ordinary_scans(3)))
         assert header is not None
         assert header.ordinary is whole

@@ -72,20 +72,32 @@ def nvimgcodec(data: Data, box: Box, channels: int) -> Pixels | None:
     codec = nvimgcodec_module()
     decoder, grey, colour = _nvimgcodec_decoder()
     stream = codec.CodeStream(data if isinstance(data, bytes) else np.frombuffer(data, np.uint8))
-    top, left, height, width = box
-    if width == 1 < stream.width:  # libjpeg-turbo's chroma is off where a region is one column wide at a border
-        first = max(left - 1, 0)
-        wider = nvimgcodec(data, (top, first, height, 2), channels)
-        return None if wider is None else np.ascontiguousarray(wider[:, left - first : left - first + 1])
-    if (height, width) != (stream.height, stream.width):
-        stream = stream.get_sub_code_stream(region=codec.Region(top, left, top + height, left + width))
+    top, first, height, columns = wide_enough(box, stream.width)
+    if (height, columns) != (stream.height, stream.width):
+        stream = stream.get_sub_code_stream(region=codec.Region(top, first, top + height, first + columns))
     image = decoder.decode(stream, params=grey if channels == 1 else colour)
     if image is None:
         return None
     pixels = np.asarray(image)
-    if pixels.dtype != np.uint8 or pixels.shape != (height, width, channels):
+    if pixels.dtype != np.uint8 or pixels.shape != (height, columns, channels):
         return None
-    return np.ascontiguousarray(pixels)
+    left = box[1] - first
+    return np.ascontiguousarray(pixels[:, left : left + box[3]])
+
+
+def wide_enough(box: Box, picture_width: int) -> Box:
+    """What to ask decoders for that have libjpeg-turbo decode a region: the box, or more columns where it is narrow.
+
+    Where some component has a single sample across the region, jpeg_crop_scanline (jdapistd.c) chooses anew how all
+    of them are upsampled, and then repeats samples that it should interpolate. As many columns as no sampling factor
+    has (they end at 4), or all of the picture's, do not get there.
+    """
+    top, left, height, width = box
+    columns = min(max(width, _NARROWEST), picture_width)
+    return top, min(left, picture_width - columns), height, columns
+
+
+_NARROWEST = 5
 
 
 @cache

@@ -15,6 +15,9 @@ _SOS, _DQT, _APP0, _APP2, _APP13, _APP14 = 0xDA, 0xDB, 0xE0, 0xE2, 0xED, 0xEE
 _BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
 # DHT, DRI, COM and most APPn have nothing in them that Pillow could stumble over.
 _PLAIN = frozenset({0xC4, 0xDD, 0xFE, *range(0xE0, 0xF0)} - {_APP0, _APP2, _APP13, _APP14})
+LARGEST_SIDE = 65500
+"""Rows or columns that libjpeg takes (JPEG_MAX_DIMENSION); a file may say up to 65535."""
+
 _MPF, _ICC, _PHOTOSHOP = b"MPF\x00", b"ICC_PROFILE\x00", b"Photoshop 3.0\x00"
 
 
@@ -88,6 +91,8 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
             components = data[position + 9]
             ids = data[position + 10 : position + 2 + length : 3]
             if components not in (1, 3) or length != 8 + 3 * components or not width or not height:
+                return None
+            if max(width, height) > LARGEST_SIDE:
                 return None
         elif not _harmless(data, marker, position + 4, length - 2):
             return None

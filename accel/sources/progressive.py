@@ -23,7 +23,7 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
     missing = {component: [True] * 64 for component in components}
     if len(missing) < len(components):  # what libjpeg gives another id: a scan of one of them is not one of the other
         missing[-1] = [True] * 64
-    while position + 4 < size:
+    while position + 1 < size:
         marker = data[position + 1]
         if marker == _EOI:
             return True, not any(map(any, missing.values()))
@@ -31,6 +31,8 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
             position += 1
         elif marker == 0 or 0xD0 <= marker <= 0xD7:  # a stuffed byte, a restart marker
             position += 2
+        elif position + 4 > size:
+            break
         else:
             length = (data[position + 2] << 8) | data[position + 3]
             if marker == _SOS:
@@ -38,8 +40,8 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
             position += 2 + length
         position = data.find(b"\xff", position, size)
         if position < 0:
-            return False, False
-    return data[position : position + 2] == b"\xff\xd9" and position + 2 <= size, not any(map(any, missing.values()))
+            break
+    return False, False
 
 
 def _note(scan: bytes | bytearray, missing: dict[int, list[bool]]) -> None:

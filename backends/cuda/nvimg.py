@@ -40,7 +40,7 @@ def accepts(wanted: Decode) -> bool:
     header = source.header
     if not isinstance(header, Header) or not header.ordinary:  # raw pixels, or Pillow decides what becomes of it
         return False
-    if wanted.box[3] == 1 < header.width:  # upsampling lacks the neighbours of a single column
+    if wanted.box != engines.wide_enough(wanted.box, header.width):
         return False
     return header.progressive or one_scan(source.data, header)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from accel.codec.engines import wide_enough
 from accel.planning.stages import Box
 
 Numbers = tuple[float, ...]
@@ -40,17 +41,11 @@ class Program:
 
     @classmethod
     def on_region(cls, box: Box, picture_width: int, channels: int) -> tuple[Box, Program]:
-        """What to decode for a region of a JPEG file, and the program that makes the region of it.
-
-        libjpeg-turbo's chroma is off where a region is one column wide at a border: it is taken of two.
-        """
-        top, left, height, width = box
-        if width > 1 or picture_width == 1:
-            return box, cls((height, width), channels)
-        first = max(left - 1, 0)
-        program = cls((height, 2), channels)
-        program.crop((0, left - first), (height, 1))
-        return (top, first, height, 2), program
+        """What to decode for a region of a JPEG file, and the program that makes the region of it."""
+        wider = wide_enough(box, picture_width)
+        program = cls(wider[2:], channels)
+        program.crop((0, box[1] - wider[1]), box[2:])
+        return wider, program
 
     def __init__(self, size: tuple[int, int], channels: int) -> None:
         self.size = size

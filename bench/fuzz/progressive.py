@@ -24,6 +24,11 @@ class Scan(NamedTuple):
     low: int
 
 
+def ordinary_scans(components: int) -> list[Scan]:
+    """All DC coefficients, then every component's others, all bits of them at once."""
+    return [Scan(tuple(range(components)), 0, 0, 0, 0), *(Scan((c,), 1, 63, 0, 0) for c in range(components))]
+
+
 def scans(rng: random.Random, components: int) -> list[Scan]:
     """A valid script: interleaved or not, bands of any width, bits in any steps; the last are missing now and then."""
     found: list[Scan] = []

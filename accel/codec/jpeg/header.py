@@ -10,6 +10,8 @@ from typing import Any
 
 from numba import njit
 
+from accel.sources.header import LARGEST_SIDE
+
 from .memory import i64
 
 # Places in the header array (int64[HEADER_SIZE]).
@@ -66,6 +68,8 @@ def _frame(data: Any, at: int, end: int, header: Any) -> bool:
     header[HEIGHT], header[WIDTH] = _u16(data, at + 1), _u16(data, at + 3)
     count = i64(data[at + 5])
     if header[HEIGHT] == 0 or header[WIDTH] == 0 or header[HEIGHT] * header[WIDTH] > MAX_PIXELS:
+        return False
+    if max(header[HEIGHT], header[WIDTH]) > LARGEST_SIDE:
         return False
     if (count != 1 and count != 3) or end - at != 6 + 3 * count:
         return False

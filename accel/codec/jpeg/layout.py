@@ -1,4 +1,4 @@
-"""What part of each component a region needs, and where its samples lie in the scratch planes."""
+"""Which part of each component a region needs, and where its samples lie in the scratch planes."""
 
 from __future__ import annotations
 
