@@ -13,9 +13,12 @@ import argparse
 import random
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import sanitizers
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 BATCH = 100
 
@@ -49,10 +52,13 @@ def guarded_queue(queue: Any) -> Any:
 
 
 def damaged_files(numbers: range) -> list[bytes]:
-    import jpeg_oddities
-    import mutations
     import numpy as np
-    from jpeg_support import Coder, damaged, encode, picture, random_blocks
+    from jpeg_support import damaged
+
+    from bench.fuzz.coder import Coder, random_blocks
+    from bench.fuzz.files import encode, picture
+    from bench.fuzz.mutations import MUTATIONS
+    from bench.fuzz.recipes import Corpus, make, recipe
 
     plain = [
         *(encode(picture("smooth", 33 + n, 47 - n, seed=n), subsampling=n % 3, quality=40 + 9 * n) for n in range(6)),
@@ -62,13 +68,13 @@ def damaged_files(numbers: range) -> list[bytes]:
         Coder().file((29, 37), [(1, 2, 2), (2, 1, 2), (3, 2, 1)], random_blocks(60)),
         Coder((2, 3, 4, *(16,) * 159)).file((40, 56), [(1, 1, 1)], random_blocks(35)),
     ]
-    kinds = list(mutations.MUTATIONS.values())
+    kinds, nothing = list(MUTATIONS.values()), Corpus(())
     found = []
     for n in numbers:
         rng, generator = random.Random(n), np.random.default_rng(n)
         data = plain[n % len(plain)]
         if n % 3 == 2:
-            data, _ = jpeg_oddities.oddity(n, "sanitized")
+            data = make(recipe(n, "sanitized", nothing), "sanitized", nothing)
         elif n % 2:
             data = damaged(data, generator, header=n % 6 == 1)
         else:
@@ -81,11 +87,11 @@ def check(numbers: range) -> tuple[int, int]:
     """How many of these files the decoder takes, and how many of their pictures are not Pillow's."""
     import numpy as np
     import torch
-    from jpeg_support import pillow
 
     from accel.backends.cuda import backend
     from accel.backends.cuda.jpeg import Wanted
     from accel.sources.header import claim
+    from bench.fuzz.files import pillow
 
     files = damaged_files(numbers)
     headers = [claim(data) for data in files]

@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from helpers import write_image_folder
-from jpeg_support import SAMPLINGS, Coder, encode, picture, pillow, random_blocks
 from numba import njit
 from PIL import Image
 from torch.utils.data import DataLoader
@@ -36,6 +35,8 @@ from accel.codec.jpeg.memory import pointer_to
 from accel.sources.header import claim
 from accel.system import memory
 from bench import guard
+from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
+from bench.fuzz.files import encode, picture, pillow
 
 CASES = testing.SIZES if os.environ.get("ACCEL_TEST_SWEEP") == "1" else testing.SIZES[1::2]
 SIZES = ((1, 1), (3, 2), (8, 8), (17, 33), (40, 61), (130, 97))

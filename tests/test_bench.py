@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from mmap import mmap
@@ -15,8 +14,6 @@ import numpy as np
 import pytest
 import torch
 from test_cli import make_wrong
-
-sys.path.insert(0, str(Path(__file__).parent.parent))  # the benchmark is part of a checkout, not of the package
 
 from bench import measure, probe, report, usage
 from bench.__main__ import main

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,6 @@ from helpers import jpeg
 from accel.backends.cuda import compile
 from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.decoder import KERNELS
-
-sys.path.insert(0, str(Path(__file__).parent.parent))  # the benchmark is part of a checkout, not of the package
-
 from bench.gpu import __main__ as command
 from bench.gpu import augment, checks, decode, emit, fused, overlap, path, peers, predict, resources, sass, training
 from bench.gpu.setting import Photo

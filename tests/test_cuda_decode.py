@@ -11,7 +11,6 @@ import pytest
 import torch
 from cuda_support import DEVICE, assert_equals_torchvision, host_only, needs_compiler, on_device, stacked
 from helpers import assert_same, jpeg, pictures, undecodable
-from jpeg_support import encode, picture
 from PIL import Image
 from torchvision.transforms import functional as F
 
@@ -21,6 +20,7 @@ from accel.backends.cuda import backend, host
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.codec import agreement, decode
 from accel.planning.plan import plan
+from bench.fuzz.files import encode, picture
 
 pytestmark = needs_compiler
 

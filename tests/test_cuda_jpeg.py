@@ -20,24 +20,15 @@ import pytest
 import torch
 from cuda_support import DEVICE, needs_compiler
 from hypothesis import HealthCheck, given, settings
-from jpeg_support import (
-    JFIF,
-    KINDS,
-    SAMPLINGS,
-    Coder,
-    adobe,
-    damaged,
-    encode,
-    files_and_boxes,
-    picture,
-    pillow,
-    random_blocks,
-)
+from jpeg_support import damaged, files_and_boxes
 from PIL import Image
 
 from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Wanted
 from accel.codec.engines import Box
+from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
+from bench.fuzz.files import KINDS, encode, picture, pillow
+from bench.fuzz.pieces import JFIF, adobe
 
 pytestmark = needs_compiler
 

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 from cuda_support import DEVICE, host_only, needs_compiler, on_device
-from jpeg_support import SAMPLINGS, Coder, encode, picture, pillow, random_blocks
 from kernel_builds import ORDERS, build_with
 from PIL import Image
 from torchvision.transforms import functional as F
@@ -27,6 +26,8 @@ from accel.backends.cuda import backend, cache, host
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.backends.cuda.jpeg import descriptors
 from accel.backends.cuda.jpeg.decoder import KERNELS
+from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
+from bench.fuzz.files import encode, picture, pillow
 
 pytestmark = needs_compiler
 

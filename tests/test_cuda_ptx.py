@@ -14,7 +14,6 @@ import pytest
 import torch
 from cuda_support import host_only, needs_compiler, noise, on_device, stacked
 from helpers import assert_same, jpeg, seed_everything
-from jpeg_support import SAMPLINGS, Coder, encode, picture, pillow, random_blocks
 from kernel_plans import BLURS, blurred, more_plans, plans
 from PIL import Image
 from torchvision import transforms
@@ -23,6 +22,8 @@ from torchvision.transforms import v2
 import accel
 from accel.backends.cuda import CudaBackend, backend, compile
 from accel.backends.cuda.jpeg import Decoding, Wanted
+from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
+from bench.fuzz.files import encode, picture, pillow
 
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 

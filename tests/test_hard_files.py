@@ -1,10 +1,7 @@
-"""Hard use: mutated files and bombs."""
+"""Hard use: decompression bombs. (Mutated files: test_fuzz.py.)"""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from io import BytesIO
@@ -14,40 +11,12 @@ from typing import Any
 import helpers
 import numpy as np
 import pytest
-from hard_support import HERE, linux
+from hard_support import linux
 from helpers import outcome
 from PIL import Image
 from test_bad_input import sized
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import default_loader
-
-# -- mutated files ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("engine", "count"), [("auto", 1500), ("nvimgcodec", 150), ("pillow", 150)])
-def test_mutants(engine: str, count: int) -> None:
-    """In a process of its own: a crash is seen, and reported."""
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", str(HERE / "judge.py"), f"--count={count}", f"--decode={engine}"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode in (0, 1), done.stderr[-4000:]
-    report = json.loads(done.stdout)
-    print(f"decode={engine}")
-    for came, times in report["counts"].items():
-        print(f"{times:6} {came}")
-    assert report["counts"]["mutants"] == count
-    for when in ("opening", "completing"):
-        refused = [report["counts"][f"refused on {when} by {who}"] for who in ("Pillow", "accel")]
-        assert refused[0] == refused[1] > 0
-    assert not report["disagreements"], json.dumps(report["disagreements"][:9], indent=1)
-
-
-# -- bombs --------------------------------------------------------------------------------------------------
-
 
 BASELINE, PROGRESSIVE = helpers.jpeg(64, 48), helpers.jpeg(64, 48, progressive=True)
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from helpers import assert_same
-from jpeg_support import SAMPLINGS, Coder, pillow, random_blocks
 from PIL import Image
 from torchvision import io
 from torchvision.transforms import functional as F
@@ -26,6 +25,9 @@ from accel.codec import engines, jpeg
 from accel.codec.engines import Box
 from accel.planning.plan import plan
 from accel.sources.header import claim
+from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
+from bench.fuzz.files import pillow
+from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans
 
 SWEEP = os.environ.get("ACCEL_TEST_SWEEP") == "1"
 UNEQUAL = [
@@ -52,7 +54,9 @@ def samplings() -> Iterator[Any]:
 
 def made(factors: Any, size: tuple[int, int] = (21, 43), *, progressive: bool) -> bytes:
     components = [(i, *each) for i, each in enumerate(factors, 1)]
-    return Coder().file(size, components, random_blocks(60), progressive=progressive)
+    if progressive:
+        return ProgressiveCoder().progressive(size, components, random_blocks(60), ordinary_scans(len(components)))
+    return Coder().file(size, components, random_blocks(60))
 
 
 def small_boxes(height: int, width: int) -> Iterator[Box]:

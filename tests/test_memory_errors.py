@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from bench import guard
 
 PROGRAM = Path(__file__).with_name("memory_checked.py")

@@ -1,0 +1,126 @@
+"""``python -m bench.fuzz``: mutated image files under accel, beside plain Pillow and torchvision.
+
+Exit status: 0 nothing found, 1 something was, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from accel.cli import screen
+from accel.cli.arguments import at_least
+from bench import guard
+from bench.fuzz.findings import ALWAYS, COLUMNS, Findings
+from bench.fuzz.recipes import Corpus, recipe
+from bench.fuzz.run import Limits, Runner
+from bench.machine import provenance
+
+CLEAN, FOUND, USAGE = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    args = _parser().parse_args(argv)
+    args.minutes = args.minutes or (None if args.files else 1)
+    if args.guard and not guard.present():
+        if why := guard.unavailable():
+            screen.fail("fuzz", why)
+            return USAGE
+        command = [sys.executable, "-m", "bench.fuzz", *argv]
+        return subprocess.run(command, env=guard.environment(), check=False).returncode
+    for folder in args.corpus:
+        if not folder.is_dir():
+            screen.fail("fuzz", f"no such folder: {folder}")
+            return USAGE
+    keep = args.keep or Path(tempfile.mkdtemp(prefix="accel-fuzz-"))
+    corpus = Corpus(args.corpus)
+    runner = Runner(args.seed, corpus, Limits(args.timeout))
+    found = Findings(keep)
+    begin = time.monotonic()
+    _run(args, runner, found, begin)
+    seconds = time.monotonic() - begin
+    found.reduce(runner)
+    found.write()
+    _show(found, seconds, len(corpus))
+    if args.json:
+        told = {"seed": args.seed, "first": args.first, "corpus": len(corpus), "seconds": round(seconds)}
+        screen.write_json(args.json, {**provenance(), **told, **found.told()})
+    return FOUND if found.bad else CLEAN
+
+
+def _run(args: argparse.Namespace, runner: Runner, found: Findings, begin: float) -> None:
+    """Chunk after chunk, until there were so many files or minutes."""
+    number, last = args.first, args.first + args.files if args.files else sys.maxsize
+    end = begin + 60 * args.minutes if args.minutes else float("inf")
+    columns = (TextColumn("{task.description}"), TimeElapsedColumn())
+    silent = not screen.err.is_terminal
+    with Progress(*columns, console=screen.err, auto_refresh=False, transient=True, disable=silent) as bar:
+        task = bar.add_task("fuzzing")
+        while number < last and time.monotonic() < end:
+            chunk = range(number, min(number + args.chunk, last))
+            for result in runner.run([recipe(each, runner.seed, runner.corpus) for each in chunk]):
+                found.add(result)
+                text = f"{found.total['files']:,} files, {found.bad} with findings of {len(found.causes)} causes"
+                bar.update(task, description=text, refresh=True)
+            number = chunk.stop
+
+
+def _show(found: Findings, seconds: float, corpus: int) -> None:
+    title = f"{found.total['files']:,} files, {corpus:,} in the corpus, {seconds:.0f} s"
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, collapse_padding=True)
+    table.add_column("mutation", no_wrap=True)
+    names = ("files", *(name for name in COLUMNS if found.total[name] or name in ALWAYS))
+    for name in names:
+        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True, min_width=len(name.split()[-1]))
+    for kind, counts in sorted(found.counts.items()):
+        table.add_row(kind, *(str(counts[name] or "") for name in names))
+    table.add_section()
+    table.add_row("all", *(str(found.total[name] or "") for name in names))
+    screen.out.print(table)
+    for finding in found.causes.values():
+        told = finding.told()
+        mutations = ", ".join(told["mutations"]) or "not mutated"
+        screen.out.print(
+            f"{told['came']}: {told['answers']} answers, the first for file {told['number']} ({mutations})",
+            f"  {told['kept']}",
+            f"  {told['where']}",
+            f"  {told['what']}\n",
+            sep="\n",
+            markup=False,
+            soft_wrap=True,
+        )
+    if found.more:
+        screen.out.print(f"and {found.more} findings of other causes")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.fuzz",
+        description="Compare what accel makes of mutated image files with what plain Pillow and torchvision "
+        "make of them: pixels, regions, refusals. Seed, corpus and a file's number decide how it is made.",
+    )
+    parser.add_argument("--minutes", type=float, metavar="N", help="how long [1, unless --files is given]")
+    parser.add_argument("--files", type=at_least(1), metavar="N", help="how many files")
+    parser.add_argument("--corpus", type=Path, nargs="+", default=[], metavar="DIR", help="files to mutate [made]")
+    parser.add_argument("--seed", default="0", help="[%(default)s]")
+    parser.add_argument("--first", type=at_least(0), default=0, metavar="N", help="number of the first file [0]")
+    parser.add_argument("--chunk", type=at_least(1), default=100, metavar="N", help="files a process [%(default)s]")
+    parser.add_argument("--timeout", type=float, default=60, metavar="S", help="seconds a file may take [%(default)s]")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="where files with findings go [a new folder]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result")
+    parser.add_argument("--guard", action="store_true", help="with an allocator that has walls (bench.guard)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""A baseline encoder for given coefficients, for the JPEG files that Pillow does not write."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.fuzz.pieces import segment
+
+Blocks = npt.NDArray[np.int64]
+
+SAMPLINGS = [
+    [(1, 1)],
+    [(1, 1), (1, 1), (1, 1)],
+    [(2, 2), (1, 1), (1, 1)],
+    [(2, 1), (1, 1), (1, 1)],
+    [(1, 2), (1, 1), (1, 1)],
+    [(4, 1), (1, 1), (1, 1)],
+    [(1, 4), (1, 1), (1, 1)],
+    [(4, 2), (1, 1), (1, 1)],
+    [(2, 2), (2, 1), (1, 2)],
+    [(2, 2), (1, 2), (2, 1)],
+    [(1, 1), (2, 2), (2, 1)],
+    [(3, 1), (1, 1), (1, 1)],
+    [(1, 3), (1, 1), (1, 1)],
+    [(3, 2), (1, 1), (1, 1)],
+    [(2, 3), (1, 1), (1, 1)],
+    [(2, 4), (1, 1), (1, 1)],
+    [(2, 2), (2, 2), (2, 1)],
+    [(4, 1), (2, 1), (4, 1)],
+]
+
+
+class Coder:
+    """A baseline encoder for given coefficients, so that files can be made that Pillow does not write."""
+
+    def __init__(self, lengths: Sequence[int] = (8,) * 162) -> None:
+        self.dc = {size: (4, size) for size in range(12)}
+        symbols = [0x00, 0xF0] + [run << 4 | size for size in range(1, 11) for run in range(16)]
+        self.ac: dict[int, tuple[int, int]] = {}
+        code, last = 0, 1
+        for symbol, length in zip(symbols, sorted(lengths), strict=True):
+            code <<= length - last
+            self.ac[symbol] = (length, code)
+            code, last = code + 1, length
+
+    @staticmethod
+    def _magnitude(value: int) -> tuple[int, str]:
+        size = abs(value).bit_length()
+        return size, f"{value if value > 0 else value + (1 << size) - 1:0{size}b}" if size else ""
+
+    def _block(self, coefficients: Blocks, previous: int) -> Iterator[str]:
+        size, bits = self._magnitude(int(coefficients[0]) - previous)
+        yield f"{self.dc[size][1]:04b}" + bits
+        run = 0
+        for value in np.trim_zeros(coefficients[1:], "b"):
+            if value == 0:
+                run += 1
+                continue
+            for _ in range(run // 16):
+                yield f"{self.ac[0xF0][1]:0{self.ac[0xF0][0]}b}"
+            size, bits = self._magnitude(int(value))
+            length, code = self.ac[run % 16 << 4 | size]
+            yield f"{code:0{length}b}" + bits
+            run = 0
+        if coefficients[63] == 0:
+            yield f"{self.ac[0][1]:0{self.ac[0][0]}b}"
+
+    def _table(self, kind: int, codes: dict[int, tuple[int, int]]) -> bytes:
+        lengths = [length for length, _ in codes.values()]
+        counts = bytes(lengths.count(length) for length in range(1, 17))
+        return segment(0xC4, bytes([kind]) + counts + bytes(codes))
+
+    def file(
+        self,
+        size: tuple[int, int],
+        components: Sequence[tuple[int, int, int]],
+        blocks: Blocks,
+        *,
+        extra: bytes = b"",
+        quant: int = 1,
+        wide: bool = False,
+    ) -> bytes:
+        """Components are (identifier, h, v); blocks int[at least as many as needed, 64] in zigzag and scan order."""
+        factors = [(h, v) for _, h, v in components] if len(components) > 1 else [(1, 1)]
+        mcus = -(-size[0] // (8 * max(v for _, v in factors))) * -(-size[1] // (8 * max(h for h, _ in factors)))
+        bits: list[str] = []
+        previous = [0] * len(components)
+        source = itertools.cycle(blocks)
+        for _ in range(mcus):
+            for c, (h, v) in enumerate(factors):
+                for _ in range(h * v):
+                    block = next(source)
+                    bits += self._block(block, previous[c])
+                    previous[c] = int(block[0])
+        text = "".join(bits)
+        text += "1" * (-len(text) % 8)
+        scan = int(text, 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\x00")
+        table = struct.pack(">B64H", 0x10, *[quant] * 64) if wide else bytes([0]) + bytes([quant] * 64)
+        frame = struct.pack(">BHHB", 8, *size, len(components))
+        frame += b"".join(bytes([identity, h << 4 | v, 0]) for identity, h, v in components)
+        start = bytes([len(components)]) + b"".join(bytes([identity, 0]) for identity, _, _ in components) + b"\0\x3f\0"
+        return b"".join(
+            [
+                b"\xff\xd8",
+                extra,
+                segment(0xDB, table),
+                segment(0xC0, frame),
+                self._table(0x00, self.dc),
+                self._table(0x10, self.ac),
+                segment(0xDA, start),
+                scan,
+                b"\xff\xd9",
+            ]
+        )
+
+
+def random_blocks(count: int, seed: int = 0, spread: float = 40, density: float = 0.3) -> Blocks:
+    """int[count, 64]: random coefficients, smaller and rarer towards the end."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.laplace(0, spread / (1 + np.arange(64) / 4), (count, 64)).astype(int)
+    blocks[rng.random((count, 64)) > density] = 0
+    limited: Blocks = np.clip(blocks, -400, 400)
+    return limited

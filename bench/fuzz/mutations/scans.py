@@ -1,0 +1,147 @@
+"""The scans: coded bytes, restart markers, other markers among them, and their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.fuzz.mutations.registry import Rng, anywhere, in_pieces, mutation, on_pieces, put, replaced, somewhere
+from bench.fuzz.pieces import EOI, SOS, File, Piece, pieces, scan_of
+
+in_pieces("the scan", 4, 0)
+
+
+@mutation("bits behind the scan header")
+def _bits(data: bytes, other: bytes, rng: Rng) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        changed[anywhere(data, rng, scan_of(data))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+@mutation("stuffing left out or put in")
+def _stuffing(data: bytes, other: bytes, rng: Rng) -> bytes:
+    places = [at for at in range(len(data) - 1) if data[at] == 0xFF and data[at + 1] == 0]
+    if places and rng.random() < 0.5:
+        at = rng.choice(places) + 1
+        return data[:at] + data[at + 1 :]
+    return put(data, anywhere(data, rng, scan_of(data)), rng.choice((b"\xff\x00", b"\x00", b"\xff\x00\x00")))
+
+
+@mutation("fill bytes")
+def _fill(data: bytes, other: bytes, rng: Rng) -> bytes:
+    """In front of markers, where they are allowed, and of stuffing, where they are not."""
+    places = [at for at in range(len(data)) if data[at] == 0xFF]
+    return put(data, rng.choice(places or [0]), b"\xff" * rng.choice((1, 2, 50)))
+
+
+def _restart_markers(data: bytes) -> list[int]:
+    return [at for at in range(scan_of(data), len(data) - 1) if data[at] == 0xFF and 0xD0 <= data[at + 1] <= 0xD7]
+
+
+@mutation("restart markers changed")
+def _restarts(data: bytes, other: bytes, rng: Rng) -> bytes:
+    """Another one, one too many, one less, two exchanged, bytes between them gone, one where none should be."""
+    found, new = _restart_markers(data), bytes((0xFF, 0xD0 + rng.randrange(8)))
+    if not found or rng.random() < 0.15:
+        return put(data, rng.choice((anywhere(data, rng, scan_of(data)), max(len(data) - 2, 0))), new)
+    at, second = rng.choice(found), rng.choice(found)
+    exchanged = bytearray(data)
+    exchanged[at + 1], exchanged[second + 1] = exchanged[second + 1], exchanged[at + 1]
+    return rng.choice(
+        (
+            data[:at] + new + data[at + 2 :],
+            put(data, at, new),
+            put(data, at, data[at : at + 2]),
+            data[:at] + data[at + 2 :],
+            data[:at] + data[at + rng.randint(1, 60) :],
+            bytes(exchanged),
+        )
+    )
+
+
+@on_pieces("markers in the scan")
+def _markers(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+    place = somewhere(file, rng, 0)
+    payload = file[place].payload
+    for _ in range(rng.randint(1, 2)):
+        at = rng.randrange(len(payload) + 1)
+        marker = rng.choice((*range(0xD0, 0xDA), 0xDA, 0xDB, 0xDC, 0xDD, 0xC0, 0xC4, 0xE0, 0xFE, 0xFF, 0x01, 0x42))
+        tail = rng.choice((b"", b"", b"\x00\x02", b"\x00\x04\x00\x30", b"\xff\xff"))
+        payload = payload[:at] + bytes((0xFF, marker)) + tail + payload[at + rng.choice((0, 2)) :]
+    return replaced(file, place, file[place]._replace(payload=payload))
+
+
+@on_pieces("segments in the scan")
+def _segments(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+    place = somewhere(file, rng, 0)
+    piece = file[place]
+    at = rng.randrange(len(piece.payload) + 1)
+    inside = bytes(rng.choice([each for each in (*file, *other) if each.marker] or [Piece(SOS)]))
+    return replaced(file, place, piece._replace(payload=put(piece.payload, at, inside)))
+
+
+@on_pieces("scans in another order")
+def _order(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+    """Or left out, or once more."""
+    starts = [place for place, piece in enumerate(file) if piece.marker == SOS]
+    if not starts:
+        return file
+    end = next((place for place in range(len(file) - 1, 0, -1) if file[place].marker == EOI), len(file))
+    first, *rest = starts
+    parts = [file[start:stop] for start, stop in zip(starts, [*rest, end], strict=True)]
+    if rng.random() < 0.3:
+        parts.append(rng.choice(parts))
+    rng.shuffle(parts)
+    return [*file[:first], *(piece for part in parts[: rng.randint(1, len(parts))] for piece in part), *file[end:]]
+
+
+@on_pieces("a scan of another file")
+def _scan(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+    coded = [piece for piece in other if not piece.marker] or other
+    return replaced(file, somewhere(file, rng, 0), rng.choice(coded))
+
+
+@on_pieces("an end in the scan")
+def _end(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+    """What comes behind it stays, or goes."""
+    place = somewhere(file, rng, 0)
+    payload = file[place].payload
+    at = rng.randrange(len(payload) + 1)
+    rest: Sequence[Piece] = (Piece(0, payload[at:]), *file[place + 1 :])
+    return [*file[:place], Piece(0, payload[:at]), Piece(EOI), *(rest if rng.random() < 0.5 else ())]
+
+
+@mutation("a cut between the scan's bits")
+def _shifted(data: bytes, other: bytes, rng: Rng) -> bytes:
+    """All that follows is moved by some bits."""
+    at = anywhere(data, rng, scan_of(data))
+    rest, by = int.from_bytes(data[at:], "big"), rng.randint(1, 7)
+    return data[:at] + (rest >> by).to_bytes(len(data) - at, "big")
+
+
+@on_pieces("the scan alone random")
+def _random(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+    place = somewhere(file, rng, 0)
+    coded = rng.randbytes(len(file[place].payload)).replace(b"\xff", rng.choice((b"\xff\x00", b"\xfe")))
+    return replaced(file, place, file[place]._replace(payload=coded))
+
+
+def _ended(data: bytes) -> bytes:
+    """Without its last end marker and what comes behind."""
+    at = data.rfind(bytes((0xFF, EOI)))
+    return data[:at] if at > 0 else data
+
+
+@mutation("another end")
+def _other_end(data: bytes, other: bytes, rng: Rng) -> bytes:
+    end = rng.choice(
+        (b"", b"\0", b"\xff", b"\xff\xff", b"\xff\0", bytes(70_000), b"\x7f", b"\xff\x01", b"\xff\xd9" * 2)
+    )
+    behind = rng.choice((b"", b"\0", b"junk" * 30, b"\xff\xd8\xff", other))
+    return _ended(data) + end + rng.choice((b"\xff\xd9", b"")) + behind
+
+
+@mutation("segments behind the scan")
+def _behind(data: bytes, other: bytes, rng: Rng) -> bytes:
+    found = [bytes(piece) for piece in pieces(other) if piece.marker] or [other]
+    return _ended(data) + b"".join(rng.choice(found) for _ in range(rng.randint(1, 3))) + bytes((0xFF, EOI))

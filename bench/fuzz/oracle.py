@@ -1,0 +1,173 @@
+"""What is promised of any file: its pixels under accel are those of Pillow and torchvision, and so are its refusals.
+
+What ``Image.open`` refuses raises the same type and text under accel. What fails later raises the same where the image
+is Pillow's own, and where it is late a ``DecodeError`` whose message has that text; under ``on_error="replace"`` a late
+image is black instead. What Pillow reads never fails.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, ImageFile
+
+import accel
+from accel.lazy.late import LateTensor
+from bench import guard
+from bench.fuzz.codec import Box, described
+from bench.fuzz.mutations import Rng
+
+Array = npt.NDArray[Any]
+
+
+class Setting(NamedTuple):
+    """Under what a file is tried."""
+
+    backend: str
+    options: dict[str, Any]
+    truncated: bool
+    """ImageFile.LOAD_TRUNCATED_IMAGES"""
+
+    def __str__(self) -> str:
+        told = ", ".join([self.backend, *(f"{name}={value}" for name, value in self.options.items())])
+        return told + ", LOAD_TRUNCATED_IMAGES" * self.truncated
+
+    @property
+    def replaces(self) -> bool:
+        return self.options.get("on_error") == "replace"
+
+
+def setting(rng: Rng) -> Setting:
+    options: dict[str, Any] = {}
+    if rng.random() < 0.1:
+        return Setting("cuda", {"device": "cpu"}, rng.random() < 0.2)
+    options["decode"] = rng.choices(("auto", "accel", "nvimgcodec", "pillow"), (70, 10, 15, 5))[0]
+    if rng.random() < 0.12:
+        options["on_error"] = "replace"
+    return Setting("cpu", options, rng.random() < 0.15)
+
+
+def boxes(rng: Rng, height: int, width: int) -> list[Box]:
+    """(top, left, height, width) inside a picture: any, single pixels, at its edges, one row or column of it."""
+
+    def span(size: int) -> tuple[int, int]:
+        kind = rng.randrange(6)
+        if kind == 0:
+            return rng.randrange(size), 1
+        if kind == 1:
+            return 0, size
+        start = 0 if kind == 2 else rng.randrange(size)
+        length = rng.randint(1, min(size - start, 3 if kind == 3 else size))
+        return (size - length, length) if kind == 4 else (start, length)
+
+    found = []
+    for _ in range(3):
+        (top, tall), (left, wide) = span(height), span(width)
+        found.append((top, left, tall, wide))
+    return [*found, rng.choice(((height - 1, width - 1, 1, 1), (0, width - 1, height, 1), (height - 1, 0, 1, width)))]
+
+
+class Answer(NamedTuple):
+    """What came of a file: an array, or an exception; of what kind the object was that gave it."""
+
+    value: Array | None
+    error: Exception | None
+    first: bool = False
+    """it was refused as it was opened"""
+    late: bool = False
+    about: tuple[Any, ...] = ()
+    """the opened image's mode, size and format; whether a decompression bomb was warned of"""
+
+    @property
+    def words(self) -> str:
+        """The error's text, less what differs from object to object."""
+        return _without_addresses(str(self.error))
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"{type(self.error).__name__}: {self.words}" + " on opening" * self.first
+        assert self.value is not None
+        return f"{self.value.dtype} {self.value.shape}"
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]+", "0x", text)
+
+
+def asked(selected: Setting | None, first: Callable[[], Any], then: Callable[[Any], Any]) -> Answer:
+    """What ``then`` makes of what ``first`` opens, under a setting or (None) without accel."""
+    backend, options = ("torchvision", {}) if selected is None else selected[:2]
+    with accel.image_backend(backend, **options), warnings.catch_warnings(record=True) as warned, _armed(selected):
+        warnings.simplefilter("always")
+        late, about = False, ()
+        try:
+            opened = first()
+        except Exception as error:
+            return Answer(None, error, first=True, about=_about(None, warned))
+        try:
+            late = isinstance(opened, (accel.LazyImage, LateTensor))
+            about = _about(opened, warned)
+            value = then(opened)
+            if isinstance(value, torch.Tensor):
+                value = value.numpy()
+            return Answer(np.array(value), None, late=late, about=about)
+        except Exception as error:
+            return Answer(None, error, late=late, about=about)
+
+
+def _armed(selected: Setting | None) -> Any:
+    """Where the allocator has walls: those."""
+    return guard.armed("behind") if selected is not None and guard.present() else nullcontext()
+
+
+def _about(opened: Any, warned: list[Any]) -> tuple[Any, ...]:
+    bomb = any(issubclass(each.category, Image.DecompressionBombWarning) for each in warned)
+    if not isinstance(opened, Image.Image):
+        return (bomb,)
+    return opened.mode, opened.size, opened.format, bomb
+
+
+def difference(plain: Answer, found: Answer, replaces: bool = False) -> str:
+    """What is wrong with accel's answer; "": nothing."""
+    if plain.about != found.about:
+        return f"{found.about} in place of {plain.about}"
+    if plain.error is None:
+        if found.error is not None:
+            return f"raises {found}"
+        assert plain.value is not None
+        assert found.value is not None
+        same = plain.value.dtype == found.value.dtype and np.array_equal(plain.value, found.value)
+        return "" if same else described(found.value, plain.value)
+    if found.error is None:
+        assert found.value is not None
+        if plain.first or not (replaces and found.late):
+            return f"pixels of what is refused: {plain}"
+        return "pixels that are not black of what was to be replaced" if found.value.any() else ""
+    if found.late and not plain.first:
+        expected = plain.words or type(plain.error).__name__
+        right = type(found.error) is accel.DecodeError and expected in found.words
+    else:
+        right = type(found.error) is type(plain.error) and found.words == plain.words
+    return "" if right and not (found.first and not plain.first) else f"raises {found}; plain: {plain}"
+
+
+def opener(data: bytes) -> Callable[[], Any]:
+    return lambda: Image.open(BytesIO(data))
+
+
+def whole(mode: str) -> Callable[[Any], Any]:
+    return lambda image: np.asarray(image.convert(mode))
+
+
+def pixel_limit(limit: int, truncated: bool) -> None:
+    """Set what Pillow takes, for this process."""
+    Image.MAX_IMAGE_PIXELS = limit
+    ImageFile.LOAD_TRUNCATED_IMAGES = truncated

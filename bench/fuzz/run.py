@@ -1,0 +1,220 @@
+"""Files in chunks, each chunk in a process of its own: a crash, a hang and growing memory have a file's name."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import selectors
+import signal
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import accel
+from accel.codec import engines
+from bench.fuzz.files import encode, picture
+from bench.fuzz.mutations import Rng
+from bench.fuzz.oracle import Setting
+from bench.fuzz.recipes import Corpus, Recipe, make
+from bench.fuzz.trial import trial
+
+CRASHED, HUNG, GREW, PLAIN = "crashed", "hung", "memory grew", "ended without accel"
+"""The last is not accel's doing: Pillow or torchvision by itself ended the process, or hung."""
+
+_SETTLED = 20  # files of a chunk until caches and allocators are full
+_MB = 1 << 20
+_POLL = 0.2  # seconds
+
+
+class Limits(NamedTuple):
+    seconds: float = 60
+    """that one file may take"""
+    growth: int = 512 * _MB
+    """by which a process may grow from its twentieth file to its last: accel keeps the memory of large results"""
+    memory: int = 4096 * _MB
+    """by which it may grow at any time"""
+
+
+class Result(NamedTuple):
+    """What came of one file, in ``trial``'s words or those above, and what was wrong: (where, what)."""
+
+    recipe: Recipe
+    came: str
+    wrong: list[tuple[str, str]]
+
+
+class Runner:
+    """Makes and tries the files of a seed."""
+
+    def __init__(self, seed: str, corpus: Corpus, limits: Limits) -> None:
+        self.seed = seed
+        self.corpus = corpus
+        self.limits = limits
+        _prepare()
+
+    def run(self, recipes: Sequence[Recipe]) -> Iterator[Result]:
+        """The results, in order; after a crash or hang the rest goes on in another process."""
+        rest = list(recipes)
+        while rest:
+            for result in self._process(rest, None):
+                if result.came == PLAIN and not self.ends_without_accel(result.recipe):
+                    result = result._replace(came=CRASHED)  # something before it has damaged the process
+                yield result
+                if rest and result.recipe is rest[0]:
+                    rest = rest[1:]
+
+    def ends_without_accel(self, recipe: Recipe) -> bool:
+        """Whether Pillow or torchvision, by itself, does not survive a file."""
+        alone = Setting("torchvision", {}, False)
+        return any(result.came in (CRASHED, HUNG, PLAIN) for result in self._process([recipe], alone))
+
+    def _process(self, recipes: Sequence[Recipe], setting: Setting | None) -> Iterator[Result]:
+        """One process' results; it may end before it has done all."""
+        with ExitStack() as stack:
+            log = stack.enter_context(tempfile.TemporaryFile())
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="accel-fuzz-"))
+
+            def work(say: Callable[[Any], None]) -> None:
+                for recipe in recipes:
+                    say("plain: making the file")
+                    data = make(recipe, self.seed, self.corpus)
+                    rng = Rng(f"{self.seed} {recipe.number} use")
+                    came = trial(data, rng, Path(folder, "file"), not recipe.steps, say, setting)
+                    say([*came, _resident(os.getpid())])
+
+            child = _Child(work, log.fileno())
+            stack.callback(child.end)
+            yield from self._watched(child, recipes, log)
+
+    def _watched(self, child: _Child, recipes: Sequence[Recipe], log: Any) -> Iterator[Result]:
+        waiting, where, began, first, sizes = list(recipes), "", time.monotonic(), _resident(child.pid), [0]
+        for said in child.messages():
+            if isinstance(said, list):
+                yield Result(waiting.pop(0), said[0], [(place, what) for place, what in said[1]])
+                began = time.monotonic()
+                sizes.append(said[2])
+            elif said is not None:
+                where = said
+            late = time.monotonic() - began > self.limits.seconds
+            if waiting and (late or _resident(child.pid) - first > self.limits.memory):
+                child.end()
+                came = (HUNG if late else GREW) if not where.startswith("plain") else PLAIN
+                yield Result(waiting[0], came, [(where, came if late else f"{came} by {self.limits.memory // _MB} MB")])
+                return
+        status = child.wait()
+        if status != 0:
+            recipe = waiting[0] if waiting else recipes[-1]
+            plain = status < 0 and where.startswith("plain")
+            yield Result(recipe, PLAIN if plain else CRASHED, [(where, _cause(status, log))])
+        elif len(sizes) > _SETTLED + 1 and sizes[-1] - sizes[_SETTLED] > self.limits.growth:
+            steps = [after - before for before, after in zip(sizes[_SETTLED:], sizes[_SETTLED + 1 :], strict=False)]
+            worst = recipes[_SETTLED + max(range(len(steps)), key=steps.__getitem__)]
+            grown = (sizes[-1] - sizes[_SETTLED]) // _MB
+            yield Result(worst, GREW, [("a chunk", f"by {grown} MB over {len(steps)} files, most at this one")])
+
+
+def _cause(status: int, log: Any) -> str:
+    """How a process ended, and the last that it wrote."""
+    name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    log.seek(0)
+    lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    telling = [at for at, line in enumerate(lines) if line.startswith(("guard:", "Fatal Python error", "Traceback"))]
+    return "\n".join([name, *(lines[telling[0] : telling[0] + 14] if telling else lines[-5:])])
+
+
+class _Child:
+    """A forked process that does some work and says how far it is, in JSON, a line each."""
+
+    def __init__(self, work: Callable[[Callable[[Any], None]], None], log: int) -> None:
+        self._pipe, out = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # forks beside threads: NumPy's, which have no locks
+            self.pid = os.fork()
+        if self.pid == 0:
+            self._work(work, log, out)
+        os.close(out)
+        self._status: int | None = None
+
+    @staticmethod
+    def _work(work: Callable[[Callable[[Any], None]], None], log: int, out: int) -> None:
+        status = 1
+        try:
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            faulthandler.enable(log, all_threads=False)
+            work(lambda said: _write(out, said))
+            status = 0
+        except BaseException:
+            os.write(log, traceback.format_exc().encode())
+        finally:
+            os._exit(status)
+
+    def messages(self) -> Iterator[Any]:
+        """What it says, and now and then None; until it ends."""
+        begun = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._pipe, selectors.EVENT_READ)
+            while True:
+                if not selector.select(_POLL):
+                    yield None
+                    continue
+                more = os.read(self._pipe, 1 << 16)
+                if not more:
+                    return
+                *lines, begun = (begun + more).split(b"\n")
+                yield from map(json.loads, lines)
+
+    def wait(self) -> int:
+        """The exit status, or the signal's number, negative."""
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            os.close(self._pipe)
+        return self._status
+
+    def end(self) -> None:
+        """Kill it, if it is still there."""
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
+
+
+def _resident(pid: int) -> int:
+    """A process' bytes in memory; 0 where the system does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def _write(file: int, said: Any) -> None:
+    left = memoryview(json.dumps(said).encode() + b"\n")
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _prepare() -> None:
+    """Compile and load what is used, so that every process inherits it."""
+    torch.set_num_threads(1)
+    logging.getLogger("accel").setLevel(logging.ERROR)  # of fallbacks there are thousands
+    accel.set_image_backend("cpu")  # stays: to take it back for every question is slow
+    if engines.has_nvimgcodec():
+        engines.nvimgcodec_module()
+    with tempfile.TemporaryDirectory(prefix="accel-fuzz-") as folder, tempfile.TemporaryFile() as log:
+
+        def warm(setting: Setting) -> None:
+            for channels in (1, 3):
+                data = encode(picture("smooth", 40, 40, channels))
+                trial(data, Rng("warm"), Path(folder, "file"), True, lambda where: None, setting)
+
+        device = _Child(lambda say: warm(Setting("cuda", {"device": "cpu"}, False)), log.fileno())
+        device.wait()  # its kernels are compiled now; what it keeps in a process is made again by each
+        warm(Setting("cpu", {}, False))
