@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from math import prod
@@ -14,6 +13,7 @@ from accel.errors import DecodeError
 from accel.lazy import together
 from accel.running import kernels, lanes
 from accel.sources.recipe import Recipe, Step
+from accel.system import fork
 from accel.system.memory import Allocate
 from accel.system.seams import private
 
@@ -80,7 +80,7 @@ class Late:
         self.after = after
         self.made = made or (shape, dtype)
         self.view = False
-        self.lock = threading.Lock()
+        self.lock = fork.Lock()
         self.value: torch.Tensor | None = None
         self.group: together.Group | None = None
         self.ready: torch.Tensor | None = None
