@@ -67,14 +67,13 @@ def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
         BackendUnavailable: NVRTC is missing or refuses it; the message has its log.
     """
     try:
-        compiler = _core.Program
+        program = _core.Program
     except ImportError as error:
         raise BackendUnavailable(f"cuda.core is missing ({error}): pip install 'accel-vision[cuda]'") from error
     log = io.StringIO()
     try:
-        code = (
-            compiler((SOURCES / f"{name}.cu").read_text(), "c++", options(name, arch)).compile("cubin", logs=log).code
-        )
+        source = (SOURCES / f"{name}.cu").read_text()
+        code = program(source, "c++", options(name, arch)).compile("cubin", logs=log).code
     except Exception as error:  # NVRTC missing, unknown architecture, an error in the source
         raise BackendUnavailable(f"NVRTC cannot compile {name}.cu for {arch}: {error}\n{log.getvalue()}") from error
     return bytes(code), usage(log.getvalue())
