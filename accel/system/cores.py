@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from math import ceil
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,17 @@ def cores() -> int:
 
 def found() -> Cores:
     """How many cores this process may use, and why; see ``share``."""
-    return share(affinity(), *_machine(), os.environ)
+    return _found(affinity(), *map(os.environ.get, _VARIABLES))
+
+
+_TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *_TASKS)
+
+
+@lru_cache(maxsize=16)
+def _found(usable: int, *values: str | None) -> Cores:
+    environment = {name: value for name, value in zip(_VARIABLES, values, strict=True) if value is not None}
+    return share(usable, *_machine(), environment)
 
 
 def affinity() -> int:
@@ -42,41 +52,34 @@ def affinity() -> int:
 
 
 def share(usable: int, machine: int, quota: float | None, environment: Mapping[str, str]) -> Cores:
-    """What one process of several on a machine should use.
+    """What one process, of several that do the same on a machine, should use.
 
     Args:
-        usable: cores by affinity. machine: those that there are, in the container at least.
-        quota: what the cgroup may use of them, in cores; None: no limit.
+        usable: cores by affinity. machine: those that there are, in this container at least.
+        quota: what the control group may use of them, in cores; None: no limit.
         environment: variables of torchrun (``LOCAL_WORLD_SIZE``) and Slurm.
 
     Returns:
-        the least of what affinity, quota and Slurm (cores of a task) leave, but at least 1. Ranks on one machine share
-        what is not theirs alone:
+        the least of the following, but at least 1:
 
-        - The quota is one for all ranks: it is divided by their number.
-        - Slurm's tasks have their own cores. Ranks that are Slurm's tasks are not divided by again; those that torchrun
-          starts within a task share its cores.
-        - Affinity is divided, unless all ranks together would fit on the machine with as many cores each: then somebody
-          has given every rank its own.
+        - affinity, undivided: a rank may have been given its own cores;
+        - an equal share of the machine and of the quota, which are one for all ranks;
+        - what Slurm gives a task. Ranks of torchrun share it if they are in one task; if there are as many tasks as
+          ranks these are the same, and nothing is divided twice.
     """
-    ranks = max(_number(environment, "LOCAL_WORLD_SIZE") or 1, 1)
     tasks = _tasks(environment)
-    sharing = max(ranks // tasks, 1)
-    of_ranks = f", shared by {sharing} ranks" if sharing > 1 else ""
-
-    split = usable * ranks <= machine
-    alone = split or sharing == 1
-    limits = [Cores(usable if alone else usable // sharing, f"affinity to {usable}{'' if alone else of_ranks}")]
+    ranks = max((_number(environment, "LOCAL_WORLD_SIZE") or 1) // tasks, 1)
+    shared = f", shared by {ranks} ranks" if ranks > 1 else ""
+    limits = [Cores(usable, f"affinity to {usable}"), Cores(machine // ranks, f"{machine} in the machine{shared}")]
     if quota is not None:
-        limits.append(Cores(ceil(quota / sharing), f"cgroup quota of {quota:g}{of_ranks}"))
-    each = _number(environment, "SLURM_CPUS_PER_TASK")
-    on_node = _number(environment, "SLURM_CPUS_ON_NODE")
-    if each:
-        limits.append(Cores(each // sharing, f"Slurm's {each} for a task{of_ranks}"))
+        limits.append(Cores(ceil(quota / ranks), f"cgroup quota of {quota:g}{shared}"))
+    of_task, on_node = _number(environment, "SLURM_CPUS_PER_TASK"), _number(environment, "SLURM_CPUS_ON_NODE")
+    if of_task:
+        limits.append(Cores(of_task // ranks, f"Slurm's {of_task} for a task{shared}"))
     elif on_node:
-        limits.append(Cores(on_node // tasks // sharing, f"Slurm's {on_node} for {tasks} tasks{of_ranks}"))
-    least = min(limits, key=lambda limit: limit.number)
-    return Cores(max(least.number, 1), least.why)
+        limits.append(Cores(on_node // tasks // ranks, f"Slurm's {on_node} for {tasks} tasks{shared}"))
+    number, why = min(limits, key=lambda limit: limit.number)
+    return Cores(max(number, 1), why)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:
@@ -86,7 +89,7 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
 
 def _tasks(environment: Mapping[str, str]) -> int:
     """How many tasks Slurm runs on a node, at most; 1 without Slurm. Said as "4(x2),3" for three nodes."""
-    for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"):
+    for name in _TASKS:
         numbers = [int(number) for number in re.findall(r"(?:^|,)(\d+)", environment.get(name, ""))]
         if numbers:
             return max(*numbers, 1)
