@@ -146,6 +146,7 @@ def test_threads_of_ours(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
 
 def test_info_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
     shown = info.gather()["machine"]
     assert (shown["cores"], shown["cores by"]) == (1, "Slurm's 1 for a task")

@@ -30,7 +30,8 @@ def cores() -> int:
 
 def found() -> Cores:
     """How many cores this process may use, and why; see ``share``."""
-    return _found(affinity(), *map(os.environ.get, _VARIABLES))
+    in_slurm = os.environ.get("SLURM_JOB_ID") is not None  # each look takes microseconds
+    return _found(affinity(), *map(os.environ.get, _VARIABLES if in_slurm else _VARIABLES[:1]))
 
 
 _TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
@@ -39,7 +40,7 @@ _VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *
 
 @lru_cache(maxsize=16)
 def _found(usable: int, *values: str | None) -> Cores:
-    environment = {name: value for name, value in zip(_VARIABLES, values, strict=True) if value is not None}
+    environment = {name: value for name, value in zip(_VARIABLES, values, strict=False) if value is not None}
     return share(usable, *_machine(), environment)
 
 
