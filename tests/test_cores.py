@@ -46,7 +46,13 @@ RANKS = {"LOCAL_WORLD_SIZE": "8"}
         (64, 64, None, {"SLURM_CPUS_ON_NODE": "32", "SLURM_TASKS_PER_NODE": "2,16(x3)"}, 2),
         (64, 64, None, {"SLURM_CPUS_ON_NODE": "32"}, 32),
         (64, 64, None, {"SLURM_CPUS_ON_NODE": "2", "SLURM_NTASKS_PER_NODE": "4"}, 1),
-        (64, 64, None, {"SLURM_CPUS_ON_NODE": "64", "SLURM_NTASKS_PER_NODE": "8", "SLURM_STEP_TASKS_PER_NODE": "1"}, 64),
+        (
+            64,
+            64,
+            None,
+            {"SLURM_CPUS_ON_NODE": "64", "SLURM_NTASKS_PER_NODE": "8", "SLURM_STEP_TASKS_PER_NODE": "1"},
+            64,
+        ),
         # torchrun in a task; ranks that are the tasks
         (64, 64, None, {**RANKS, "SLURM_CPUS_PER_TASK": "32", "SLURM_NTASKS_PER_NODE": "1"}, 4),
         (64, 64, None, {**RANKS, "SLURM_CPUS_PER_TASK": "8", "SLURM_NTASKS_PER_NODE": "8"}, 8),

@@ -1,4 +1,4 @@
-"""Logging: nobody waits for it who may be waited for, and nothing is lost. Hangs are caught in processes of their own."""
+"""Logging: nobody waits for it who may be waited for, and nothing is lost. What may hang runs in its own process."""
 
 from __future__ import annotations
 
