@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import threading
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 
 from accel.errors import BackendUnavailable
+from accel.system import fork
+from accel.system.imports import importing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,7 +187,7 @@ def best() -> str:
 
 
 _instances: dict[tuple[str, Options], Backend] = {}
-_instances_lock = threading.RLock()  # a backend may be made of another one
+_instances_lock = fork.Lock()  # a backend may be made of another one
 
 
 def instance(name: str, options: Options) -> Backend:
@@ -239,7 +240,8 @@ _found: tuple[Any, dict[str, EntryPoint]] = None, {}
 
 def _load(entry: EntryPoint) -> type[Backend]:
     try:
-        loaded = entry.load()
+        with importing:
+            loaded = entry.load()
     except Exception as error:
         raise BackendUnavailable(
             f"image backend {entry.name!r} ({entry.value}) cannot be imported: {type(error).__name__}: {error}"

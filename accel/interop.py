@@ -38,7 +38,7 @@ from accel.ops import kernels as ops_kernels
 from accel.recording import enhance, forward, images, kernels, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
-from accel.system import counters, patches, seams
+from accel.system import counters, log, patches, seams
 from accel.system.memory import file_buffers
 from accel.system.seams import private
 from accel.workers import ring
@@ -292,6 +292,7 @@ def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
         if self.num_workers == 0 or selection.steps_aside:
             return original(self)
         selection.host.prepare()
+        log.settle()
         with ring.loader() as keep_for:
             iterator = original(self)
             keep_for(iterator)
@@ -307,7 +308,11 @@ class _WorkerEntry:
         self.original = original
 
     def __call__(self, *args: Any) -> Any:
-        return self.original(*args)
+        try:
+            return self.original(*args)
+        finally:
+            ring.close()
+            log.settle()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _enter_worker, (switch.current(), counters.share(), ring.loader_number())
@@ -317,5 +322,4 @@ def _enter_worker(selection: switch.Selection, counts: torch.Tensor, loader: int
     counters.join(counts)
     ring.join_loader(loader)
     switch.adopt(selection)
-    entry = worker._worker_loop
-    return entry.original if isinstance(entry, _WorkerEntry) else entry
+    return worker._worker_loop  # type: ignore[no-any-return]

@@ -6,7 +6,6 @@ force anywhere; interop registers how with ``on_use``, so that this file knows n
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from accel import backend as registry
 from accel.backend import Backend, HostBackend, Options
+from accel.system import fork, log
 
 STEPS_ASIDE = "torchvision"
 
@@ -42,11 +42,26 @@ class Selection(NamedTuple):
         return cast(HostBackend, backend)
 
 
+class _Block:
+    """A ``with image_backend(...)`` block, seen by its context and by those copied from it.
+
+    A generator may be begun in one context and finished in another, in which the first one's variable cannot be put
+    back, and blocks of generators need not end in the order in which they began. So one that was left is passed over
+    wherever it is still seen.
+    """
+
+    def __init__(self, selection: Selection, outer: _Block | None) -> None:
+        self.selection = selection
+        self.outer = outer
+        self.left = False
+
+
 _TORCHVISION = Selection(STEPS_ASIDE, Options())
 _default = _TORCHVISION
-_context: ContextVar[Selection | None] = ContextVar("accel_image_backend", default=None)
+_context: ContextVar[_Block | None] = ContextVar("accel_image_backend", default=None)
 
-_lock = threading.RLock()
+_lock = fork.Lock()
+fork.wait_for(_lock, fork.SWITCH)  # replacements half in place are of no use to a child
 _users = 0
 _install: Callable[[], None]
 _uninstall: Callable[[], None]
@@ -60,7 +75,17 @@ def on_use(install: Callable[[], None], uninstall: Callable[[], None]) -> None:
 
 def current() -> Selection:
     """The selection in force here."""
-    return _context.get() or _default
+    block = _context.get()
+    if block is not None and block.left:
+        block = _outside(block)
+    return _default if block is None else block.selection
+
+
+def _outside(block: _Block | None) -> _Block | None:
+    """The innermost block that has not been left."""
+    while block is not None and block.left:
+        block = block.outer
+    return block
 
 
 def select(name: str, options: dict[str, Any]) -> Selection:
@@ -101,6 +126,7 @@ def set_image_backend(name: str, **options: Any) -> None:
         BackendUnavailable: the backend cannot run here; the message says what is missing.
     """
     adopt(select(name, options))
+    log.settle()
 
 
 @contextmanager
@@ -108,16 +134,19 @@ def image_backend(name: str, **options: Any) -> Iterator[None]:
     """Use a backend inside a ``with`` block, in this context only; what was in force before is restored.
 
     Takes and raises what ``set_image_backend`` does. Threads started inside see the process's default, as with
-    any context variable; a DataLoader takes the backend in force at ``iter()`` along to its workers.
+    any context variable; a DataLoader takes the backend in force at ``iter()`` along to its workers. A block that is
+    left in another context than it was entered in, as by a generator that another thread finishes, is left in both.
     """
     selection = select(name, options)
     with _lock:
         _hold(selection)
-    token = _context.set(selection)
+    block = _Block(selection, _outside(_context.get()))
+    _context.set(block)
     try:
         yield
     finally:
-        _context.reset(token)
+        block.left = True
+        _context.set(_outside(_context.get()))
         with _lock:
             _release(selection)
 

@@ -22,11 +22,12 @@ from torch.utils.data import DataLoader
 from torchvision import models
 
 import accel
-from accel.cli import machine, screen
+from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.contest import Contestant, check, device
 from accel.cli.data import Data, DataError, folder, open_folder
 from accel.cli.pipelines import PIPELINES
+from accel.system.cores import cores
 from bench import usage
 from bench.machine import ROOT, provenance
 from bench.tables import show, tables
@@ -205,7 +206,7 @@ def _row(model: str, backend: str, epochs: list[Epoch], plain: list[Epoch]) -> d
 
 
 def _called(target: torch.device) -> str:
-    return torch.cuda.get_device_name(target) if target.type == "cuda" else f"{machine.cores()} CPU cores"
+    return torch.cuda.get_device_name(target) if target.type == "cuda" else f"{cores()} CPU cores"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from accel.cli import machine, screen
+from accel.cli import screen
+from accel.system.cores import cores
 from bench import usage
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
@@ -42,7 +43,7 @@ class Setting:
     @property
     def cores(self) -> int:
         """How many cores this process may use."""
-        return machine.cores()
+        return cores()
 
     @property
     def everybody(self) -> list[Contestant]:

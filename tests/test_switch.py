@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,65 @@ def test_a_new_thread_sees_the_default_and_not_the_context() -> None:
         assert in_thread(accel.get_image_backend) == "torchvision"
         kind = in_thread(lambda: type(Image.open(BytesIO(helpers.jpeg(9, 9)))))
         assert kind is JpegImagePlugin.JpegImageFile
+
+
+def begun(name: str, **options: Any) -> Iterator[str]:
+    with accel.image_backend(name, **options):
+        yield accel.get_image_backend()
+        yield accel.get_image_backend()
+
+
+def test_a_block_that_another_context_leaves() -> None:
+    """The generator of a loader, which a thread finishes."""
+    opener = Image.OPEN["JPEG"]
+    batches = begun("cpu")
+    next(batches)
+    assert accel.get_image_backend() == "cpu"
+    assert in_thread(lambda: (list(batches), accel.get_image_backend())) == (["torchvision"], "torchvision")
+    assert accel.get_image_backend() == "torchvision"
+    assert Image.OPEN["JPEG"] is opener
+
+
+def test_a_block_that_another_context_leaves_inside_one_of_its_own() -> None:
+    batches = begun("cpu", threads=2)
+    next(batches)
+
+    def elsewhere() -> Any:
+        with accel.image_backend("cpu", threads=3):
+            batches.close()
+            return switch.current().options.threads  # type: ignore[attr-defined]
+
+    with accel.image_backend("cpu", threads=4):
+        assert in_thread(elsewhere) == 3
+        assert switch.current().options.threads == 4  # type: ignore[attr-defined]
+    assert accel.get_image_backend() == "torchvision"
+
+
+def test_a_block_that_is_collected() -> None:
+    opener = Image.OPEN["JPEG"]
+    batches = begun("cpu")
+    next(batches)
+    del batches
+    assert accel.get_image_backend() == "torchvision"
+    assert Image.OPEN["JPEG"] is opener
+
+
+def test_blocks_of_generators_end_in_any_order() -> None:
+    opener = Image.OPEN["JPEG"]
+    first, second = begun("cpu", threads=1), begun("cpu", threads=2)
+    next(first), next(second)
+    first.close()
+    assert switch.current().options.threads == 2  # type: ignore[attr-defined]
+    second.close()
+    assert accel.get_image_backend() == "torchvision"
+    assert Image.OPEN["JPEG"] is opener
+
+
+def test_a_block_in_a_copied_context() -> None:
+    with accel.image_backend("cpu"):
+        copied = contextvars.copy_context()
+        assert copied.run(accel.get_image_backend) == "cpu"
+    assert copied.run(accel.get_image_backend) == "torchvision"
 
 
 def test_torchvision_inside_an_active_default_passes_straight_through(image_folder: Path) -> None:

@@ -17,6 +17,7 @@ from accel.cli.arguments import at_least
 from accel.cli.contest import Apart, Check, Contestant, Cost, check, device, take_turns
 from accel.cli.data import Data, DataError, folder, open_folder
 from accel.cli.pipelines import LEVELS, PIPELINES
+from accel.system.cores import cores
 
 EQUAL, DIFFERENT, USAGE = 0, 1, 2
 
@@ -44,7 +45,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--workers",
         type=at_least(0),
-        default=min(2, machine.cores()),
+        default=min(2, cores()),
         metavar="N",
         help="DataLoader's num_workers, for both [%(default)s]",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import warnings
 from importlib import metadata
@@ -12,6 +11,7 @@ import torch
 from PIL import features
 
 import accel
+from accel.system.cores import found
 
 _PACKAGES = {
     "torch": ("torch",),
@@ -35,20 +35,15 @@ def versions() -> dict[str, str | None]:
 
 
 def machine() -> dict[str, str | int | list[str]]:
-    """The processor, the cores that this process may use, the CUDA devices and the system."""
+    """The processor, the cores that this process may use and why so many, the CUDA devices and the system."""
+    cores = found()
     return {
         "cpu": _cpu_model(),
-        "cores": cores(),
+        "cores": cores.number,
+        "cores by": cores.why,
         "cuda devices": _cuda_devices(),
         "system": f"{platform.system()} {platform.machine()}",
     }
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _version(distribution: str) -> str | None:

@@ -6,7 +6,6 @@ declines a file leaves it to Pillow, which decides whether it is broken; that is
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 
 import numpy as np
@@ -18,9 +17,10 @@ from accel.codec.engines import Box, Data, Pixels
 from accel.errors import DecodeError
 from accel.planning.plan import Decode
 from accel.sources.header import Header, Raw
-from accel.system import counters
+from accel.system import counters, log
+from accel.system.imports import LazyModule
 
-_log = logging.getLogger("accel")
+_markers = LazyModule("accel.codec.jpeg.markers")  # it is compiled
 
 ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
 """What may be asked for; "auto": accel's own decoder, or nvImageCodec (if installed) for progressive files."""
@@ -56,11 +56,9 @@ def one_scan(data: Data, header: Header) -> bool:
 
     A decoder of regions does not look behind them; Pillow reads on, and refuses what it finds there.
     """
-    from accel.codec.jpeg.markers import first_marker  # late: it is compiled
-
     start = header.scan + 2
     start += int.from_bytes(data[start : start + 2], "big")
-    return bool(first_marker(np.frombuffer(data, np.uint8), start) == _EOI)
+    return bool(_markers.first_marker(np.frombuffer(data, np.uint8), start) == _EOI)
 
 
 _EOI = 0xD9
@@ -93,7 +91,7 @@ def read(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pix
             failure.position = wanted.items[0].position
             raise failure from error
     counters.count(counters.REPLACED, len(wanted.items))
-    _log.info("replaced by black: %s", message)
+    log.note(log.INFO, "replaced by black: %s", message)
     _warn_replaced_once()
     return np.zeros((*wanted.box[2:], wanted.channels), np.uint8)
 
@@ -101,7 +99,10 @@ def read(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pix
 @cache
 def _warn_replaced_once() -> None:
     """Log where to look, the first time an image is replaced."""
-    _log.warning('accel replaced a broken image by black, and will go on doing so: see accel.stats()["replaced"]')
+    log.note(
+        log.WARNING,
+        'accel replaced a broken image by black, and will go on doing so: see accel.stats()["replaced"]',
+    )
 
 
 def choose(header: Header | Raw, engine: str = "auto") -> str:

@@ -7,7 +7,6 @@ picture; 3 channels of a grey file are its values three times over, as Pillow co
 from __future__ import annotations
 
 import io
-import logging
 import os
 import sys
 import tempfile
@@ -23,20 +22,19 @@ import numpy.typing as npt
 import torch
 from PIL.JpegImagePlugin import JpegImageFile
 
-from accel.system import fork
+from accel.system import fork, log
+from accel.system.imports import LazyModule, importing
 
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 Data = bytes | memoryview
 
-_log = logging.getLogger("accel")
+_jpeg = LazyModule("accel.codec.jpeg")  # it is compiled
 
 
 def accel(data: Data, box: Box, channels: int) -> Pixels | None:
     """accel's own decoder, on the region alone; declines whatever is not plainly an intact baseline file."""
-    from accel.codec import jpeg  # late: it is compiled
-
-    return jpeg.decode(data, box, channels=channels)
+    return _jpeg.decode(data, box, channels=channels)  # type: ignore[no-any-return]
 
 
 def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
@@ -103,14 +101,15 @@ _NARROWEST = 5
 @cache
 def has_nvimgcodec() -> bool:
     try:
-        return find_spec("nvidia.nvimgcodec") is not None
+        with importing:  # of what it is in
+            return find_spec("nvidia.nvimgcodec") is not None
     except ModuleNotFoundError:
         return False
 
 
 @cache
 def nvimgcodec_module() -> Any:
-    with _native_stderr_to_log():  # it complains there about GPU libraries that the CPU path does without
+    with _native_stderr_to_log(), importing:  # it complains of GPU libraries that the CPU path does without
         from nvidia import nvimgcodec as module
     return module
 
@@ -137,22 +136,31 @@ def _nvimgcodec_decoder() -> tuple[Any, Any, Any]:
     return found
 
 
-_stderr_lock = threading.Lock()
+_stderr_lock = fork.Lock()
+fork.wait_for(_stderr_lock, fork.NATIVE_STDERR)  # a child would write to that file for ever
 
 
 @contextmanager
 def _native_stderr_to_log() -> Iterator[None]:
     """Send what native code writes to file descriptor 2 to accel's debug log."""
-    with _stderr_lock, tempfile.TemporaryFile() as kept:
-        if sys.stderr is not None:
-            sys.stderr.flush()
-        saved = os.dup(2)
-        os.dup2(kept.fileno(), 2)
+    with tempfile.TemporaryFile() as kept:
         try:
-            yield
+            with _stderr_lock, _stderr_to(kept.fileno()):
+                yield
         finally:
-            os.dup2(saved, 2)
-            os.close(saved)
             kept.seek(0)
             if text := kept.read().decode(errors="replace").strip():
-                _log.debug("nvImageCodec: %s", text)
+                log.note(log.DEBUG, "nvImageCodec: %s", text)
+
+
+@contextmanager
+def _stderr_to(descriptor: int) -> Iterator[None]:
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    saved = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

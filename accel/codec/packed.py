@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from accel.system.imports import LazyModule
 from accel.system.seams import private
 
 Box = tuple[int, int, int, int]
+
+_packing = LazyModule("accel.codec.packing")  # it is compiled
 
 core = private("PIL.Image", "core.get_alignment")
 
@@ -36,7 +39,7 @@ def region(image: Image.Image, box: Box) -> memoryview | None:
     pitch, first = image.width, top * image.width + left
     if width == pitch:
         width = pitch = height * width  # one long row
-    done = _packing().pack(_address(shown, b"arrow_array"), image.width * image.height, pitch, first, width, made)
+    done = _packing.pack(_address(shown, b"arrow_array"), image.width * image.height, pitch, first, width, made)
     return made.data.toreadonly() if done else None
 
 
@@ -50,7 +53,7 @@ def _luma(image: Image.Image) -> memoryview | None:
     if shown is None:
         return None
     made = np.empty(image.width * image.height, np.uint8)
-    return made.data.toreadonly() if _packing().luma(_address(shown, b"arrow_array"), made) else None
+    return made.data.toreadonly() if _packing.luma(_address(shown, b"arrow_array"), made) else None
 
 
 def _shown(image: Image.Image) -> Any:
@@ -74,10 +77,3 @@ def _luma_agrees() -> bool:
 
 _address: Any = ctypes.pythonapi.PyCapsule_GetPointer
 _address.restype, _address.argtypes = ctypes.c_int64, (ctypes.py_object, ctypes.c_char_p)
-
-
-@cache
-def _packing() -> Any:
-    from accel.codec import packing  # late: it is compiled
-
-    return packing

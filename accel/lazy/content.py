@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from math import prod
@@ -14,6 +13,7 @@ from accel.errors import DecodeError
 from accel.lazy import together
 from accel.running import kernels, lanes
 from accel.sources.recipe import Recipe, Step
+from accel.system import fork
 from accel.system.memory import Allocate
 from accel.system.seams import private
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 private("torch", "_C._DisableFuncTorch")
 
 _NO_MODE = nullcontext()
+_making_a_lock = fork.Lock()
 
 ImageShape = tuple[int, int, int]
 """(channels, height, width)"""
@@ -46,12 +47,12 @@ class Late:
 
     __slots__ = (
         "__weakref__",
+        "_lock",
         "after",
         "dtype",
         "group",
         "interleaved",
         "lead",
-        "lock",
         "made",
         "member",
         "part",
@@ -80,12 +81,20 @@ class Late:
         self.after = after
         self.made = made or (shape, dtype)
         self.view = False
-        self.lock = threading.Lock()
+        self._lock: fork.Lock | None = None
         self.value: torch.Tensor | None = None
         self.group: together.Group | None = None
         self.ready: torch.Tensor | None = None
         self.member: Member | None = None
         self.part: Part | None = None
+
+    @property
+    def lock(self) -> fork.Lock:
+        """Held by whoever computes it. Made when that begins: most are never computed, but become part of another."""
+        if self._lock is None:
+            with _making_a_lock:
+                self._lock = self._lock or fork.Lock()
+        return self._lock
 
     def compute(self, allocate: Allocate) -> torch.Tensor:
         """The values on the host: of its submission if there is one, else computed now.

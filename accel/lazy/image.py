@@ -22,7 +22,7 @@ from accel.ops.resample import SUPPORT
 from accel.planning import levels, warp
 from accel.running import realise
 from accel.sources.recipe import Recipe, Source
-from accel.system import counters
+from accel.system import counters, log
 from accel.system.caller import caller
 
 if TYPE_CHECKING:
@@ -209,7 +209,8 @@ class LazyImage(Image.Image):
         self._touched_by = caller()
         what = f"the pixels of a late image were asked for by {self._touched_by}"
         counters.early(what if self._recipe.steps else None)
-        pixels = realise.pixels(self._recipe)
+        with log.settling:
+            pixels = realise.pixels(self._recipe)
         return Image.frombytes(self._mode, self._size, pixels.tobytes()).im
 
     def load(self) -> Any:

@@ -7,6 +7,7 @@ tensor (``torch.utils.swap_tensors``), so that nothing is computed twice.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from functools import lru_cache
@@ -20,7 +21,7 @@ from accel.lazy.content import ImageShape, Late
 from accel.lazy.metadata import METADATA
 from accel.ops import OPS
 from accel.sources.recipe import Recipe, Step
-from accel.system import counters, memory
+from accel.system import counters, fork, log, memory
 from accel.system.caller import caller
 from accel.system.memory import Allocate
 from accel.system.seams import private
@@ -100,7 +101,7 @@ class LateTensor(torch.Tensor):
         late = self.__dict__.get("late")
         if late is None:  # another thread was faster: this is a plain tensor by now
             return self
-        with late.lock:
+        with log.settling, late.lock:
             if "late" not in self.__dict__:
                 return self
             if late.value is None:
@@ -269,7 +270,12 @@ def _swap(shell: LateTensor, value: torch.Tensor) -> bool:
     """
     if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
         return False
-    torch._C._swap_tensor_impl(shell, value)
-    shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
-    shell.__class__, value.__class__ = value.__class__, shell.__class__  # type: ignore[assignment]
+    with _swapping:
+        torch._C._swap_tensor_impl(shell, value)
+        shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
+        shell.__class__, value.__class__ = value.__class__, shell.__class__  # type: ignore[assignment]
     return True
+
+
+_swapping = threading.RLock()
+fork.wait_for(_swapping, fork.SWAPS)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-import logging
-import threading
+import os
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -22,9 +21,7 @@ from accel.running.lanes import Lane
 from accel.running.tasks import Part, Submission, Task
 from accel.sources.recipe import Recipe
 from accel.switch import Selection
-from accel.system import memory
-
-_log = logging.getLogger("accel")
+from accel.system import fork, log, memory
 
 
 def submit(images: Any, device: Any = None) -> Future:
@@ -48,7 +45,8 @@ def submit(images: Any, device: Any = None) -> Future:
     """
     listed = isinstance(images, (list, tuple))
     items = [_Item(image, _late(image)) for image in (images if listed else [images])]
-    return Future(items, None if device is None else torch.device(device), listed)
+    with log.settling:
+        return Future(items, None if device is None else torch.device(device), listed)
 
 
 class _Item(NamedTuple):
@@ -73,6 +71,9 @@ class Future(concurrent.futures.Future[Any]):
 
     ``done()``, ``exception()`` and callbacks speak of the host's part of the work. ``result()`` has the caller's
     current stream wait for the device's part; the host does not wait for it.
+
+    In a process that was forked meanwhile ``result()`` and ``exception()`` compute for themselves; the others speak of
+    what was done when it was forked.
     """
 
     def __init__(self, items: list[_Item], device: torch.device | None, listed: bool) -> None:
@@ -81,7 +82,8 @@ class Future(concurrent.futures.Future[Any]):
         self._device = device
         self._listed = listed
         self._results: list[Any] | None = None
-        self._lock = threading.RLock()
+        self._lock = fork.Lock()
+        self._process = os.getpid()
         self._parts: dict[int, Part] = {}
         for selection in dict.fromkeys(_selection(late) for _, late in items if late is not None):
             self._launch(selection)
@@ -156,12 +158,23 @@ class Future(concurrent.futures.Future[Any]):
             DecodeError: an image cannot be decoded; the message names the file, its place and the reason.
             concurrent.futures.TimeoutError: it takes longer. concurrent.futures.CancelledError: it was cancelled.
         """
-        super().result(timeout)
-        with self._lock:
+        if self._process == os.getpid():  # in a forked child nobody will finish it
+            super().result(timeout)
+        with log.settling, self._lock:
             if self._results is None:
                 self._results = [self._take(number) for number in range(len(self._items))]
                 self._items, self._parts = [], {}
             return list(self._results) if self._listed else self._results[0]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What ``result`` would raise; waits as that does."""
+        if self._process == os.getpid():
+            return super().exception(timeout)
+        try:
+            self.result()
+        except Exception as error:
+            return error
+        return None
 
     def _take(self, number: int) -> Any:
         image, late = self._items[number]
@@ -169,7 +182,7 @@ class Future(concurrent.futures.Future[Any]):
             return LateTensor.evaluate(image) if isinstance(image, LateTensor) else image
         part = self._parts[number]
         lane = part.submission.lane
-        if lane is None or lane.device is None:
+        if lane is None or lane.device is None or part.submission.foreign:
             value = LateTensor.evaluate(image) if isinstance(image, LateTensor) else late.compute(memory.results.empty)
         else:
             with late.lock:
@@ -213,7 +226,7 @@ def to_device(tensor: LateTensor, device: torch.device, non_blocking: bool = Fal
     """
     late = _late(tensor)
     if late is not None and lanes.usable(_selection(late), device):
-        with late.lock:
+        with log.settling, late.lock:
             if late.value is None and "late" in tensor.__dict__:
                 return _on_device(late, streams.indexed(device)).as_subclass(tensor.becomes)
     elif late is not None and late.part is None and late.group is None and get_worker_info() is None:
@@ -248,9 +261,10 @@ def _submitted(late: Late, device: torch.device) -> torch.Tensor:
 
 @cache
 def _hint_to_pin() -> None:
-    _log.warning(
+    log.note(
+        log.WARNING,
         "accel computes a DataLoader's batches when they are sent to the device, one by one: with pin_memory=True it "
-        "computes the next ones meanwhile"
+        "computes the next ones meanwhile",
     )
 
 

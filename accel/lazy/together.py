@@ -6,7 +6,6 @@ tensor after another. The first that is asked for has the others of its batch co
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -15,6 +14,7 @@ import torch
 
 from accel.running import realise
 from accel.sources.recipe import Recipe
+from accel.system import fork
 from accel.system.memory import Allocate
 
 
@@ -38,7 +38,7 @@ class Group:
     __slots__ = ("_lock", "_members", "_passed")
 
     def __init__(self, members: Iterable[Member]) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork.Lock()
         self._members = [weakref.ref(member) for member in members]
         self._passed: weakref.WeakSet[Member] = weakref.WeakSet()
 

@@ -113,7 +113,7 @@ class Lane:
 
 _lanes: OrderedDict[tuple[Selection, int], Lane] = OrderedDict()
 _learned: dict[Selection, set[torch.device]] = {}
-_lock = threading.Lock()
+_lock = fork.Lock()
 
 
 def lane(selection: Selection, loader: int) -> Lane:
@@ -182,8 +182,6 @@ counters.show("waiting", lambda: _count(1))
 
 
 def _in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
     _lanes.clear()
     _learned.clear()
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from accel.system import fork
+from accel.system import fork, log
 
 Work = Callable[[bool], None]
 """What a pool runs, with True; or calls with False, if the interpreter ends before its turn."""
@@ -42,13 +42,14 @@ class Pool:
             thread.join()
 
     def _serve(self) -> None:
+        log.is_ours()
         while (work := self._queue.get()) is not None:
             work(not self._ending)
             del work  # and what it refers to, before the next one comes
 
 
 _pools: dict[str, Pool] = {}
-_lock = threading.Lock()
+_lock = fork.Lock()
 
 
 def pool(name: str, threads: int) -> Pool:
@@ -64,11 +65,5 @@ def _end() -> None:
         each.end()
 
 
-def _in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _pools.clear()
-
-
 atexit.register(_end)
-fork.register(in_child=_in_child)
+fork.register(in_child=_pools.clear)

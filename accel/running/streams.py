@@ -6,7 +6,6 @@ that event; the host waits for nothing. On the host there are no streams, and no
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 
 from accel.system import fork
 
-_lock = threading.Lock()
+_lock = fork.Lock()
 _side: dict[torch.device, Any] = {}
 
 
@@ -72,10 +71,4 @@ def _side_stream(module: Any, device: torch.device) -> Any:
         return _side[device]
 
 
-def _in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _side.clear()
-
-
-fork.register(in_child=_in_child)
+fork.register(in_child=_side.clear)

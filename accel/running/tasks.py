@@ -17,9 +17,9 @@ import torch
 
 from accel.errors import DecodeError
 from accel.running import pools, realise, streams
-from accel.running.team import cores
 from accel.sources.recipe import Recipe
 from accel.system import fork
+from accel.system.cores import cores
 
 if TYPE_CHECKING:
     from accel.running.lanes import Lane

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -11,7 +10,8 @@ from typing import TypeVar
 
 from torch.utils.data import get_worker_info
 
-from accel.system import fork
+from accel.system import fork, log
+from accel.system.cores import cores
 
 T = TypeVar("T")
 
@@ -23,12 +23,11 @@ class Team:
     """
 
     def __init__(self, threads: int | None, name: str) -> None:
-        """``threads``: how many share the work, the caller included; None: one for each core of this process."""
+        """``threads``: how many share the work, the caller included; None: one for each of its cores."""
         self._threads = threads
         self._name = name
-        self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
-        fork.register(in_child=self._forget)
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+        self._lock = fork.Lock()
 
     @property
     def size(self) -> int:
@@ -68,18 +67,8 @@ class Team:
 
     def _executor(self) -> ThreadPoolExecutor:
         with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(max(self.size - 1, 1), thread_name_prefix=self._name)
-            return self._pool
-
-    def _forget(self) -> None:
-        """A forked child has none of its parent's threads."""
-        self._pool = None
-        self._lock = threading.Lock()
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+            process = os.getpid()
+            if self._pool is None or self._pool[0] != process:  # a forked child has none of its parent's threads
+                threads = max(self.size - 1, 1)
+                self._pool = process, ThreadPoolExecutor(threads, self._name, initializer=log.is_ours)
+            return self._pool[1]

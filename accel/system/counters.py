@@ -6,7 +6,6 @@ each the name it counts, so that any process can read them.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -16,9 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.system import fork, memory
-
-_log = logging.getLogger("accel")
+from accel.system import fork, log, memory
 
 IMAGES, REPLACED, REALISED_EARLY = "images", "replaced", "realised early"
 KERNELS = "finished by torchvision"
@@ -64,9 +61,10 @@ def fallback(reason: str) -> None:
     """Count a fallback; the first of each reason in a process is logged as a warning."""
     with _lock:
         count(_FALLBACK + reason)
-        if reason not in _logged:
-            _logged.add(reason)
-            _log.warning("accel fell back: %s", reason)
+        first = reason not in _logged
+        _logged.add(reason)
+    if first:
+        log.note(log.WARNING, "accel fell back: %s", reason)
 
 
 def early(reason: str | None) -> None:
@@ -102,6 +100,7 @@ def stats() -> dict[str, Any]:
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
     result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY, KERNELS)}
     result |= {name: number() for name, number in _shown.items()}
+    log.settle()
     result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}
     return result
 
@@ -126,10 +125,5 @@ def join(block: torch.Tensor) -> None:
         _names = content[split:].view(_NAME).reshape(_ROWS, _SLOTS)
 
 
-def _in_child() -> None:
-    global _lock
-    _lock = threading.RLock()
-    _places.clear()
-
-
-fork.register(before=lambda: _lock.acquire(), in_parent=lambda: _lock.release(), in_child=_in_child)
+fork.wait_for(_lock, fork.COUNTERS)
+fork.register(in_child=_places.clear)

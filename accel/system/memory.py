@@ -17,11 +17,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.multiprocessing import get_sharing_strategy
 
 from accel.system import fork
 from accel.system.seams import private
 
-private("torch", "UntypedStorage._new_shared")
+try:
+    from _posixshmem import shm_unlink  # type: ignore[import-not-found]
+except ImportError:  # no system with such files
+
+    def shm_unlink(path: str, /) -> None:
+        raise OSError
+
+
+private("torch", "UntypedStorage._new_shared", "UntypedStorage._share_filename_cpu_", "UntypedStorage._shared_incref")
 
 Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 """Makes an uninitialised, contiguous tensor of a shape and dtype."""
@@ -31,6 +40,26 @@ def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """An uninitialised tensor in shared memory: sending it to another process sends a handle."""
     storage = torch.UntypedStorage._new_shared(prod(shape) * dtype.itemsize, device="cpu")
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
+
+
+def name_of(tensor: torch.Tensor) -> str | None:
+    """The file by which another process finds what ``shared`` has just made; None where it is sent a descriptor.
+
+    Where it is a file (torch's sharing strategy "file_system", the only one of macOS) torch removes it when all that
+    have it mapped have let go, which a process that ends at once, as DataLoader workers do, never says.
+    """
+    if get_sharing_strategy() != "file_system":
+        return None
+    name: bytes = tensor.untyped_storage()._share_filename_cpu_()[1]
+    return name.decode()
+
+
+def remove_name(tensor: torch.Tensor, name: str | None) -> None:
+    """Let nobody else map it: the system frees it with the last mapping, however the processes end."""
+    if name is not None:
+        tensor.untyped_storage()._shared_incref()  # that torch does not remove the file once more
+        with suppress(OSError):  # somebody was faster
+            shm_unlink(name)
 
 
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):

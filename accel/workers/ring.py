@@ -4,6 +4,9 @@ torch gives every batch new shared memory: the worker waits for its pages, the p
 unmaps. Here a worker keeps a few slots. Each is mapped by the parent once; the parent sets the slot's flag when
 nothing looks at the batch any more, and the worker fills it again. A batch that something in the worker still
 looks at is sent as torch would, and its slot is never used again.
+
+Where shared memory is a file, the file goes when the parent has mapped it, or when the worker ends; of one that is
+killed, what it had sent and the parent never took stays until torch's own manager of such files ends.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,7 +30,22 @@ _FREE, _SENT = 0, 1
 
 _loaders = itertools.count(1)
 _loader: ContextVar[int] = ContextVar("accel_loader", default=0)  # a worker inherits its loader's number
-_mapped: dict[int, dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]]] = {}
+_mapped: dict[int, dict[tuple[int, int], tuple[_Shared, _Shared]]] = {}
+
+
+class _Shared(NamedTuple):
+    """Shared memory, uint8[size], and its name (``memory.name_of``)."""
+
+    content: torch.Tensor
+    name: str | None
+
+    @classmethod
+    def make(cls, size: int) -> _Shared:
+        made = memory.shared((size,), torch.uint8)
+        return cls(made, memory.name_of(made))
+
+    def remove_name(self) -> None:
+        memory.remove_name(*self)
 
 
 @contextmanager
@@ -43,15 +61,17 @@ def loader() -> Iterator[Callable[[Any], object]]:
         _loader.reset(token)
 
 
-def _receive(key: tuple[int, int, int], layout: _Layout, mapping: tuple[torch.Tensor, torch.Tensor] | None) -> Any:
+def _receive(key: tuple[int, int, int], layout: _Layout, mapping: tuple[_Shared, _Shared] | None) -> Any:
     """A batch, in the parent: a plain tensor that gives the slot free when it goes."""
     number, worker, slot = key
     known = _mapped.get(number)
     if known is None:
         raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
     if mapping is not None:
+        for shared in mapping:
+            shared.remove_name()
         known[worker, slot] = mapping
-    content, flags = known[worker, slot]
+    (content, _), (flags, _) = known[worker, slot]
     flag = flags.numpy()
     return layout.on(memory.leased(content.numpy(), layout.size, lambda: flag.__setitem__(slot, _FREE)))
 
@@ -81,7 +101,8 @@ class _Slot:
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
-        self.content = memory.shared((size,), torch.uint8)
+        self.shared = _Shared.make(size)
+        self.content = self.shared.content
         self.looked_at = False  # by something in the worker
         self.mapped = False  # by the parent
 
@@ -99,7 +120,8 @@ class Ring:
     def __init__(self, number: int, worker: int) -> None:
         self._key = (number, worker)
         self._slots: list[_Slot | None] = [None] * _SLOTS
-        self._flags = memory.shared((_SLOTS,), torch.uint8).zero_()
+        self._shared_flags = _Shared.make(_SLOTS)
+        self._flags = self._shared_flags.content.zero_()
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor in a slot that nobody looks at, or in new shared memory if there is none."""
@@ -127,10 +149,15 @@ class Ring:
         if slot.looked_at:
             self._slots[slot.number] = None
             return layout.on(slot.content)
-        mapping = None if slot.mapped else (slot.content, self._flags)
+        mapping = None if slot.mapped else (slot.shared, self._shared_flags)
         slot.mapped = True
         self._flags[slot.number] = _SENT
         return _Message((*self._key, slot.number), layout, mapping)
+
+    def close(self) -> None:
+        """To be called when the worker ends, and its parent expects nothing more of it."""
+        for shared in (self._shared_flags, *(slot.shared for slot in self._slots if slot is not None)):
+            shared.remove_name()
 
     def _free_slot(self, size: int) -> _Slot | None:
         free = []
@@ -173,6 +200,12 @@ def of_worker(worker: int) -> Ring | None:
     if _ring is None and _loader.get():
         _ring = Ring(_loader.get(), worker)
     return _ring
+
+
+def close() -> None:
+    """The worker ends."""
+    if _ring is not None:
+        _ring.close()
 
 
 def loader_number() -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +15,13 @@ from accel.backend import Options
 from accel.codec import decode
 from accel.planning.plan import Decode, Plan
 from accel.running.team import Team
-from accel.system import fork
+from accel.system import fork, log
+from accel.system.imports import LazyModule, importing
 from accel.system.memory import Allocate
 
 from .stages import bits, emit, resizes_as_pillow, values_of
 
-_log = logging.getLogger("accel")
+_kernels = LazyModule("accel.backends.cpu.kernels")  # it is compiled
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,7 @@ class CpuBackend:
         with _preparing:
             if not self._prepared:
                 with _hint_if_compiled():
-                    from . import kernels
-
-                    kernels.warm_up()
+                    _kernels.warm_up()
                     decode.prepare(self.options.decode)
                     resizes_as_pillow()
                 self._prepared = True
@@ -127,23 +124,15 @@ class CpuBackend:
                 image[:, top : top + height, left : left + width] = bits(values)
 
 
-_preparing = threading.Lock()
+_preparing = fork.Lock()
 """One for all instances: they import and compile the same."""
-
-
-def _renew_lock() -> None:
-    """A forked child may have been made while another thread held it."""
-    global _preparing
-    _preparing = threading.Lock()
-
-
-fork.register(in_child=_renew_lock)
 
 
 @contextmanager
 def _hint_if_compiled() -> Iterator[None]:
     """Say what takes so long, the first time on a machine."""
-    from numba.core import event
+    with importing:
+        from numba.core import event
 
     class Hint(event.Listener):  # type: ignore[misc]
         told = False
@@ -151,7 +140,7 @@ def _hint_if_compiled() -> Iterator[None]:
         def on_start(self, event: object) -> None:
             if not self.told:
                 self.told = True
-                _log.warning("accel compiles its kernels for this machine, once: about 20 s")
+                log.at_once(log.WARNING, "accel compiles its kernels for this machine, once: about 20 s")
 
         def on_end(self, event: object) -> None:
             pass

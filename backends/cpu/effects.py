@@ -22,11 +22,16 @@ from accel.planning.stages import Effect, Levels
 from accel.sources.header import claim
 from accel.switch import image_backend
 from accel.system import counters
+from accel.system.imports import LazyModule
 from accel.system.seams import private
 
 F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
 
 Pixels = npt.NDArray[np.uint8]
+
+effect_colour = LazyModule("accel.backends.cpu.effect_colour")  # these are compiled
+effect_filter = LazyModule("accel.backends.cpu.effect_filter")
+effect_warp = LazyModule("accel.backends.cpu.effect_warp")
 
 
 def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
@@ -42,8 +47,6 @@ def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
 
 
 def looked_up(pixels: Pixels, table: Levels | None) -> Pixels:
-    from . import effect_colour
-
     if table is None:
         return pixels
     out = np.empty_like(pixels)
@@ -65,15 +68,11 @@ def _run(pixels: Pixels, name: str, params: Params) -> tuple[Pixels, Levels | No
 
 
 def _contrast(pixels: Pixels, params: Params) -> Levels:
-    from . import effect_colour
-
     return levels.towards(int(effect_colour.mean_luma(pixels)), params[0], pixels.shape[2])
 
 
 def _table_by(kernel: str) -> Callable[[Pixels, Params], Levels]:
     def statistic(pixels: Pixels, params: Params) -> Levels:
-        from . import effect_colour
-
         table = np.empty((pixels.shape[2], 256), np.uint8)
         getattr(effect_colour, kernel)(pixels, table)
         return table
@@ -82,8 +81,6 @@ def _table_by(kernel: str) -> Callable[[Pixels, Params], Levels]:
 
 
 def _saturation(pixels: Pixels, params: Params, out: Pixels) -> None:
-    from . import effect_colour
-
     if pixels.shape[2] == 1:
         out[:] = pixels
     else:
@@ -91,8 +88,6 @@ def _saturation(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _hue(pixels: Pixels, params: Params, out: Pixels) -> None:
-    from . import effect_colour
-
     if pixels.shape[2] == 1:
         out[:] = pixels
     else:
@@ -100,8 +95,6 @@ def _hue(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _grey(pixels: Pixels, params: Params, out: Pixels) -> None:
-    from . import effect_colour
-
     if pixels.shape[2] == out.shape[2] == 1:
         out[:] = pixels
     else:
@@ -116,14 +109,10 @@ def _convert(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _sharpness(pixels: Pixels, params: Params, out: Pixels) -> None:
-    from . import effect_filter
-
     effect_filter.sharpen(pixels, np.float32(params[0]), out)
 
 
 def _affine(pixels: Pixels, params: Params, out: Pixels) -> None:
-    from . import effect_warp
-
     matrix, resample, fill = params[2:]
     colour = np.resize(np.array(fill, np.uint8), pixels.shape[2])
     if resample:
@@ -133,8 +122,6 @@ def _affine(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _perspective(pixels: Pixels, params: Params, out: Pixels) -> None:
-    from . import effect_warp
-
     matrix, resample, fill = params[2:]
     colour = np.resize(np.array(fill, np.uint8), pixels.shape[2])
     effect_warp.warp(pixels, np.array(matrix, np.float64), resample, colour, out)
@@ -142,8 +129,6 @@ def _perspective(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
     """By torchvision's own functions on tensors, which is what it does with Pillow images."""
-    from . import effect_warp
-
     displacement, interpolation, fill, version = params
     writable = pixels if pixels.flags.writeable else pixels.copy()  # torch warns of others
     image = torch.from_numpy(writable).permute(2, 0, 1)
@@ -155,14 +140,10 @@ def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _transpose(pixels: Pixels, params: Params, out: Pixels) -> None:
-    from . import effect_warp
-
     effect_warp.transpose(pixels, out)
 
 
 def _permuted(pixels: Pixels, params: Params, out: Pixels) -> None:
-    from . import effect_colour
-
     effect_colour.permute(pixels, np.array(params[0], np.int64), out)
 
 
@@ -177,8 +158,6 @@ def _jpeg(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _blur(pixels: Pixels, params: Params, out: Pixels) -> None:
-    from . import effect_filter
-
     kernel_x, kernel_y, sigma_x, sigma_y = params
     effect_filter.blur(pixels, gaussian(kernel_x, sigma_x), gaussian(kernel_y, sigma_y), out)
 

@@ -7,7 +7,6 @@ somebody else's is built again. Files appear in one step, so any number of proce
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-_log = logging.getLogger("accel")
+from accel.system import log
 
 SOURCES = Path(__file__).resolve().parent
 
@@ -49,7 +48,7 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
     try:
         _write(path, content)
     except OSError as error:
-        _log.info("compiled kernels are not kept: %s", error)
+        log.note(log.INFO, "compiled kernels are not kept: %s", error)
     return content
 
 
@@ -77,7 +76,7 @@ def _read(path: Path) -> bytes | None:
     content, digest = data[:-32], data[-32:]
     if len(data) > 32 and digest == _digest(path.name, content):
         return content
-    _log.info("%s is damaged, and built again", path)
+    log.note(log.INFO, "%s is damaged, and built again", path)
     return None
 
 

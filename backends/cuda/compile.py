@@ -8,8 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from accel.errors import BackendUnavailable
+from accel.system.imports import LazyModule
 
 from .cache import SOURCES, cached, key
+
+_core = LazyModule("cuda.core")
 
 UNITS = {
     "weigh": ("weigh",),
@@ -52,9 +55,7 @@ def cubin(name: str, arch: str) -> bytes:
 
 def options(name: str, arch: str) -> Any:
     """cuda.core's, for a translation unit."""
-    from cuda.core import ProgramOptions
-
-    return ProgramOptions(
+    return _core.ProgramOptions(
         name=f"{name}.cu", arch=arch, std="c++17", fma=False, include_path=str(SOURCES), ptxas_options=["-v"]
     )
 
@@ -66,12 +67,13 @@ def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
         BackendUnavailable: NVRTC is missing or refuses it; the message has its log.
     """
     try:
-        from cuda.core import Program
+        program = _core.Program
     except ImportError as error:
         raise BackendUnavailable(f"cuda.core is missing ({error}): pip install 'accel-vision[cuda]'") from error
     log = io.StringIO()
     try:
-        code = Program((SOURCES / f"{name}.cu").read_text(), "c++", options(name, arch)).compile("cubin", logs=log).code
+        source = (SOURCES / f"{name}.cu").read_text()
+        code = program(source, "c++", options(name, arch)).compile("cubin", logs=log).code
     except Exception as error:  # NVRTC missing, unknown architecture, an error in the source
         raise BackendUnavailable(f"NVRTC cannot compile {name}.cu for {arch}: {error}\n{log.getvalue()}") from error
     return bytes(code), usage(log.getvalue())

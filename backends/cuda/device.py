@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, Protocol
 
 import torch
 
+from accel.system import fork
+from accel.system.imports import LazyModule
+
 from . import compile
 from .descriptors import THREADS
+
+_core = LazyModule("cuda.core")
 
 
 class Mark(Protocol):
@@ -79,12 +83,10 @@ class CudaDevice:
         return event
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
-        from cuda.core import LaunchConfig, Stream, launch
-
         with _lock:
             function = _kernels(_arch(self.torch_device.index))[kernel]
-        stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)  # which stays torch's
-        launch(stream, LaunchConfig(grid=blocks, block=THREADS), function, items, owners)
+        stream = _core.Stream.from_handle(torch.cuda.current_stream().cuda_stream)  # which stays torch's
+        _core.launch(stream, _core.LaunchConfig(grid=blocks, block=THREADS), function, items, owners)
 
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
@@ -92,7 +94,7 @@ class CudaDevice:
         return free + unused
 
 
-_lock = threading.Lock()
+_lock = fork.Lock()
 
 
 @cache
@@ -104,10 +106,8 @@ def _arch(index: int) -> str:
 @cache
 def _kernels(arch: str) -> dict[str, Any]:
     """All kernels by name, loaded; they serve every device of the architecture."""
-    from cuda.core import ObjectCode
-
     found = {}
     for unit, names in compile.UNITS.items():
-        code = ObjectCode.from_cubin(compile.cubin(unit, arch), name=unit)
+        code = _core.ObjectCode.from_cubin(compile.cubin(unit, arch), name=unit)
         found.update({name: code.get_kernel(name) for name in names})
     return found

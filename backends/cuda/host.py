@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 from accel.errors import BackendUnavailable
+from accel.system import fork
 
 from .cache import SOURCES, cached_path, key
 from .compile import UNITS, label_of
@@ -92,7 +92,7 @@ def function(kernel: str, *, flags: tuple[str, ...] = FLAGS) -> Any:
     return found
 
 
-_lock = threading.Lock()
+_lock = fork.Lock()
 
 
 def _library(name: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:

@@ -12,7 +12,6 @@ is not used (``shares_memory``).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -55,7 +54,7 @@ class Decoder:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._lock = threading.Lock()
+        self._lock = fork.Lock()
         self._decoder: Any = None
         fork.register(in_child=self._forget)
 
@@ -93,7 +92,6 @@ class Decoder:
         return codec, self._decoder
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()
         self._decoder = None
 
 
@@ -125,7 +123,7 @@ class Held:
     """Objects whose memory the device may still be reading."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork.Lock()
         self._held: list[tuple[Mark, Any]] = []
 
     def until(self, mark: Mark | None, objects: Any) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+
+from accel.system import fork
 
 from .device import Mark
 
@@ -22,7 +23,7 @@ class Ring:
     def __init__(self, allocate: Callable[[int], torch.Tensor], trim: Callable[[], None] = lambda: None) -> None:
         """``allocate``: makes a uint8 tensor of a size. ``trim``: called when the last giant buffer was let go."""
         self._allocate, self._trim = allocate, trim
-        self._lock = threading.Lock()
+        self._lock = fork.Lock()
         self._given_back: list[_Buffer] = []
         self._clock = 0
 

@@ -17,6 +17,9 @@ import numpy.typing as npt
 from PIL.Image import Resampling
 
 from accel.ops.resample import SUPPORT, Aten
+from accel.system.imports import LazyModule
+
+_kernels = LazyModule("accel.backends.cpu.kernels")  # it is compiled
 
 Weights = npt.NDArray[np.int32]
 
@@ -67,9 +70,7 @@ def room(resample: int, length: int, size: int, shown: int) -> tuple[int, int]:
 @lru_cache(maxsize=256)
 def made_on_host(job: Job) -> tuple[Weights, Weights]:
     """Bounds and weights as the kernels take them."""
-    from ..cpu.kernels import weigh_axis  # late: it is compiled
-
     bounds = np.zeros(job.bounds_length, np.int32)
     weights = np.zeros((job.most_taps, job.shown), np.int32)
-    bounds[-1] = weigh_axis(*job[:4], bounds[:-1].reshape(2, job.shown), weights)
+    bounds[-1] = _kernels.weigh_axis(*job[:4], bounds[:-1].reshape(2, job.shown), weights)
     return bounds, weights

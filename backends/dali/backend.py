@@ -17,9 +17,9 @@ from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.errors import DecodeError
 from accel.planning.plan import Plan
-from accel.running.team import cores
 from accel.sources.header import claim
 from accel.system import counters, fork, memory
+from accel.system.cores import cores
 
 from . import batch, graph
 from .pipelines import Pipelines, Row

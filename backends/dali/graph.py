@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from accel.system import fork
+from accel.system.imports import importing
 
 from .operators import INPUTS, OPERATORS, Kit
 from .program import Numbers, Structure
@@ -32,7 +33,7 @@ def _dali() -> ModuleType:
     global _loaded_in
     # DALI reads this once. Without it the pages of every buffer come fresh from the system for each batch: 10% slower
     os.environ.setdefault("DALI_MALLOC_POOL_THRESHOLD", str(1 << 20))
-    with warnings.catch_warnings():
+    with importing, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what DALI has to say of its own imports
         import nvidia.dali as dali
         from nvidia.dali import fn, types  # noqa: F401

@@ -6,7 +6,6 @@ DALI stops a whole batch for one image that it cannot decode. Such a batch is ru
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,11 +42,11 @@ class Pipelines:
     def __init__(self, make: Callable[[Structure, int], Graph]) -> None:
         """``make``: builds a pipeline of a structure for so many images at a time."""
         self._make = make
+        self._lock = fork.Lock()
         self._forget()
         fork.register(in_child=self._abandon)
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()
         self._idle: OrderedDict[Structure, list[Graph]] = OrderedDict()
         self._used: set[Graph] = set()
 

@@ -12,7 +12,7 @@ import torch
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lower import lower
 from accel.planning.plan import plan
-from accel.running.team import cores
+from accel.system.cores import cores
 from bench.gpu.peers import OWN_DRAWS, PEERS, Run
 from bench.gpu.setting import Setting, in_turns, recorded, transformed, wait
 from bench.pipelines import PIPELINES

@@ -16,7 +16,7 @@ import torch
 import torch.utils.dlpack
 from torchvision.transforms.v2 import functional as F2
 
-from accel.running.team import cores
+from accel.system.cores import cores
 from bench.gpu.setting import SIZE, Photo, Setting
 from bench.pipelines import MEAN, STD
 

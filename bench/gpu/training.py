@@ -13,7 +13,7 @@ from torchvision import transforms as T
 from torchvision.datasets.folder import default_loader
 
 import accel
-from accel.running.team import cores
+from accel.system.cores import cores
 from bench.gpu.setting import SIZE, Setting
 from bench.pipelines import MEAN, STD
 

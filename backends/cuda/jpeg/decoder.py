@@ -13,6 +13,7 @@ from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.planning.plan import Decode
 from accel.sources.header import Header, Raw
+from accel.system.imports import LazyModule
 
 from ..descriptors import Region, bind
 from ..device import Device, Mark
@@ -21,6 +22,9 @@ from .descriptors import STATE
 
 if TYPE_CHECKING:
     from .layout import Batch
+
+headers = LazyModule("accel.backends.cuda.jpeg.headers")  # it is compiled
+layout = LazyModule("accel.backends.cuda.jpeg.layout")  # it imports that
 
 KERNELS = (
     *("jpeg_count", "jpeg_offsets", "jpeg_unstuff", "jpeg_tables"),
@@ -127,8 +131,6 @@ class Decoder:
 
     def decode(self, wanted: Sequence[Wanted | None]) -> Decoding:
         """Queue the decoding of all files whose headers say that they are for this decoder. Waits for nothing."""
-        from . import headers, layout  # late: the former is compiled
-
         asked = [(number, each) for number, each in enumerate(wanted) if each is not None]
         addresses: list[int | None] = [None] * len(wanted)
         if not asked:

@@ -1,0 +1,168 @@
+"""How many cores are this process's, for every pool of threads of ours. torch's own threads are the user's affair."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+class Cores(NamedTuple):
+    """How many, and in words why."""
+
+    number: int
+    why: str
+
+
+def cores() -> int:
+    """How many cores this process may use; see ``share``."""
+    return found().number
+
+
+def found() -> Cores:
+    """How many cores this process may use, and why; see ``share``."""
+    in_slurm = os.environ.get("SLURM_JOB_ID") is not None  # each look takes microseconds
+    return _found(affinity(), *map(os.environ.get, _VARIABLES if in_slurm else _VARIABLES[:1]))
+
+
+_TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *_TASKS)
+
+
+@lru_cache(maxsize=16)
+def _found(usable: int, *values: str | None) -> Cores:
+    environment = {name: value for name, value in zip(_VARIABLES, values, strict=False) if value is not None}
+    return share(usable, *_machine(), environment)
+
+
+def affinity() -> int:
+    """The cores that the system lets this process run on."""
+    usable: Callable[[], int | None] | None = getattr(os, "process_cpu_count", None)  # from Python 3.13 on
+    if usable is not None:
+        return usable() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def share(usable: int, machine: int, quota: float | None, environment: Mapping[str, str]) -> Cores:
+    """What one process, of several that do the same on a machine, should use.
+
+    Args:
+        usable: cores by affinity. machine: those that there are, in this container at least.
+        quota: what the control group may use of them, in cores; None: no limit.
+        environment: variables of torchrun (``LOCAL_WORLD_SIZE``) and Slurm.
+
+    Returns:
+        the least of the following, but at least 1:
+
+        - affinity, undivided: a rank may have been given its own cores;
+        - an equal share of the machine and of the quota, which are one for all ranks;
+        - what Slurm gives a task. Ranks of torchrun share it if they are in one task; if there are as many tasks as
+          ranks these are the same, and nothing is divided twice.
+    """
+    tasks = _tasks(environment)
+    ranks = max((_number(environment, "LOCAL_WORLD_SIZE") or 1) // tasks, 1)
+    shared = f", shared by {ranks} ranks" if ranks > 1 else ""
+    limits = [Cores(usable, f"affinity to {usable}"), Cores(machine // ranks, f"{machine} in the machine{shared}")]
+    if quota is not None:
+        limits.append(Cores(ceil(quota / ranks), f"cgroup quota of {quota:g}{shared}"))
+    of_task, on_node = _number(environment, "SLURM_CPUS_PER_TASK"), _number(environment, "SLURM_CPUS_ON_NODE")
+    if of_task:
+        limits.append(Cores(of_task // ranks, f"Slurm's {of_task} for a task{shared}"))
+    elif on_node:
+        limits.append(Cores(on_node // tasks // ranks, f"Slurm's {on_node} for {tasks} tasks{shared}"))
+    number, why = min(limits, key=lambda limit: limit.number)
+    return Cores(max(number, 1), why)
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _tasks(environment: Mapping[str, str]) -> int:
+    """How many tasks Slurm runs on a node, at most; 1 without Slurm. Said as "4(x2),3" for three nodes."""
+    for name in _TASKS:
+        numbers = [int(number) for number in re.findall(r"(?:^|,)(\d+)", environment.get(name, ""))]
+        if numbers:
+            return max(*numbers, 1)
+    return 1
+
+
+# -- control groups -----------------------------------------------------------------------------------------
+
+
+@cache
+def _machine() -> tuple[int, float | None]:
+    """The cores that there are for all processes of this container, and their quota."""
+    return min(os.cpu_count() or 1, cpuset(_OWN_CGROUP, _CGROUPS) or sys.maxsize), quota(_OWN_CGROUP, _CGROUPS)
+
+
+def quota(own: Path, root: Path) -> float | None:
+    """How many cores' time a process may use, by the least quota of its control group and those around it.
+
+    Args:
+        own: the system's list of the groups that the process is in. root: where the groups are mounted.
+
+    Returns:
+        None where nothing limits it, or nothing can be read.
+    """
+    return min(_of_groups(own, root, "cpu", _quota_of_version_1, _quota_of_version_2), default=None)
+
+
+def cpuset(own: Path, root: Path) -> int | None:
+    """How many cores a process's control group has; arguments and result as of ``quota``."""
+    by_version = (_listed("cpuset.effective_cpus"), _listed("cpuset.cpus.effective"))
+    return min(map(int, _of_groups(own, root, "cpuset", *by_version)), default=None)
+
+
+Reader = Callable[[Path], float | None]
+
+
+def _of_groups(own: Path, root: Path, controller: str, version_1: Reader, version_2: Reader) -> Iterator[float]:
+    """What limits the process's group, and those around it, as far as they are seen: a container sees its own as the
+    root."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        read = version_1 if controllers else version_2
+        for mounted in {root / controllers, root / controller} if controllers else {root}:
+            group = mounted / path.lstrip("/")
+            for folder in (group, *group.parents):
+                if folder == mounted or mounted in folder.parents:
+                    with suppress(OSError, ValueError):
+                        if (limit := read(folder)) is not None:
+                            yield limit
+
+
+def _quota_of_version_1(folder: Path) -> float | None:
+    limit, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+    return None if limit < 0 else limit / period
+
+
+def _quota_of_version_2(folder: Path) -> float | None:
+    limit, period = (folder / "cpu.max").read_text().split()
+    return None if limit == "max" else int(limit) / int(period)
+
+
+def _listed(name: str) -> Reader:
+    """How many cores a file lists, as "0-3,8"."""
+
+    def read(folder: Path) -> float | None:
+        parts = [part.split("-") for part in (folder / name).read_text().strip().split(",")]
+        return sum(int(part[-1]) - int(part[0]) + 1 for part in parts)
+
+    return read

@@ -1,0 +1,53 @@
+"""What is imported, and compiled, when it is first needed: no process is forked in the midst of it.
+
+A child of such a fork would have a module, or a function, that is half made, and a lock of Python's or numba's that
+nobody in it will ever release.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+from accel.system import fork
+
+importing = fork.Lock()
+"""To be held by whoever imports something late."""
+
+
+class LazyModule:
+    """Stands for a module that is dear to import, until something of it is needed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._module: Any = None
+
+    def __getattr__(self, attribute: str) -> Any:
+        if self._module is None:
+            with importing:
+                self._module = import_module(self._name)
+        return getattr(self._module, attribute)
+
+
+class _Compiling:
+    """The lock under which numba compiles, if numba is there."""
+
+    def __init__(self) -> None:
+        self._held: Any = None
+
+    def acquire(self) -> None:
+        module = sys.modules.get("numba.core.compiler_lock")
+        lock = getattr(module, "global_compiler_lock", None)  # not yet, while somebody else imports numba
+        if lock is not None:
+            lock.acquire()
+        self._held = lock
+
+    def release(self) -> None:
+        lock, self._held = self._held, None
+        if lock is not None:
+            lock.release()
+
+
+fork.wait_for(importing, fork.IMPORTS)
+fork.wait_for(_Compiling(), fork.COMPILING)

@@ -1,0 +1,100 @@
+"""The logger "accel", and when it is written to: the only file that does.
+
+Whoever formats a record holds the handler's lock, and may well wait for a value that accel computes (``log.info("%s",
+images)``). So a thread of accel's own never logs, and a user's never while it holds a lock of accel's. What is to be
+said is noted, and logged where a user's call is about to return (``settle``), or when the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from accel.system import fork
+
+DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
+
+_log = logging.getLogger("accel")
+_notes: deque[tuple[Any, ...]] = deque(maxlen=1000)
+_thread = threading.local()
+
+
+def note(level: int, message: str, *arguments: object) -> None:
+    """Log this, now or at the next safe place; may be called anywhere."""
+    _notes.append((level, message, *arguments))
+    settle()
+
+
+def settle() -> None:
+    """Log what was noted, if this is a safe place. For the end of what users call."""
+    if _notes and _is_safe():
+        while _notes:
+            try:
+                noted = _notes.popleft()
+            except IndexError:  # another thread was faster
+                break
+            _log.log(*noted)
+
+
+class _Settling:
+    """``settle`` at the end of a block."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        settle()
+
+
+settling = _Settling()
+
+
+def at_once(level: int, message: str) -> None:
+    """Log this before what follows, which takes long, if that is possible without waiting for anybody."""
+    held: list[Any] = []
+    try:
+        for handler in _handlers():
+            if handler.lock is not None:
+                if not handler.lock.acquire(blocking=False):
+                    _notes.append((level, message))
+                    return
+                held.append(handler.lock)
+        _log.log(level, message)
+    finally:
+        for lock in held:
+            lock.release()
+
+
+def is_ours() -> None:
+    """Say that this thread is one of accel's own."""
+    _thread.is_ours = True
+
+
+def _is_safe() -> bool:
+    return not (hasattr(_thread, "is_ours") or fork.holds_any() or _pins())
+
+
+def _pins() -> bool:
+    """Whether this is a DataLoader's pin thread, for which whoever takes a batch waits."""
+    frame: Any = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "_pin_memory_loop":
+        frame = frame.f_back
+    return frame is not None
+
+
+def _handlers() -> Iterator[logging.Handler]:
+    logger: logging.Logger | None = _log
+    while logger is not None:
+        yield from logger.handlers
+        logger = logger.parent if logger.propagate else None
+    if logging.lastResort is not None:
+        yield logging.lastResort
+
+
+atexit.register(settle)
+fork.register(in_child=_notes.clear)  # its parent will log them
