@@ -1,4 +1,4 @@
-"""Gaussian blur as torchvision has torch compute it: its weights, and in which order torch adds up, if that is known."""
+"""Gaussian blur as torchvision has torch compute it: its weights, and in which order torch adds up, if known."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def as_recorded() -> Iterator[None]:
 def order_of(params: Params, shape: Shape) -> Order | None:
     """How torch adds up a window for pixels [height, width, channels]: None if in neither of the ways that are known.
 
-    Which of its convolutions torch takes depends on the shape and on its settings. That choice is asked for, and what it
-    comes to is tried once for each, for each size of the window and number of channels.
+    Which of its convolutions torch takes depends on the shape and on its settings. That choice is asked for, and what
+    it comes to is tried once for each, for each size of the window and number of channels.
     """
     kernel_x, kernel_y, _, _, version = params
     window, settings = (kernel_x, kernel_y), _settings()
@@ -111,7 +111,9 @@ _TRIED = 4001
 
 
 @cache
-def _found(version: int, window: tuple[int, int], channels: int, chosen: str, settings: tuple[Any, ...]) -> Order | None:
+def _found(
+    version: int, window: tuple[int, int], channels: int, chosen: str, settings: tuple[Any, ...]
+) -> Order | None:
     if not _fuses():
         return None
     sizes = [(window[1] // 2 + rows, window[0] // 2 + columns, channels) for rows, columns in ((9, 22), (131, 163))]
