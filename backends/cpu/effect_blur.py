@@ -1,8 +1,8 @@
 """Gaussian blur on pixels [height, width, channels], as torch adds it up and torchvision rounds it.
 
 torch sums the products of a whole window in float32, which is rounded to uint8 in the end. Here two passes make a sum
-that lies within a bound of torch's (``bounds_of``); where no half lies within the bound both round alike, and at the few
-values that are left the window is summed as torch does it.
+that lies within a bound of torch's (``bounds_of``); where no half lies within the bound both round alike, and at the
+few values that are left the window is summed as torch does it.
 
 This file calls no compiled function of another one: numba's cache notices no change there.
 """
