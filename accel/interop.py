@@ -115,8 +115,8 @@ def install() -> None:
         for name in _RECORDED:
             _undo.append(patches.body(getattr(functional, name), getattr(record, name)))
         for function, recorder in (
-            (functional.gaussian_blur, record_pil.gaussian_blur),
-            (v2_misc._gaussian_blur_image_pil, record_pil.gaussian_blur),
+            (functional.gaussian_blur, record_pil.gaussian_blur(1)),
+            (v2_misc._gaussian_blur_image_pil, record_pil.gaussian_blur(2)),
             (functional.elastic_transform, record_pil.elastic(1)),
             (v2_geometry._resized_crop_image_pil, record.resized_crop_of_v2),
             (v2_geometry._elastic_image_pil, record_pil.elastic(2)),

@@ -77,7 +77,7 @@ def check(case: Case, backend: str, within: Within | None = None, **options: Any
     An accelerator backend computes on the device that the option ``device`` names, or else on the first of its kind.
 
     Args:
-        within: how far results may differ under ``exact=False``; None: not at all, but for the table's tolerance.
+        within: how far results may differ under ``exact=False``; None: not at all.
 
     Raises:
         AssertionError: values, shape, dtype, mode or strides differ, or nothing was recorded.
@@ -179,5 +179,4 @@ def _compare_images(case: Case, late: Image.Image, expected: Image.Image, within
     assert late.mode == expected.mode, f"{case}: mode {late.mode}, not {expected.mode}"
     assert late.size == expected.size, f"{case}: size {late.size}, not {expected.size}"
     found, wanted = np.asarray(late, np.int16), np.asarray(expected, np.int16)
-    tolerance = OPS[case.op].tolerance
-    _check_within(case, np.abs(found - wanted), within or Within(tolerance, tolerance))
+    _check_within(case, np.abs(found - wanted), within or Within(0, 0))

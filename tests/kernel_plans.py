@@ -46,8 +46,8 @@ EFFECTS: dict[str, Step] = {
     "autocontrast": F.autocontrast,
     "equalize": F.equalize,
     "levels": lambda image: F.solarize(F.posterize(image, 5), 90),
+    "blur": lambda image: F.gaussian_blur(image, [min(2 * image.width - 1, 7), min(2 * image.height - 1, 5)]),
 }
-"""All but blur, whose sums torchvision adds up in another order."""
 
 
 def _values(image: Any) -> torch.Tensor:
@@ -150,6 +150,14 @@ def _shrunk(mode: Mode) -> torch.Tensor:
     return torch.stack([F.to_tensor(image) for image in made])
 
 
+def _blurred(kernel: tuple[int, int], mode: str) -> torch.Tensor:
+    """Noise with stripes in it, whose sums lie at halves."""
+    image = noise(40, 90, mode)
+    stripes = np.resize(np.array([100, 101], np.uint8), (10, 40))
+    image.paste(Image.fromarray(stripes).convert(mode), (20, 3))
+    return torch.stack([F.to_tensor(F.gaussian_blur(image, kernel, [9, 2.5]))])
+
+
 def plans() -> dict[str, Batch]:
     """By what they are; each equals torchvision's, bit for bit."""
     found: dict[str, Batch] = {}
@@ -172,6 +180,9 @@ def plans() -> dict[str, Batch]:
     for name, step in EFFECTS.items():
         for mode in ("RGB", "L"):
             found[f"{name} {mode}"] = partial(_affected, step, mode)
+    for kernel in ((1, 1), (3, 3), (23, 5), (79, 5)):
+        for mode in ("RGB", "L"):
+            found[f"blurred {kernel} {mode}"] = partial(_blurred, kernel, mode)
     found["counted by many blocks"] = _counted_by_many_blocks
     found["mixed"] = _mixed
     found["decoded"] = partial(_decoded, (21, 9))
@@ -281,13 +292,3 @@ def more_plans() -> dict[str, Batch]:
         found |= {f"seen {name} {kind}": partial(_seen, step, kind) for name, step in EFFECTS.items()}
         found |= {f"to nearest {seen} {kind}": partial(_to_nearest, seen, kind) for seen in (False, True)}
     return found
-
-
-def blurred(size: tuple[int, int], kernel: tuple[int, int], seen: bool = False) -> torch.Tensor:
-    """To be compared with the cpu backend's. ``seen``: through levels."""
-    image: Any = Image.fromarray(np.asarray(noise(*size)))
-    image = F.posterize(image, 4) if seen else image
-    return torch.stack([F.to_tensor(F.gaussian_blur(image, list(kernel), [1.5, 2.5]))])
-
-
-BLURS = (((9, 5), (3, 5)), ((40, 70), (23, 5)), ((40, 90), (79, 5)), ((33, 33), (1, 1)))

@@ -29,10 +29,8 @@ def run(folder: Path, tmp_path: Path, *arguments: str, status: int = 0) -> dict[
 def test_an_intact_folder_is_equal(image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(image_folder, tmp_path, "--limit", "3", "--worst", "2")
     assert set(found["rows"]) >= {"decode", *OPS, "train pipeline", "eval pipeline", "RandAugment pipeline"}
-    assert all(row["max"] <= row["tolerance"] for row in found["rows"].values())
     for name, row in found["rows"].items():
-        if not row["tolerance"]:
-            assert row["images"] == row["equal"], name
+        assert row["images"] == row["equal"], name
     assert all(found["rows"][name]["equal"] == 3 for name in STANDARD if name not in OPS)
     assert not found["failures"]
     shown = capsys.readouterr().out

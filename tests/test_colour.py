@@ -52,6 +52,7 @@ V1: dict[str, Callable[[Any], Any]] = {
     "RandomAutocontrast": T.RandomAutocontrast(),
     "RandomEqualize": T.RandomEqualize(),
     "ElasticTransform": T.ElasticTransform(20.0, 3.0),
+    "GaussianBlur": T.GaussianBlur((5, 9)),
     "RandomApply": T.RandomApply([T.ColorJitter(0.3), T.RandomRotation(10)], 0.5),
     "RandomOrder": T.RandomOrder([T.RandomHorizontalFlip(), T.ColorJitter(0.3, 0.3), T.RandomCrop(40)]),
     "gamma": T.Lambda(lambda image: F.adjust_gamma(image, 0.7, 1.1)),
@@ -68,6 +69,7 @@ V2: dict[str, Callable[[Any], Any]] = {
     "RGB": v2.RGB(),
     "RandomAdjustSharpness": v2.RandomAdjustSharpness(2.0),
     "RandomEqualize": v2.RandomEqualize(),
+    "GaussianBlur": v2.GaussianBlur((5, 9)),
     "ElasticTransform": v2.ElasticTransform(20.0, 3.0),
     "RandomChannelPermutation": v2.Compose([v2.RGB(), v2.RandomChannelPermutation()]),
     "RandomPhotometricDistort": v2.Compose([v2.RGB(), v2.RandomPhotometricDistort()]),
@@ -79,7 +81,7 @@ V2: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def check(transform: Callable[[Any], Any], data: bytes, seed: int, tolerance: int = 0) -> None:
+def check(transform: Callable[[Any], Any], data: bytes, seed: int) -> None:
     """The same picture and random states as plain torchvision, with no pixel asked for before the end."""
 
     def result() -> Any:
@@ -94,8 +96,7 @@ def check(transform: Callable[[Any], Any], data: bytes, seed: int, tolerance: in
     assert after["realised early"] == before["realised early"]
     assert after["fallbacks"] == before["fallbacks"]
     assert (actual.mode, actual.size) == (expected.mode, expected.size)
-    difference = np.abs(np.asarray(actual, np.int16) - np.asarray(expected, np.int16)).max()
-    assert difference <= tolerance
+    assert np.array_equal(np.asarray(actual), np.asarray(expected))
 
 
 @pytest.mark.parametrize("name", V1)
@@ -110,19 +111,6 @@ def test_v2_on_images(name: str) -> None:
         check(V2[name], (COLOUR, GREY)[seed % 2], seed)
 
 
-@pytest.mark.parametrize("transform", [T.GaussianBlur((5, 9)), v2.GaussianBlur((5, 9))], ids=["v1", "v2"])
-def test_gaussian_blur_is_within_a_level(transform: Callable[[Any], Any]) -> None:
-    """torchvision sums float32 products in an order of its own; the nearest integer is nearly always the same."""
-    for seed in range(20):
-        check(transform, (COLOUR, GREY)[seed % 2], seed, tolerance=1)
-    wrong = torch.zeros(1)
-    for seed in range(5):
-        late, _ = helpers.run("cpu", lambda: F.pil_to_tensor(transform(Image.open(io.BytesIO(COLOUR)))), seed)
-        plain, _ = helpers.run("torchvision", lambda: F.pil_to_tensor(transform(Image.open(io.BytesIO(COLOUR)))), seed)
-        wrong += (torch.clone(late) != plain).float().mean()
-    assert wrong / 5 < 1e-3
-
-
 STEPS = {
     "brightness": lambda image, x: F.adjust_brightness(image, 2 * x),
     "contrast": lambda image, x: F.adjust_contrast(image, 2 * x),
@@ -130,6 +118,7 @@ STEPS = {
     "hue": lambda image, x: F.adjust_hue(image, x - 0.5),
     "gamma": lambda image, x: F.adjust_gamma(image, 0.3 + x),
     "sharpness": lambda image, x: F.adjust_sharpness(image, 3 * x),
+    "blur": lambda image, x: F.gaussian_blur(image, [3 + 2 * int(3 * x), 5], 0.1 + 2 * x),
     "grey": lambda image, x: F.rgb_to_grayscale(image, 1 if x < 0.5 else 3),
     "rgb": lambda image, x: image.convert("RGB"),
     "invert": lambda image, x: F.invert(image),

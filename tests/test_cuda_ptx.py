@@ -12,9 +12,9 @@ import jpeg_sanitized
 import numpy as np
 import pytest
 import torch
-from cuda_support import host_only, needs_compiler, noise, on_device, stacked
+from cuda_support import host_only, noise, on_device, stacked
 from helpers import assert_same, jpeg, seed_everything
-from kernel_plans import BLURS, blurred, more_plans, plans
+from kernel_plans import more_plans, plans
 from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import v2
@@ -89,16 +89,6 @@ def test_other_architectures(arch: str, name: str) -> None:
 def test_warps_in_shifts(name: str) -> None:
     decode = "accel" if name == "decoded" else "host"
     assert_equals_torchvision(plans()[name], 1, decode, shifts=True)
-
-
-@pytest.mark.parametrize("seen", [False, True])
-@pytest.mark.parametrize("number", range(len(BLURS)))
-@needs_compiler
-def test_blurs(number: int, seen: bool) -> None:
-    """torchvision's sums are in another order; the host's build of the kernel is the judge."""
-    expected = on_device(lambda: blurred(*BLURS[number], seen))
-    with installed(PtxDevice(number)):
-        assert_same(on_device(lambda: blurred(*BLURS[number], seen)), expected)
 
 
 DRAWN = {

@@ -31,8 +31,7 @@ SEVERAL = {"FiveCrop", "TenCrop", "LinearTransformation"}
 def pipelines(draw: Any) -> tuple[str, list[str]]:
     kind = draw(st.sampled_from(sorted(KINDS)))
     names = set(OF_BOTH) | (set() if kind.startswith("v1") else set(OF_V2))
-    names -= SEVERAL | ({"GaussianBlur", "RandomChoice"} if kind.endswith("pillow") else set())  # within a level there
-    return kind, draw(st.lists(st.sampled_from(sorted(names)), min_size=1, max_size=5))
+    return kind, draw(st.lists(st.sampled_from(sorted(names - SEVERAL)), min_size=1, max_size=5))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

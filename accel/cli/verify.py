@@ -61,8 +61,6 @@ def add_parser(commands: Any) -> None:
 class Row:
     """What is known of one op or pipeline; differences in levels of uint8, floats times 255."""
 
-    tolerance: int = 0
-    """the largest difference that the table allows"""
     images: int = 0
     equal: int = 0
     highest: float = 0.0
@@ -89,7 +87,6 @@ class Row:
             "images": self.images,
             "equal": self.equal,
             "max": self.highest,
-            "tolerance": self.tolerance,
             "mean": self.total / max(self.values, 1),
             "share that differs": self.differing / max(self.values, 1),
             "worst": self.worst,
@@ -136,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
     for text in data.notes:
         screen.note(text)
     pipelines = standard()
-    rows = {name: Row(OPS[name].tolerance if name in OPS else 0) for name in pipelines}
+    rows = {name: Row() for name in pipelines}
     worst, failures = Worst(args.worst), list[Failure]()
     target = torch.device(args.device or device())
     with screen.Bar("comparing", len(data.files)) as bar:
@@ -152,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
         found = {name: row.as_data() for name, row in rows.items()}
         failed = [failure._asdict() for failure in failures]
         screen.write_json(args.json, {"backend": backend, "options": options, "rows": found, "failures": failed})
-    same = all(row.highest <= row.tolerance for row in rows.values())
+    same = all(row.highest == 0 for row in rows.values())
     return EQUAL if not failures and (same or args.inexact) else DIFFERENT
 
 
@@ -260,8 +257,7 @@ def _show(rows: dict[str, Row], failures: list[Failure], backend: str, folder: s
         data = row.as_data()
         share = f"{data['share that differs']:.3%}" if row.differing else "0"
         largest, mean = (f"{value:.4g}" for value in (row.highest, data["mean"]))
-        allowed = f" (allowed: {row.tolerance})" if row.tolerance else ""
-        table.add_row(name, str(row.images), str(row.equal), largest + allowed, mean, share, row.worst)
+        table.add_row(name, str(row.images), str(row.equal), largest, mean, share, row.worst)
     screen.out.print(table)
     for failure in failures:
         screen.fail("verify", f"{failure.file}, {failure.pipeline}: {failure.reason}")

@@ -97,10 +97,9 @@ ROWS = (
     Op(
         "gaussian_blur",
         "neighbourhood",
-        lambda image, params: F.gaussian_blur(image, list(params[:2]), list(params[2:])),
-        ("kernel_x", "kernel_y", "sigma_x", "sigma_y"),
-        ((3, 3, 0.8, 0.8), (5, 9, 1.7, 0.4), (1, 3, 2.0, 9.0)),
-        tolerance=1,
+        lambda image, params: (F, F2)[params[4] - 1].gaussian_blur(image, list(params[:2]), list(params[2:4])),
+        ("kernel_x", "kernel_y", "sigma_x", "sigma_y", "version"),
+        ((3, 3, 0.8, 0.8, 1), (5, 9, 1.7, 0.4, 1), (1, 3, 2.0, 9.0, 2), (9, 7, 2.5, 1.3, 2)),
     ),
     Op(
         "jpeg",

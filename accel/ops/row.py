@@ -54,7 +54,6 @@ class Op:
         planar: for a kernel, whether its result lies in memory channel by channel, whatever the input does.
         interleaved: the same of pixel by pixel.
         holds_tensors: its parameters have a tensor among them, too large to be remembered with a plan.
-        tolerance: largest difference from the reference, in levels of uint8; 0 is bit-identical.
     """
 
     name: str
@@ -73,4 +72,3 @@ class Op:
     planar: bool = False
     interleaved: bool = False
     holds_tensors: bool = False
-    tolerance: int = 0

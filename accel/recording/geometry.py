@@ -14,6 +14,7 @@ from torchvision.transforms import InterpolationMode
 from accel.lazy.late import LateTensor
 from accel.recording import tv_resize
 from accel.recording.accepted import plain
+from accel.recording.record_pil import blurred
 from accel.sources.recipe import Step
 from accel.system.seams import private
 
@@ -83,6 +84,19 @@ def _permute_channels(image: LateTensor, permutation: Any) -> LateTensor | None:
     return image.moved(("permute_channels", (order,)), interleaved=False)
 
 
+def _gaussian_blur(version: int) -> Callable[..., LateTensor | None]:
+    """Of one image: torch may add up otherwise in a batch of grey ones."""
+
+    def blur(image: LateTensor, kernel_size: Any, sigma: Any = None) -> LateTensor | None:
+        channels, height, width = image.late.shape
+        if not _is_pixels(image) or image.late.lead or channels not in (1, 3):
+            return None
+        params = blurred(kernel_size, sigma, (width, height))
+        return None if params is None else image.moved(("gaussian_blur", (*params, version)), interleaved=False)
+
+    return blur
+
+
 def _resize(
     image: LateTensor,
     size: Any,
@@ -147,5 +161,7 @@ ON_PIXELS: dict[str, Callable[..., LateTensor | None]] = {
     "v2.pad": _pad,
     "v2.resize": _resize,
     "v2.permute_channels": _permute_channels,
+    "v1.gaussian_blur": _gaussian_blur(1),
+    "v2.gaussian_blur": _gaussian_blur(2),
 }
 """By the name of the kernel that does the same: the late result, or None."""

@@ -156,17 +156,20 @@ _ACCEPTED: dict[str, Callable[[str, Params], Params | None]] = {
 # -- functions that torchvision runs on tensors ---------------------------------------------------------------
 
 
-def gaussian_blur(original: Function) -> Function:
-    """``gaussian_blur`` of v1, and v2's kernel for Pillow images."""
+def gaussian_blur(version: int) -> Callable[[Function], Function]:
+    """v1's ``gaussian_blur``, or v2's kernel for Pillow images: they sample the Gaussian each in its own way."""
 
-    def gaussian_blur(image: Any, kernel_size: Any = None, sigma: Any = None, **kwargs: Any) -> Any:
-        late = begin(image) if not kwargs else None
-        params = None if late is None else blurred(kernel_size, sigma, late.size)
-        if late is not None and params is not None:
-            return _new(late.then("gaussian_blur", params))
-        return original(*(() if "img" in kwargs else (image,)), kernel_size, sigma, **kwargs)
+    def make(original: Function) -> Function:
+        def gaussian_blur(image: Any, kernel_size: Any = None, sigma: Any = None, **kwargs: Any) -> Any:
+            late = begin(image) if not kwargs else None
+            params = None if late is None else blurred(kernel_size, sigma, late.size)
+            if late is not None and params is not None:
+                return _new(late.then("gaussian_blur", (*params, version)))
+            return original(*(() if "img" in kwargs else (image,)), kernel_size, sigma, **kwargs)
 
-    return gaussian_blur
+        return gaussian_blur
+
+    return make
 
 
 def blurred(kernel_size: Any, sigma: Any, size: tuple[int, int]) -> Params | None:

@@ -19,6 +19,7 @@ from accel.system import fork, log
 from accel.system.imports import LazyModule, importing
 from accel.system.memory import Allocate
 
+from . import effects
 from .stages import bits, emit, resizes_as_pillow, values_of
 
 _kernels = LazyModule("accel.backends.cpu.kernels")  # it is compiled
@@ -112,6 +113,7 @@ class CpuBackend:
         return [
             f"decoder: {', '.join(sorted(engines))} on the host, regions only" if engines else "decoder: none needed",
             f"runs: one compiled pass per stage, on {self._team.size} threads",
+            *effects.described(plan),
         ]
 
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:

@@ -18,6 +18,7 @@ from accel.codec import decode
 from accel.ops import OPS
 from accel.ops.row import Params
 from accel.planning import levels
+from accel.planning.plan import Plan
 from accel.planning.stages import Effect, Levels
 from accel.sources.header import claim
 from accel.switch import image_backend
@@ -25,11 +26,14 @@ from accel.system import counters
 from accel.system.imports import LazyModule
 from accel.system.seams import private
 
+from . import gaussian
+
 F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
 
 Pixels = npt.NDArray[np.uint8]
 
-effect_colour = LazyModule("accel.backends.cpu.effect_colour")  # these are compiled
+effect_blur = LazyModule("accel.backends.cpu.effect_blur")  # these are compiled
+effect_colour = LazyModule("accel.backends.cpu.effect_colour")
 effect_filter = LazyModule("accel.backends.cpu.effect_filter")
 effect_warp = LazyModule("accel.backends.cpu.effect_warp")
 
@@ -41,9 +45,26 @@ def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
     """
     top, left, height, width = effect.box
     pixels = np.ascontiguousarray(pixels[top : top + height, left : left + width])
-    if (effect.op not in _KERNELS and effect.op not in _STATISTICS) or not agrees(effect.op):
+    if effect.op not in _KERNELS and effect.op not in _STATISTICS:
+        return by_pillow(pixels, effect.op, effect.params), None
+    if not is_known(effect):
+        if effect.op == "gaussian_blur":
+            counters.fallback(gaussian.UNKNOWN)
         return by_pillow(pixels, effect.op, effect.params), None
     return _run(pixels, effect.op, effect.params)
+
+
+def is_known(effect: Effect) -> bool:
+    """Whether the kernel makes of an image of this size what the installed libraries make of it."""
+    shape = (*effect.box[2:], effect.channels)
+    return (effect.op != "gaussian_blur" or gaussian.order_of(effect.params, shape) is not None) and agrees(effect.op)
+
+
+def described(plan: Plan) -> list[str]:
+    """What is left to torchvision, for ``accel.explain``."""
+    stages = (stage for decode in plan.decodes for item in decode.items for stage in item.stages)
+    ops = {stage.op for stage in stages if isinstance(stage, Effect) and stage.op in _KERNELS and not is_known(stage)}
+    return [f"not by accel: {', '.join(sorted(ops))}; torchvision runs it, as accel does not know how"] if ops else []
 
 
 def looked_up(pixels: Pixels, table: Levels | None) -> Pixels:
@@ -158,15 +179,11 @@ def _jpeg(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _blur(pixels: Pixels, params: Params, out: Pixels) -> None:
-    kernel_x, kernel_y, sigma_x, sigma_y = params
-    effect_filter.blur(pixels, gaussian(kernel_x, sigma_x), gaussian(kernel_y, sigma_y), out)
-
-
-def gaussian(size: int, sigma: float) -> npt.NDArray[np.float32]:
-    """The normalised Gaussian that torchvision's functions sample, each in its own way."""
-    places = np.arange(size) - (size - 1) / 2
-    weights = np.exp(-0.5 * (places / sigma) ** 2)
-    return np.asarray(weights / weights.sum(), np.float32)
+    order = gaussian.order_of(params, pixels.shape)
+    if order is None:
+        out[:] = by_pillow(pixels, "gaussian_blur", params)
+    else:
+        effect_blur.blur(pixels, *gaussian.prepared(params, order), out)
 
 
 _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
@@ -204,15 +221,15 @@ def agrees(name: str) -> bool:
     for params in op.samples:
         for pixels in (picture, np.ascontiguousarray(picture[:, :, :1]))[: 1 if name == "permute_channels" else 2]:
             found, table = _run(pixels, name, params)
-            wanted = by_pillow(pixels, name, params).astype(np.int16)
-            if found.shape != wanted.shape or np.abs(looked_up(found, table) - wanted).max() > op.tolerance:
+            wanted = by_pillow(pixels, name, params)
+            if found.shape != wanted.shape or not np.array_equal(looked_up(found, table), wanted):
                 counters.fallback(f"the installed Pillow runs {name} in a way that accel does not know; Pillow runs it")
                 return False
     return True
 
 
 def by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
-    with image_backend("torchvision"):
+    with image_backend("torchvision"), gaussian.as_recorded():
         result = np.asarray(OPS[name].reference(_image(pixels), params))
     return np.ascontiguousarray(result.reshape(*result.shape[:2], -1))
 

@@ -21,6 +21,7 @@ from accel.planning.stages import Pass
 from accel.running.team import Team
 from accel.system import counters, fork, memory
 
+from ..cpu import effects
 from ..cpu.stages import resizes_as_pillow
 from . import budget, host, jpeg, nvimg
 from .device import CudaDevice, Device
@@ -137,6 +138,7 @@ class CudaBackend:
         return [
             f"decoder: {_DESCRIBED[self.options.decoder]}",
             f"runs: one launch for each stage of the whole batch, on {where}",
+            *effects.described(plan),
         ]
 
     def _is_for_the_host(self, wanted: Decode, engine: _Engine) -> bool:

@@ -34,8 +34,15 @@ FUNCTION Colours nothing() { return {{0.0f, 0.0f, 0.0f}}; }
 
 // Channels alike; of grey pixels the first one counts.
 FUNCTION void add(Colours* sum, float weight, const Colours& value) {
-    UNROLL for (int c = 0; c < 3; ++c) sum->of[c] += weight * value.of[c];
+    UNROLL for (int c = 0; c < 3; ++c) sum->of[c] = fmaf(weight, value.of[c], sum->of[c]);
 }
+
+// What is sent for a blur (`told.py`); behind it stand float32 across[counts[0]], down[counts[1]] and
+// window[counts[1]][counts[0]]. `counts[2]`: whether torch adds products with one rounding.
+struct Gaussian {
+    float dark, bright;                    // how far from a whole number a sum below 127, or above, says how torch rounds
+    int x_first, x_last, y_first, y_last;  // the weights across and down that are not 0
+};
 
 FUNCTION Colours colours_of(u32 pixel) {
     Colours found;
@@ -43,10 +50,9 @@ FUNCTION Colours colours_of(u32 pixel) {
     return found;
 }
 
-// The sum down column x for output row y. Where no row is reflected, the source is walked without asking.
-FUNCTION Colours column_sum(const Effect& effect, const float* down, int high, int y, int x) {
+// The sum down column x, from row `first` on. Where no row is reflected, the source is walked without asking.
+FUNCTION Colours column_sum(const Effect& effect, const float* down, int high, int first, int x) {
     Colours sum = nothing();
-    const int first = y - high / 2;
     if (first >= 0 && first + high <= effect.rows && effect.channels == 3 && !effect.seen) {
         const u8* at = reinterpret_cast<const u8*>(effect.source) + first * effect.pitch + static_cast<i64>(x) * 3;
         for (int k = 0; k < high; ++k, at += effect.pitch) {
@@ -61,16 +67,43 @@ FUNCTION Colours column_sum(const Effect& effect, const float* down, int high, i
     return sum;
 }
 
-// A tile of the convolution with the outer product of two odd kernels (`data`: float32[counts[0]] across, then
-// float32[counts[1]] down), the borders reflected, rounded half to even. As on the host: float32 sums down the columns,
-// then across the row, each from its first tap on. The columns are walked in steps, so any size has room.
-FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32* done) {
+// Whether so near a half that torch's sum may be beyond it.
+FUNCTION bool undecided(const Gaussian& told, float sum) {
+    return fabsf(sum - rintf(sum)) >= (sum < 127.0f ? told.dark : told.bright);
+}
+
+// The sum over a pixel's whole window as torch makes it: row by row, tap after tap.
+FUNCTION u32 summed_as_torch(const Effect& effect, const float* window, int y, int x) {
     const int wide = effect.counts[0], high = effect.counts[1];
-    const float* across = reinterpret_cast<const float*>(effect.data);
-    const float* down = across + wide;
-    const int first = left - wide / 2, stop = lesser(left + TILE, effect.width) + wide / 2;
+    Colours sum = nothing();
+    for (int i = 0; i < high; ++i) {
+        const int row = reflected(y + i - high / 2, effect.rows);
+        for (int j = 0; j < wide; ++j) {
+            const float weight = read(window + i * wide + j);
+            if (weight == 0.0f) continue;
+            const Colours value = colours_of(pixel_at(effect, row, reflected(x + j - wide / 2, effect.columns)));
+            if (effect.counts[2]) add(&sum, weight, value);
+            else UNROLL for (int c = 0; c < 3; ++c) sum.of[c] += weight * value.of[c];
+        }
+    }
+    return packed(cut(rintf(sum.of[0])), cut(rintf(sum.of[1])), cut(rintf(sum.of[2])));
+}
+
+// A tile of the convolution with a window of odd sides, the borders reflected, rounded half to even. As on the host:
+// float32 sums down the columns, then across the row; where they do not say how torch's sum is rounded, that sum. The
+// columns are walked in steps, so any size has room.
+FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32* done) {
+    const Gaussian& told = *reinterpret_cast<const Gaussian*>(effect.data);
+    const float* across = reinterpret_cast<const float*>(&told + 1);
+    const float* down = across + effect.counts[0];
+    const float* window = down + effect.counts[1];
+    const int wide = told.x_last - told.x_first, high = told.y_last - told.y_first;
+    const int first = left - effect.counts[0] / 2 + told.x_first, above = told.y_first - effect.counts[1] / 2;
+    const int stop = lesser(left + TILE, effect.width) - left + first + wide - 1;
+    SHARED(int, count);  // of pixels that are undecided
     OWNED(BlurSums, sums);
     PHASE(t) {
+        if (t == 0) count = 0;
         UNROLL for (int n = 0; n < PIXELS; ++n) OWN(sums, t).of[n] = nothing();
     }
     for (int from = first; from < stop; from += DEPTH) {
@@ -78,7 +111,7 @@ FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32
             for (int i = t; i < TILE * DEPTH; i += THREADS) {
                 const int y = top + i / DEPTH, column = from + i % DEPTH;
                 if (y >= effect.height || column >= stop) continue;
-                middle[i] = column_sum(effect, down, high, y, reflected(column, effect.columns));
+                middle[i] = column_sum(effect, down + told.y_first, high, y + above, reflected(column, effect.columns));
             }
         }
         PHASE(t) {
@@ -88,14 +121,24 @@ FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32
                 const int begin = first + x, begun = greater(from - begin, 0);  // the first tap's column; taps done
                 const int end = lesser(from + DEPTH - begin, wide);
                 const Colours* at = middle + y * DEPTH + (begin - from);
-                for (int k = begun; k < end; ++k) add(&OWN(sums, t).of[n], read(across + k), at[k]);
+                for (int k = begun; k < end; ++k) add(&OWN(sums, t).of[n], read(across + told.x_first + k), at[k]);
             }
         }
     }
-    PHASE(t) {
+    PHASE(t) {  // `middle` is free by now, and takes the numbers of the undecided
         UNROLL for (int n = 0; n < PIXELS; ++n) {
+            const int i = t + THREADS * n;
             const Colours& sum = OWN(sums, t).of[n];
-            done[t + THREADS * n] = packed(cut(rintf(sum.of[0])), cut(rintf(sum.of[1])), cut(rintf(sum.of[2])));
+            done[i] = packed(cut(rintf(sum.of[0])), cut(rintf(sum.of[1])), cut(rintf(sum.of[2])));
+            const bool more = effect.channels == 3 && (undecided(told, sum.of[1]) || undecided(told, sum.of[2]));
+            if (top + i / TILE < effect.height && left + i % TILE < effect.width && (more || undecided(told, sum.of[0])))
+                middle[atomicAdd(&count, 1)].of[0] = static_cast<float>(i);
+        }
+    }
+    PHASE(t) {
+        for (int n = t; n < count; n += THREADS) {
+            const int i = static_cast<int>(middle[n].of[0]);
+            done[i] = summed_as_torch(effect, window, top + i / TILE, left + i % TILE);
         }
     }
 }

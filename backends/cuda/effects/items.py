@@ -34,8 +34,11 @@ _MOST_READY = 4096
 
 
 def _ready_for(effect: Effect) -> _Ready:
-    """Remembered with the effect: those of policies come again and again, but for large ones."""
-    if OPS[effect.op].holds_tensors:
+    """Remembered with the effect: those of policies come again and again, but for large ones.
+
+    Nor is a blur's, which depends on torch's settings.
+    """
+    if OPS[effect.op].holds_tensors or effect.op == "gaussian_blur":
         return _made_ready(effect)
     found = _ready.get(id(effect))
     if found is None or found.effect is not effect:
@@ -46,7 +49,7 @@ def _ready_for(effect: Effect) -> _Ready:
 
 
 def _made_ready(effect: Effect) -> _Ready:
-    told = TOLD[effect.op](effect.params, effect.channels) if effect.op in TOLD else None
+    told = TOLD[effect.op](effect.params, (*effect.box[2:], effect.channels)) if effect.op in TOLD else None
     if told is None or not (effect.kind == "torchvision" or agrees(effect.op)):
         return _Ready(effect, None, (0, 0, 0), b"", b"", 0)
     if told.op < Op.CONTRAST:

@@ -19,7 +19,8 @@ from PIL.Image import Resampling
 
 from accel.ops.row import Params
 
-from ...cpu.effects import gaussian
+from ...cpu import gaussian
+from ...cpu.gaussian import Shape
 
 
 class Op(IntEnum):
@@ -57,21 +58,35 @@ class Told(NamedTuple):
     data: Callable[[], npt.NDArray[Any]] | None = None
 
 
-def _of_three(told: Callable[[Params], Told]) -> Callable[[Params, int], Told]:
+def _of_three(told: Callable[[Params], Told]) -> Callable[[Params, Shape], Told]:
     """Of three channels; one channel stays as it is."""
-    return lambda params, channels: told(params) if channels == 3 else Told(Op.COPIED)
+    return lambda params, shape: told(params) if shape[2] == 3 else Told(Op.COPIED)
 
 
-def _blur(params: Params, channels: int) -> Told:
-    kernel_x, kernel_y, sigma_x, sigma_y = params
+def _blur(params: Params, shape: Shape) -> Told | None:
+    order = gaussian.order_of(params, shape)
+    if order is None:
+        return None
+    kernel_x, kernel_y = params[:2]
 
-    def weights() -> npt.NDArray[np.float32]:
-        return np.concatenate([gaussian(kernel_x, sigma_x), gaussian(kernel_y, sigma_y)])
+    def data() -> npt.NDArray[np.uint8]:
+        blur = gaussian.prepared(params, order)
+        limits = np.float32(0.5) - np.array([blur.dark, blur.bright], np.float32)
+        ends = np.array([each for weights in (blur.across, blur.down) for each in _ends(weights)], np.int32)
+        parts = (limits, ends, blur.across, blur.down, blur.window)
+        return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
 
-    return Told(Op.BLURRED, counts=(kernel_x, kernel_y), size=4 * (kernel_x + kernel_y), data=weights)
+    size = 4 * (6 + kernel_x + kernel_y + kernel_x * kernel_y)
+    return Told(Op.BLURRED, counts=(kernel_x, kernel_y, order == "fused"), size=size, data=data)
 
 
-def _affine(params: Params, channels: int) -> Told:
+def _ends(weights: npt.NDArray[np.float32]) -> tuple[int, int]:
+    """From where to where weights are not 0; at least one."""
+    places = np.flatnonzero(weights)
+    return (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 1)
+
+
+def _affine(params: Params, shape: Shape) -> Told:
     a, sampling, fill = params[2:]
     if sampling != Resampling.NEAREST:
         return Told(Op.AFFINE, numbers=a, sampling=sampling, fill=fill)
@@ -84,15 +99,15 @@ def _fixed(value: float) -> int:
     return math.floor(value * 65536.0 + 0.5)
 
 
-def _perspective(params: Params, channels: int) -> Told:
+def _perspective(params: Params, shape: Shape) -> Told:
     numbers, sampling, fill = params[2:]
     return Told(Op.PERSPECTIVE, numbers=numbers, sampling=sampling, fill=fill)
 
 
-def _elastic(params: Params, channels: int) -> Told | None:
+def _elastic(params: Params, shape: Shape) -> Told | None:
     """Where it is known how torch rounds on this machine, and colours are colours."""
     displacement, interpolation, fill, version = params
-    height, width = displacement.shape[1:3]
+    height, width, channels = shape
     capability = torch.backends.cpu.get_cpu_capability()
     known = platform.machine() in ("x86_64", "AMD64") and capability in ("DEFAULT", "AVX2", "AVX512")
     single = displacement.dtype == torch.get_default_dtype() == torch.float32
@@ -119,9 +134,10 @@ def _elastic(params: Params, channels: int) -> Told | None:
     )
 
 
-def _erased(params: Params, channels: int) -> Told | None:
+def _erased(params: Params, shape: Shape) -> Told | None:
     """Where the value is of the rectangle's size, or repeats; torch's broadcasting of others is left to it."""
     top, left, height, width, value = params
+    channels = shape[2]
     if value.dim() != 3 or value.shape[0] not in (1, channels) or not value.numel():
         return None
     if value.shape[1] not in (1, height) or value.shape[2] not in (1, width):
@@ -135,13 +151,13 @@ def _erased(params: Params, channels: int) -> Told | None:
     return Told(Op.ERASED, counts=counts, size=channels * rows * columns, data=given)
 
 
-def _permuted(params: Params, channels: int) -> Told:
+def _permuted(params: Params, shape: Shape) -> Told:
     return Told(Op.PERMUTED, counts=(sum(source << 8 * channel for channel, source in enumerate(params[0])),))
 
 
-def _jpeg(params: Params, channels: int) -> Told | None:
+def _jpeg(params: Params, shape: Shape) -> Told | None:
     """Where nothing can overflow 16 bits, as libjpeg-turbo's vector code has it between the passes."""
-    tables = _quantisation(params[0], channels)
+    tables = _quantisation(params[0], shape[2])
     if tables is None:
         return None
     return Told(Op.ENCODED, size=tables.nbytes, data=lambda: tables)
@@ -186,21 +202,21 @@ def _largest_sum(steps: list[int]) -> float:
         heapreplace(heap, (2 * (k + 1) * step, step, k + 1))
 
 
-TOLD: dict[str, Callable[[Params, int], Told | None]] = {
-    "convert": lambda params, channels: Told(Op.GREY if channels == 1 else Op.COPIED),
-    "to_grayscale": lambda params, channels: Told(Op.GREY),
+TOLD: dict[str, Callable[[Params, Shape], Told | None]] = {
+    "convert": lambda params, shape: Told(Op.GREY if shape[2] == 1 else Op.COPIED),
+    "to_grayscale": lambda params, shape: Told(Op.GREY),
     "adjust_saturation": _of_three(lambda params: Told(Op.SATURATED, numbers=params)),
     "adjust_hue": _of_three(lambda params: Told(Op.HUE, counts=(int(params[0] * 255) & 255,))),
     "permute_channels": _permuted,
-    "adjust_sharpness": lambda params, channels: Told(Op.SHARPENED, numbers=params),
+    "adjust_sharpness": lambda params, shape: Told(Op.SHARPENED, numbers=params),
     "gaussian_blur": _blur,
     "affine": _affine,
     "perspective": _perspective,
     "elastic": _elastic,
-    "transpose": lambda params, channels: Told(Op.TRANSPOSED),
+    "transpose": lambda params, shape: Told(Op.TRANSPOSED),
     "erase_image": _erased,
     "jpeg": _jpeg,
-    "adjust_contrast": lambda params, channels: Told(Op.CONTRAST, numbers=params),
-    "autocontrast": lambda params, channels: Told(Op.AUTOCONTRAST),
-    "equalize": lambda params, channels: Told(Op.EQUALIZED),
+    "adjust_contrast": lambda params, shape: Told(Op.CONTRAST, numbers=params),
+    "autocontrast": lambda params, shape: Told(Op.AUTOCONTRAST),
+    "equalize": lambda params, shape: Told(Op.EQUALIZED),
 }

@@ -1,0 +1,263 @@
+"""Gaussian blur on pixels [height, width, channels], as torch adds it up and torchvision rounds it.
+
+torch sums the products of a whole window in float32, which is rounded to uint8 in the end. Here two passes make a sum
+that lies within a bound of torch's (``bounds_of``); where no half lies within the bound both round alike, and at the
+few values that are left the window is summed as torch does it.
+
+This file calls no compiled function of another one: numba's cache notices no change there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from .effect_colour import COMPILE, PIXELS, RESULT, array
+from .vector_floats import BLOCK, LANES, fma, round16, sum_row, sum_two_rows
+
+_F32, _F64, _I32 = np.float32, np.float64, np.int32
+
+_WINDOW = array(types.float32, 2)
+_WEIGHTS = array(types.float32, 1)
+
+
+# -- the bound ------------------------------------------------------------------------------------------------
+
+_TAIL = 2.0**-21
+_DARK = 127.0
+_OUT = array(types.float32, 1, readonly=False)
+
+
+@njit(inline="always")
+def _error(weights: Any, highest: Any, cap: Any, twice: Any) -> Any:
+    """How far a float32 sum of weights times values up to ``highest`` may be from the true one, and its size.
+
+    ``cap``: no partial sum is above it. ``twice``: products may be rounded as well before they are added.
+    """
+    error, reached, top = _F64(0), _F64(0), 2.0**-125
+    for k in range(weights.shape[0]):
+        product = highest * _F64(weights[k])
+        if product > 0:
+            reached += product
+            while top <= min(reached + error, cap):  # half an ulp of what is below a power of two is 2**-25 of it
+                top *= 2.0
+            if twice:
+                error += product * 2.0**-24 + 2.0**-150
+            error += min(top * 2.0**-25, product * (1 + 2.0**-23))
+    return error, reached
+
+
+@njit(types.UniTuple(types.float64, 2)(_WINDOW, _OUT, _OUT), **COMPILE)
+def bounds_of(window: Any, across: Any, down: Any) -> Any:
+    """Make ``across`` and ``down``, whose outer product is nearly the window, and say how far their sums may be off.
+
+    Returns:
+        How far from torch's float32 sum over a window of values 0..255 that of ``blur``'s two passes may lie: for sums
+        below 127, and for all. No less than 1/2, which leaves nothing to the passes, if the window's weights are not
+        what is assumed: finite, none below 0, with a sum of about 1.
+
+    Rounding to nearest errs by half an ulp of the result at most, and adding to a float errs by no more than what is
+    added (the float itself would be as near). All terms are >= 0, so that partial sums only grow: the i-th is at most
+    255 times the sum of the first i weights, and the errors so far; nor is it above the last.
+    """
+    high, wide = window.shape
+    across[:], down[:] = _F32(0), _F32(0)
+    total = _F64(0)
+    for i in range(high):
+        for j in range(wide):
+            if not window[i, j] >= 0:
+                return 1.0, 1.0
+            total += _F64(window[i, j])
+    if not abs(total - 1) < 1e-3:
+        return 1.0, 1.0
+    for axis in range(2):  # the sums of columns and rows, without what is next to nothing at their ends
+        weights = down if axis else across
+        count = weights.shape[0]
+        for k in range(count):
+            weight = _F64(0)
+            for other in range(wide if axis else high):
+                weight += _F64(window[k, other] if axis else window[other, k])
+            weights[k] = _F32(weight if axis else weight / total)
+        left = _F64(0)
+        for k in range(count // 2):
+            left += _F64(weights[k]) + _F64(weights[count - 1 - k])
+            if left > _TAIL:
+                break
+            weights[k] = weights[count - 1 - k] = _F32(0)
+    apart, sum_across = _F64(0), _F64(0)
+    for j in range(wide):
+        sum_across += _F64(across[j])
+        for i in range(high):
+            apart += abs(_F64(window[i, j]) - _F64(down[i]) * _F64(across[j]))
+    first, reached = _error(down, 255.0, 512.0, False)
+    second, _ = _error(across, reached + first, 512.0, False)
+    ours = 255 * apart + first * sum_across + second
+    flat = window.reshape(-1)
+    # float64 rounds as well, and so does 1/2 minus the bound in float32
+    dark = (_error(flat, 255.0, _DARK + 0.5, True)[0] + ours) * (1 + 1e-6) + 2.0**-24
+    bright = (_error(flat, 255.0, 512.0, True)[0] + ours) * (1 + 1e-6) + 2.0**-24
+    return (dark if bright < 0.5 else bright), bright
+
+
+# -- the blur -------------------------------------------------------------------------------------------------
+
+_BATCH = 8
+
+
+@njit(inline="always")
+def _padded(src: Any, x_half: Any, y_half: Any) -> Any:
+    """The image with its borders reflected, flat, and room for a row and a block behind it."""
+    height, width, channels = src.shape
+    pitch, wider = width * channels, (width + 2 * x_half) * channels
+    flat, result = src.reshape(-1), np.empty((height + 2 * y_half + 1) * wider + BLOCK, np.uint8)
+    for y in range(height + 2 * y_half):
+        at = abs(y - y_half)
+        at = at if at < height else 2 * (height - 1) - at
+        line, row = flat[at * pitch :][:pitch], result[y * wider :][:wider]
+        middle = row[x_half * channels :]
+        for i in range(pitch):
+            middle[i] = line[i]
+        for c in range(channels):
+            for x in range(1, x_half + 1):
+                row[(x_half - x) * channels + c] = line[x * channels + c]
+                row[(x_half + width - 1 + x) * channels + c] = line[(width - 1 - x) * channels + c]
+    return result
+
+
+@njit(inline="always")
+def _taps(window: Any, pitch: Any, channels: Any) -> Any:
+    """The weights of a window that are not 0, row by row, and where in the padded image they are, from its corner."""
+    high, wide = window.shape
+    places, weights = np.empty(high * wide, np.uint64), np.empty(high * wide, np.float32)
+    count = 0
+    for i in range(high):
+        for j in range(wide):
+            if window[i, j] > 0:
+                places[count], weights[count] = np.uint64(i * pitch + j * channels), window[i, j]
+                count += 1
+    return places[:count], weights[:count]
+
+
+@njit(inline="always")
+def _as_torch(padded: Any, at: Any, places: Any, weights: Any, floats: Any, fused: Any, sums: Any) -> Any:
+    """Several windows' sums, tap after tap, side by side: each waits for itself alone."""
+    a, b, c, d, e, f, g, h = at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]
+    s = t = u = v = w = x = y = z = _F32(0)
+    for k in range(places.shape[0]):
+        place, weight = places[k], weights[k]
+        if fused:
+            s = fma(floats[padded[a + place]], weight, s)
+            t = fma(floats[padded[b + place]], weight, t)
+            u = fma(floats[padded[c + place]], weight, u)
+            v = fma(floats[padded[d + place]], weight, v)
+            w = fma(floats[padded[e + place]], weight, w)
+            x = fma(floats[padded[f + place]], weight, x)
+            y = fma(floats[padded[g + place]], weight, y)
+            z = fma(floats[padded[h + place]], weight, z)
+        else:
+            s += floats[padded[a + place]] * weight
+            t += floats[padded[b + place]] * weight
+            u += floats[padded[c + place]] * weight
+            v += floats[padded[d + place]] * weight
+            w += floats[padded[e + place]] * weight
+            x += floats[padded[f + place]] * weight
+            y += floats[padded[g + place]] * weight
+            z += floats[padded[h + place]] * weight
+    sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7] = s, t, u, v, w, x, y, z
+
+
+@njit(inline="always")
+def _trimmed(weights: Any, zeros: Any) -> Any:
+    """Where weights that are not 0 begin, and these between so many zeros."""
+    first, last = 0, weights.shape[0]
+    while first < last - 1 and weights[first] == 0:
+        first += 1
+    while last > first + 1 and weights[last - 1] == 0:
+        last -= 1
+    result = np.zeros(last - first + 2 * zeros, np.float32)
+    for k in range(last - first):
+        result[zeros + k] = weights[first + k]
+    return first, result
+
+
+@njit(types.int64(PIXELS, _WINDOW, _WEIGHTS, _WEIGHTS, types.float32, types.float32, types.boolean, RESULT), **COMPILE)
+def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, fused: Any, out: Any) -> Any:
+    """Convolution by a window of odd sides, the borders reflected, rounded half to even.
+
+    Args:
+        src, out: the pixels, and the result of the same shape.
+        window: the weights, float32 [rows, columns].
+        across, down, dark, bright: of ``bounds_of``.
+        fused: whether torch adds products with one rounding, or with two.
+
+    Returns:
+        How many values were summed as torch does it.
+    """
+    height, width, channels = src.shape
+    pitch, wider = width * channels, (width + across.shape[0] - 1) * channels
+    result = out.reshape(-1)
+    padded = _padded(src, across.shape[0] // 2, down.shape[0] // 2)
+    places, weights = _taps(window, wider, channels)
+    floats = np.arange(256).astype(np.float32)
+    x_first, across = _trimmed(across, 0)
+    y_first, down = _trimmed(down, 1)
+    length = pitch + (across.shape[0] - 1) * channels
+    columns = length + 2 * BLOCK
+    rows = np.empty(2 * columns, np.float32)
+    sums, levels = np.empty(pitch + BLOCK, np.float32), np.empty(LANES, np.uint8)
+    pending, into = np.zeros(_BATCH, np.uint64), np.zeros(_BATCH, np.int64)
+    exact = np.empty(_BATCH, np.float32)
+    waiting, counted = 0, 0
+    dark_limit, bright_limit = _F32(0.5) - dark, _F32(0.5) - bright
+    for y in range(height):
+        if y % 2 == 0:
+            start = (y + y_first) * wider + x_first * channels
+            for i in range(0, length, BLOCK // 2):
+                sum_two_rows(padded, start + i, wider, down, rows, i, columns)
+        for i in range(0, pitch, BLOCK):
+            sum_row(rows, y % 2 * columns + i, channels, across, sums, i, 0)
+        for i in range(0, pitch, LANES):
+            begin = y * pitch + i
+            if begin + LANES <= result.shape[0]:  # what is beyond the row is written later
+                far = round16(sums, i, dark_limit, bright_limit, result, begin)
+            else:
+                far = round16(sums, i, dark_limit, bright_limit, levels, 0)
+                result[begin:] = levels[: result.shape[0] - begin]
+            place = i
+            while far:
+                if far & np.uint64(1) and place < pitch:
+                    pending[waiting], into[waiting] = np.uint64(y * wider + place), y * pitch + place
+                    waiting += 1
+                    if waiting == _BATCH:
+                        _as_torch(padded, pending, places, weights, floats, fused, exact)
+                        for n in range(waiting):
+                            result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
+                        counted, waiting = counted + waiting, 0
+                far >>= np.uint64(1)
+                place += 1
+    if waiting:
+        _as_torch(padded, pending, places, weights, floats, fused, exact)
+        for n in range(waiting):
+            result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
+    return counted + waiting
+
+
+@njit(types.void(PIXELS, _WINDOW, types.boolean, types.int64, _OUT), **COMPILE)
+def sum_windows(src: Any, window: Any, fused: Any, step: Any, out: Any) -> None:
+    """The sums of every so many windows, in the order that ``blur`` takes for torch's; to see whether it is."""
+    width, channels = src.shape[1:]
+    high, wide = window.shape
+    wider = (width + wide - 1) * channels
+    padded = _padded(src, wide // 2, high // 2)
+    places, weights = _taps(window, wider, channels)
+    floats = np.arange(256).astype(np.float32)
+    at, sums = np.zeros(_BATCH, np.uint64), np.empty(_BATCH, np.float32)
+    for i in range(0, out.shape[0], _BATCH):
+        count = min(_BATCH, out.shape[0] - i)
+        for n in range(count):
+            y, x = divmod((i + n) * step, width * channels)
+            at[n] = np.uint64(y * wider + x)
+        _as_torch(padded, at, places, weights, floats, fused, sums)
+        out[i : i + count] = sums[:count]
