@@ -21,7 +21,7 @@ from accel.planning import levels
 from accel.planning.stages import Effect, Levels
 from accel.sources.header import claim
 from accel.switch import image_backend
-from accel.system import counters
+from accel.system import arithmetic, counters
 from accel.system.seams import private
 
 F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
@@ -147,10 +147,11 @@ def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
     displacement, interpolation, fill, version = params
     writable = pixels if pixels.flags.writeable else pixels.copy()  # torch warns of others
     image = torch.from_numpy(writable).permute(2, 0, 1)
-    if version == 1:
-        result = F_t.elastic_transform(image, displacement, interpolation, fill)
-    else:
-        result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
+    with arithmetic.by_default():
+        if version == 1:
+            result = F_t.elastic_transform(image, displacement, interpolation, fill)
+        else:
+            result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
     effect_warp.interleave(result.numpy(), out)
 
 
@@ -233,7 +234,7 @@ def agrees(name: str) -> bool:
 
 
 def by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
-    with image_backend("torchvision"):
+    with image_backend("torchvision"), arithmetic.by_default():
         result = np.asarray(OPS[name].reference(_image(pixels), params))
     return np.ascontiguousarray(result.reshape(*result.shape[:2], -1))
 
