@@ -12,6 +12,7 @@ from accel import switch
 from accel.lazy.image import LazyImage
 from accel.lazy.late import LateTensor
 from accel.ops import OPS
+from accel.ops.kernels import THREADS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.plan import Plan, plan
 from accel.planning.program import needs_program, program
@@ -85,12 +86,13 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
         lines.append(f"  stage {number + 1}: {_stage(stage)}")
     lines.append(f"  values: table of {item.table.shape[0]} x 256 {_name(item.table.dtype)}")
     if recipe.kernels:
-        names = " -> ".join(name for name, _ in recipe.kernels)
+        names = " -> ".join(name for name, _ in recipe.kernels if name != THREADS)
         lines.append(f"  then torchvision's own kernels, on the values, where they are: {names}")
     if len(plans) > 1:
         lines.append(f"  images that differ in what comes before that are {len(plans)} plans; this is one")
     if after:
-        lines.append(f"  then on the whole batch: {' -> '.join(name for name, _ in after)}")
+        names = " -> ".join(name for name, _ in after if name != THREADS)
+        lines.append(f"  then on the whole batch: {names}")
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
     lines.extend(f"  {line}" for line in selection.backend.describe(first))
     return "\n".join(lines)

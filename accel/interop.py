@@ -29,7 +29,7 @@ from torchvision.transforms import (
 
 from accel import switch
 from accel.errors import DecodeError
-from accel.lazy import compiling, shipping, tensor
+from accel.lazy import compiling, hidden, shipping, tensor
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.late import LateTensor
@@ -38,8 +38,7 @@ from accel.ops import kernels as ops_kernels
 from accel.recording import enhance, forward, images, kernels, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
-from accel.system import counters, log, patches, seams
-from accel.system.memory import file_buffers
+from accel.system import counters, log, memory, patches, seams
 from accel.system.seams import private
 from accel.workers import ring
 
@@ -145,7 +144,8 @@ def install() -> None:
         _undo.append(patches.attribute(v2.ToDtype, "transform", record.to_dtype(v2.ToDtype.transform)))
         compiling.keep_out()
         _undo.append(patches.attribute(torch, "compile", compiling.compile(torch.compile)))
-        for module, name in ((torch.jit, "trace"), (torch.export, "export")):
+        exporters = [(module, "to_dlpack") for module in (torch, torch.utils.dlpack)]
+        for module, name in ((torch.jit, "trace"), (torch.export, "export"), *exporters):
             _undo.append(patches.attribute(module, name, compiling.settling(getattr(module, name))))
         # the place of all tensors: with one more key the mapping would change its size while another thread collates
         collating = _collate(collate.default_collate_fn_map[torch.Tensor])
@@ -217,13 +217,13 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
         selection = switch.current()
         if selection.steps_aside:
             return original(path)
-        read = file_buffers.read(path)
+        read = memory.file_buffers.read(path)
         if read is None:
             return original(path)
         buffer, size = read
         header = claim(buffer, size)
         if header is None or not _claimed(header, selection):
-            file_buffers.give_back(buffer)
+            memory.file_buffers.give_back(buffer)
             return original(path)
         Image._decompression_bomb_check((header.width, header.height))
         source = Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
@@ -267,6 +267,9 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, index)
         try:
             leaves, structure = pytree.tree_flatten(pytree.tree_map(_settled, original(self, index)))
+            if _computes_in_workers(switch.current()):
+                for late_tensor in hidden.late_tensors(leaves):
+                    tensor.evaluated_in_worker(late_tensor, memory.shared)
         except DecodeError as error:
             where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
             if where is None:
@@ -277,6 +280,10 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
         return pytree.tree_unflatten(leaves if slots is None else slots.outgoing(leaves), structure)
 
     return fetch_batch
+
+
+def _computes_in_workers(selection: switch.Selection) -> bool:
+    return not selection.steps_aside and not selection.backend.devices
 
 
 def _settled(value: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import helpers
@@ -14,6 +17,9 @@ from loader_support import TRAIN, check, epoch
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
+
+import accel
+from accel.lazy import hidden
 
 
 def collate_stack(samples: list[Any]) -> Any:
@@ -73,6 +79,80 @@ def test_a_batch_of_the_users_own_type(paths: list[str], workers: int) -> None:
     expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, TRAIN), **options))
     actual, _ = helpers.run("cpu", lambda: epoch(Files(paths, TRAIN), **options))
     assert_same([batch.images for batch in actual], [batch.images for batch in expected])
+
+
+class Mapping(dict[str, Any]):
+    """Not a dict to torch's pytree."""
+
+
+@dataclass
+class Record:
+    images: list[torch.Tensor]
+    names: tuple[str, ...] = ("a", "b")
+
+
+class Slotted:
+    __slots__ = ("record",)
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+
+class NotSent:
+    """What the queue cannot send either."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not to be sent")
+
+
+HIDDEN: dict[str, tuple[Callable[[list[torch.Tensor]], Any], Callable[[Any], list[torch.Tensor]]]] = {
+    "object": (lambda images: Batch(torch.stack(images)), lambda batch: list(batch.images)),
+    "dict": (lambda images: Mapping(images=images), lambda batch: batch["images"]),
+    "ordered": (lambda images: OrderedDict(images=images), lambda batch: batch["images"]),
+    "dataclass": (Record, lambda batch: batch.images),
+    "nested": (lambda images: {"all": [Slotted(Record(images))]}, lambda batch: batch["all"][0].record.images),
+    "array": (lambda images: np.array([Record(images), None]), lambda batch: batch[0].images),
+    "set": (set, list),
+}
+
+
+def jittered(image: Image.Image) -> torch.Tensor:
+    """Large enough for torch to share its sum out among threads."""
+    return F.adjust_contrast(F.to_tensor(image.resize((400, 300))), 1.3)
+
+
+@pytest.mark.parametrize(("collate", "images_of"), HIDDEN.values(), ids=HIDDEN)
+def test_tensors_in_objects_of_the_users_are_computed_in_the_worker(
+    paths: list[str], collate: Callable[[list[torch.Tensor]], Any], images_of: Callable[[Any], list[torch.Tensor]]
+) -> None:
+    options: dict[str, Any] = {"num_workers": 1, "collate_fn": lambda samples: collate([image for image, _ in samples])}
+    torch.set_num_threads(4)
+    try:
+        expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, jittered), **options))
+        actual, _ = helpers.run("cpu", lambda: epoch(Files(paths, jittered), **options))
+        images = [image for batch in actual for image in images_of(batch)]
+        assert not any(map(helpers.is_late, images))
+        if collate is not set:
+            assert_same(images, [image for batch in expected for image in images_of(batch)])
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_looking_for_them_raises_nothing() -> None:
+    late = helpers.run("cpu", lambda: jittered(helpers.opened(helpers.pictures()[0])[0]))[0]
+    assert hidden.late_tensors([Record([late]), NotSent(), lambda: 0, 3, "a", None, late]) == [late]
+
+
+def collate_broken(samples: list[Any]) -> Any:
+    return Record([image for image, _ in samples])
+
+
+def test_a_file_that_cannot_be_decoded_in_such_an_object(tmp_path: Path) -> None:
+    """Raised where the batch is made: in the queue's thread it would be lost, and the parent wait for ever."""
+    root = helpers.write_image_folder(tmp_path, broken={1: helpers.undecodable()})
+    files = sorted(map(str, root.rglob("*.jpg")), key=lambda path: Path(path).name)
+    with accel.image_backend("cpu"), pytest.raises(accel.DecodeError, match=r"001\.jpg"):
+        epoch(Files(files, jittered), num_workers=1, collate_fn=collate_broken)
 
 
 def collate_images(samples: list[Any]) -> Any:

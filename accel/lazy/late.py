@@ -20,6 +20,7 @@ from torch.utils.data import get_worker_info
 from accel.lazy.content import ImageShape, Late
 from accel.lazy.metadata import METADATA
 from accel.ops import OPS
+from accel.ops.kernels import THREADS
 from accel.sources.recipe import Recipe, Step
 from accel.system import counters, fork, log, memory
 from accel.system.caller import caller
@@ -37,12 +38,33 @@ private(
     "Tensor._use_count",
     "_C.DisableTorchFunctionSubclass",
     "_C._DisableTorchDispatch",
+    "_C._set_throw_on_mutable_data_ptr",
     "_C._swap_tensor_impl",
 )
 
 _CPU = torch.device("cpu")
 
 T = TypeVar("T", bound="LateTensor")
+
+_NO_MEMORY = (
+    "C++ code asked for the memory of a late tensor of accel's, whose values are not computed yet; "
+    "any function of torch on it computes them, images.detach() for one"
+)
+
+
+def _without_memory(shell: torch.Tensor) -> None:
+    """Have C++ code that asks for the tensor's memory, past Python, raise RuntimeError; it would get a null pointer."""
+    if hasattr(torch._C, "_set_storage_access_error_msg"):  # builds for CUDA
+        torch._C._set_storage_access_error_msg(shell, _NO_MEMORY)
+    else:
+        torch._C._set_throw_on_mutable_data_ptr(shell)
+
+
+class _Absent:
+    """An attribute that a class does not have, though its base does."""
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise AttributeError("late tensors are exported by __dlpack__")
 
 
 @lru_cache(maxsize=1024)
@@ -72,6 +94,7 @@ class LateTensor(torch.Tensor):
     either: ClassVar[frozenset[Any]] = frozenset(
         {torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__}
     )
+    __dlpack_c_exchange_api__ = _Absent()  # C functions that would ask the shell for its memory
 
     @classmethod
     def of(
@@ -89,6 +112,7 @@ class LateTensor(torch.Tensor):
         tensor: Self = torch.Tensor._make_wrapper_subclass(
             cls, (*lead, *shape), strides=strides, dtype=dtype, device=_CPU
         )
+        _without_memory(tensor)
         tensor.late = Late(recipes, lead, shape, dtype, interleaved, after, made)
         return tensor
 
@@ -142,14 +166,16 @@ class LateTensor(torch.Tensor):
     ) -> Self:
         """A new tensor: this one with one more of torchvision's kernels recorded, on a batch as on a whole."""
         late, op = self.late, OPS[name]
+        on_batch = bool(late.after) or len(late.recipes) > 1
+        onto = late.after if on_batch else late.recipes[0].kernels
+        steps: tuple[Step, ...] = (() if op.elementwise else _threads(onto)) + ((name, params),)
         channels, height, width = late.shape
         shape = (op.channels(channels, params), *op.size((height, width), params))
         dtype = late.dtype if dtype is None else dtype
-        step: Step = (name, params)
-        if late.after or len(late.recipes) > 1:
-            return self._made(late.recipes, shape, dtype, after=(step,))
-        source, pixels, values, kernels = late.recipes[0]
-        return self._made((Recipe(source, pixels, values, (*kernels, step)),), shape, dtype, interleaved)
+        if on_batch:
+            return self._made(late.recipes, shape, dtype, after=steps)
+        source, pixels, values, _ = late.recipes[0]
+        return self._made((Recipe(source, pixels, values, onto + steps),), shape, dtype, interleaved)
 
     def as_late(self, cls: type[T]) -> T:
         """The same late values as a tensor of another class."""
@@ -224,6 +250,13 @@ class LateTensor(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """As a plain tensor: what is saved can be loaded without accel."""
         return LateTensor.evaluate(self).__reduce_ex__(protocol)
+
+
+def _threads(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """What is recorded between these kernels and the next one, for that one to run on as many threads as here."""
+    here: Step = (THREADS, (torch.get_num_threads(),))
+    known = next((step for step in reversed(steps) if step[0] == THREADS), None)
+    return () if known == here else (here,)
 
 
 def is_late(value: Any) -> bool:

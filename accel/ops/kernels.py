@@ -200,6 +200,10 @@ def _cutmix(batch: torch.Tensor, box: tuple[int, int, int, int]) -> torch.Tensor
     return output
 
 
+THREADS = "threads"
+"""The step that says on how many threads those after it ran where they were recorded: torch's sums depend on it."""
+
+
 def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
     return batch.contiguous(memory_format=order)
 
@@ -356,12 +360,13 @@ ROWS = (
         ((_DISPLACEMENT, _BILINEAR, None), (_DISPLACEMENT, _NEAREST, _FILL)),
         holds_tensors=True,
     ),
-    _helper("gaussian_noise", ("noise", "clip"), _with_noise, holds_tensors=True),
+    _helper("gaussian_noise", ("noise", "clip"), _with_noise, elementwise=True, holds_tensors=True),
     _helper("linear_transformation", ("matrix", "mean"), _linear, holds_tensors=True),
     _helper("to_levels", (), _levels, elementwise=True),
     _helper("weighted", ("weight", "dtype"), _weighted, elementwise=True),
     _helper("plus", ("other",), torch.add, holds_tensors=True),
     _helper("mixup", ("lam",), _mixup),
     _helper("cutmix", ("box",), _cutmix),
-    _helper("contiguous", ("memory_format",), _ordered),
+    _helper("contiguous", ("memory_format",), _ordered, elementwise=True),
+    _helper(THREADS, ("number",), lambda values, number: values),
 )

@@ -13,6 +13,7 @@ import torch
 
 from accel.ops import OPS
 from accel.sources.recipe import Step
+from accel.system import arithmetic
 
 
 class Patch(NamedTuple):
@@ -49,9 +50,10 @@ def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
         if name == "erase":
             top, left, height, width, value = params
             patch = value.to(table(channels, steps[:number]).dtype).expand(channels, *value.shape[1:])
-            for later, values in steps[number + 1 :]:
-                apply = OPS[later].apply
-                patch = patch if later == "erase" or apply is None else apply(patch, *values)
+            with arithmetic.by_default():
+                for later, values in steps[number + 1 :]:
+                    apply = OPS[later].apply
+                    patch = patch if later == "erase" or apply is None else apply(patch, *values)
             found.append(Patch(top, left, height, width, patch))
     return tuple(found)
 
@@ -59,8 +61,9 @@ def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
 @lru_cache(maxsize=256)
 def _table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     levels = torch.arange(256, dtype=torch.uint8, device="cpu").expand(channels, 1, 256)
-    for name, params in steps:
-        apply = OPS[name].apply
-        assert apply is not None, f"{name} is no value op"
-        levels = apply(levels, *params)
+    with arithmetic.by_default():
+        for name, params in steps:
+            apply = OPS[name].apply
+            assert apply is not None, f"{name} is no value op"
+            levels = apply(levels, *params)
     return levels.reshape(channels, 256).contiguous()

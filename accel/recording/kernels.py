@@ -20,7 +20,8 @@ from accel.ops.kernels import DTYPES, V1, F_t, frozen
 from accel.recording.accepted import ACCEPTED, NotFinite
 from accel.recording.geometry import ON_PIXELS, inside, takes_pixels
 from accel.recording.record import is_recorded, recorded_value
-from accel.recording.record_pil import given
+from accel.recording.record_pil import OTHER_DEFAULT, given
+from accel.system import arithmetic, counters
 
 Function = Callable[..., Any]
 T = TypeVar("T", bound=LateTensor)
@@ -48,6 +49,9 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             if moved is not None:
                 return moved  # type: ignore[return-value]
     if late.shape[0] not in (1, 3) or late.dtype not in DTYPES:
+        return None
+    if not arithmetic.is_default():
+        counters.fallback(OTHER_DEFAULT)
         return None
     params = given(op.params, args, kwargs, _defaults(name))
     try:

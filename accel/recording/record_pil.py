@@ -19,6 +19,7 @@ from accel.ops import OPS, Params
 from accel.planning import levels
 from accel.recording.begin import begin, begin_grey
 from accel.recording.record import erased
+from accel.system import arithmetic, counters
 
 Function = Callable[..., Any]
 
@@ -37,6 +38,8 @@ NAMES = (
     "to_grayscale",
 )
 """The functions that are recorded, each as the op of the same name."""
+
+OTHER_DEFAULT = "torch's default dtype is not float32: torchvision's arithmetic on tensors was left to it, at once"
 
 _NEW_IMAGES = {"adjust_brightness", "adjust_contrast", "adjust_hue"}
 """Ops whose result Pillow makes anew, without the ``info`` of the image."""
@@ -204,6 +207,9 @@ def elastic(version: int) -> Callable[[Function], Function]:
                 or displacement.shape != (1, late.height, late.width, 2)
                 or not _fills(fill, len(late.getbands()))
             ):
+                return original(image, displacement, interpolation, fill)
+            if not arithmetic.is_default():
+                counters.fallback(OTHER_DEFAULT)
                 return original(image, displacement, interpolation, fill)
             if not displacement.sum().isfinite():
                 raise ValueError("elastic_transform: the displacement must be finite")

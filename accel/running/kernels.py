@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from accel.ops import OPS
+from accel.ops.kernels import THREADS
 from accel.planning.program import Program, Work
+from accel.running.team import Team
 from accel.sources.recipe import Step
+from accel.system import arithmetic
 from accel.system.memory import Allocate
-
-Each = Callable[[Sequence[int], Callable[[int], None]], None]
-"""Does something with every number of several, in any order."""
 
 
 def on_host(
-    program: Program, made: Sequence[torch.Tensor], interleaved: bool, allocate: Allocate, each: Each
+    program: Program, made: Sequence[torch.Tensor], interleaved: bool, allocate: Allocate, team: Team
 ) -> torch.Tensor:
     """The images of a program, from what its plans gave, one by one: every number is then as torchvision has it."""
     bases = [made[plan][image] for plan, image in program.places]
@@ -26,13 +26,24 @@ def on_host(
     result = _empty((len(program.works), *first.shape), first.dtype, interleaved, allocate)
     result[0] = first
 
+    # kernels have threads of their own: of twice as many as the team's, some run while others wait for each other
+    threads = max(map(_threads, program.works))
+    turn = threading.Semaphore(max(2 * team.size // threads, 1))
+
     def finish(number: int) -> None:
-        image = _image(bases, program.works[number])
+        with turn:
+            image = _image(bases, program.works[number])
         _check_alike(image, first)
         result[number] = image
 
-    each(range(1, len(program.works)), finish)
+    team.each(range(1, len(program.works)), finish)
     return result
+
+
+def _threads(work: Work) -> int:
+    """The largest number of threads that one of its kernels runs on."""
+    branches = [each for _, params in work.kernels for each in params if isinstance(each, Work)]
+    return max([threads or 1 for _, threads in _steps(work.kernels)] + list(map(_threads, branches)), default=1)
 
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype, interleaved: bool, allocate: Allocate) -> torch.Tensor:
@@ -52,22 +63,35 @@ def _check_alike(image: torch.Tensor, first: torch.Tensor) -> None:
 
 
 def _image(bases: Sequence[torch.Tensor], work: Work) -> torch.Tensor:
-    with _as_recorded(bases[work.base].device):
+    with arithmetic.as_recorded(bases[work.base].device.type):
         return _finished(bases, work)
 
 
 def _finished(bases: Sequence[torch.Tensor], work: Work) -> torch.Tensor:
     values = bases[work.base]
-    for step in work.kernels:
-        values = _applied(bases, values, step)
+    for step, threads in _steps(work.kernels):
+        values = _applied(bases, values, step, threads)
     return values
 
 
-def _applied(bases: Sequence[torch.Tensor], values: torch.Tensor, step: Step) -> torch.Tensor:
+def _steps(recorded: Sequence[Step]) -> Iterator[tuple[Step, int | None]]:
+    """Each step, and the number of threads that torch is to run it on; None: any."""
+    threads = None
+    for step in recorded:
+        name, params = step
+        if name == THREADS:
+            (threads,) = params
+        else:
+            yield step, threads if OPS[name].kind == "kernel" and not OPS[name].elementwise else None
+
+
+def _applied(bases: Sequence[torch.Tensor], values: torch.Tensor, step: Step, threads: int | None) -> torch.Tensor:
     name, params = step
     apply = OPS[name].apply
     assert apply is not None, f"{name} is no op on tensors"
     given = [_finished(bases, each) if isinstance(each, Work) else each for each in params]
+    if threads is not None:
+        arithmetic.use_threads(threads)
     return apply(values, *given)
 
 
@@ -77,16 +101,17 @@ def on_device(program: Program, made: Sequence[torch.Tensor], interleaved: bool)
     Images that have the same elementwise steps before them up to the end take these together.
     """
     bases = [made[plan][image] for plan, image in program.places]
-    with _as_recorded(bases[0].device):
+    with arithmetic.as_recorded(bases[0].device.type):
         images = [bases[work.base] for work in program.works]
-        left = max(len(work.kernels) for work in program.works)
+        recorded = [list(_steps(work.kernels)) for work in program.works]
+        left = max(map(len, recorded))
         while left:
-            now = [n for n, work in enumerate(program.works) if len(work.kernels) >= left]
-            for step, numbers in _together([(n, program.works[n].kernels[-left], images[n]) for n in now]):
+            now = [(n, *steps[-left], images[n]) for n, steps in enumerate(recorded) if len(steps) >= left]
+            for step, threads, numbers in _together(now):
                 if len(numbers) == 1:
-                    images[numbers[0]] = _applied(bases, images[numbers[0]], step)
+                    images[numbers[0]] = _applied(bases, images[numbers[0]], step, threads)
                 else:
-                    batch = _applied(bases, torch.stack([images[n] for n in numbers]), step)
+                    batch = _applied(bases, torch.stack([images[n] for n in numbers]), step, threads)
                     for n, image in zip(numbers, batch, strict=True):
                         images[n] = image
             left -= 1
@@ -96,40 +121,24 @@ def on_device(program: Program, made: Sequence[torch.Tensor], interleaved: bool)
         return torch.stack(images).contiguous(memory_format=order)
 
 
-def _together(steps: Sequence[tuple[int, Step, torch.Tensor]]) -> Iterator[tuple[Step, list[int]]]:
+def _together(
+    steps: Sequence[tuple[int, Step, int | None, torch.Tensor]],
+) -> Iterator[tuple[Step, int | None, list[int]]]:
     """The steps of several images, those that may be one call as one."""
     groups: dict[Any, list[int]] = {}
-    for number, (name, params), values in steps:
+    for number, (name, params), threads, values in steps:
         op = OPS[name]
         if not op.holds_tensors and (op.elementwise or op.kind == "value"):
             groups.setdefault((name, params, values.shape, values.dtype), []).append(number)
         else:
-            yield (name, params), [number]
+            yield (name, params), threads, [number]
     for (name, params, _, _), numbers in groups.items():
-        yield (name, params), numbers
+        yield (name, params), None, numbers
 
 
 def on_batch(batch: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
     """What steps that were recorded on a batch make of it."""
-    with _as_recorded(batch.device):
-        for step in steps:
-            batch = _applied((), batch, step)
+    with arithmetic.as_recorded(batch.device.type):
+        for step, threads in _steps(steps):
+            batch = _applied((), batch, step, threads)
     return batch
-
-
-@contextmanager
-def _as_recorded(device: torch.device) -> Iterator[None]:
-    """Arithmetic as it is where transforms run, whatever mode whoever asks for the values is in."""
-    with torch.no_grad():
-        if not _autocasts(device.type):
-            yield
-        else:
-            with torch.autocast(device.type, enabled=False):
-                yield
-
-
-def _autocasts(kind: str) -> bool:
-    try:
-        return torch.is_autocast_enabled(kind)
-    except RuntimeError:  # there is no such thing for these devices
-        return False

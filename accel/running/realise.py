@@ -124,7 +124,7 @@ def _finished(
             results.append(min(failed, key=lambda error: getattr(error, "position", None) or 0))
         else:
             _count(whole)
-            results.append(kernels.on_host(whole, values, interleaved, allocate, team.each))
+            results.append(kernels.on_host(whole, values, interleaved, allocate, team))
     return results
 
 

@@ -22,7 +22,7 @@ from accel.planning.plan import Plan
 from accel.planning.stages import Effect, Levels
 from accel.sources.header import claim
 from accel.switch import image_backend
-from accel.system import counters
+from accel.system import arithmetic, counters
 from accel.system.imports import LazyModule
 from accel.system.seams import private
 
@@ -153,10 +153,11 @@ def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
     displacement, interpolation, fill, version = params
     writable = pixels if pixels.flags.writeable else pixels.copy()  # torch warns of others
     image = torch.from_numpy(writable).permute(2, 0, 1)
-    if version == 1:
-        result = F_t.elastic_transform(image, displacement, interpolation, fill)
-    else:
-        result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
+    with arithmetic.by_default():
+        if version == 1:
+            result = F_t.elastic_transform(image, displacement, interpolation, fill)
+        else:
+            result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
     effect_warp.interleave(result.numpy(), out)
 
 
@@ -229,7 +230,7 @@ def agrees(name: str) -> bool:
 
 
 def by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
-    with image_backend("torchvision"), gaussian.as_recorded():
+    with image_backend("torchvision"), arithmetic.as_recorded():
         result = np.asarray(OPS[name].reference(_image(pixels), params))
     return np.ascontiguousarray(result.reshape(*result.shape[:2], -1))
 

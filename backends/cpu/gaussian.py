@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +12,7 @@ import torch
 from accel.ops import OPS
 from accel.ops.row import Params
 from accel.switch import image_backend
+from accel.system import arithmetic
 from accel.system.imports import LazyModule
 from accel.system.seams import private
 
@@ -60,17 +59,6 @@ def window_of(params: Params) -> Weights:
     same = (kernel_x, sigma_x) == (kernel_y, sigma_y)
     down: Weights = across if same else make(kernel_y, sigma_y, torch.float32, _CPU).numpy()
     return np.multiply.outer(down, across)
-
-
-@contextmanager
-def as_recorded() -> Iterator[None]:
-    """torch's arithmetic as it is where transforms run, whatever mode whoever asks for the pixels is in."""
-    with torch.no_grad():
-        if not torch.is_autocast_enabled("cpu"):
-            yield
-        else:
-            with torch.autocast("cpu", enabled=False):
-                yield
 
 
 # -- the order ------------------------------------------------------------------------------------------------
@@ -136,7 +124,7 @@ def _is(order: Order, version: int, window: tuple[int, int], shape: Shape) -> bo
     sums = np.empty(len(range(0, pixels.size, step)), np.float32)
     effect_blur.sum_windows(pixels, window_of(params), order == "fused", step, sums)
     floats = torch.from_numpy(pixels).permute(2, 0, 1).to(torch.float32)
-    with image_backend("torchvision"), as_recorded():
+    with image_backend("torchvision"), arithmetic.as_recorded():
         wanted: torch.Tensor = OPS["gaussian_blur"].reference(floats, params)  # of floats, which it does not round
     return np.array_equal(sums, wanted.permute(1, 2, 0).reshape(-1)[::step].numpy())
 

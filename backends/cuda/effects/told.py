@@ -110,8 +110,7 @@ def _elastic(params: Params, shape: Shape) -> Told | None:
     height, width, channels = shape
     capability = torch.backends.cpu.get_cpu_capability()
     known = platform.machine() in ("x86_64", "AMD64") and capability in ("DEFAULT", "AVX2", "AVX512")
-    single = displacement.dtype == torch.get_default_dtype() == torch.float32
-    if not known or not single or 4 * height * width >= 1 << 31:
+    if not known or displacement.dtype != torch.float32 or 4 * height * width >= 1 << 31:
         return None
     colour = tuple(map(float, fill if isinstance(fill, tuple) else (() if fill is None else (fill,))))
     if not all(0 <= value <= 255 for value in colour):
@@ -120,7 +119,7 @@ def _elastic(params: Params, shape: Shape) -> Told | None:
     def grid() -> npt.NDArray[np.float32]:
         places = displacement[0].clone()
         for axis, length in enumerate((width, height)):
-            line = torch.linspace((1 - length) / length, (length - 1) / length, length)
+            line = torch.linspace((1 - length) / length, (length - 1) / length, length, dtype=torch.float32)
             places[..., axis] += line if axis == 0 else line[:, None]
         return np.asarray(places)
 

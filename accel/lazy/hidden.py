@@ -1,0 +1,54 @@
+"""Late tensors in objects that torch's pytree does not know: a batch class of a user's, a dataclass, a kind of dict."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from accel.lazy.late import LateTensor, is_late
+
+_KNOWN = (torch.Tensor, numbers.Number, np.generic, str, bytes, bytearray, Image.Image, type(None))
+
+
+def late_tensors(leaves: Sequence[Any]) -> list[LateTensor]:
+    """The late tensors that would be sent along with what is none of torch's, NumPy's or Python's own values.
+
+    They are found by pickling such objects, as the queue will.
+    """
+    finder = _Finder()
+    for leaf in leaves:
+        if not isinstance(leaf, _KNOWN) and not _holds_numbers(leaf):
+            with suppress(Exception):  # the queue will say what cannot be sent
+                finder.dump(leaf)
+    return finder.found
+
+
+def _holds_numbers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and not value.dtype.hasobject
+
+
+class _Finder(ForkingPickler):
+    """Writes nothing, and passes the values of tensors, arrays and pictures by."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nowhere())
+        self.found: list[LateTensor] = []
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, LateTensor) and is_late(value):
+            self.found.append(value)
+        if isinstance(value, (torch.Tensor, Image.Image)) or _holds_numbers(value):
+            return str, ()
+        return NotImplemented
+
+
+class _Nowhere:
+    def write(self, data: Any) -> int:
+        return len(data)

@@ -1,0 +1,134 @@
+"""What torch's results depend on besides their arguments: the default dtype, and how many threads share a sum.
+
+Late values are computed by other threads than those that recorded them, and later, when somebody may have set
+something else. Both settings are more than the calling thread's, so neither can be set for a moment; here they
+are had for the calling thread alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+@contextmanager
+def as_recorded(kind: str = "cpu") -> Iterator[None]:
+    """Arithmetic on devices of this kind as it is where transforms run, whatever mode whoever asks for values is in."""
+    with torch.no_grad(), by_default(), own_threads():
+        if not _autocasts(kind):
+            yield
+        else:
+            with torch.autocast(kind, enabled=False):
+                yield
+
+
+def _autocasts(kind: str) -> bool:
+    try:
+        return torch.is_autocast_enabled(kind)
+    except RuntimeError:  # there is no such thing for these devices
+        return False
+
+
+# -- the default dtype --------------------------------------------------------------------------------------
+
+
+def is_default() -> bool:
+    """Whether torch's default dtype is float32, under which all is computed that accel records."""
+    return torch.get_default_dtype() == torch.float32
+
+
+def by_default() -> AbstractContextManager[object]:
+    """torch's arithmetic as it is while the default dtype is float32, whatever it is now."""
+    return nullcontext() if is_default() else _Float32()
+
+
+class _Float32(TorchFunctionMode):
+    """Does again, with float32, what took the default dtype: neither a tensor of floats nor an argument had said it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if (
+            not isinstance(result, torch.Tensor)
+            or result.dtype != torch.get_default_dtype()
+            or func in _CASTS
+            or any(map(_states_dtype, _flat((*args, *kwargs.values()))))
+        ):
+            return result
+        if any(isinstance(each, torch.Tensor) for each in _flat((*args, *kwargs.values()))):
+            return func(*map(_in_float32, args), **{name: _in_float32(value) for name, value in kwargs.items()})
+        return func(*args, **{**kwargs, "dtype": torch.float32})
+
+
+_CASTS = (torch.Tensor.double, torch.Tensor.half, torch.Tensor.bfloat16)
+
+
+def _flat(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _states_dtype(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_floating_point()
+    return isinstance(value, (torch.dtype, np.ndarray))
+
+
+def _in_float32(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_in_float32, value))
+    whole = isinstance(value, torch.Tensor) and value.dtype != torch.bool
+    return value.to(torch.float32) if whole else value
+
+
+# -- the number of threads ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def own_threads() -> Iterator[None]:
+    """What is set by ``use_threads`` inside is taken back."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        use_threads(before)
+
+
+def use_threads(number: int) -> None:
+    """Have torch's operations that are called by this thread run on so many threads.
+
+    ``torch.set_num_threads`` says so also for threads that are started later. So OpenMP and MKL are told
+    themselves; where that is not what torch asks, torch is.
+    """
+    if torch.get_num_threads() == number:  # by which torch has settled on a number for this thread
+        return
+    for tell in _libraries():
+        tell(number)
+    if torch.get_num_threads() != number:
+        torch.set_num_threads(number)
+
+
+@cache
+def _libraries() -> tuple[Callable[[int], object], ...]:
+    """The functions that torch itself calls for this."""
+    found: list[Callable[[int], object]] = []
+    for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
+        for name in ("omp_set_num_threads", "MKL_Set_Num_Threads_Local"):
+            try:
+                function = getattr(ctypes.CDLL(str(path)), name)
+            except (OSError, AttributeError):
+                continue
+            function.argtypes, function.restype = [ctypes.c_int], None
+            found.append(function)
+    return tuple(found)
