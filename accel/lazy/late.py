@@ -54,10 +54,13 @@ _NO_MEMORY = (
 
 def _without_memory(shell: torch.Tensor) -> None:
     """Have C++ code that asks for the tensor's memory, past Python, raise RuntimeError; it would get a null pointer."""
-    if hasattr(torch._C, "_set_storage_access_error_msg"):  # builds for CUDA
+    if hasattr(torch._C, "_set_storage_access_error_msg"):  # builds with CUDA
         torch._C._set_storage_access_error_msg(shell, _NO_MEMORY)
+    elif hasattr(torch._C, "_set_storage_data_ptr_access_error_msg"):  # without, by a longer way
+        with torch._C.DisableTorchFunctionSubclass():
+            torch._C._set_storage_data_ptr_access_error_msg(shell.untyped_storage()._cdata, _NO_MEMORY)
     else:
-        torch._C._set_throw_on_mutable_data_ptr(shell)
+        torch._C._set_throw_on_mutable_data_ptr(shell)  # all but const_data_ptr() of no type
 
 
 class _Absent:
