@@ -16,9 +16,11 @@ from accel.ops.row import Params
 from accel.switch import image_backend
 from accel.system.seams import private
 
-_v1 = private("torchvision.transforms._functional_tensor", "_get_gaussian_kernel2d")
-_v2 = private("torchvision.transforms.v2.functional._misc", "_get_gaussian_kernel2d")
+_v1 = private("torchvision.transforms._functional_tensor", "_get_gaussian_kernel1d")
+_v2 = private("torchvision.transforms.v2.functional._misc", "_get_gaussian_kernel1d")
 _torch = private("torch._C", "_select_conv_backend")
+
+_CPU = torch.device("cpu")
 
 Shape = tuple[int, int, int]
 Weights = npt.NDArray[np.float32]
@@ -49,12 +51,14 @@ def prepared(params: Params, order: Order) -> Blur:
 
 
 def window_of(params: Params) -> Weights:
-    """torchvision's weights, float32 [rows, columns]."""
+    """torchvision's weights, float32 [rows, columns]; its own functions sample the Gaussian."""
     kernel_x, kernel_y, sigma_x, sigma_y, version = params
-    make = (_v1 if version == 1 else _v2)._get_gaussian_kernel2d
+    make = (_v1 if version == 1 else _v2)._get_gaussian_kernel1d
     with as_recorded():
-        window: torch.Tensor = make([kernel_x, kernel_y], [sigma_x, sigma_y], torch.float32, torch.device("cpu"))
-        return np.ascontiguousarray(window.numpy())
+        across: Weights = make(kernel_x, sigma_x, torch.float32, _CPU).numpy()
+        same = (kernel_x, sigma_x) == (kernel_y, sigma_y)
+        down: Weights = across if same else make(kernel_y, sigma_y, torch.float32, _CPU).numpy()
+    return np.multiply.outer(down, across)
 
 
 @contextmanager

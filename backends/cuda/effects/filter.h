@@ -100,8 +100,10 @@ FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32
     const int wide = told.x_last - told.x_first, high = told.y_last - told.y_first;
     const int first = left - effect.counts[0] / 2 + told.x_first, above = told.y_first - effect.counts[1] / 2;
     const int stop = lesser(left + TILE, effect.width) - left + first + wide - 1;
+    SHARED(int, count);  // of pixels that are undecided
     OWNED(BlurSums, sums);
     PHASE(t) {
+        if (t == 0) count = 0;
         UNROLL for (int n = 0; n < PIXELS; ++n) OWN(sums, t).of[n] = nothing();
     }
     for (int from = first; from < stop; from += DEPTH) {
@@ -123,23 +125,19 @@ FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32
             }
         }
     }
-    SHARED(int, listed[1 + TILE * TILE]);  // how many pixels are undecided, and which
-    PHASE(t) {
-        if (t == 0) listed[0] = 0;
-    }
-    PHASE(t) {
+    PHASE(t) {  // `middle` is free by now, and takes the numbers of the undecided
         UNROLL for (int n = 0; n < PIXELS; ++n) {
             const int i = t + THREADS * n;
             const Colours& sum = OWN(sums, t).of[n];
             done[i] = packed(cut(rintf(sum.of[0])), cut(rintf(sum.of[1])), cut(rintf(sum.of[2])));
             const bool more = effect.channels == 3 && (undecided(told, sum.of[1]) || undecided(told, sum.of[2]));
             if (top + i / TILE < effect.height && left + i % TILE < effect.width && (more || undecided(told, sum.of[0])))
-                listed[1 + atomicAdd(listed, 1)] = i;
+                middle[atomicAdd(&count, 1)].of[0] = static_cast<float>(i);
         }
     }
     PHASE(t) {
-        for (int n = t; n < listed[0]; n += THREADS) {
-            const int i = listed[1 + n];
+        for (int n = t; n < count; n += THREADS) {
+            const int i = static_cast<int>(middle[n].of[0]);
             done[i] = summed_as_torch(effect, window, top + i / TILE, left + i % TILE);
         }
     }
