@@ -5,7 +5,7 @@
 
 There is a function for every op of accel's table that torchvision has a name for, and for those that are made of such
 (``center_crop``, ``resized_crop``, ``five_crop``, ``ten_crop``, ``rotate``), with torchvision's signature and its
-results (``gaussian_blur``: within one level); and ``decode``. The first argument may be
+results; and ``decode``. The first argument may be
 
 - an encoded image: ``bytes`` (or ``bytearray``, ``memoryview``, a one-dimensional uint8 array or tensor) or the path of
   a file;

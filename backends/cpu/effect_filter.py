@@ -1,4 +1,4 @@
-"""Neighbourhood effects on pixels [height, width, channels]: Pillow's sharpness, and Gaussian blur.
+"""Neighbourhood effects on pixels [height, width, channels]: Pillow's sharpness.
 
 This file calls no compiled function of another one: numba's cache notices no change there.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from .effect_colour import COMPILE, PIXELS, RESULT, array
+from .effect_colour import COMPILE, PIXELS, RESULT
 
 _F32, _I32 = np.float32, np.int32
 
@@ -41,41 +41,3 @@ def sharpen(src: Any, factor: Any, out: Any) -> None:
             smooth = ((_I32(2) * total + _I32(13)) * _I32(20165)) >> _I32(19)  # (2 total + 13) // 26
             blended = _F32(smooth) + factor * _F32(value - smooth)
             target[i] = np.uint8(_I32(min(max(blended, _F32(0)), _F32(255))))
-
-
-_WEIGHTS = array(types.float32, 1)
-
-
-@njit(types.void(PIXELS, _WEIGHTS, _WEIGHTS, RESULT), **COMPILE)
-def blur(src: Any, across: Any, down: Any, out: Any) -> None:
-    """Convolution by the outer product of two odd kernels, the borders reflected, rounded half to even.
-
-    Two passes of float32 sums, row by row: the columns' first, whose padded result is one row, then the row's.
-    """
-    height, width, channels = src.shape
-    pitch = width * channels
-    flat, result = src.reshape(-1), out.reshape(-1)
-    x_half, y_half = across.shape[0] // 2, down.shape[0] // 2
-    row = np.empty(pitch + 2 * x_half * channels, np.float32)
-    middle = row[x_half * channels : x_half * channels + pitch]
-    sums = np.empty(pitch, np.float32)
-    for y in range(height):
-        middle[:] = _F32(0)
-        for k in range(down.shape[0]):
-            at = abs(y + k - y_half)
-            at = at if at < height else 2 * (height - 1) - at
-            line, weight = flat[at * pitch : (at + 1) * pitch], down[k]
-            for i in range(pitch):
-                middle[i] += weight * _F32(line[i])
-        for x in range(1, x_half + 1):
-            for c in range(channels):
-                row[(x_half - x) * channels + c] = middle[x * channels + c]
-                row[(x_half + width - 1 + x) * channels + c] = middle[(width - 1 - x) * channels + c]
-        sums[:] = _F32(0)
-        for k in range(across.shape[0]):
-            shifted, weight = row[k * channels : k * channels + pitch], across[k]
-            for i in range(pitch):
-                sums[i] += weight * shifted[i]
-        target = result[y * pitch : (y + 1) * pitch]
-        for i in range(pitch):
-            target[i] = np.uint8(_I32(min(max(np.rint(sums[i]), _F32(0)), _F32(255))))

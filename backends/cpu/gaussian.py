@@ -47,7 +47,8 @@ def prepared(params: Params, order: Order) -> Blur:
 
     window = window_of(params)
     across, down = np.empty(window.shape[1], np.float32), np.empty(window.shape[0], np.float32)
-    return Blur(window, across, down, *effect_blur.bounds_of(window, across, down), order == "fused")
+    dark, bright = effect_blur.bounds_of(window, across, down)
+    return Blur(window, across, down, dark, bright, order == "fused")
 
 
 def window_of(params: Params) -> Weights:
@@ -92,7 +93,7 @@ def _settings() -> tuple[Any, ...]:
     mkldnn = torch.backends.mkldnn
     precision = getattr(getattr(mkldnn, "conv", None), "fp32_precision", None)
     return (
-        torch._C._get_mkldnn_enabled(),  # type: ignore[attr-defined]  # as torch.backends.mkldnn.enabled, but cheap
+        torch._C._get_mkldnn_enabled(),  # as torch.backends.mkldnn.enabled, but cheap
         precision,
         torch.get_float32_matmul_precision(),
         torch.are_deterministic_algorithms_enabled(),
@@ -104,9 +105,10 @@ def _settings() -> tuple[Any, ...]:
 def _convolution(window: tuple[int, int], shape: Shape, settings: tuple[Any, ...]) -> str:
     """The name of the convolution that torch takes for an image of this shape."""
     (kernel_x, kernel_y), (height, width, channels) = window, shape
-    image = torch.empty((1, channels, height + kernel_y - 1, width + kernel_x - 1), dtype=torch.float32, device="cpu")
-    weights = torch.empty((channels, 1, kernel_y, kernel_x), dtype=torch.float32, device="cpu")
     with torch.no_grad():
+        value = torch.zeros((), dtype=torch.float32, device=_CPU)  # it is the shapes that count
+        image = value.expand(1, channels, height + kernel_y - 1, width + kernel_x - 1)
+        weights = value.expand(channels, 1, kernel_y, kernel_x)
         chosen = _torch._select_conv_backend(image, weights, None, (1, 1), (0, 0), (1, 1), False, (0, 0), channels)
     return str(chosen)
 
