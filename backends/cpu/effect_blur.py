@@ -1,8 +1,8 @@
 """Gaussian blur on pixels [height, width, channels], as torch adds it up and torchvision rounds it.
 
 torch sums the products of a whole window in float32, which is rounded to uint8 in the end. Here two passes make a sum
-that lies within a bound of torch's (``bound_of``); where no half lies within the bound both round alike, and at the few
-values that are left the window is summed as torch does it.
+that lies within a bound of torch's (``bounds_of``); where no half lies within the bound both round alike, and at the
+few values that are left the window is summed as torch does it.
 
 This file calls no compiled function of another one: numba's cache notices no change there.
 """
@@ -12,116 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from .effect_colour import COMPILE, PIXELS, RESULT, array
+from .vector_floats import BLOCK, LANES, fma, round16, sum_row, sum_two_rows
 
 _F32, _F64, _I32 = np.float32, np.float64, np.int32
 
 _WINDOW = array(types.float32, 2)
 _WEIGHTS = array(types.float32, 1)
-
-
-@intrinsic
-def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c`` of float32, rounded once."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return types.float32(types.float32, types.float32, types.float32), generate
-
-
-_LANES, _BLOCK = 16, 64
-_FLOATS = ir.VectorType(ir.FloatType(), _LANES)
-_BYTES, _WORDS = (ir.VectorType(ir.IntType(bits), _LANES) for bits in (8, 32))
-
-
-def _call(builder: Any, name: str, *args: Any) -> Any:
-    """LLVM's own function of so many floats."""
-    kind = ir.FunctionType(_FLOATS, [_FLOATS] * len(args))
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{_LANES}f32"), args)
-
-
-def _splat(builder: Any, value: Any) -> Any:
-    lane = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(lane, lane, ir.Constant(_WORDS, [0] * _LANES))
-
-
-def _place(context: Any, builder: Any, array: tuple[Any, Any], index: Any, kind: Any) -> Any:
-    """The place of an element of an array, as a pointer to several."""
-    type_, value = array
-    data = context.make_array(type_)(context, builder, value).data
-    return builder.bitcast(builder.gep(data, [index]), kind.as_pointer())
-
-
-def _load(builder: Any, place: Any) -> Any:
-    loaded = builder.load(place)
-    loaded.align = 1
-    return loaded
-
-
-@intrinsic
-def _sum64(
-    typing: Any, source: Any, at: Any, stride: Any, weights: Any, first: Any, last: Any, target: Any, to: Any
-) -> Any:
-    """``target[to + j] = sum(weights[k] * source[at + k * stride + j] for k in range(first, last))``, j below 64.
-
-    Products are added without being rounded; all sums stay in registers. Both arrays have room for it.
-    """
-    kind = _BYTES if source.dtype == types.uint8 else _FLOATS
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = list(zip(signature.args, args, strict=True))
-        _, at, stride, _, first, last, _, to = args
-        sums = [cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, None)) for _ in range(_BLOCK // _LANES)]
-        for total in sums:
-            builder.store(ir.Constant(_FLOATS, None), total)
-        with cgutils.for_range(builder, last, first) as loop:
-            weight = _splat(builder, builder.load(_place(context, builder, arrays[3], loop.index, ir.FloatType())))
-            begin = builder.add(at, builder.mul(loop.index, stride))
-            for n, total in enumerate(sums):
-                index = builder.add(begin, ir.Constant(begin.type, _LANES * n))
-                values = _load(builder, _place(context, builder, arrays[0], index, kind))
-                if kind is _BYTES:
-                    values = builder.sitofp(builder.zext(values, _WORDS), _FLOATS)
-                builder.store(_call(builder, "fma", values, weight, builder.load(total)), total)
-        for n, total in enumerate(sums):
-            index = builder.add(to, ir.Constant(to.type, _LANES * n))
-            builder.store(builder.load(total), _place(context, builder, arrays[6], index, _FLOATS)).align = 1
-        return context.get_dummy_value()
-
-    integer = types.int64
-    return types.void(source, integer, integer, weights, integer, integer, target, integer), generate
-
-
-@intrinsic
-def _round16(typing: Any, sums: Any, at: Any, dark: Any, bright: Any, target: Any, to: Any) -> Any:
-    """Round 16 sums to bytes, half to even.
-
-    Returns:
-        A word with a bit for each that lies as far from its whole number as ``dark`` or farther, or as ``bright`` if it
-        is 127 or more.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = list(zip(signature.args, args, strict=True))
-        _, at, dark, bright, _, to = args
-        values = _load(builder, _place(context, builder, arrays[0], at, _FLOATS))
-        whole = _call(builder, "rint", values)
-        levels = builder.trunc(builder.fptosi(whole, _WORDS), _BYTES)
-        builder.store(levels, _place(context, builder, arrays[4], to, _BYTES)).align = 1
-        half = ir.Constant(ir.FloatType(), 127.0)
-        limits = builder.select(
-            builder.fcmp_ordered("<", values, _splat(builder, half)), _splat(builder, dark), _splat(builder, bright)
-        )
-        far = builder.fcmp_ordered(">=", _call(builder, "fabs", builder.fsub(values, whole)), limits)
-        return builder.zext(builder.bitcast(far, ir.IntType(_LANES)), ir.IntType(64))
-
-    return types.uint64(sums, types.int64, types.float32, types.float32, target, types.int64), generate
 
 
 # -- the bound ------------------------------------------------------------------------------------------------
@@ -196,8 +95,9 @@ def bounds_of(window: Any, across: Any, down: Any) -> Any:
     second, _ = _error(across, reached + first, 512.0, False)
     ours = 255 * apart + first * sum_across + second
     flat = window.reshape(-1)
-    dark = (_error(flat, 255.0, _DARK + 0.5, True)[0] + ours) * (1 + 1e-6)  # float64 rounds as well
-    bright = (_error(flat, 255.0, 512.0, True)[0] + ours) * (1 + 1e-6)
+    # float64 rounds as well, and so does 1/2 minus the bound in float32
+    dark = (_error(flat, 255.0, _DARK + 0.5, True)[0] + ours) * (1 + 1e-6) + 2.0**-24
+    bright = (_error(flat, 255.0, 512.0, True)[0] + ours) * (1 + 1e-6) + 2.0**-24
     return (dark if bright < 0.5 else bright), bright
 
 
@@ -208,10 +108,10 @@ _BATCH = 8
 
 @njit(inline="always")
 def _padded(src: Any, x_half: Any, y_half: Any) -> Any:
-    """The image with its borders reflected, flat, and room for a block behind it."""
+    """The image with its borders reflected, flat, and room for a row and a block behind it."""
     height, width, channels = src.shape
     pitch, wider = width * channels, (width + 2 * x_half) * channels
-    flat, result = src.reshape(-1), np.empty((height + 2 * y_half) * wider + _BLOCK, np.uint8)
+    flat, result = src.reshape(-1), np.empty((height + 2 * y_half + 1) * wider + BLOCK, np.uint8)
     for y in range(height + 2 * y_half):
         at = abs(y - y_half)
         at = at if at < height else 2 * (height - 1) - at
@@ -219,8 +119,8 @@ def _padded(src: Any, x_half: Any, y_half: Any) -> Any:
         middle = row[x_half * channels :]
         for i in range(pitch):
             middle[i] = line[i]
-        for x in range(1, x_half + 1):
-            for c in range(channels):
+        for c in range(channels):
+            for x in range(1, x_half + 1):
                 row[(x_half - x) * channels + c] = line[x * channels + c]
                 row[(x_half + width - 1 + x) * channels + c] = line[(width - 1 - x) * channels + c]
     return result
@@ -248,14 +148,14 @@ def _as_torch(padded: Any, at: Any, places: Any, weights: Any, floats: Any, fuse
     for k in range(places.shape[0]):
         place, weight = places[k], weights[k]
         if fused:
-            s = _fma(floats[padded[a + place]], weight, s)
-            t = _fma(floats[padded[b + place]], weight, t)
-            u = _fma(floats[padded[c + place]], weight, u)
-            v = _fma(floats[padded[d + place]], weight, v)
-            w = _fma(floats[padded[e + place]], weight, w)
-            x = _fma(floats[padded[f + place]], weight, x)
-            y = _fma(floats[padded[g + place]], weight, y)
-            z = _fma(floats[padded[h + place]], weight, z)
+            s = fma(floats[padded[a + place]], weight, s)
+            t = fma(floats[padded[b + place]], weight, t)
+            u = fma(floats[padded[c + place]], weight, u)
+            v = fma(floats[padded[d + place]], weight, v)
+            w = fma(floats[padded[e + place]], weight, w)
+            x = fma(floats[padded[f + place]], weight, x)
+            y = fma(floats[padded[g + place]], weight, y)
+            z = fma(floats[padded[h + place]], weight, z)
         else:
             s += floats[padded[a + place]] * weight
             t += floats[padded[b + place]] * weight
@@ -269,13 +169,17 @@ def _as_torch(padded: Any, at: Any, places: Any, weights: Any, floats: Any, fuse
 
 
 @njit(inline="always")
-def _first_and_last(weights: Any) -> Any:
+def _trimmed(weights: Any, zeros: Any) -> Any:
+    """Where weights that are not 0 begin, and these between so many zeros."""
     first, last = 0, weights.shape[0]
     while first < last - 1 and weights[first] == 0:
         first += 1
     while last > first + 1 and weights[last - 1] == 0:
         last -= 1
-    return first, last
+    result = np.zeros(last - first + 2 * zeros, np.float32)
+    for k in range(last - first):
+        result[zeros + k] = weights[first + k]
+    return first, result
 
 
 @njit(types.int64(PIXELS, _WINDOW, _WEIGHTS, _WEIGHTS, types.float32, types.float32, types.boolean, RESULT), **COMPILE)
@@ -285,7 +189,7 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
     Args:
         src, out: the pixels, and the result of the same shape.
         window: the weights, float32 [rows, columns].
-        across, down, dark, bright: of ``bound_of``.
+        across, down, dark, bright: of ``bounds_of``.
         fused: whether torch adds products with one rounding, or with two.
 
     Returns:
@@ -297,26 +201,29 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
     padded = _padded(src, across.shape[0] // 2, down.shape[0] // 2)
     places, weights = _taps(window, wider, channels)
     floats = np.arange(256).astype(np.float32)
-    x_first, x_last = _first_and_last(across)
-    y_first, y_last = _first_and_last(down)
-    before, length = x_first * channels, pitch + (x_last - 1 - x_first) * channels
-    row = np.empty(wider + 2 * _BLOCK, np.float32)
-    sums, levels = np.empty(pitch + _BLOCK, np.float32), np.empty(_LANES, np.uint8)
+    x_first, across = _trimmed(across, 0)
+    y_first, down = _trimmed(down, 1)
+    length = pitch + (across.shape[0] - 1) * channels
+    columns = length + 2 * BLOCK
+    rows = np.empty(2 * columns, np.float32)
+    sums, levels = np.empty(pitch + BLOCK, np.float32), np.empty(LANES, np.uint8)
     pending, into = np.zeros(_BATCH, np.uint64), np.zeros(_BATCH, np.int64)
     exact = np.empty(_BATCH, np.float32)
     waiting, counted = 0, 0
     dark_limit, bright_limit = _F32(0.5) - dark, _F32(0.5) - bright
     for y in range(height):
-        for i in range(before, before + length, _BLOCK):
-            _sum64(padded, y * wider + i, wider, down, y_first, y_last, row, i)
-        for i in range(0, pitch, _BLOCK):
-            _sum64(row, i, channels, across, x_first, x_last, sums, i)
-        for i in range(0, pitch, _LANES):
+        if y % 2 == 0:
+            start = (y + y_first) * wider + x_first * channels
+            for i in range(0, length, BLOCK // 2):
+                sum_two_rows(padded, start + i, wider, down, rows, i, columns)
+        for i in range(0, pitch, BLOCK):
+            sum_row(rows, y % 2 * columns + i, channels, across, sums, i, 0)
+        for i in range(0, pitch, LANES):
             begin = y * pitch + i
-            if begin + _LANES <= result.shape[0]:  # what is beyond the row is written later
-                far = _round16(sums, i, dark_limit, bright_limit, result, begin)
+            if begin + LANES <= result.shape[0]:  # what is beyond the row is written later
+                far = round16(sums, i, dark_limit, bright_limit, result, begin)
             else:
-                far = _round16(sums, i, dark_limit, bright_limit, levels, 0)
+                far = round16(sums, i, dark_limit, bright_limit, levels, 0)
                 result[begin:] = levels[: result.shape[0] - begin]
             place = i
             while far:

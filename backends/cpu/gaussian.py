@@ -55,10 +55,9 @@ def window_of(params: Params) -> Weights:
     """torchvision's weights, float32 [rows, columns]; its own functions sample the Gaussian."""
     kernel_x, kernel_y, sigma_x, sigma_y, version = params
     make = (_v1 if version == 1 else _v2)._get_gaussian_kernel1d
-    with as_recorded():
-        across: Weights = make(kernel_x, sigma_x, torch.float32, _CPU).numpy()
-        same = (kernel_x, sigma_x) == (kernel_y, sigma_y)
-        down: Weights = across if same else make(kernel_y, sigma_y, torch.float32, _CPU).numpy()
+    across: Weights = make(kernel_x, sigma_x, torch.float32, _CPU).numpy()
+    same = (kernel_x, sigma_x) == (kernel_y, sigma_y)
+    down: Weights = across if same else make(kernel_y, sigma_y, torch.float32, _CPU).numpy()
     return np.multiply.outer(down, across)
 
 

@@ -1,0 +1,129 @@
+"""Vector primitives on float32: weighted sums, and their rounding to bytes.
+
+As in ``vector``, generic LLVM vector IR. The places are those of arrays, which live as long as they are looked at; the
+caller answers for every index lying inside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+
+@intrinsic
+def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` of float32, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+LANES, BLOCK = 16, 64
+_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+_BYTES, _WORDS = (ir.VectorType(ir.IntType(bits), LANES) for bits in (8, 32))
+
+
+def _call(builder: Any, name: str, *args: Any) -> Any:
+    """LLVM's own function of so many floats."""
+    kind = ir.FunctionType(_FLOATS, [_FLOATS] * len(args))
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f32"), args)
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    lane = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(lane, lane, ir.Constant(_WORDS, [0] * LANES))
+
+
+def _place(context: Any, builder: Any, array: tuple[Any, Any], index: Any, kind: Any) -> Any:
+    """The place of an element of an array, as a pointer to several."""
+    type_, value = array
+    data = context.make_array(type_)(context, builder, value).data
+    return builder.bitcast(builder.gep(data, [index]), kind.as_pointer())
+
+
+def _load(builder: Any, place: Any) -> Any:
+    loaded = builder.load(place)
+    loaded.align = 1
+    return loaded
+
+
+def _weighted_sums(rows: int) -> Any:
+    """The weighted sums of ``BLOCK // rows`` neighbouring columns, for so many rows; all of them stay in registers."""
+
+    @intrinsic
+    def weighted_sums(
+        typing: Any, source: Any, at: Any, stride: Any, weights: Any, target: Any, to: Any, pitch: Any
+    ) -> Any:
+        kind = _BYTES if source.dtype == types.uint8 else _FLOATS
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            arrays = list(zip(signature.args, args, strict=True))
+            _, at, stride, _, _, to, pitch = args
+
+            def plus(place: Any, count: int) -> Any:
+                return builder.add(place, ir.Constant(place.type, count))
+
+            totals = [(row, n) for row in range(rows) for n in range(BLOCK // rows // LANES)]
+            sums = {each: cgutils.alloca_once(builder, _FLOATS) for each in totals}
+            for total in sums.values():
+                builder.store(ir.Constant(_FLOATS, None), total)
+            count = builder.extract_value(context.make_array(signature.args[3])(context, builder, args[3]).shape, 0)
+            with cgutils.for_range(builder, builder.sub(count, ir.Constant(count.type, rows - 1))) as loop:
+                begin = builder.add(at, builder.mul(loop.index, stride))
+                places = [plus(loop.index, rows - 1 - row) for row in range(rows)]
+                factors = [builder.load(_place(context, builder, arrays[3], k, ir.FloatType())) for k in places]
+                factors = [_splat(builder, factor) for factor in factors]
+                for n in range(BLOCK // rows // LANES):
+                    values = _load(builder, _place(context, builder, arrays[0], plus(begin, LANES * n), kind))
+                    if kind is _BYTES:
+                        values = builder.sitofp(builder.zext(values, _WORDS), _FLOATS)
+                    for row, factor in enumerate(factors):
+                        total = sums[row, n]
+                        builder.store(_call(builder, "fma", values, factor, builder.load(total)), total)
+            for row, n in totals:
+                index = builder.add(plus(to, LANES * n), builder.mul(pitch, ir.Constant(pitch.type, row)))
+                builder.store(builder.load(sums[row, n]), _place(context, builder, arrays[4], index, _FLOATS)).align = 1
+            return context.get_dummy_value()
+
+        integer = types.int64
+        return types.void(source, integer, integer, weights, target, integer, integer), generate
+
+    return weighted_sums
+
+
+# target[to + row * pitch + j] = sum(weights[rows - 1 - row + k] * source[at + k * stride + j] for all k), rows below
+# 1 or 2 and j below 64 or 32: products are added unrounded, and the arrays have room for it. For two rows there is a
+# 0 before and behind the weights.
+sum_row = _weighted_sums(1)
+sum_two_rows = _weighted_sums(2)
+
+
+@intrinsic
+def round16(typing: Any, sums: Any, at: Any, dark: Any, bright: Any, target: Any, to: Any) -> Any:
+    """Round 16 sums to bytes, half to even.
+
+    Returns:
+        A word with a bit for each that lies as far from its whole number as ``dark`` or farther, or as ``bright`` if it
+        is 127 or more.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        arrays = list(zip(signature.args, args, strict=True))
+        _, at, dark, bright, _, to = args
+        values = _load(builder, _place(context, builder, arrays[0], at, _FLOATS))
+        whole = _call(builder, "rint", values)
+        levels = builder.trunc(builder.fptosi(whole, _WORDS), _BYTES)
+        builder.store(levels, _place(context, builder, arrays[4], to, _BYTES)).align = 1
+        half = ir.Constant(ir.FloatType(), 127.0)
+        limits = builder.select(
+            builder.fcmp_ordered("<", values, _splat(builder, half)), _splat(builder, dark), _splat(builder, bright)
+        )
+        far = builder.fcmp_ordered(">=", _call(builder, "fabs", builder.fsub(values, whole)), limits)
+        return builder.zext(builder.bitcast(far, ir.IntType(LANES)), ir.IntType(64))
+
+    return types.uint64(sums, types.int64, types.float32, types.float32, target, types.int64), generate
