@@ -60,7 +60,7 @@ def _sharpness(program: Program, params: Params) -> None:
 
 
 def _blur(program: Program, params: Params) -> None:
-    kernel_x, kernel_y, sigma_x, sigma_y = params
+    kernel_x, kernel_y, sigma_x, sigma_y, _ = params
     program.add("gaussian_blur", (), ((kernel_y, kernel_x), (float(sigma_y), float(sigma_x))))
 
 
