@@ -180,7 +180,7 @@ def test_any_mixture(chains: list[list[tuple[str, float]]]) -> None:
 def test_small_and_narrow_images(size: tuple[int, int], mode: str) -> None:
     image = noise(*size, mode)
     for name, step in STEPS.items():
-        if name not in ("reflect", "tensor"):
+        if name not in ("reflect", "tensor", "blur"):
             for x in (0.1, 0.9):
                 assert_equals_torchvision(lambda step=step, x=x: F.to_tensor(step(image, x)))
 
