@@ -97,7 +97,8 @@ class Files(torch.utils.data.Dataset):
         return 8
     def __getitem__(self, index):
         return T.ToTensor()(opened())
-for images in torch.utils.data.DataLoader(Files(), batch_size=2, num_workers=1, timeout=50):
+options = {"num_workers": 1, "timeout": 50, "multiprocessing_context": "fork"}
+for images in torch.utils.data.DataLoader(Files(), batch_size=2, **options):
     pass
 """
     assert logged(script) == [f"MainThread: {DECLINED}"]
