@@ -17,6 +17,7 @@ from helpers import assert_same
 from PIL import Image
 from torchvision import io
 from torchvision.transforms import functional as F
+from torchvision.transforms import v2
 
 import accel
 from accel import testing
@@ -191,3 +192,15 @@ def test_the_decoder_declines_them() -> None:
         found = jpeg.decode(data, (0, 0, 1, 8))
         assert found is not None, size
         assert np.array_equal(found, pillow(data)[:1, :8])
+
+
+def test_images_that_libjpeg_does_not_write_are_refused_at_once() -> None:
+    """Of tensors torchvision's own encoder ends the process (0.29)."""
+    image = Image.new("L", (65501, 4))
+    expected = attempt(lambda: v2.functional.jpeg(image, 50))
+    assert expected[0] is OSError
+    with accel.image_backend("cpu"):
+        begun = v2.functional.hflip(image)
+        assert [attempt(lambda start=start: v2.functional.jpeg(start, 50)) for start in (image, begun)] == [
+            expected
+        ] * 2

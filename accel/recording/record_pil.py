@@ -19,6 +19,7 @@ from accel.ops import OPS, Params
 from accel.planning import levels
 from accel.recording.begin import begin, begin_grey
 from accel.recording.record import erased
+from accel.sources.header import LARGEST_SIDE
 
 Function = Callable[..., Any]
 
@@ -225,7 +226,8 @@ def jpeg(original: Function) -> Function:
     """v2's ``jpeg`` kernel for Pillow images."""
 
     def jpeg(image: Any, quality: Any) -> Any:
-        late = begin(image) if type(quality) is int and 1 <= quality <= 100 else None
+        takes = type(quality) is int and 1 <= quality <= 100 and max(image.size) <= LARGEST_SIDE
+        late = begin(image) if takes else None
         return original(image, quality) if late is None else late.then("jpeg", (quality,))
 
     return jpeg
