@@ -38,6 +38,7 @@ def test_every_op_is_tried() -> None:
         "mixup",
         "cutmix",
         "contiguous",
+        "threads",
         "gaussian_noise",
         "linear_transformation",
         "to_levels",
