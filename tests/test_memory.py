@@ -6,16 +6,18 @@ import gc
 import random
 import tracemalloc
 
+import pytest
 import torch
 
 from accel.planning import stages
+from accel.system import memory
 from accel.system.memory import Results
 
 SIZES = [(3, 480, 640 - 7 * number) for number in range(40)]
 
 
 def held(results: Results) -> int:
-    return sum(len(block) for _, block in results._idle)
+    return sum(len(idle.block) for idle in results._idle)
 
 
 def test_lists_of_images_use_their_memory_again() -> None:
@@ -60,6 +62,22 @@ def test_idle_memory_that_does_not_fit_is_given_back() -> None:
     for _ in range(300):
         results.empty((1 << 19,), torch.float32)
     assert held(results) < 4 << 20
+
+
+@pytest.mark.parametrize("size", [8, 1 << 19])
+def test_memory_of_a_giant_is_given_back_after_a_while(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small results, which have memory of torch's, must not keep it either."""
+    now = 100.0
+    monkeypatch.setattr(memory.time, "monotonic", lambda: now)
+    results = Results()
+    giant = results.empty((1 << 26,), torch.float32)
+    del giant
+    now += 9
+    results.empty((size,), torch.float32)
+    assert held(results) >= 1 << 28
+    now += 2
+    results.empty((size,), torch.float32)
+    assert held(results) < 1 << 23
 
 
 def test_what_is_remembered_of_plans_is_bounded() -> None:

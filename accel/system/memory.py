@@ -9,10 +9,11 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +92,14 @@ def leased(memory: npt.NDArray[np.uint8], size: int, on_release: Callable[[], No
     return torch.from_numpy(lease)
 
 
+class _Idle(NamedTuple):
+    """A block that nobody uses, since when: by the number of results, and in seconds."""
+
+    clock: int
+    since: float
+    block: npt.NDArray[np.uint8]
+
+
 class Results:
     """Memory for the batches computed in this process: blocks that are used again while they fit.
 
@@ -103,16 +112,18 @@ class Results:
     _IDLE_BYTES = 1 << 30
     _SMALL = 1 << 25
     _PATIENCE, _PATIENCE_SMALL = 16, 256  # results for which an idle block, a small one, may be of no use
+    _SECONDS = 10.0  # and for how long, whatever the results
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[tuple[int, npt.NDArray[np.uint8]]] = []
+        self._idle: list[_Idle] = []  # the one that has been idle for longest first
         self._clock = 0
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor."""
         size = prod(shape) * dtype.itemsize
         if size < self._SMALLEST:
+            self._let_old_ones_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
         block = self._take(size)
         return leased(block, size, lambda: self._give_back(block)).view(dtype).view(tuple(shape))
@@ -120,14 +131,28 @@ class Results:
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             self._clock += 1
-            self._idle = [(since, block) for since, block in self._idle if self._clock - since <= self._patience(block)]
+            oldest = time.monotonic() - self._SECONDS
+            self._idle = [
+                idle
+                for idle in self._idle
+                if self._clock - idle.clock <= self._patience(idle.block) and idle.since > oldest
+            ]
             fitting = [
-                (len(block), -number) for number, (_, block) in enumerate(self._idle) if size <= len(block) <= 2 * size
+                (len(idle.block), -number)
+                for number, idle in enumerate(self._idle)
+                if size <= len(idle.block) <= 2 * size
             ]
             if fitting:  # the smallest, and of these the one that was used last
-                return self._idle.pop(-min(fitting)[1])[1]
+                return self._idle.pop(-min(fitting)[1]).block
         step = 1 << (size.bit_length() - 4)  # so that it fits what is a little larger, too
         return _huge_pages(-(-size // step) * step)
+
+    def _let_old_ones_go(self) -> None:
+        oldest = time.monotonic() - self._SECONDS
+        with suppress(IndexError):  # another thread took the last one
+            if self._idle and self._idle[0].since <= oldest:
+                with self._lock:
+                    self._idle = [idle for idle in self._idle if idle.since > oldest]
 
     def _patience(self, block: npt.NDArray[np.uint8]) -> int:
         return self._PATIENCE_SMALL if len(block) <= self._SMALL else self._PATIENCE
@@ -135,10 +160,10 @@ class Results:
     def _give_back(self, block: npt.NDArray[np.uint8]) -> None:
         # may run inside any allocation, when the garbage collector finds a batch: never wait for the lock
         if self._lock.acquire(blocking=False):
-            idle = sum(len(other) for _, other in self._idle) + len(block)
+            idle = sum(len(other.block) for other in self._idle) + len(block)
             few = len(self._idle) < self._IDLE_BLOCKS
             if idle <= (self._IDLE_BYTES if few else self._IDLE_SMALL_BYTES):
-                self._idle.append((self._clock, block))
+                self._idle.append(_Idle(self._clock, time.monotonic(), block))
             self._lock.release()
 
 
