@@ -13,7 +13,7 @@ from accel.ops import OPS
 from accel.ops.row import Params
 from accel.switch import image_backend
 from accel.system import arithmetic
-from accel.system.imports import LazyModule
+from accel.system.imports import LazyModule, importing
 from accel.system.seams import private
 
 _v1 = private("torchvision.transforms._functional_tensor", "_get_gaussian_kernel1d")
@@ -132,7 +132,8 @@ def _is(order: Order, version: int, window: tuple[int, int], shape: Shape) -> bo
 @cache
 def _fuses() -> bool:
     """Whether this machine has an instruction that multiplies and adds with one rounding."""
-    from llvmlite import binding
+    with importing:
+        from llvmlite import binding
 
     try:
         found = binding.get_host_cpu_features()

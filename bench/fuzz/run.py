@@ -151,6 +151,7 @@ class _Child:
             os.dup2(log, 1)
             os.dup2(log, 2)
             faulthandler.enable(log, all_threads=False)
+            logging.getLogger("accel").setLevel(logging.ERROR)  # of fallbacks there are thousands
             work(lambda said: _write(out, said))
             status = 0
         except BaseException:
@@ -204,7 +205,6 @@ def _write(file: int, said: Any) -> None:
 def _prepare() -> None:
     """Compile and load what is used, so that every process inherits it."""
     torch.set_num_threads(1)
-    logging.getLogger("accel").setLevel(logging.ERROR)  # of fallbacks there are thousands
     accel.set_image_backend("cpu")  # stays: to take it back for every question is slow
     if engines.has_nvimgcodec():
         engines.nvimgcodec_module()
