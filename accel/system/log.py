@@ -3,7 +3,8 @@
 Whoever formats a record holds the handler's lock, and may well wait for a value that accel computes (``log.info("%s",
 images)``). So a thread of accel's own never logs, and a user's never while it holds a lock of accel's, nor does it wait
 for a handler that another thread is using. What is to be said is noted, and logged where a user's call is about to
-return (``settle``), or when the process ends. What must be said before that is (``at_once``), unless a handler is in use.
+return (``settle``), or when the process ends. What must be said before that is, unless a handler is in use
+(``at_once``).
 """
 
 from __future__ import annotations
