@@ -88,7 +88,7 @@ class Mapping(dict[str, Any]):
 @dataclass
 class Record:
     images: list[torch.Tensor]
-    names: tuple[str, ...] = ("a", "b")
+    names: Any = ("a", "b")
 
 
 class Slotted:
@@ -141,6 +141,14 @@ def test_tensors_in_objects_of_the_users_are_computed_in_the_worker(
 def test_looking_for_them_raises_nothing() -> None:
     late = helpers.run("cpu", lambda: jittered(helpers.opened(helpers.pictures()[0])[0]))[0]
     assert hidden.late_tensors([Record([late]), NotSent(), lambda: 0, 3, "a", None, late]) == [late]
+
+
+def test_looking_for_them_moves_nothing() -> None:
+    """Sending a storage moves it into shared memory, and keeps a descriptor open until it is received."""
+    storage = torch.zeros(10).untyped_storage()
+    late = helpers.run("cpu", lambda: jittered(helpers.opened(helpers.pictures()[0])[0]))[0]
+    assert hidden.late_tensors([Slotted(Record([late], storage))]) == [late]
+    assert not storage.is_shared()
 
 
 def collate_broken(samples: list[Any]) -> Any:

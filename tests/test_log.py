@@ -79,6 +79,44 @@ thread.join()
     assert len(logged(script)) == 3
 
 
+def test_two_threads_that_fall_back_each_in_another_handler() -> None:
+    """One formats in the handler of warnings, the other in that of all else; what accel says goes to both."""
+    script = """
+both_inside = threading.Barrier(2)
+class Formatter(logging.Formatter):
+    def format(self, record):
+        if record.name != "accel":
+            both_inside.wait(30)
+        return super().format(record)
+warnings, all_else = handlers = logging.StreamHandler(sys.stdout), logging.StreamHandler(sys.stdout)
+warnings.setLevel(logging.WARNING)
+all_else.addFilter(lambda record: record.name == "accel" or record.levelno < logging.WARNING)
+logging.getLogger().handlers[:] = handlers
+for handler in handlers:
+    handler.setFormatter(Formatter("%(message).50s"))
+class Shown:
+    def __init__(self, ask):
+        self.ask = ask
+    def __str__(self):
+        return str(self.ask(opened().crop((1, 1, 9, 9))))
+def one(image):
+    return image.getpixel((0, 0))
+def other(image):
+    return image.getpixel((0, 0))
+threads = [
+    threading.Thread(target=logging.warning, args=("first batch of one: %s", Shown(one))),
+    threading.Thread(target=logging.info, args=("first batch of other: %s", Shown(other))),
+]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+    lines = logged(script)
+    assert sum("first batch" in line for line in lines) == 2
+    assert len(lines) - 2 >= 4, "both handlers have what is said of both"
+
+
 def test_what_only_threads_of_ours_have_seen_is_logged_at_the_end() -> None:
     script = """
 future = accel.submit([T.ToTensor()(opened()), T.ToTensor()(opened())])

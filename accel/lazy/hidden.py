@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import numbers
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +21,8 @@ _KNOWN = (torch.Tensor, numbers.Number, np.generic, str, bytes, bytearray, Image
 def late_tensors(leaves: Sequence[Any]) -> list[LateTensor]:
     """The late tensors that would be sent along with what is none of torch's, NumPy's or Python's own values.
 
-    They are found by pickling such objects, as the queue will.
+    They are found by pickling such objects, as the queue will. What has a way of its own to other processes (storages,
+    connections, ...) is passed by: going that way moves it, or keeps a descriptor open.
     """
     finder = _Finder()
     for leaf in leaves:
@@ -44,7 +46,9 @@ class _Finder(ForkingPickler):
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, LateTensor) and is_late(value):
             self.found.append(value)
-        if isinstance(value, (torch.Tensor, Image.Image)) or _holds_numbers(value):
+        kind = type(value)
+        sent = kind in self.dispatch_table and kind not in copyreg.dispatch_table
+        if sent or isinstance(value, (torch.Tensor, Image.Image)) or _holds_numbers(value):
             return str, ()
         return NotImplemented
 

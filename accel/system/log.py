@@ -1,9 +1,10 @@
 """The logger "accel", and when it is written to: the only file that does.
 
 Whoever formats a record holds the handler's lock, and may well wait for a value that accel computes (``log.info("%s",
-images)``). So a thread of accel's own never logs, and a user's never while it holds a lock of accel's. What is to be
-said is noted, and logged where a user's call is about to return (``settle``), or when the process ends. What must be
-said before that is, if nobody has to be waited for (``at_once``).
+images)``). So a thread of accel's own never logs, and a user's never while it holds a lock of accel's, nor does it wait
+for a handler that another thread is using. What is to be said is noted, and logged where a user's call is about to
+return (``settle``), or when the process ends. What must be said before that is, unless a handler is in use
+(``at_once``).
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def settle() -> None:
                 noted = _notes.popleft()
             except IndexError:  # another thread was faster
                 break
-            _log.log(*noted)
+            if not _logged(*noted):
+                _notes.appendleft(noted)
+                break
 
 
 class _Settling:
@@ -57,18 +60,24 @@ settling = _Settling()
 
 def at_once(level: int, message: str) -> None:
     """Log this before what follows, which takes long, if that is possible without waiting for anybody."""
+    if not _logged(level, message):
+        _notes.append((level, message))
+
+
+def _logged(level: int, message: str, *arguments: object) -> bool:
+    """Log this unless another thread is at work in a handler: it may be waiting for what this one has."""
     held: list[Any] = []
     try:
-        for handler in _handlers():
+        for handler in _handlers(level):
             if handler.lock is not None:
                 if not handler.lock.acquire(blocking=False):
-                    _notes.append((level, message))
-                    return
+                    return False
                 held.append(handler.lock)
-        _log.log(level, message)
+        _log.log(level, message, *arguments)
     finally:
         for lock in held:
             lock.release()
+    return True
 
 
 def is_ours() -> None:
@@ -88,14 +97,23 @@ def _pins() -> bool:
     return frame is not None
 
 
-def _handlers() -> Iterator[logging.Handler]:
+def _handlers(level: int) -> Iterator[logging.Handler]:
+    """Those that a record of the logger's is handed to."""
     logger: logging.Logger | None = _log
+    if not _log.isEnabledFor(level):
+        return
+    has_any = _log.hasHandlers()
     while logger is not None:
-        yield from logger.handlers
+        yield from (handler for handler in logger.handlers if level >= handler.level)
         logger = logger.parent if logger.propagate else None
-    if logging.lastResort is not None:
+    if logging.lastResort is not None and not has_any:
         yield logging.lastResort
 
 
-atexit.register(settle)
+def _at_exit() -> None:
+    while _notes:
+        _log.log(*_notes.popleft())
+
+
+atexit.register(_at_exit)
 fork.register(in_child=_notes.clear)  # its parent will log them
