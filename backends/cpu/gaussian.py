@@ -78,7 +78,7 @@ def order_of(params: Params, shape: Shape) -> Order | None:
 
 def _settings() -> tuple[Any, ...]:
     """What torch's choice, and its arithmetic, may depend on."""
-    mkldnn = torch.backends.mkldnn
+    mkldnn: Any = torch.backends.mkldnn
     return (  # get_float32_matmul_precision raises where somebody has set a backend's own
         torch._C._get_mkldnn_enabled(),  # as torch.backends.mkldnn.enabled, but cheap
         mkldnn.conv.fp32_precision,
