@@ -30,9 +30,21 @@ def functions(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, list[ast.AST]]]:
 
 def addressed(node: ast.AST) -> ast.expr | None:
     """The array whose address an expression is."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "pointer_to":
+    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "pointer_to":
         return node.args[0]
     return node.value if isinstance(node, ast.Attribute) and node.attr == "ctypes" else None
+
+
+def parts(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def holds(node: ast.AST, pointers: set[str]) -> bool:
+    """Whether an expression has an address in it, or a name of one, and not only what is there."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        return holds(node.slice, pointers)
+    named = isinstance(node, ast.Name) and node.id in pointers
+    return named or addressed(node) is not None or any(holds(part, pointers) for part in ast.iter_child_nodes(node))
 
 
 def mistakes(source: str) -> list[str]:
@@ -40,11 +52,18 @@ def mistakes(source: str) -> list[str]:
     for function, own in functions(ast.parse(source)):
         given = {argument.arg for argument in function.args.args}
         given -= {node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        pointers = {
+            target.id
+            for node in own
+            if isinstance(node, ast.Assign)
+            for target, value in zip(parts(node.targets[0]), parts(node.value), strict=False)
+            if isinstance(target, ast.Name) and addressed(value)
+        }
         for node in own:
             array = addressed(node)
             if array is not None and not (isinstance(array, ast.Name) and array.id in given):
                 found.append(f"{function.name}: {ast.unparse(array)} is not a parameter")
-            if isinstance(node, ast.Return) and any(addressed(part) for part in ast.walk(node)):
+            if isinstance(node, ast.Return) and holds(node, pointers):
                 found.append(f"{function.name} returns an address")
     return found
 
@@ -67,9 +86,10 @@ def test_there_are_some() -> None:
         "def f(a):\n    a = a.copy()\n    g(pointer_to(a))",
         "def f(a):\n    g(a.reshape(-1).ctypes.data)",
         "def f(a):\n    return advanced(pointer_to(a), 3)",
+        "def f(a):\n    p, n = pointer_to(a), 3\n    return p",
         "def f(a):\n    def g():\n        return pointer_to(a)[0]\n    return g()",
     ],
-    ids=["local", "in a loop", "bound again", "temporary", "returned", "of a function around it"],
+    ids=["local", "in a loop", "bound again", "temporary", "returned", "returned by name", "of a function around it"],
 )
 def test_mistakes_are_found(source: str) -> None:
     assert mistakes(source)

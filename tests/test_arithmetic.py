@@ -174,3 +174,38 @@ def test_another_default_dtype_is_a_fallback_that_is_counted() -> None:
     with accel.image_backend("cpu"):
         F.adjust_contrast(F.to_image(Image.open(BytesIO(SMALL))), 1.3)
     assert any("default dtype" in reason for reason in accel.stats()["fallbacks"])
+
+
+# -- autocast -----------------------------------------------------------------------------------------------
+
+AUTOCAST: dict[str, Transform] = {
+    "v1 GaussianBlur": T.Compose([T.GaussianBlur(5, (1.1, 1.1)), T.PILToTensor()]),
+    "v2 GaussianBlur": v2.Compose([v2.GaussianBlur(5, (1.1, 1.1)), v2.PILToTensor()]),
+    "v1 GaussianBlur of uint8": T.Compose([T.PILToTensor(), T.GaussianBlur(5, (1.1, 1.1))]),
+    "v2 GaussianBlur of floats": v2.Compose([T.ToTensor(), v2.GaussianBlur(5, (1.1, 1.1))]),
+    "v1 RandomRotation": T.Compose([T.ToTensor(), T.RandomRotation((33, 33))]),
+    "v2 RandomPerspective": v2.Compose([v2.PILToTensor(), v2.RandomPerspective(p=1)]),
+    "v1 ElasticTransform": T.Compose([T.ElasticTransform(), T.ToTensor()]),
+    "v1 LinearTransformation": T.Compose(
+        [T.Resize((8, 8)), T.ToTensor(), T.LinearTransformation(torch.rand(192, 192), torch.rand(192))]
+    ),
+    "v2 ColorJitter": v2.Compose([T.ToTensor(), v2.ColorJitter(0.3, 0.3, 0.3, 0.1)]),
+}
+
+
+@pytest.mark.parametrize("transform", AUTOCAST.values(), ids=AUTOCAST)
+def test_transforms_where_autocast_is_on(transform: Transform) -> None:
+    """As in a training loop over a loader without workers."""
+
+    def transformed() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            result = transform(Image.open(BytesIO(SMALL)))
+        return result + 0
+
+    helpers.assert_equal_runs(transformed)
+
+
+def test_autocast_is_a_fallback_that_is_counted() -> None:
+    with accel.image_backend("cpu"), torch.autocast("cpu", torch.bfloat16):
+        F1.gaussian_blur(Image.open(BytesIO(SMALL)), [3, 3])
+    assert any("autocast" in reason for reason in accel.stats()["fallbacks"])

@@ -12,6 +12,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -194,6 +195,17 @@ def test_a_finding_is_told_with_the_mutations_that_it_needs(
     assert (finding["number"], finding["mutations"]) == (first, ["bits anywhere"])
     assert Path(finding["kept"]).read_bytes()[-1:] == b"!"
     assert finding["kept"] in capsys.readouterr().out
+
+
+def test_a_run_that_finds_nothing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert command.main(["--files", "1"]) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_minutes_are_no_clean_run() -> None:
+    for minutes in ("0", "-1", "nan"):
+        assert command.main(["--minutes", minutes]) == 2
 
 
 def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

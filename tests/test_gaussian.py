@@ -114,6 +114,30 @@ def test_convolutions_of_lower_precision(precision: str) -> None:
         conv.fp32_precision = before
 
 
+@needs_compiler
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+        "torch.backends.fp32_precision = 'tf32'",
+        "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'",
+        "torch.set_float32_matmul_precision('medium')",
+    ],
+)
+def test_precisions_that_are_set(setting: str) -> None:
+    """After some of which torch does not say any more what they are."""
+    helpers.python(
+        f"""
+import torch
+{setting}
+from test_gaussian import assert_equal, noise
+for options in ({{"name": "cpu"}}, {{"name": "cuda", "device": "cpu"}}):
+    assert_equal([noise(40, 50), noise(30, 40, "L")], [5, 7], [1.2, 0.9], **options)
+""",
+        path=helpers.Path(__file__).parent,
+    )
+
+
 def test_where_the_values_are_asked_for_makes_no_difference() -> None:
     blurred = T.Compose([T.GaussianBlur([5, 9], (1.1, 1.1)), T.PILToTensor()])
     expected = blurred(noise(40, 50))

@@ -16,6 +16,7 @@ from accel.recording import tv_resize
 from accel.recording.accepted import plain
 from accel.recording.record_pil import blurred
 from accel.sources.recipe import Step
+from accel.system import arithmetic
 from accel.system.seams import private
 
 _geometry = private(
@@ -89,7 +90,7 @@ def _gaussian_blur(version: int) -> Callable[..., LateTensor | None]:
 
     def blur(image: LateTensor, kernel_size: Any, sigma: Any = None) -> LateTensor | None:
         channels, height, width = image.late.shape
-        if not _is_pixels(image) or image.late.lead or channels not in (1, 3):
+        if not _is_pixels(image) or image.late.lead or channels not in (1, 3) or arithmetic.autocasts():
             return None
         params = blurred(kernel_size, sigma, (width, height))
         return None if params is None else image.moved(("gaussian_blur", (*params, version)), interleaved=False)

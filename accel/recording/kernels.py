@@ -20,7 +20,7 @@ from accel.ops.kernels import DTYPES, V1, F_t, frozen
 from accel.recording.accepted import ACCEPTED, NotFinite
 from accel.recording.geometry import ON_PIXELS, inside, takes_pixels
 from accel.recording.record import is_recorded, recorded_value
-from accel.recording.record_pil import OTHER_DEFAULT, given
+from accel.recording.record_pil import AUTOCAST, OTHER_DEFAULT, given
 from accel.system import arithmetic, counters
 
 Function = Callable[..., Any]
@@ -52,6 +52,9 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         return None
     if not arithmetic.is_default():
         counters.fallback(OTHER_DEFAULT)
+        return None
+    if op.kind == "kernel" and not op.elementwise and arithmetic.autocasts():
+        counters.fallback(AUTOCAST)
         return None
     params = given(op.params, args, kwargs, _defaults(name))
     try:

@@ -41,6 +41,7 @@ NAMES = (
 """The functions that are recorded, each as the op of the same name."""
 
 OTHER_DEFAULT = "torch's default dtype is not float32: torchvision's arithmetic on tensors was left to it, at once"
+AUTOCAST = "autocast was on for the CPU: torchvision's convolutions and matrix products were left to it, at once"
 
 _NEW_IMAGES = {"adjust_brightness", "adjust_contrast", "adjust_hue"}
 """Ops whose result Pillow makes anew, without the ``info`` of the image."""
@@ -167,7 +168,9 @@ def gaussian_blur(version: int) -> Callable[[Function], Function]:
         def gaussian_blur(image: Any, kernel_size: Any = None, sigma: Any = None, **kwargs: Any) -> Any:
             late = begin(image) if not kwargs else None
             params = None if late is None else blurred(kernel_size, sigma, late.size)
-            if late is not None and params is not None:
+            if late is not None and params is not None and arithmetic.autocasts():
+                counters.fallback(AUTOCAST)
+            elif late is not None and params is not None:
                 return _new(late.then("gaussian_blur", (*params, version)))
             return original(*(() if "img" in kwargs else (image,)), kernel_size, sigma, **kwargs)
 

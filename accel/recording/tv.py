@@ -30,6 +30,8 @@ from accel.recording.accepted import numbers as numbers_alone
 from accel.recording.begin import begin
 from accel.recording.kernels import recorded
 from accel.recording.record import numbers, pixels, recorded_erase, recorded_value
+from accel.recording.record_pil import AUTOCAST
+from accel.system import arithmetic, counters
 from accel.system.seams import private
 
 private("torchvision.transforms.v2.functional", *(name[3:] for name in ACCEPTED if name.startswith("v2.")))
@@ -148,8 +150,10 @@ def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
             late = inpt.late
             fits = prod(late.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
             if fits and not late.after and not (matrix.requires_grad or mean.requires_grad):
-                dtype = torch.promote_types(late.dtype, mean.dtype)
-                return inpt.called("linear_transformation", (matrix, mean), dtype)
+                if not arithmetic.autocasts():
+                    dtype = torch.promote_types(late.dtype, mean.dtype)
+                    return inpt.called("linear_transformation", (matrix, mean), dtype)
+                counters.fallback(AUTOCAST)
         return original(self, inpt, *params)
 
     return transform

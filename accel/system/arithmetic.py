@@ -23,14 +23,15 @@ from torch.overrides import TorchFunctionMode
 def as_recorded(kind: str = "cpu") -> Iterator[None]:
     """Arithmetic on devices of this kind as it is where transforms run, whatever mode whoever asks for values is in."""
     with torch.no_grad(), by_default(), own_threads():
-        if not _autocasts(kind):
+        if not autocasts(kind):
             yield
         else:
             with torch.autocast(kind, enabled=False):
                 yield
 
 
-def _autocasts(kind: str) -> bool:
+def autocasts(kind: str = "cpu") -> bool:
+    """Whether torch would compute convolutions and matrix products on such devices in another type now."""
     try:
         return torch.is_autocast_enabled(kind)
     except RuntimeError:  # there is no such thing for these devices

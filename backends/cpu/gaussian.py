@@ -78,12 +78,11 @@ def order_of(params: Params, shape: Shape) -> Order | None:
 
 def _settings() -> tuple[Any, ...]:
     """What torch's choice, and its arithmetic, may depend on."""
-    mkldnn = torch.backends.mkldnn
-    precision = getattr(getattr(mkldnn, "conv", None), "fp32_precision", None)
-    return (
+    mkldnn: Any = torch.backends.mkldnn
+    return (  # get_float32_matmul_precision raises where somebody has set a backend's own
         torch._C._get_mkldnn_enabled(),  # as torch.backends.mkldnn.enabled, but cheap
-        precision,
-        torch.get_float32_matmul_precision(),
+        mkldnn.conv.fp32_precision,
+        mkldnn.matmul.fp32_precision,
         torch.are_deterministic_algorithms_enabled(),
         torch.get_num_threads(),
     )

@@ -31,6 +31,9 @@ CLEAN, FOUND, USAGE = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     args = _parser().parse_args(argv)
+    if args.minutes is not None and not args.minutes > 0:
+        screen.fail("fuzz", f"--minutes: {args.minutes:g} is not above 0")
+        return USAGE
     args.minutes = args.minutes or (None if args.files else 1)
     if args.guard and not guard.present():
         if why := guard.unavailable():
@@ -51,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     seconds = time.monotonic() - begin
     found.reduce(runner)
     found.write()
+    if not found.causes and not args.keep:
+        keep.rmdir()
     _show(found, seconds, len(corpus))
     if args.json:
         told = {"seed": args.seed, "first": args.first, "corpus": len(corpus), "seconds": round(seconds)}
