@@ -188,7 +188,7 @@ def epoch(pipeline: Any, backend: str, grey: bool = False, workers: int = 0, **o
             loader = DataLoader(Samples(pipeline, grey), 5, num_workers=workers, collate_fn=together)
             return [(images, states) for images, states in loader]
         except Exception as error:
-            return type(error), re.sub(r"<class '[^']*Image(File)?'>", "<an image>", str(error))
+            return type(error), re.sub(r"<class '[^']*(Image|File)'>", "<an image>", str(error))
 
 
 def flat(value: Any) -> list[Any]:
