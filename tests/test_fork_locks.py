@@ -287,3 +287,31 @@ def test_locks_know_of_forks() -> None:
         name = path.relative_to(ROOT.parent).as_posix()
         if name not in PLAIN and any(map(made, ast.walk(ast.parse(path.read_text())))):
             pytest.fail(f"{name}: use fork.Lock")
+
+
+def test_an_interrupt_while_a_fork_waits_reaches_who_forks() -> None:
+    script = """
+import os, signal, threading, time
+from accel.system import imports
+inside = threading.Event()
+def compile():
+    with imports.importing:
+        inside.set()
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(20)
+thread = threading.Thread(target=compile, daemon=True)
+thread.start()
+inside.wait()
+try:
+    if os.fork() == 0:
+        os._exit(0)
+    time.sleep(1)
+except KeyboardInterrupt:
+    print("interrupted")
+if os.fork() == 0:  # is not interrupted once more
+    os._exit(0)
+print("forked")
+"""
+    status, out, err = finished(started(script), 60)
+    assert (status, out.split()) == (0, ["interrupted", "forked"]), err

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import _thread
 import os
+import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 Hook = Callable[[], object]
 
 
-def _nothing() -> None:
-    pass
-
-
-def register(*, before: Hook = _nothing, in_parent: Hook = _nothing, in_child: Hook = _nothing) -> None:
+def register(*, before: Hook | None = None, in_parent: Hook | None = None, in_child: Hook | None = None) -> None:
     """Call ``before`` ahead of every fork, and the others after it, for as long as the process lives."""
+    hooks = {"before": before, "after_in_parent": in_parent, "after_in_child": in_child}
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
+        os.register_at_fork(**{when: hook for when, hook in hooks.items() if hook is not None})
 
 
 # -- locks that a child has anew ----------------------------------------------------------------------------
@@ -89,7 +88,7 @@ NATIVE_STDERR, IMPORTS, SWITCH, COMPILING, COUNTERS, SWAPS = range(6)
 
 _waited_for: list[tuple[int, Holdable]] = []
 _held: dict[int, list[Holdable]] = {}  # by each thread that is forking just now
-_interrupted: set[int] = set()
+_interrupts: list[int] = []  # signals that were lost to a fork
 
 
 def wait_for(lock: Holdable, order: int) -> None:
@@ -105,7 +104,7 @@ def _hold() -> None:
             lock.acquire()
             held.append(lock)
     except KeyboardInterrupt:  # Python forks all the same, and forgets it
-        _interrupted.add(threading.get_ident())
+        _interrupts.append(signal.SIGINT)
 
 
 def _let_go() -> None:
@@ -113,18 +112,14 @@ def _let_go() -> None:
         lock.release()
 
 
-def _in_parent() -> None:
-    _let_go()
-    if threading.get_ident() in _interrupted:
-        _interrupted.discard(threading.get_ident())
-        _thread.interrupt_main()
-
-
 def _in_child() -> None:
     _renew_locks()
     _let_go()
     _held.clear()
-    _interrupted.clear()
+    _interrupts.clear()
 
 
-register(before=_hold, in_parent=_in_parent, in_child=_in_child)
+register(before=_hold, in_parent=_let_go, in_child=_in_child)
+# Python would raise it in the next hook that is of Python's, and forget it again: so these are not
+register(in_parent=partial(sorted, _interrupts, key=_thread.interrupt_main))
+register(in_parent=_interrupts.clear)
