@@ -26,19 +26,11 @@ from accel.codec import engines, jpeg
 from accel.codec.engines import Box
 from accel.planning.plan import plan
 from accel.sources.header import claim
-from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
+from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
 from bench.fuzz.files import pillow
 from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans
 
 SWEEP = os.environ.get("ACCEL_TEST_SWEEP") == "1"
-UNEQUAL = [
-    [(4, 1), (2, 1), (1, 1)],
-    [(2, 2), (4, 1), (1, 1)],
-    [(1, 2), (2, 1), (4, 1)],
-    [(4, 1), (1, 2), (2, 1)],
-    [(1, 1), (2, 2), (4, 1)],
-]
-
 needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
 
 

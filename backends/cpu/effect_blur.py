@@ -41,10 +41,10 @@ def _error(weights: Any, highest: Any, cap: Any, twice: Any) -> Any:
         product = highest * _F64(weights[k])
         if product > 0:
             reached += product
-            while top <= min(reached + error, cap):  # half an ulp of what is below a power of two is 2**-25 of it
-                top *= 2.0
             if twice:
                 error += product * 2.0**-24 + 2.0**-150
+            while top <= min(reached + error, cap):  # half an ulp of what is below a power of two is 2**-25 of it
+                top *= 2.0
             error += min(top * 2.0**-25, product * (1 + 2.0**-23))
     return error, reached
 

@@ -34,6 +34,15 @@ SAMPLINGS = [
     [(4, 1), (2, 1), (4, 1)],
 ]
 
+UNEQUAL = [
+    [(4, 1), (2, 1), (1, 1)],
+    [(2, 2), (4, 1), (1, 1)],
+    [(1, 2), (2, 1), (4, 1)],
+    [(4, 1), (1, 2), (2, 1)],
+    [(1, 1), (2, 2), (4, 1)],
+]
+"""Three components of three widths or heights."""
+
 
 class Coder:
     """A baseline encoder for given coefficients, so that files can be made that Pillow does not write."""

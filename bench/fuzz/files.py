@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
+from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
 from bench.fuzz.pieces import JFIF, adobe
 from bench.fuzz.progressive import ProgressiveCoder, scans
 
@@ -20,6 +20,7 @@ KINDS = ("smooth", "noise", "stripes", "binary", "flat")
 IDENTIFIERS = [(1, 2, 3), (0, 1, 2), (82, 71, 66), (66, 71, 82), (1, 1, 2), (255, 0, 128)]
 FACTORS = [
     *SAMPLINGS,
+    *UNEQUAL,
     *([factors] * 3 for factors in ((2, 2), (2, 1))),
     *([factors, (1, 1), (1, 1)] for factors in ((3, 3), (4, 4))),
     *([factors, (2, 1), (1, 1)] for factors in ((3, 1), (1, 1), (2, 2), (4, 1))),

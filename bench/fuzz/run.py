@@ -111,7 +111,7 @@ class Runner:
                 yield Result(waiting[0], came, [(where, came if late else f"{came} by {self.limits.memory // _MB} MB")])
                 return
         status = child.wait()
-        if status != 0:
+        if status != 0 or waiting:  # files are left where somebody called exit()
             recipe = waiting[0] if waiting else recipes[-1]
             plain = status < 0 and where.startswith("plain")
             yield Result(recipe, PLAIN if plain else CRASHED, [(where, _cause(status, log))])
