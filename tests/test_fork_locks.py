@@ -273,7 +273,7 @@ PLAIN = {
     "accel/system/counters.py": "waited for by forks",
     "accel/lazy/late.py": "waited for by forks",
     "accel/running/lanes.py": "a lane is its process's",
-    "accel/running/kernels.py": "lives for a call",
+    "accel/running/kernels.py": "made for one call",
 }
 
 

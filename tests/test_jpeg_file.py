@@ -202,6 +202,9 @@ def test_thumbnail_and_draft() -> None:
         small, drafted = Image.open(io.BytesIO(big)), Image.open(io.BytesIO(big))
         small.thumbnail((50, 50))
         drafted.draft("L", (100, 100))
+        also = Image.open(io.BytesIO(big))
+        also.draft("L", (100, 100))
+        also.verify()
         return np.asarray(small).tolist(), drafted.mode, drafted.size, np.asarray(drafted).tolist()
 
     late, plain = under_both(facts)

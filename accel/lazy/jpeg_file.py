@@ -51,7 +51,7 @@ class LazyJpegFile(LazyImage, JpegImageFile):
         return drafted
 
     def verify(self) -> None:
-        self._opened_by_pillow().verify()
+        (self._file_of_pillow() if self._recipe is None else self._opened_by_pillow()).verify()
 
     def get_child_images(self) -> list[ImageFile]:
         return self._file_of_pillow().get_child_images()

@@ -13,7 +13,7 @@ from accel.ops import OPS
 from accel.ops.row import Params
 from accel.switch import image_backend
 from accel.system import arithmetic
-from accel.system.imports import LazyModule, importing
+from accel.system.imports import LazyModule
 from accel.system.seams import private
 
 _v1 = private("torchvision.transforms._functional_tensor", "_get_gaussian_kernel1d")
@@ -21,6 +21,7 @@ _v2 = private("torchvision.transforms.v2.functional._misc", "_get_gaussian_kerne
 _torch = private("torch._C", "_select_conv_backend")
 
 effect_blur = LazyModule("accel.backends.cpu.effect_blur")  # it is compiled
+_llvm = LazyModule("llvmlite.binding")
 
 _CPU = torch.device("cpu")
 
@@ -131,11 +132,8 @@ def _is(order: Order, version: int, window: tuple[int, int], shape: Shape) -> bo
 @cache
 def _fuses() -> bool:
     """Whether this machine has an instruction that multiplies and adds with one rounding."""
-    with importing:
-        from llvmlite import binding
-
     try:
-        found = binding.get_host_cpu_features()
+        found = _llvm.get_host_cpu_features()
     except RuntimeError:  # LLVM does not know them here
         return False
     return bool(found.get("fma") or found.get("neon"))
