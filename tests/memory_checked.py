@@ -153,6 +153,8 @@ def main() -> int:
     parser.add_argument("--walls", choices=("behind", "before"))
     parser.add_argument("--mistake", choices=MISTAKES)
     arguments = parser.parse_args()
+    if arguments.walls and not guard.present():
+        os.execve(sys.executable, [sys.executable, "-X", "faulthandler", *sys.argv], guard.environment())
     if arguments.mistake:
         decoder()
         with guard.armed(arguments.walls) if arguments.walls else nullcontext():
