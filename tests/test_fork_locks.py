@@ -139,14 +139,8 @@ def test_backend_preparing() -> None:
         assert in_child(computes)()
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_what_another_thread_computes_is_computed_by_the_child(monkeypatch: pytest.MonkeyPatch, grouped: bool) -> None:
-    expected = plain(lambda: F.to_tensor(opened()))
-    accel.set_image_backend("cpu")
-    assert batch().shape == (3, 3, 48, 64)
-    tensors = [F.to_tensor(opened()) for _ in range(2)]
-    if grouped:
-        together.group([tensor.late for tensor in tensors])  # type: ignore[attr-defined]
+def held_decoding(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Have this process, and not its children, wait in the decoder: (that it has begun there, that it may go on)."""
     begun, done = threading.Event(), threading.Event()
     decode, parent = engines.accel, os.getpid()
 
@@ -157,6 +151,18 @@ def test_what_another_thread_computes_is_computed_by_the_child(monkeypatch: pyte
         return decode(*arguments)
 
     monkeypatch.setattr(engines, "accel", slowly)
+    return begun, done
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_what_another_thread_computes_is_computed_by_the_child(monkeypatch: pytest.MonkeyPatch, grouped: bool) -> None:
+    expected = plain(lambda: F.to_tensor(opened()))
+    accel.set_image_backend("cpu")
+    assert batch().shape == (3, 3, 48, 64)
+    tensors = [F.to_tensor(opened()) for _ in range(2)]
+    if grouped:
+        together.group([tensor.late for tensor in tensors])  # type: ignore[attr-defined]
+    begun, done = held_decoding(monkeypatch)
     thread = threading.Thread(target=lambda: tensors[0].sum())
     thread.start()
     assert begun.wait(30)
@@ -172,16 +178,7 @@ def test_what_another_thread_computes_is_computed_by_the_child(monkeypatch: pyte
 def test_what_was_submitted_is_computed_by_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     accel.set_image_backend("cpu")
     expected = batch() + 0
-    begun, done = threading.Event(), threading.Event()
-    decode, parent = engines.accel, os.getpid()
-
-    def slowly(*arguments: Any) -> Any:
-        if os.getpid() == parent:
-            begun.set()
-            done.wait(60)
-        return decode(*arguments)
-
-    monkeypatch.setattr(engines, "accel", slowly)
+    begun, done = held_decoding(monkeypatch)
     future = accel.submit(batch())
     assert begun.wait(30)
     try:

@@ -131,12 +131,7 @@ class Results:
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             self._clock += 1
-            oldest = time.monotonic() - self._SECONDS
-            self._idle = [
-                idle
-                for idle in self._idle
-                if self._clock - idle.clock <= self._patience(idle.block) and idle.since > oldest
-            ]
+            self._let_go()
             fitting = [
                 (len(idle.block), -number)
                 for number, idle in enumerate(self._idle)
@@ -148,11 +143,19 @@ class Results:
         return _huge_pages(-(-size // step) * step)
 
     def _let_old_ones_go(self) -> None:
-        oldest = time.monotonic() - self._SECONDS
         with suppress(IndexError):  # another thread took the last one
-            if self._idle and self._idle[0].since <= oldest:
+            if self._idle and self._idle[0].since <= time.monotonic() - self._SECONDS:
                 with self._lock:
-                    self._idle = [idle for idle in self._idle if idle.since > oldest]
+                    self._let_go()
+
+    def _let_go(self) -> None:
+        """Give back what has been idle for too long, by either measure; the lock is held."""
+        oldest = time.monotonic() - self._SECONDS
+        self._idle = [
+            idle
+            for idle in self._idle
+            if self._clock - idle.clock <= self._patience(idle.block) and idle.since > oldest
+        ]
 
     def _patience(self, block: npt.NDArray[np.uint8]) -> int:
         return self._PATIENCE_SMALL if len(block) <= self._SMALL else self._PATIENCE
