@@ -40,7 +40,7 @@ from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
 from accel.system import counters, log, memory, patches, seams
 from accel.system.seams import private
-from accel.workers import ring
+from accel.workers import processes, ring
 
 private("PIL.Image", "_decompression_bomb_check")
 collate = private("torch.utils.data._utils.collate", "default_collate_fn_map", "collate_tensor_fn")
@@ -153,6 +153,8 @@ def install() -> None:
             _undo.append(patches.attribute(fetcher, "fetch", _fetch(fetcher.fetch)))
         _undo.append(patches.attribute(DataLoader, "_get_iterator", _get_iterator(DataLoader._get_iterator)))
         _undo.append(patches.attribute(worker, "_worker_loop", _WorkerEntry(worker._worker_loop)))
+        for replace in processes.entries():
+            _undo.append(replace())
     except Exception as error:
         uninstall()
         seams.refuse(f"{type(error).__name__}: {error}")
@@ -303,7 +305,7 @@ def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _WorkerEntry:
-    """The function a DataLoader worker runs. Forked, it inherits everything; otherwise it brings it along."""
+    """The function a DataLoader worker runs. Not forked, it brings along what only its loader knows."""
 
     def __init__(self, original: Callable[..., Any]) -> None:
         self.original = original
@@ -316,11 +318,10 @@ class _WorkerEntry:
             log.settle()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _enter_worker, (switch.current(), counters.share(), ring.loader_number())
+        return _enter_worker, (switch.current(), ring.loader_number())
 
 
-def _enter_worker(selection: switch.Selection, counts: torch.Tensor, loader: int) -> Callable[..., Any]:
-    counters.join(counts)
+def _enter_worker(selection: switch.Selection, loader: int) -> Callable[..., Any]:
     ring.join_loader(loader)
     switch.adopt(selection)
     return worker._worker_loop  # type: ignore[no-any-return]

@@ -268,6 +268,14 @@ def python(code: str, *arguments: str, path: Path | None = None, timeout: float 
     return done.stdout
 
 
+def script(path: Path, *arguments: str, timeout: float = 200) -> str:
+    """What a file prints that is run as a program."""
+    command = [sys.executable, str(path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def optional(name: str) -> Any:
     """A module of the ecosystem, or the tests of the file are skipped; what it warns of on import is its own."""
     with warnings.catch_warnings():

@@ -71,7 +71,7 @@ def _parts(value: Any, attributes: bool) -> Iterable[Any]:
     parts: Iterable[Any] = ()
     for kind in _CONTAINERS:
         if isinstance(value, kind):
-            parts = dict.values(value) if kind is dict else kind.__iter__(value)  # type: ignore[attr-defined]
+            parts = dict.values(value) if kind is dict else kind.__iter__(value)  # type: ignore[attr-defined,arg-type]
     own: dict[str, Any] = {}
     if attributes and not isinstance(value, np.ndarray):
         with suppress(AttributeError):

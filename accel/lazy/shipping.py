@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
+from multiprocessing import parent_process
 from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
 
 from accel.lazy.content import Late
-from accel.lazy.late import LateTensor, is_late
+from accel.lazy.late import LateTensor, is_late, unfinished
+from accel.running import realise
 from accel.sources.recipe import Recipe
+from accel.system import memory
 from accel.workers.packing import Packed, pack, unpack
 
 Layout = tuple[type[LateTensor], tuple[Any, ...]]
@@ -101,9 +105,15 @@ def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
 def send(tensor: LateTensor) -> Any:
     """How a late tensor goes to another process: encoded bytes and recipes.
 
-    Nothing is decoded and nothing can fail, for this may run in a queue's feeder thread (see ``workers.packing``).
+    What a process that was started for the work sends (a pool's, torchdata's) is computed there by a host backend.
+    Nothing can fail, for this may run in a queue's feeder thread (see ``workers.packing``): where it does, the receiver
+    will say so.
     """
-    late: Late | None = tensor.__dict__.get("late")
+    late = unfinished(tensor)
+    if late is not None and parent_process() is not None and not realise.selection_of(late.recipes).backend.devices:
+        with suppress(Exception):
+            LateTensor.evaluate(tensor, memory.shared)
+    late = tensor.__dict__.get("late")
     if late is None or late.value is not None:  # somebody has its values
         return _receive_value, (tensor if late is None else late.value,)
     layout = (type(tensor), (late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made))
