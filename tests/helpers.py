@@ -268,10 +268,10 @@ def python(code: str, *arguments: str, path: Path | None = None, timeout: float 
     return done.stdout
 
 
-def script(path: Path, *arguments: str, timeout: float = 200) -> str:
-    """What a file prints that is run as a program."""
+def script(path: Path, *arguments: str, folder: Path | None = None, timeout: float = 300) -> str:
+    """What a file prints that is run as a program, in a folder."""
     command = [sys.executable, str(path), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -84,16 +84,11 @@ def for_ray(runtime_env: dict[str, Any] | None) -> dict[str, Any] | None:
         return runtime_env
     given = runtime_env or {}
     if given.get(_HOOK) is not None or _RAYS_OWN in (given.get("env_vars") or {}):
-        log.note(
-            log.WARNING, "Ray's workers run the %s that is given, and not accel: set the image backend in it", _HOOK
-        )
+        log.note(log.WARNING, "Ray's workers run torchvision, unless the %s given sets the image backend", _HOOK)
         return runtime_env
-    text, names = (
-        _STARTED,
-        {"__name__": "accel_started", "switch": pickle.dumps(functools.partial(_enter, selection, None))},
-    )
+    text = _to_be_run(pickle.dumps(functools.partial(_enter, selection, None)))
 
     def take_accel_along() -> None:  # Ray sends it by value, so that a worker without images imports nothing
-        exec(text, dict(names))
+        exec(text, {"__name__": "accel_started"})
 
     return {**given, _HOOK: take_accel_along}
