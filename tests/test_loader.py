@@ -209,7 +209,7 @@ def test_workers_get_the_backend_in_force_at_iter(paths: list[str], method: str)
     with accel.image_backend("cpu"):
         iterator = iter(loader)
     assert accel.get_image_backend() == "torchvision"
-    assert [tuple(sample) for sample in iterator] == [("cpu", "LazyImage", True)] * 4
+    assert [tuple(sample) for sample in iterator] == [("cpu", "LazyPlainImage", True)] * 4
     assert [tuple(sample) for sample in loader] == [("torchvision", "Image", True)] * 4
 
 

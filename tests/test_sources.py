@@ -328,7 +328,7 @@ def test_pixels_cross_process_borders() -> None:
     with accel.image_backend("cpu"):
         image = F.hflip(picture(41, 33))
         tensors = torch.stack([F.to_tensor(image), F.to_tensor(F.vflip(image))])
-        copies = [pickle.loads(pickle.dumps(image)), copy.deepcopy(image)]
+        copies = [pickle.loads(ForkingPickler.dumps(image)), copy.deepcopy(image)]
         assert all(map(is_late, [*copies, tensors]))
         received = pickle.loads(ForkingPickler.dumps(tensors))
         assert is_late(received)

@@ -43,7 +43,8 @@ class Late:
         view: torchvision's tensor is a view of part of the columns of a larger one.
         value: the values, once computed, where the tensor object itself could not become them.
         group, ready: see ``accel.lazy.together``.
-        member: its place in the batch that a DataLoader gave. part: what it has of a submission.
+        member: its place in the batch that a DataLoader gave.
+        part: what it has of a submission. since: casts and orders recorded since then, ahead of ``after``.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class Late:
         "ready",
         "recipes",
         "shape",
+        "since",
         "value",
         "view",
     )
@@ -88,7 +90,14 @@ class Late:
         self.ready: torch.Tensor | None = None
         self.member: Member | None = None
         self.part: Part | None = None
+        self.since: tuple[Step, ...] = ()
         pending.add(self)
+
+    def succeeds(self, other: Late, part: Part | None, since: tuple[Step, ...]) -> None:
+        """Take the place of another one that it was made from, which is not expected to be used any more."""
+        self.part, self.since = part, since
+        if other.member is not None:
+            other.member.batch.succeed(other.member, self)
 
     @property
     def lock(self) -> fork.Lock:
@@ -122,10 +131,7 @@ class Late:
             images = part.take(len(self.recipes))
             if images is None:
                 return None
-            if (part.dtype, part.interleaved) != (self.made[1], self.interleaved):  # recorded since
-                order = torch.channels_last if self.interleaved else torch.contiguous_format
-                images = images.to(self.made[1], memory_format=order)
-            return self.shaped(images)
+            return self.shaped(kernels.on_batch(images, self.since) if self.since else images)
 
     def shaped(self, images: torch.Tensor) -> torch.Tensor:
         """Images one after another, in this tensor's shape, after the steps on the whole."""

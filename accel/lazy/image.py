@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import copyreg
 import operator
+from abc import ABCMeta
+from copy import deepcopy
 from functools import lru_cache
 from io import BytesIO
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
@@ -33,7 +36,7 @@ class LazyImage(Image.Image):
     """A ``PIL.Image.Image`` of mode "RGB" or "L" with late pixels; see the module's docstring.
 
     Its ``info`` is that of the file it was made from, as Pillow hands it down. What ``Image.open`` gives is a
-    ``accel.lazy.jpeg_file.LazyJpegFile``.
+    ``accel.lazy.jpeg_file.LazyJpegFile``, all others are ``LazyPlainImage``s.
 
     Attributes:
         becomes: the class of Pillow's image that it stands for.
@@ -49,30 +52,30 @@ class LazyImage(Image.Image):
     if not isinstance(getattr(Image.Image, "readonly", None), property):  # Pillow 11.1
         readonly = 0
 
-    _recipe: Recipe | None
+    _recipe: Recipe | None = None
     _loaded = False  # Pillow would have decoded it by now
     _info: dict[Any, Any] | None = None  # None: as the file has it
     _touched_by: str | None = None
 
-    @classmethod
-    def load_rgb(cls, source: Source) -> LazyImage:
+    @staticmethod
+    def load_rgb(source: Source) -> LazyImage:
         """What ``Image.open(...).convert("RGB")`` gives."""
         header = source.header
-        image = cls._make(Recipe(source), header.mode, (header.width, header.height))
+        image = LazyPlainImage._make(Recipe(source), header.mode, (header.width, header.height))
         return image if header.mode == "RGB" else image.then("convert", ("RGB",), "RGB")
 
-    @classmethod
-    def of_pixels(cls, source: Source, info: dict[Any, Any]) -> LazyImage:
+    @staticmethod
+    def of_pixels(source: Source, info: dict[Any, Any]) -> LazyImage:
         """The image that raw pixels are, with what Pillow's methods hand down of ``info``."""
         header = source.header
-        image = cls._make(Recipe(source), header.mode, (header.width, header.height))
+        image = LazyPlainImage._make(Recipe(source), header.mode, (header.width, header.height))
         image._info = info.copy()
         return image
 
-    @classmethod
-    def of_recipe(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
+    @staticmethod
+    def of_recipe(recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
         """The image that a recipe's pixels are, of no file, without ``info``."""
-        image = cls._make(recipe, mode, size)
+        image = LazyPlainImage._make(recipe, mode, size)
         image._info = {}
         return image
 
@@ -99,7 +102,7 @@ class LazyImage(Image.Image):
 
     def _made(self, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
         """An image made from this one: of no file any more, with its ``info``."""
-        image = LazyImage._make(recipe, mode, size)
+        image = LazyPlainImage._make(recipe, mode, size)
         if self._info is not None:
             image._info = self._info.copy()
         return image
@@ -276,11 +279,50 @@ class LazyImage(Image.Image):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        recipe = self.recipe
-        if recipe is not None:
-            state = {name: self.__dict__[name] for name in _KEPT if name in self.__dict__}
-            return _restore_late, (type(self), recipe, self._mode, self._size, state)
+        """As Pillow's image, with its pixels: what is saved can be loaded without accel."""
         return copyreg._reconstructor, (self.becomes, object, None), self.__getstate__()  # type: ignore[attr-defined]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Image.Image:
+        make, arguments, *state = send(self)
+        image: Image.Image = make(*deepcopy(arguments, memo))
+        for each in state:
+            image.__setstate__(deepcopy(each, memo))
+        return image
+
+
+class StandsFor(ABCMeta):  # which Pillow gives its files
+    """The class of a class of late images, as whose instances those of Pillow's class count that it stands for.
+
+    So ``isinstance(image, type(late))`` is what it would be if torchvision had made the other image. Whether an image
+    is one of accel's, ``isinstance(image, LazyImage)`` says.
+    """
+
+    becomes: type[Image.Image]
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.becomes)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return cls.becomes in subclass.__mro__  # ABCMeta itself would ask all subclasses, so this one again
+
+
+class LazyPlainImage(LazyImage, metaclass=StandsFor):
+    """A late image of no file: an ``Image.Image`` of no other class."""
+
+
+def send(image: LazyImage) -> tuple[Any, ...]:
+    """How an image goes to another process of this program: late ones as encoded bytes and recipes.
+
+    Nothing is decoded and nothing can fail, for this may run in a queue's feeder thread.
+    """
+    recipe = image.recipe
+    if recipe is None:
+        return image.__reduce_ex__(2)
+    state = {name: image.__dict__[name] for name in _KEPT if name in image.__dict__}
+    return _restore_late, (type(image), recipe, image._mode, image._size, state)
+
+
+ForkingPickler.register(LazyPlainImage, send)
 
 
 class _LateAccess:

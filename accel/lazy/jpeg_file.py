@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from io import BytesIO
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 
-from accel.lazy.image import LazyImage
+from accel.lazy.image import LazyImage, StandsFor, send
 from accel.sources.recipe import Recipe, Source
 
 
-class LazyJpegFile(LazyImage, JpegImageFile):
+class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     """A ``JpegImageFile`` with late pixels.
 
     All of its file has been read. What else Pillow knows of it (quantization tables, layers, EXIF, ...) is read by
@@ -91,3 +92,6 @@ class LazyJpegFile(LazyImage, JpegImageFile):
         if not name.startswith("__") and (self._file or self.__dict__.get("_recipe")):
             return getattr(self._file_of_pillow(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+ForkingPickler.register(LazyJpegFile, send)

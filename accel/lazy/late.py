@@ -143,7 +143,7 @@ class LateTensor(torch.Tensor):
         """A new tensor: this one with more steps on single values recorded, which lead to ``dtype``."""
         late = self.late
         if late.after:
-            return self._made(late.recipes, late.shape, late.dtype if dtype is None else dtype, after=steps)
+            return self.onto_batch(*steps, dtype=dtype)
         recipes = tuple(
             [
                 Recipe(source, pixels, values + steps) if not after else Recipe(source, pixels, values, after + steps)
@@ -151,6 +151,11 @@ class LateTensor(torch.Tensor):
             ]
         )
         return self._made(recipes, late.shape, late.dtype if dtype is None else dtype, interleaved)
+
+    def onto_batch(self, *steps: Step, dtype: torch.dtype | None = None) -> Self:
+        """A new tensor: this one with more steps on the batch as a whole recorded, of the same shape."""
+        late = self.late
+        return self._made(late.recipes, late.shape, late.dtype if dtype is None else dtype, after=steps)
 
     def moved(self, *steps: Step, interleaved: bool | None = None) -> Self:
         """A new tensor: this one with more steps on its pixels recorded, ahead of the steps on values.
@@ -185,6 +190,7 @@ class LateTensor(torch.Tensor):
         late = self.late
         same = cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made)
         same.late.view = late.view
+        same.late.succeeds(late, late.part, late.since)
         return same
 
     def _made(
@@ -201,6 +207,9 @@ class LateTensor(torch.Tensor):
         made = self.of(recipes, late.lead, shape, dtype, interleaved, after, late.made if after else None)
         if late.group is not None:
             late.group.join(made.late, late)
+        if late.member is not None or late.part is not None:
+            # what comes after can be done to what was submitted
+            made.late.succeeds(late, *((late.part, late.since) if len(after) > len(late.after) else (None, ())))
         return made
 
     @classmethod

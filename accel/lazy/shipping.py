@@ -38,24 +38,32 @@ class Batch:
     def __init__(self, loader: int) -> None:
         self.loader = loader
         self.submitted = False
-        self._members: dict[int, weakref.ref[Late]] = {}
+        self._members: dict[int, list[weakref.ref[Late]]] = {}  # each with what became of it, in order
         self._arrived: dict[int, tuple[Recipe, ...]] = {}
 
     def add(self, late: Late, number: int, indices: tuple[Any, ...] | None) -> None:
         """``indices``: in the dataset, of what lies along the tensor's first axis or of a single image."""
         late.member = Member(self, number, indices)
-        self._members[number] = weakref.ref(late)
+        self._members[number] = [weakref.ref(late)]
+
+    def succeed(self, member: Member, late: Late) -> None:
+        """Let a tensor that was made from a member stand in its place, as long as somebody refers to it."""
+        late.member = member
+        self._members[member.number].append(weakref.ref(late))
+
+    def _current(self) -> dict[int, Late]:
+        """What stands in each place, if somebody still refers to it."""
+        lates = {number: [ref() for ref in refs] for number, refs in sorted(self._members.items())}
+        return {number: late for number, each in lates.items() for late in each if late is not None}
 
     def members(self) -> list[Late]:
         """Those that are still late and referred to."""
-        lates = (reference() for _, reference in sorted(self._members.items()))
-        return [late for late in lates if late is not None and late.value is None]
+        return [late for late in self._current().values() if late.value is None]
 
     def sends(self, late: Late) -> bool:
         """Whether the message that it goes out in is all of the batch: it leaves the worker that made it."""
         assert late.member is not None
-        own = self._members.get(late.member.number)
-        return get_worker_info() is not None and own is not None and own() is late
+        return get_worker_info() is not None and self._current().get(late.member.number) is late
 
     def receive(self, number: int) -> tuple[Recipe, ...]:
         """The recipes of a member that has come in a message; to be asked for once."""
@@ -64,7 +72,7 @@ class Batch:
     def __reduce__(self) -> tuple[Any, ...]:
         """One message for all members, each file once. Nothing is decoded and nothing can fail: this may run in a
         queue's feeder thread."""
-        lates = {number: late for number, reference in self._members.items() if (late := reference()) is not None}
+        lates = self._current()
         recipes = tuple(recipe for late in lates.values() for recipe in late.recipes)
         lengths = {number: len(late.recipes) for number, late in lates.items()}
         return _open, (self.loader, pack(recipes, shared=get_worker_info() is not None), lengths)

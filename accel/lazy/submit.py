@@ -283,14 +283,14 @@ def _lane(selection: Selection, loader: int, device: torch.device | None = None)
 
 
 def _companions(late: Late) -> list[Late]:
-    """What is submitted with a tensor: what its DataLoader gave with it, for the first of those."""
+    """What is submitted with a tensor: what its DataLoader gave with it, or became of that, for the first of those."""
     batch = None if late.member is None else late.member.batch
     if batch is None or batch.submitted:
         return [late]
     batch.submitted = True
     selection = _selection(late)
     others = [other for other in batch.members() if other.part is None and _selection(other) == selection]
-    return others if late in others else [late, *others]
+    return others if late in others else [late, *(other for other in others if other.member is not late.member)]
 
 
 def _submission(lates: Sequence[Late]) -> Submission:
@@ -315,6 +315,6 @@ def _coalesced(lates: Sequence[Late]) -> tuple[Submission, list[Part]]:
     parts, taken = [], dict.fromkeys(programs, 0)
     for late in lates:
         key = late.made, late.interleaved
-        parts.append(Part(submission, programs[key], taken[key], late.made[1]))
+        parts.append(Part(submission, programs[key], taken[key]))
         taken[key] += len(late.recipes)
     return submission, parts

@@ -18,6 +18,7 @@ from accel.lazy.late import LateTensor, is_late, unfinished
 from accel.lazy.shipping import send
 from accel.lazy.submit import pin, to_device
 from accel.running import realise
+from accel.sources.recipe import Step
 from accel.system import memory
 from accel.system.seams import private
 from accel.workers import ring
@@ -72,7 +73,10 @@ def stack_late(tensors: Sequence[torch.Tensor], dim: int = 0, *, out: Any = None
 
 
 def clone(tensor: LateTensor, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
-    return contiguous(tensor.then(), memory_format=memory_format)
+    late, copy = tensor.late, tensor.then()
+    if late.part is not None:
+        copy.late.part, copy.late.since = late.part.twin(), late.since
+    return contiguous(copy, memory_format=memory_format)
 
 
 def contiguous(tensor: LateTensor, *, memory_format: torch.memory_format = torch.contiguous_format) -> Any:
@@ -87,27 +91,39 @@ def contiguous(tensor: LateTensor, *, memory_format: torch.memory_format = torch
         return NotImplemented
     if late.after:
         ordered = memory_format == torch.preserve_format
-        return tensor if ordered else _onwards(tensor, tensor.called("contiguous", (memory_format,)))
-    return tensor if interleaved == late.interleaved else _onwards(tensor, tensor.then(interleaved=interleaved))
+        return tensor if ordered else tensor.called("contiguous", (memory_format,))
+    if interleaved == late.interleaved:
+        return tensor
+    return _onwards(tensor, tensor.then(interleaved=interleaved), ("contiguous", (memory_format,)))
 
 
-def _cast(tensor: LateTensor, dtype: torch.dtype) -> LateTensor:
-    return tensor if dtype == tensor.late.dtype else _onwards(tensor, tensor.then(("to", (dtype,)), dtype=dtype))
+_CASTS = frozenset(
+    {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool}
+    | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+)
+"""The dtypes that casts are recorded to: torch casts to and from any of them without a word."""
 
 
-def _onwards(before: LateTensor, after: LateTensor) -> LateTensor:
+def _cast(tensor: LateTensor, dtype: torch.dtype) -> Any:
+    if dtype == tensor.late.dtype:
+        return tensor
+    if dtype not in _CASTS:
+        return NotImplemented
+    step = ("to", (dtype,))
+    return _onwards(tensor, tensor.then(step, dtype=dtype), step)
+
+
+def _onwards(before: LateTensor, after: LateTensor, step: Step) -> LateTensor:
     """The tensor after one step that can also be done to what has been submitted without it."""
-    part = before.late.part
-    after.late.member = before.late.member
-    if part is not None and (after.late.after or before.late.dtype in (part.dtype, after.late.dtype)):
-        # on what was submitted one cast can be made, not a second one
-        after.late.part = part
+    if before.late.part is not None and not after.late.after:
+        after.late.part, after.late.since = before.late.part, (*before.late.since, step)
     return after
 
 
 def _cast_to(dtype: torch.dtype) -> Callable[..., Any]:
     def handler(tensor: LateTensor, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
-        return contiguous(_cast(tensor, dtype), memory_format=memory_format)
+        late = _cast(tensor, dtype)
+        return late if late is NotImplemented else contiguous(late, memory_format=memory_format)
 
     return handler
 
@@ -117,10 +133,10 @@ def to(tensor: LateTensor, *args: Any, **kwargs: Any) -> Any:
     device: Any  # or None
     device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
     late = tensor if dtype is None else _cast(tensor, dtype)
-    if memory_format is not None:
+    if memory_format is not None and late is not NotImplemented:
         late = contiguous(late, memory_format=memory_format)
-        if late is NotImplemented:
-            return NotImplemented
+    if late is NotImplemented:
+        return NotImplemented
     if device is not None and device.type == "cpu" and copy:
         return NotImplemented
     if device is not None:

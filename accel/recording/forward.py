@@ -18,7 +18,7 @@ from PIL import Image
 from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import is_pure_tensor
 
-from accel.lazy.image import LazyImage
+from accel.lazy.image import LazyPlainImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 from accel.recording import parameters
@@ -26,7 +26,7 @@ from accel.recording.tv import LazyTVImage
 
 Forward = Callable[..., Any]
 
-_LATE = {LazyImage, LazyJpegFile, LazyTensor, LazyTVImage}
+_LATE = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
 _LEAVES = {*_LATE, torch.Tensor, int, float, bool, str, NoneType}
 """Types that torch's pytree has no parts of."""
 

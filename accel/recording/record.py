@@ -241,7 +241,8 @@ def erase(original: Function) -> Function:
 
 def _in_place(tensor: LateTensor, after: LateTensor) -> LateTensor:
     """The tensor, with what was recorded on it to make the other one, of the same shape and dtype."""
-    tensor.late.recipes, tensor.late.after = after.late.recipes, after.late.after
+    own, late = tensor.late, after.late
+    own.recipes, own.after, own.part, own.since = late.recipes, late.after, late.part, late.since
     return tensor
 
 
@@ -305,6 +306,8 @@ def to_dtype(original: Function) -> Function:
 def recorded_value(tensor: T, step: Any, dtype: torch.dtype) -> T | None:
     """The tensor with a value step; None where torchvision would refuse it."""
     late = tensor.late
+    if dtype.itemsize > 8:  # complex128, of which there are no tables
+        return None
     try:
         for recipe in late.recipes:
             if late.after or recipe.kernels:

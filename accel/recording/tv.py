@@ -126,16 +126,7 @@ def mixed(original: Callable[..., Any], name: str, param: str) -> Callable[..., 
         if name == "mixup" and not inpt.late.dtype.is_floating_point:
             return original(self, inpt, params)
         self._check_image_or_video(inpt, batch_size=params["batch_size"])
-        late = inpt.late
-        return inpt.of(
-            late.recipes,
-            late.lead,
-            late.shape,
-            late.dtype,
-            late.interleaved,
-            (*late.after, (name, (frozen(params[param]),))),
-            late.made,
-        )
+        return inpt.onto_batch((name, (frozen(params[param]),)))
 
     return transform
 

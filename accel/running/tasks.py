@@ -104,26 +104,22 @@ class Part:
     """What one late tensor has of a submission: some successive images of a task.
 
     Attributes:
-        first: its first image, of the task's. dtype, interleaved: of its values.
+        first: its first image, of the task's.
         shared: somebody else takes them too.
     """
 
-    __slots__ = ("_taken", "dtype", "first", "interleaved", "shared", "submission", "task")
+    __slots__ = ("_taken", "first", "shared", "submission", "task")
 
-    def __init__(
-        self, submission: Submission, task: Task, first: int, dtype: torch.dtype, *, shared: bool = False
-    ) -> None:
+    def __init__(self, submission: Submission, task: Task, first: int, *, shared: bool = False) -> None:
         self.submission = submission
         self.task = task
         self.first = first
         self._taken = False
-        self.dtype = dtype
-        self.interleaved = task.interleaved
         self.shared = shared
 
     def twin(self) -> Part:
         """The same part for somebody else, who gets a copy of what is on a device."""
-        return Part(self.submission, self.task, self.first, self.dtype, shared=True)
+        return Part(self.submission, self.task, self.first, shared=True)
 
     def __str__(self) -> str:
         lane = self.submission.lane
