@@ -109,6 +109,17 @@ def _of_other(original: Function) -> Function:
     return decode
 
 
+def _of_bytes(original: Function) -> Function:
+    """``torchvision.io.read_file``: an empty file is none that cannot be read, where damaged ones are replaced."""
+
+    def read_file(path: Any) -> Any:
+        if damaged.replaces() and _beginning(path) == b"":
+            return torch.empty(0, dtype=torch.uint8)
+        return original(path)
+
+    return read_file
+
+
 def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
     """What torchvision's own function gives, or what takes the place of a damaged file."""
     if not damaged.replaces():
@@ -202,6 +213,7 @@ def _late(source: Source, mode: Any) -> LazyTensor:
 
 
 _READERS: dict[str, Callable[[Function], Function]] = {
+    "read_file": _of_bytes,
     "read_image": _of_path,
     "decode_image": _of_either,
     "decode_jpeg": _of_tensor,
