@@ -14,7 +14,10 @@ from torchvision import io
 
 import accel
 
-pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Corrupt EXIF data:UserWarning"),  # Pillow's, of a TIFF file
+]
 
 KNOWN_LATER = ("no-tables", "marker-inside")  # what is behind the header is not looked at
 
