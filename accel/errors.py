@@ -1,8 +1,9 @@
 """Everything accel raises on its own behalf.
 
     AccelError
-    |-- DecodeError         (also an OSError, as Pillow's own decoding errors are)
-    `-- BackendUnavailable  (also a RuntimeError)
+    |-- DecodeError                 (also an OSError, as Pillow's own decoding errors are)
+    |   `-- TorchvisionDecodeError  (also a RuntimeError, as torchvision.io's are)
+    `-- BackendUnavailable          (also a RuntimeError)
 
 Each is built from one string: DataLoader re-raises a worker's exception as ``type(exc)(message)``.
 """
@@ -26,9 +27,13 @@ class DecodeError(AccelError, OSError):
 
     def again(self) -> DecodeError:
         """The same error once more, for another who waits for the same image."""
-        error = DecodeError(*self.args)
+        error = type(self)(*self.args)
         error.position, error.batch = self.position, self.batch
         return error
+
+
+class TorchvisionDecodeError(DecodeError, RuntimeError):
+    """A ``DecodeError`` of an image that was read by ``torchvision.io``."""
 
 
 class BackendUnavailable(AccelError, RuntimeError):

@@ -23,7 +23,8 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,10 @@ def decode(source: Any, mode: str | None = None) -> Image.Image:
     image = _image(source)
     if not isinstance(image, Image.Image):
         raise TypeError(f"decode takes bytes, a path, a Pillow image or uint8 pixels, got {_described(source)}")
-    return image if mode is None else image.convert(mode)
+    if mode is None:
+        return image
+    with _closed_on_error(image if image is not source else None):
+        return image.convert(mode)
 
 
 def _image(source: Any) -> Any:
@@ -65,13 +69,11 @@ def _image(source: Any) -> Any:
     if isinstance(source, Image.Image):
         return begin(source) or source
     if isinstance(source, (str, os.PathLike)):
-        opened = Image.open(source)
-        return begin(opened) or opened
+        return _opened(source)
     if isinstance(source, (torch.Tensor, np.ndarray)) and source.ndim == 1 and str(source.dtype).endswith("uint8"):
         source = np.asarray(source).tobytes()
     if isinstance(source, _ENCODED):
-        opened = Image.open(BytesIO(source))
-        return begin(opened) or opened
+        return _opened(BytesIO(source))
     if isinstance(source, torch.Tensor):
         late = begin_tensor(source)
         return source if late is None else late
@@ -81,6 +83,23 @@ def _image(source: Any) -> Any:
     raise TypeError(
         f"an image must be given as bytes, a path, a Pillow image, a uint8 array or a tensor, got {_described(source)}"
     )
+
+
+def _opened(source: Any) -> Image.Image:
+    opened = Image.open(source)
+    with _closed_on_error(opened):
+        return begin(opened) or opened
+
+
+@contextmanager
+def _closed_on_error(image: Image.Image | None) -> Iterator[None]:
+    """Close an image whose file turns out to be broken; Pillow leaves that to the garbage collector."""
+    try:
+        yield
+    except BaseException:
+        if image is not None:
+            image.close()
+        raise
 
 
 def _of_array(array: npt.NDArray[Any]) -> Image.Image:

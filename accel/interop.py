@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import IO, Any
 
 import torch
@@ -35,10 +36,10 @@ from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
 from accel.ops import kernels as ops_kernels
-from accel.recording import enhance, forward, images, kernels, parameters, record, record_pil, tv, tvio
+from accel.recording import damaged, enhance, forward, images, kernels, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
-from accel.system import counters, log, memory, patches, seams
+from accel.system import counters, log, memory, notes, patches, replaced, seams
 from accel.system.seams import private
 from accel.workers import processes, ring
 
@@ -46,6 +47,7 @@ private("PIL.Image", "_decompression_bomb_check")
 collate = private("torch.utils.data._utils.collate", "default_collate_fn_map", "collate_tensor_fn")
 fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch")
 worker = private("torch.utils.data._utils.worker", "_worker_loop")
+wrapper = private("torch._utils", "ExceptionWrapper")
 _BY_METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _functional_pil = private("torchvision.transforms._functional_pil", *_BY_METHODS, "crop", "pad", *record_pil.NAMES)
 _functional_tensor = private("torchvision.transforms._functional_tensor", *ops_kernels.V1)
@@ -86,8 +88,12 @@ def install() -> None:
     """
     seams.check()
     counters.share()
+    with suppress(OSError):
+        replaced.share()
     Image.preinit()
     try:
+        _undo.append(patches.body(Image.open, damaged.image_open))  # type: ignore[arg-type]
+        _undo.append(damaged.unwatch)
         _undo.append(patches.item(Image.OPEN, "JPEG", _opener(*Image.OPEN["JPEG"])))
         _undo.append(patches.body(folder.default_loader, _default_loader))
         _undo.append(patches.body(folder.pil_loader, _pil_loader))
@@ -150,7 +156,10 @@ def install() -> None:
         collating = _collate(collate.default_collate_fn_map[torch.Tensor])
         _undo.append(patches.item(collate.default_collate_fn_map, torch.Tensor, collating))
         for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-            _undo.append(patches.attribute(fetcher, "fetch", _fetch(fetcher.fetch)))
+            _undo.append(patches.attribute(fetcher, "fetch", _fetch(_located(fetcher.fetch))))
+        if not notes.SHOWN_BY_PYTHON:
+            told = notes.in_wrapped(wrapper.ExceptionWrapper.__init__)
+            _undo.append(patches.attribute(wrapper.ExceptionWrapper, "__init__", told))
         _undo.append(patches.attribute(DataLoader, "_get_iterator", _get_iterator(DataLoader._get_iterator)))
         _undo.append(patches.attribute(worker, "_worker_loop", _WorkerEntry(worker._worker_loop)))
         for replace in processes.entries():
@@ -226,7 +235,11 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
         if header is None or not _claimed(header, selection):
             memory.file_buffers.give_back(buffer)
             return original(path)
-        Image._decompression_bomb_check((header.width, header.height))
+        try:
+            Image._decompression_bomb_check((header.width, header.height))
+        except Image.DecompressionBombError:  # Image.open says so as well, or replaces it
+            memory.file_buffers.give_back(buffer)
+            return original(path)
         source = Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
         return LazyImage.load_rgb(source)
 
@@ -252,6 +265,29 @@ def _collate(original: Callable[..., Any]) -> Callable[..., Any]:
     return collate_tensor_fn
 
 
+def _located(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A fetcher's ``fetch``; what a sample raises has a note from where it came."""
+
+    def fetch(self: Any, index: Any) -> Any:
+        if switch.current().steps_aside:
+            return original(self, index)
+        batched = self.auto_collation and type(index) is list
+        indices = notes.Indices(index) if batched else index
+        try:
+            return original(self, indices)
+        except StopIteration:
+            raise
+        except Exception as error:
+            if notes.passed(error, Collating.__call__):
+                indices = None
+            elif self.auto_collation and not batched:
+                indices = tuple(index)
+            notes.locate(error, indices)
+            raise
+
+    return fetch
+
+
 def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     """A fetcher's ``fetch``; a host backend's worker computes the batch there, before it is sent."""
 
@@ -269,14 +305,14 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             batch = original(self, index)
             lates = search.late_tensors(batch, sent=computes)
+            shipping.gather(lates, ring.loader_number(), index)
             for late_tensor in lates:
                 tensor.evaluated_in_worker(late_tensor)
         except DecodeError as error:
             where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
             if where is None:
                 raise
-            raise DecodeError(f"{error} (dataset index {where})") from error
-        shipping.gather(lates, ring.loader_number(), index)
+            raise type(error)(f"{error} (dataset index {where})") from error
         return ring.outgoing(batch)
 
     return fetch_batch

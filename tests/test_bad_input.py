@@ -353,13 +353,6 @@ def test_replace_finishes_the_epoch(tmp_path: Path, workers: int, name: str) -> 
     assert number == 12
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_replace_still_raises_where_no_size_is_known(tmp_path: Path, workers: int) -> None:
-    root, _ = broken_folder(tmp_path, b"no picture")
-    with accel.image_backend("cpu", on_error="replace"), pytest.raises(Image.UnidentifiedImageError):
-        epoch(ImageFolder(root, FIXED), workers)
-
-
 def test_replace_when_the_pixels_are_asked_for() -> None:
     with accel.image_backend("cpu", on_error="replace"):
         image = Image.open(BytesIO(helpers.undecodable()))
@@ -368,9 +361,9 @@ def test_replace_when_the_pixels_are_asked_for() -> None:
 
 
 def test_a_broken_file_that_was_replaced_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    from accel.codec import decode
+    from accel.system import replaced
 
-    decode._warn_replaced_once.cache_clear()
+    replaced._warn_once.cache_clear()
     with accel.image_backend("cpu", on_error="replace"):
         for _ in range(3):
             F.to_tensor(Image.open(BytesIO(helpers.undecodable()))).sum()

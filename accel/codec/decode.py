@@ -14,11 +14,12 @@ from PIL import Image
 from accel.backend import Options
 from accel.codec import agreement, engines, packed
 from accel.codec.engines import Box, Data, Pixels
-from accel.errors import DecodeError
+from accel.errors import DecodeError, TorchvisionDecodeError
 from accel.planning.plan import Decode
 from accel.sources.header import Header, Raw
-from accel.system import counters, log
+from accel.system import counters
 from accel.system.imports import LazyModule
+from accel.system.replaced import replaced
 
 _markers = LazyModule("accel.codec.jpeg.markers")  # it is compiled
 
@@ -44,11 +45,12 @@ def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: st
     try:
         pixels = getattr(engines, header.judge)(data, box, channels)
     except Exception as error:
-        raise DecodeError(str(error) or type(error).__name__) from error
+        raise _ERRORS[header.judge](str(error) or type(error).__name__) from error
     return pixels  # type: ignore[no-any-return]
 
 
 _NAMES = {"pillow": "Pillow", "torchvision": "torchvision"}
+_ERRORS = {"pillow": DecodeError, "torchvision": TorchvisionDecodeError}
 
 
 def one_scan(data: Data, header: Header) -> bool:
@@ -85,24 +87,12 @@ def read(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pix
         return decode(source.data, source.header, wanted.box, wanted.channels, engine)
     except DecodeError as error:
         place = f" (image {wanted.items[0].position} of a batch of {of})" if of > 1 else ""
-        message = f"{source.name}: {error}{place}"
         if options.on_error == "raise":
-            failure = DecodeError(message)
+            failure = type(error)(f"{source.name}: {error}{place}")
             failure.position = wanted.items[0].position
             raise failure from error
-    counters.count(counters.REPLACED, len(wanted.items))
-    log.note(log.INFO, "replaced by black: %s", message)
-    _warn_replaced_once()
+        replaced(source.name, str(error), len(wanted.items))
     return np.zeros((*wanted.box[2:], wanted.channels), np.uint8)
-
-
-@cache
-def _warn_replaced_once() -> None:
-    """Log where to look, the first time an image is replaced."""
-    log.note(
-        log.WARNING,
-        'accel replaced a broken image by black, and will go on doing so: see accel.stats()["replaced"]',
-    )
 
 
 def choose(header: Header | Raw, engine: str = "auto") -> str:

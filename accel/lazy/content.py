@@ -155,10 +155,10 @@ class Late:
             if error.position is not None and self.lead:
                 error.position //= prod(self.lead[1:])
                 error.batch = self.lead[0]
-            indices = None if self.member is None else self.member.indices
-            if indices is None or error.position is None:
+            where = "" if self.member is None else self.member.where(error.position)
+            if not where:
                 raise
-            raise DecodeError(f"{error} (dataset index {indices[error.position]})") from error
+            raise type(error)(f"{error}{where}") from error
 
 
 class _Pending:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import count, islice
 from multiprocessing import parent_process
 from typing import Any
 
@@ -26,6 +26,9 @@ from accel.workers.packing import Packed, pack, unpack
 Layout = tuple[type[LateTensor], tuple[Any, ...]]
 """A class and what its ``of`` takes besides recipes."""
 
+Place = tuple[int, int] | None
+"""Of a single image among those of its batch, and how many these are, where there is one of each sample."""
+
 
 class Batch:
     """The late tensors of one batch, in order.
@@ -41,9 +44,9 @@ class Batch:
         self._members: dict[int, list[weakref.ref[Late]]] = {}  # each with what became of it, in order
         self._arrived: dict[int, tuple[Recipe, ...]] = {}
 
-    def add(self, late: Late, number: int, indices: tuple[Any, ...] | None) -> None:
+    def add(self, late: Late, number: int, indices: tuple[Any, ...] | None, place: Place = None) -> None:
         """``indices``: in the dataset, of what lies along the tensor's first axis or of a single image."""
-        late.member = Member(self, number, indices)
+        late.member = Member(self, number, indices, place)
         self._members[number] = [weakref.ref(late)]
 
     def succeed(self, member: Member, late: Late) -> None:
@@ -81,12 +84,22 @@ class Batch:
 class Member:
     """A late tensor's place in its batch."""
 
-    __slots__ = ("batch", "indices", "number")
+    __slots__ = ("batch", "indices", "number", "place")
 
-    def __init__(self, batch: Batch, number: int, indices: tuple[Any, ...] | None) -> None:
+    def __init__(self, batch: Batch, number: int, indices: tuple[Any, ...] | None, place: Place) -> None:
         self.batch = batch
         self.number = number
         self.indices = indices
+        self.place = place
+
+    def where(self, position: int | None) -> str:
+        """Where an image of the tensor comes from, so far as the tensor itself cannot say it, for a message."""
+        if position is None:
+            return ""
+        where = ""
+        if self.place is not None and self.place[1] > 1:
+            where = f" (image {self.place[0]} of a batch of {self.place[1]})"
+        return where if self.indices is None else f"{where} (dataset index {self.indices[position]})"
 
 
 def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
@@ -99,15 +112,17 @@ def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
     if not tensors:
         return
     batch = Batch(loader)
-    known = tuple(indices) if isinstance(indices, list) and None not in indices else ()  # a stream has none
-    one_each = bool(known) and sum(not tensor.late.lead for tensor in tensors) == len(known)
-    singles = iter(known)
+    samples = tuple(indices) if isinstance(indices, list) else ()
+    known = () if None in samples else samples  # a stream has none
+    one_each = sum(not tensor.late.lead for tensor in tensors) == len(samples)
+    singles = count()
     for number, tensor in enumerate(tensors):
-        late = tensor.late
+        late, place = tensor.late, None
         own = known if late.lead and late.lead[0] == len(known) else None
         if not late.lead and one_each:
-            own = (next(singles),)
-        batch.add(late, number, own)
+            place = next(singles), len(samples)
+            own = known[place[0] : place[0] + 1] or None
+        batch.add(late, number, own, place)
 
 
 def send(tensor: LateTensor) -> Any:
@@ -127,7 +142,8 @@ def send(tensor: LateTensor) -> Any:
     layout = (type(tensor), (late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made))
     if late.member is None or not late.member.batch.sends(late):
         return _receive, (pack(late.recipes, shared=get_worker_info() is not None), layout)
-    return _receive_member, (late.member.batch, late.member.number, late.member.indices, layout)
+    member = late.member
+    return _receive_member, (member.batch, member.number, member.indices, member.place, layout)
 
 
 def _open(loader: int, packed: Packed, lengths: dict[int, int]) -> Batch:
@@ -136,10 +152,12 @@ def _open(loader: int, packed: Packed, lengths: dict[int, int]) -> Batch:
     return batch
 
 
-def _receive_member(batch: Batch, number: int, indices: tuple[Any, ...] | None, layout: Layout) -> LateTensor:
+def _receive_member(
+    batch: Batch, number: int, indices: tuple[Any, ...] | None, place: Place, layout: Layout
+) -> LateTensor:
     cls, rest = layout
     tensor = cls.of(batch.receive(number), *rest)
-    batch.add(tensor.late, number, indices)
+    batch.add(tensor.late, number, indices, place)
     return tensor
 
 

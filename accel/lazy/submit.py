@@ -196,7 +196,7 @@ class Future(concurrent.futures.Future[Any]):
 def _in_list(error: DecodeError, recipe: Recipe, number: int, count: int) -> DecodeError:
     """The error, told by the place of the image, or of its batch, in the list that was submitted."""
     reason = error.__cause__ if isinstance(error.__cause__, DecodeError) else error
-    return DecodeError(f"{recipe.source.name}: {reason} (number {number} of a list of {count})")
+    return type(error)(f"{recipe.source.name}: {reason} (number {number} of a list of {count})")
 
 
 # -- late tensors that are pinned or sent to a device -------------------------------------------------------

@@ -6,6 +6,8 @@ that is to be turned), and for whatever is not plainly intact, torchvision reads
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from types import FunctionType
@@ -16,23 +18,29 @@ import torch
 from accel import switch
 from accel.codec import decode
 from accel.lazy.tensor import LazyTensor
-from accel.sources.header import Header, claim
+from accel.recording import damaged
+from accel.sources.header import SOI, Header, claim
 from accel.sources.recipe import Recipe, Source, Step
 from accel.system import counters
 from accel.system.memory import file_buffers
+from accel.system.replaced import replaced
 
 Function = Callable[..., Any]
 
+_MODULE = "torchvision.io.image"
 _UNCHANGED, _GRAY, _RGB = "UNCHANGED", "GRAY", "RGB"
+_CHANNELS = {_GRAY: 1, "GRAY_ALPHA": 2, "RGB_ALPHA": 4, "RGBA": 4}
+_NOT_OF_JPEG = ("GRAY_ALPHA", "RGB_ALPHA", "RGBA")
+_IN_MEMORY = "image in memory"
 
 
 def readers() -> Iterator[tuple[FunctionType, Callable[[Function], Function]]]:
     """What to replace, and what makes the replacement; nothing where torchvision has no such functions (any more)."""
     try:
-        module = import_module("torchvision.io.image")
+        module = import_module(_MODULE)
     except ImportError:
         return
-    for name, make in (("read_image", _of_path), ("decode_image", _of_either), ("decode_jpeg", _of_tensor)):
+    for name, make in _READERS.items():
         function = getattr(module, name, None)
         if isinstance(function, FunctionType):
             yield function, make
@@ -44,7 +52,7 @@ def _of_path(original: Function) -> Function:
     def read_image(path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
         late = _from_file(str(path), mode, apply_exif_orientation)
         if late is None:
-            return original(path, mode, apply_exif_orientation)
+            return _at_once(original, path, mode, apply_exif_orientation)
         _warn_as(original)
         return late
 
@@ -59,8 +67,10 @@ def _of_either(original: Function) -> Function:
             late = _from_memory(input, mode, apply_exif_orientation)
         else:
             late = _from_file(str(input), mode, apply_exif_orientation)
-        if late is None:
+        if late is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
             return original(input, mode, apply_exif_orientation)
+        if late is None:
+            return _at_once(original, input, mode, apply_exif_orientation)
         _warn_as(original)
         return late
 
@@ -78,11 +88,62 @@ def _of_tensor(original: Function) -> Function:
         if str(device) == "cpu" and all(isinstance(stream, torch.Tensor) for stream in streams):
             late = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
         if not late or any(each is None for each in late):
-            return original(input, mode, device, apply_exif_orientation)
+            if str(device) != "cpu" or not streams or not damaged.replaces():
+                return original(input, mode, device, apply_exif_orientation)
+            if isinstance(input, list):
+                return [decode_jpeg(stream, mode, device, apply_exif_orientation) for stream in input]
+            return _at_once(original, input, mode, device, apply_exif_orientation)
         _warn_as(original)
         return late if isinstance(input, list) else late[0]
 
     return decode_jpeg
+
+
+def _of_other(original: Function) -> Function:
+    """``torchvision.io.decode_png`` and others, which are never late."""
+
+    @functools.wraps(original)
+    def decode(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return _at_once(original, input, *args, **kwargs)
+
+    return decode
+
+
+def _of_bytes(original: Function) -> Function:
+    """``torchvision.io.read_file``: an empty file is none that cannot be read, where damaged ones are replaced."""
+
+    def read_file(path: Any) -> Any:
+        if damaged.replaces() and _beginning(path) == b"":
+            return torch.empty(0, dtype=torch.uint8)
+        return original(path)
+
+    return read_file
+
+
+def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """What torchvision's own function gives, or what takes the place of a damaged file."""
+    if not damaged.replaces():
+        return original(input, *args, **kwargs)
+    try:
+        return original(input, *args, **kwargs)
+    except RuntimeError as error:
+        mode, begin = _name(args[0] if args else kwargs.get("mode", _UNCHANGED)), _beginning(input)
+        if begin is None or (begin == SOI and mode in _NOT_OF_JPEG):
+            raise
+        replaced(_IN_MEMORY if isinstance(input, torch.Tensor) else str(input), str(error))
+        return damaged.black_tensor(_CHANNELS.get(mode, 3))
+
+
+def _beginning(input: Any) -> bytes | None:
+    """The first bytes of a file or stream; None where there is nothing to be decoded."""
+    if isinstance(input, torch.Tensor):
+        is_stream = input.dtype == torch.uint8 and input.ndim == 1 and input.is_cpu
+        return bytes(input[: len(SOI)].tolist()) if is_stream else None
+    try:
+        with open(str(input), "rb") as file:
+            return file.read(len(SOI))
+    except (OSError, ValueError):
+        return None
 
 
 def _warn_as(original: Function) -> None:
@@ -112,7 +173,7 @@ def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | N
         return None
     data = stream.numpy().tobytes()
     header = _claimed(data, len(data), mode, turned)
-    return None if header is None else _late(Source(data, header, "image in memory", switch.current()), mode)
+    return None if header is None else _late(Source(data, header, _IN_MEMORY, switch.current()), mode)
 
 
 def _takes(mode: Any) -> bool:
@@ -149,3 +210,14 @@ def _late(source: Source, mode: Any) -> LazyTensor:
     shape = (3 if to_rgb or header.mode == "RGB" else 1, header.height, header.width)
     recipe = Recipe(source, steps, (("pil_to_tensor", ()),))
     return LazyTensor.of((recipe,), (), shape, torch.uint8, interleaved=True)
+
+
+_READERS: dict[str, Callable[[Function], Function]] = {
+    "read_file": _of_bytes,
+    "read_image": _of_path,
+    "decode_image": _of_either,
+    "decode_jpeg": _of_tensor,
+    "decode_png": _of_other,
+    "decode_webp": _of_other,
+    "decode_gif": _of_other,
+}

@@ -159,7 +159,7 @@ def _placed(error: DecodeError, whole: Program, number: int) -> DecodeError:
 
 def _told(error: DecodeError, source: Source, position: int, count: int) -> DecodeError:
     reason = error.__cause__ if isinstance(error.__cause__, DecodeError) else error
-    placed = DecodeError(
+    placed = type(error)(
         f"{source.name}: {reason}" + (f" (image {position} of a batch of {count})" if count > 1 else "")
     )
     placed.position, placed.__cause__ = position, error.__cause__

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from accel.sources.progressive import survey
 
-_SOI = b"\xff\xd8\xff"
+SOI = b"\xff\xd8\xff"
 _EOI = b"\xff\xd9"
 _SOS, _DQT, _APP0, _APP2, _APP13, _APP14 = 0xDA, 0xDB, 0xE0, 0xE2, 0xED, 0xEE
 _BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
@@ -53,7 +53,7 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
     The file is the first ``size`` bytes of ``data``, by default all. None leaves it to Pillow, which opens it,
     or says what is wrong with it.
     """
-    if data[:3] != _SOI:
+    if data[:3] != SOI:
         return None
     size = len(data) if size is None else size
     position, end = 2, size - 1

@@ -30,7 +30,7 @@ _counts: npt.NDArray[np.int64]
 _names: npt.NDArray[np.bytes_]
 _places: dict[str, tuple[int, int]] = {}  # where this process counts what it has counted before
 _logged: set[str] = set()
-_shown: dict[str, Callable[[], int]] = {}
+_shown: dict[str, Callable[[], Any]] = {}
 
 
 def count(name: str, amount: int = 1) -> None:
@@ -77,9 +77,9 @@ def early(reason: str | None) -> None:
         fallback(reason)
 
 
-def show(name: str, number: Callable[[], int]) -> None:
-    """Have ``stats`` tell a number of this process as it is when asked."""
-    _shown[name] = number
+def show(name: str, value: Callable[[], Any]) -> None:
+    """Have ``stats`` tell something as it is when asked."""
+    _shown[name] = value
 
 
 def stats() -> dict[str, Any]:
@@ -87,10 +87,11 @@ def stats() -> dict[str, Any]:
 
     Returns:
         ``images``: late images whose pixels were computed; ``replaced``: broken ones replaced by black
-        (``on_error="replace"``); ``realised early``: images whose pixels were asked for one at a time, before
-        a batch was made; ``finished by torchvision``: images whose last steps were torchvision's own kernels, run on
-        the values that accel made; ``in flight``: batches of this process submitted and not yet used; ``waiting``:
-        batches that follow them; ``fallbacks``: how often what fell back, by reason.
+        (``on_error="replace"``); ``replaced files``: the names of the first 100 of their files; ``realised early``:
+        images whose pixels were asked for one at a time, before a batch was made; ``finished by torchvision``: images
+        whose last steps were torchvision's own kernels, run on the values that accel made; ``in flight``: batches of
+        this process submitted and not yet used; ``waiting``: batches that follow them; ``fallbacks``: how often what
+        fell back, by reason.
     """
     totals: dict[str, int] = {}
     with _lock:
@@ -99,7 +100,7 @@ def stats() -> dict[str, Any]:
             name = _names[row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
     result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY, KERNELS)}
-    result |= {name: number() for name, number in _shown.items()}
+    result |= {name: value() for name, value in _shown.items()}
     log.settle()
     result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}
     return result

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from accel import switch
-from accel.system import counters, log, patches
+from accel.system import counters, log, patches, replaced
 from accel.system.seams import private
 
 spawn = private("multiprocessing.spawn", "get_preparation_data")
@@ -56,14 +56,15 @@ def _with_switch(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[
 
 
 class _Carried:
-    """A selection, and the counters where these can be shared, on the way into a process that is being started."""
+    """A selection, and the counters and names of replaced files where these can be shared, on the way into a process that is being started."""
 
     def __init__(self, selection: switch.Selection) -> None:
         self._selection = selection
 
     def __reduce__(self) -> tuple[Any, ...]:
         counts = counters.share() if get_spawning_popen() is not None else None
-        enter = ForkingPickler.dumps(functools.partial(_enter, self._selection, counts))
+        names = replaced.sent() if get_spawning_popen() is not None else None
+        enter = ForkingPickler.dumps(functools.partial(_enter, self._selection, counts, names))
         return exec, (_to_be_run(bytes(enter)), {"__name__": "accel_started"})
 
 
@@ -71,9 +72,10 @@ def _to_be_run(enter: bytes) -> str:
     return f"{_STARTED}\nWaiting({enter!r}).begin()\n"
 
 
-def _enter(selection: switch.Selection, counts: torch.Tensor | None) -> None:
+def _enter(selection: switch.Selection, counts: torch.Tensor | None, names: Any) -> None:
     if counts is not None:
         counters.join(counts)
+    replaced.join(names)
     switch.adopt(selection)
 
 
@@ -86,7 +88,7 @@ def for_ray(runtime_env: dict[str, Any] | None) -> dict[str, Any] | None:
     if given.get(_HOOK) is not None or _RAYS_OWN in (given.get("env_vars") or {}):
         log.note(log.WARNING, "Ray's workers run torchvision, unless the %s given sets the image backend", _HOOK)
         return runtime_env
-    text = _to_be_run(pickle.dumps(functools.partial(_enter, selection, None)))
+    text = _to_be_run(pickle.dumps(functools.partial(_enter, selection, None, None)))
 
     def take_accel_along() -> None:  # Ray sends it by value, so that a worker without images imports nothing
         exec(text, {"__name__": "accel_started"})

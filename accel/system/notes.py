@@ -1,0 +1,123 @@
+"""Notes on exceptions: which file, which sample, which place in the batch they came from.
+
+Nothing is kept for them while all goes well: the file's name is looked for in the frames that an exception has passed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import Any
+
+from PIL import Image
+
+from accel.errors import AccelError
+from accel.system import log
+
+SHOWN_BY_PYTHON = sys.version_info >= (3, 11)
+"""Whether tracebacks show what is in an exception's ``__notes__``."""
+
+_OURS = "accel: "
+_READERS = ("PIL", "torchvision", "accel")
+_NAMES = ("filename", "path", "fp", "f", "file", "input")
+_MOST = 16
+
+
+class Indices(list[Any]):
+    """The indices of a batch, which know how far somebody has come in going through them.
+
+    Attributes:
+        place: of the one that was handed out last; None before the first and after the last.
+    """
+
+    place: int | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        for self.place, index in enumerate(super().__iter__()):
+            yield index
+        self.place = None
+
+
+def locate(error: Exception, index: Any) -> None:
+    """Note where an exception came from that the caller has just caught, which made the samples of a batch.
+
+    An exception that has been in nobody's code who reads images is left alone.
+
+    Args:
+        index: of the sample in the dataset, or ``Indices`` or other indices of a batch; None where it has none.
+    """
+    passed = list(_frames(error.__traceback__))[1:]  # the first is the caller's
+    if not any(_module(frame) in _READERS for frame in passed):
+        return
+    file = None if isinstance(error, AccelError) else _file(passed)  # those say it themselves
+    found = [] if file is None else [f"file {file}"]
+    if not isinstance(index, (list, tuple)):
+        found += [] if index is None else [f"dataset index {index}"]
+    elif (place := getattr(index, "place", None)) is not None:
+        found.append(f"image {place} of a batch of {len(index)}")
+        found += [] if index[place] is None else [f"dataset index {index[place]}"]
+    elif None not in index:
+        more = ["..."] if len(index) > _MOST else []
+        found.append(f"one of the dataset indices {', '.join([*map(str, index[:_MOST]), *more])}")
+    if found:
+        _add(error, ", ".join(found))
+
+
+def passed(error: Exception, function: Any) -> bool:
+    """Whether an exception has come out of a function."""
+    return any(frame.f_code is function.__code__ for frame in _frames(error.__traceback__))
+
+
+def _add(error: BaseException, text: str) -> None:
+    """Note this on an exception, in place of what accel has noted on it before; Python 3.10 logs it."""
+    others = [note for note in getattr(error, "__notes__", ()) if not str(note).startswith(_OURS)]
+    error.__notes__ = [*others, _OURS + text]
+    if not SHOWN_BY_PYTHON:
+        log.note(log.WARNING, "%s: %s (%s)", type(error).__name__, error, text)
+
+
+def _file(passed: list[FrameType]) -> str | None:
+    """The name of the file that was read in the last of these frames that has one; None where none has."""
+    for frame in reversed(passed):
+        if _module(frame) in _READERS:
+            variables = frame.f_locals
+            image = variables.get("self")
+            holders = [image.__dict__] if isinstance(image, Image.Image) else []
+            for holder in (*holders, variables):
+                for name in map(_name, map(holder.get, _NAMES)):
+                    if name is not None:
+                        return name
+    return None
+
+
+def _name(value: Any) -> str | None:
+    """The name that a path or an open file has."""
+    try:
+        return os.fsdecode(value if isinstance(value, (str, bytes, os.PathLike)) else value.name) or None
+    except Exception:  # nothing of the kind
+        return None
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+def _module(frame: FrameType) -> str:
+    name: str = frame.f_globals.get("__name__") or ""
+    return name.partition(".")[0]
+
+
+def in_wrapped(original: Callable[..., None]) -> Callable[..., None]:
+    """``torch._utils.ExceptionWrapper.__init__``, whose text has the notes where Python's own has not."""
+
+    def __init__(self: Any, exc_info: Any = None, where: str = "in background") -> None:
+        exc_info = exc_info or sys.exc_info()
+        original(self, exc_info, where)
+        for note in getattr(exc_info[1], "__notes__", ()):
+            self.exc_msg += f"{note}\n"
+
+    return __init__

@@ -1,0 +1,119 @@
+"""Files that black pictures took the place of (``on_error="replace"``): counted, listed and logged.
+
+The list is a file without a name that this process and the workers it starts append to. Appending is one call of the
+system's, so nobody waits for anybody, and what a worker has listed outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from functools import cache
+from multiprocessing import reduction
+from typing import Any
+
+from accel.system import counters, log
+
+LISTED = 100
+"""How many names are kept."""
+
+_END = b"\0"
+
+_file: tuple[int, tuple[int, int]] | None = None  # a descriptor, and which file it was made for
+_unlisted: list[str] = []  # by this process, where there is no such file
+
+
+def replaced(name: str, reason: str, images: int = 1) -> None:
+    """Say that black takes the place of a file's pixels, in so many images."""
+    counters.count(counters.REPLACED, images)
+    known = names()
+    if len(known) < LISTED and name not in known:
+        _list(name)
+    log.note(log.INFO, "replaced by black: %s: %s", name, reason)
+    _warn_once()
+
+
+def names() -> list[str]:
+    """The first files that were replaced in this process and its workers, each once."""
+    content = b""
+    with suppress(OSError):
+        file = share()
+        content = os.pread(file, os.fstat(file).st_size, 0)
+    listed = [name.decode("utf-8", "surrogatepass") for name in content.split(_END)[:-1]]
+    return list(dict.fromkeys(listed + _unlisted))[:LISTED]
+
+
+def _list(name: str) -> None:
+    try:
+        os.write(share(), name.encode("utf-8", "surrogatepass") + _END)
+    except OSError:
+        _unlisted.append(name)
+
+
+def share() -> int:
+    """The list's descriptor; made if there is none yet, which must be before the processes start that append to it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    global _file
+    if _file is None or _identity(_file[0]) != _file[1]:  # somebody has closed what was not theirs
+        _adopt(_made())
+    assert _file is not None
+    return _file[0]
+
+
+def _adopt(descriptor: int) -> None:
+    global _file
+    found = _identity(descriptor)
+    assert found is not None
+    _file = descriptor, found
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _made() -> int:
+    if hasattr(os, "memfd_create"):
+        first = os.memfd_create("accel-replaced")
+        path = f"/proc/self/fd/{first}"
+    else:
+        first, path = tempfile.mkstemp()
+    try:
+        return os.open(path, os.O_RDWR | os.O_APPEND)
+    finally:
+        os.close(first)
+        if not hasattr(os, "memfd_create"):
+            os.unlink(path)
+
+
+def sent() -> Any:
+    """What ``join`` takes in a process that is being started; None where there is no list."""
+    try:
+        return reduction.DupFd(share())
+    except OSError:
+        return None
+
+
+def join(sent: Any) -> None:
+    """List in the file of the process that started this one."""
+    if sent is not None:
+        _adopt(sent.detach())
+
+
+@cache
+def _warn_once() -> None:
+    """Log where to look, the first time an image is replaced."""
+    log.note(
+        log.WARNING,
+        'accel replaced a broken image by black, and will go on doing so: see accel.stats()["replaced files"]',
+    )
+
+
+counters.show("replaced files", names)
