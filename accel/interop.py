@@ -29,7 +29,7 @@ from torchvision.transforms import (
 
 from accel import switch
 from accel.errors import DecodeError
-from accel.lazy import compiling, hidden, shipping, tensor
+from accel.lazy import compiling, search, shipping, tensor
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.late import LateTensor
@@ -46,7 +46,6 @@ private("PIL.Image", "_decompression_bomb_check")
 collate = private("torch.utils.data._utils.collate", "default_collate_fn_map", "collate_tensor_fn")
 fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch")
 worker = private("torch.utils.data._utils.worker", "_worker_loop")
-pytree = private("torch.utils._pytree", "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten")
 _BY_METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _functional_pil = private("torchvision.transforms._functional_pil", *_BY_METHODS, "crop", "pad", *record_pil.NAMES)
 _functional_tensor = private("torchvision.transforms._functional_tensor", *ops_kernels.V1)
@@ -258,36 +257,31 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     def fetch_batch(self: Any, index: Any) -> Any:
         if not isinstance(self.collate_fn, Collating):
             self.collate_fn = Collating(self.collate_fn)
-        worker = get_worker_info()
-        if worker is None:
+        if get_worker_info() is None:
             batch = original(self, index)
-            shipping.gather(pytree.tree_leaves(batch), 0, index)
+            shipping.gather(search.late_tensors(batch), 0, index)
             return batch
         if sys._getframe(1).f_code.co_name != "_worker_loop":
             return original(self, index)
+        computes = _computes_in_workers(switch.current())
         try:
-            leaves, structure = pytree.tree_flatten(pytree.tree_map(_settled, original(self, index)))
-            if _computes_in_workers(switch.current()):
-                for late_tensor in hidden.late_tensors(leaves):
-                    tensor.evaluated_in_worker(late_tensor, memory.shared)
+            batch = original(self, index)
+            lates = search.late_tensors(batch, sent=computes)
+            for late_tensor in lates:
+                tensor.evaluated_in_worker(late_tensor)
         except DecodeError as error:
             where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
             if where is None:
                 raise
             raise DecodeError(f"{error} (dataset index {where})") from error
-        shipping.gather(leaves, ring.loader_number(), index)
-        slots = ring.of_worker(worker.id)
-        return pytree.tree_unflatten(leaves if slots is None else slots.outgoing(leaves), structure)
+        shipping.gather(lates, ring.loader_number(), index)
+        return ring.outgoing(batch)
 
     return fetch_batch
 
 
 def _computes_in_workers(selection: switch.Selection) -> bool:
     return not selection.steps_aside and not selection.backend.devices
-
-
-def _settled(value: Any) -> Any:
-    return tensor.evaluated_in_worker(value) if isinstance(value, LateTensor) else value
 
 
 def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from math import prod
@@ -87,6 +88,7 @@ class Late:
         self.ready: torch.Tensor | None = None
         self.member: Member | None = None
         self.part: Part | None = None
+        pending.add(self)
 
     @property
     def lock(self) -> fork.Lock:
@@ -151,3 +153,33 @@ class Late:
             if indices is None or error.position is None:
                 raise
             raise DecodeError(f"{error} (dataset index {indices[error.position]})") from error
+
+
+class _Pending:
+    """Every ``Late`` of this process that has no values: where there is none nobody need look for one."""
+
+    _FEW = 1024
+
+    def __init__(self) -> None:
+        self._references: list[weakref.ref[Late]] = []
+        self._many = self._FEW
+        self._lock = fork.Lock()
+
+    def add(self, late: Late) -> None:
+        self._references.append(weakref.ref(late))
+        if len(self._references) > self._many:
+            self.count()
+
+    def count(self) -> int:
+        """How many there are; the others are forgotten."""
+        alive = []  # until the lock is given back: what goes with one may wait for other locks
+        with self._lock:
+            known = len(self._references)  # other threads add to the end meanwhile
+            alive = [(reference, reference()) for reference in self._references[:known]]
+            left = [reference for reference, late in alive if late is not None and late.value is None]
+            self._references[:known] = left
+            self._many = max(self._FEW, 2 * len(left))
+        return len(left)
+
+
+pending = _Pending()

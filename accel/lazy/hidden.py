@@ -1,4 +1,4 @@
-"""Late tensors in objects that torch's pytree does not know: a batch class of a user's, a dataclass, a kind of dict."""
+"""Late tensors in objects that only their own pickling can tell all about."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from accel.lazy.late import LateTensor, is_late
+from accel.lazy.late import LateTensor, unfinished
 
 _KNOWN = (torch.Tensor, numbers.Number, np.generic, str, bytes, bytearray, Image.Image, type(None))
 
@@ -44,7 +44,7 @@ class _Finder(ForkingPickler):
         self.found: list[LateTensor] = []
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, LateTensor) and is_late(value):
+        if unfinished(value) is not None:
             self.found.append(value)
         kind = type(value)
         sent = kind in self.dispatch_table and kind not in copyreg.dispatch_table

@@ -273,6 +273,14 @@ def is_late(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(map(is_late, value))
 
 
+def unfinished(value: Any) -> Late | None:
+    """What a tensor without its values is made of; None for all else."""
+    if not isinstance(value, LateTensor):
+        return None
+    late: Late | None = value.__dict__.get("late")
+    return None if late is None or late.value is not None else late
+
+
 def _plain(value: Any) -> Any:
     if not isinstance(value, LateTensor):
         return value

@@ -6,14 +6,15 @@ one into a new tensor, is done late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils.data import default_collate
 
 from accel.lazy import tensor, together
-from accel.lazy.late import LateTensor, is_late
+from accel.lazy.late import is_late
+from accel.lazy.search import late_tensors
 
 Collate = Callable[..., Any]
 
@@ -30,18 +31,9 @@ class Collating:
 
     def __call__(self, samples: Any) -> Any:
         if not self._stacks:
-            together.group([each.late for each in _late_parts(samples)])
+            lates = dict.fromkeys(each.late for each in late_tensors(samples) if is_late(each))
+            together.group(list(lates))
         return self._collate(samples)
-
-
-def _late_parts(value: Any, depth: int = 3) -> Iterator[LateTensor]:
-    """The late tensors in a list of samples, each a tensor or a tuple, list or dict with tensors in it."""
-    if isinstance(value, LateTensor):
-        if is_late(value):
-            yield value
-    elif depth and isinstance(value, (list, tuple, dict)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _late_parts(part, depth - 1)
 
 
 def fast_collate(original: Collate) -> Collate:

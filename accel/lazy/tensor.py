@@ -14,12 +14,11 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.lazy import mixing
-from accel.lazy.late import LateTensor, is_late
+from accel.lazy.late import LateTensor, is_late, unfinished
 from accel.lazy.shipping import send
 from accel.lazy.submit import pin, to_device
 from accel.running import realise
 from accel.system import memory
-from accel.system.memory import Allocate
 from accel.system.seams import private
 from accel.workers import ring
 
@@ -53,15 +52,13 @@ def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     return evaluated_in_worker(LazyTensor.of(recipes, (len(lates), *first.lead), first.shape, first.dtype))
 
 
-def evaluated_in_worker(tensor: LateTensor, allocate: Allocate | None = None) -> torch.Tensor:
+def evaluated_in_worker(tensor: LateTensor) -> torch.Tensor:
     """The tensor, computed into shared memory if this is a DataLoader worker of a host backend."""
-    worker = get_worker_info()
-    if worker is None or realise.selection_of(tensor.late.recipes).backend.devices:
+    worker, late = get_worker_info(), unfinished(tensor)
+    if worker is None or late is None or realise.selection_of(late.recipes).backend.devices:
         return tensor
-    if allocate is None:
-        slots = ring.of_worker(worker.id)
-        allocate = memory.shared if slots is None else slots.empty
-    return LateTensor.evaluate(tensor, allocate)
+    slots = ring.of_worker(worker.id)
+    return LateTensor.evaluate(tensor, memory.shared if slots is None else slots.empty)
 
 
 # -- functions that keep a tensor late; NotImplemented has the values computed ------------------------------

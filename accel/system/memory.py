@@ -86,11 +86,18 @@ def _count_fork() -> None:
 fork.register(before=_count_fork)
 
 
+def lease(memory: npt.NDArray[np.uint8], size: int) -> Lease:
+    """The first ``size`` bytes; their ``on_release`` is called once nothing looks at them."""
+    lease = memory[:size].view(Lease)
+    lease._born = Lease._forks
+    return lease
+
+
 def leased(memory: npt.NDArray[np.uint8], size: int, on_release: Callable[[], None]) -> torch.Tensor:
     """A uint8 tensor over the first ``size`` bytes; ``on_release`` is called once nothing looks at it."""
-    lease = memory[:size].view(Lease)
-    lease.on_release, lease._born = on_release, Lease._forks
-    return torch.from_numpy(lease)
+    lent = lease(memory, size)
+    lent.on_release = on_release
+    return torch.from_numpy(lent)
 
 
 class _Idle(NamedTuple):

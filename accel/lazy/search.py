@@ -1,0 +1,79 @@
+"""Late tensors in a batch, whatever it is made of. They are found where they are: nothing is taken apart."""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from accel.lazy import hidden
+from accel.lazy.content import pending
+from accel.lazy.late import LateTensor, unfinished
+
+_LEAVES = frozenset((int, float, bool, complex, str, bytes, bytearray, type(None), range, slice, torch.Tensor))
+_OTHER_LEAVES = (torch.Tensor, np.generic, str, bytes, Image.Image, type, types.ModuleType, types.FunctionType)
+_CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset, deque)
+_DEEP = 4
+
+
+def late_tensors(value: Any, *, sent: bool = False) -> list[LateTensor]:
+    """The late tensors in a value, in order, an object that occurs twice as often as it is met.
+
+    They are looked for in Python's containers and what is derived from these, and in the attributes of objects that
+    do not lie too deep. With ``sent`` what is sent along with the value to another process is found as well: objects
+    are pickled for it, unless all late tensors that there are have been found already.
+    """
+    wanted = pending.count()
+    found: list[LateTensor] = []
+    if not wanted:
+        return found
+    lates: set[int] = set()
+    seen: set[int] = set()
+    objects: list[Any] = []
+    levels: list[Iterator[Any]] = [iter((value,))]
+    while levels:
+        for part in levels[-1]:
+            if type(part) in _LEAVES:
+                continue
+            if isinstance(part, LateTensor):
+                late = unfinished(part)
+                if late is not None:
+                    found.append(part)
+                    lates.add(id(late))
+                continue
+            if len(lates) == wanted or id(part) in seen or isinstance(part, _OTHER_LEAVES):
+                continue
+            seen.add(id(part))
+            if not isinstance(part, _CONTAINERS):
+                objects.append(part)
+            parts = _parts(part, len(levels) <= _DEEP)
+            if not _LEAVES.issuperset(map(type, parts)):
+                levels.append(iter(parts))
+                break
+        else:
+            levels.pop()
+    if sent and objects and len(lates) < wanted:
+        found += [tensor for tensor in hidden.late_tensors(objects) if id(unfinished(tensor)) not in lates]
+    return found
+
+
+def _parts(value: Any, attributes: bool) -> Iterable[Any]:
+    """What a container has in it, by no method of a user's, and the values of an object's attributes."""
+    if type(value) in (list, tuple):
+        return value  # type: ignore[no-any-return]
+    parts: Iterable[Any] = ()
+    for kind in _CONTAINERS:
+        if isinstance(value, kind):
+            parts = dict.values(value) if kind is dict else kind.__iter__(value)  # type: ignore[attr-defined]
+    own: dict[str, Any] = {}
+    if attributes and not isinstance(value, np.ndarray):
+        with suppress(AttributeError):
+            own = object.__getattribute__(value, "__dict__")
+    return tuple(chain(parts, own.values()))
