@@ -1,17 +1,21 @@
-"""Memory for results: used again once nobody looks at it, and bounded."""
+"""Memory for results and for files: used again once nobody looks at it, and bounded."""
 
 from __future__ import annotations
 
 import gc
 import random
 import tracemalloc
+from pathlib import Path
 
 import pytest
 import torch
+from helpers import jpeg
+from torchvision.datasets.folder import default_loader
 
+import accel
 from accel.planning import stages
 from accel.system import memory
-from accel.system.memory import Results
+from accel.system.memory import FileBuffers, Results
 
 SIZES = [(3, 480, 640 - 7 * number) for number in range(40)]
 
@@ -99,3 +103,65 @@ def test_what_is_remembered_of_plans_is_bounded() -> None:
         assert planned(8000) - before < 10 << 20
     finally:
         tracemalloc.stop()
+
+
+SMALL, ORDINARY, LIMIT = 1 << 14, 1 << 18, 128
+
+
+@pytest.mark.parametrize("kept", [0, 300])
+def test_files_are_read_whole(tmp_path: Path, kept: int) -> None:
+    """Whatever the size, and however many others are in use."""
+    buffers = FileBuffers()
+    contents = {
+        size: random.Random(size).randbytes(size)
+        for edge in (0, SMALL, ORDINARY, 3 * ORDINARY)
+        for size in range(max(edge - 1, 0), edge + 2)
+    }
+    for size, content in contents.items():
+        (tmp_path / f"{size}").write_bytes(content)
+    others = [buffers.read(tmp_path / f"{size}") for size in (SMALL, ORDINARY - 1) for _ in range(kept)]
+    for _ in range(2):
+        for size, content in contents.items():
+            read = buffers.read(str(tmp_path / f"{size}"))
+            assert read is not None
+            found, length = read
+            assert (length, bytes(found[:length])) == (size, content)
+            buffers.give_back(found)
+    assert len(others) == 2 * kept
+    assert buffers.read(tmp_path / "missing") is None
+
+
+def test_buffers_of_files_are_used_again(tmp_path: Path) -> None:
+    buffers, places = FileBuffers(), set()
+    (tmp_path / "file").write_bytes(bytes(100_000))
+    for _ in range(300):
+        read = buffers.read(tmp_path / "file")
+        assert read is not None
+        places.add(id(read[0]))
+        buffers.give_back(read[0])
+    kept = [buffers.read(tmp_path / "file") for _ in range(300)]
+    del kept  # never given back: others may be made in their place
+    read = buffers.read(tmp_path / "file")
+    assert read is not None
+    assert len(places) == 1
+    assert len(read[0]) == ORDINARY
+
+
+@pytest.mark.parametrize(("side", "quality"), [(64, 85), (400, 95)])
+def test_a_late_image_keeps_about_its_file(tmp_path: Path, side: int, quality: int) -> None:
+    """As of a data set whose images are kept in memory; the first few of them hold a buffer."""
+    path = tmp_path / "image.jpg"
+    path.write_bytes(jpeg(side, side, quality=quality))
+    size, count = path.stat().st_size, 1000
+    assert size < 100_000
+    with accel.image_backend("cpu"):
+        default_loader(str(path))
+        tracemalloc.start()
+        try:
+            kept = [default_loader(str(path)) for _ in range(count)]
+            per_image = tracemalloc.get_traced_memory()[0] / count
+        finally:
+            tracemalloc.stop()
+    assert len(kept) == count
+    buffers = LIMIT * (SMALL if size <= SMALL else ORDINARY) / count
+    assert per_image < size + buffers + 4096

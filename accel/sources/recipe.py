@@ -33,7 +33,7 @@ class Source:
         header: Header | Raw,
         name: str,
         selection: Selection,
-        buffer: bytearray | None = None,
+        buffer: bytes | bytearray | None = None,
         origin: Recipe | None = None,
     ) -> None:
         """``buffer``: what ``data`` looks at, to be used for other files when the source is gone."""
@@ -44,7 +44,7 @@ class Source:
         self.origin = origin
         self._buffer = buffer
 
-    def __del__(self, give_back: Callable[[bytearray], None] = file_buffers.give_back) -> None:
+    def __del__(self, give_back: Callable[[bytes | bytearray], None] = file_buffers.give_back) -> None:
         if self._buffer is not None and isinstance(self.data, memoryview):
             try:
                 self.data.release()

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -187,43 +188,97 @@ def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8)
 
 
-class FileBuffers:
-    """Buffers for whole files."""
+class _Buffer(bytearray):
+    """Of a size of its own; ``on_end`` is called when it goes."""
 
-    _ORDINARY = 1 << 18
-    _IDLE = 128
+    def __init__(self, size: int, on_end: Callable[[], None]) -> None:
+        super().__init__(size)
+        self._on_end = on_end
+
+    def __del__(self) -> None:
+        self._on_end()
+
+
+class _Buffers:
+    """At most so many buffers of one size, those in use included."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        self._size = size
+        self._idle: list[_Buffer] = []
+        self._unmade = [None] * limit
+
+    def take(self) -> _Buffer | None:
+        """One that nobody uses; None if there is none."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._make()
+
+    def _make(self) -> _Buffer | None:
+        try:
+            self._unmade.pop()
+        except IndexError:
+            return None
+        return _Buffer(self._size, partial(self._unmade.append, None))
+
+    def give_back(self, buffer: _Buffer) -> None:
+        self._idle.append(buffer)
+
+
+class FileBuffers:
+    """Buffers for whole files, used again; what is read beyond these takes memory of its own, as much as it has bytes.
+
+    A batch under way has its files in buffers. Of a data set that is kept in memory few are.
+    """
+
+    _SMALL, _ORDINARY = 1 << 14, 1 << 18
+    _LIMIT = 128
 
     def __init__(self) -> None:
-        self._idle: list[bytearray] = []
+        self._small = _Buffers(self._SMALL, self._LIMIT)
+        self._ordinary = _Buffers(self._ORDINARY, self._LIMIT)
 
-    def read(self, path: Any) -> tuple[bytearray, int] | None:
-        """The content of a regular file, in the first bytes of a buffer, and how many they are.
+    def read(self, path: Any) -> tuple[bytes | bytearray, int] | None:
+        """The content of a regular file, in the first bytes of what is returned, and how many they are.
 
         Three system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
         None where this fails, for whatever reason: reading in the usual way will tell.
         """
-        buffer = self._idle.pop() if self._idle else bytearray(self._ORDINARY)
+        buffer = self._ordinary.take()
+        content: bytes | bytearray | None = None
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                size = os.preadv(descriptor, (buffer,), 0)
-                if size < self._ORDINARY:
-                    return buffer, size
-                content = bytearray(buffer)
-                while more := os.pread(descriptor, 16 << 20, len(content)):
-                    content += more
+                size = self._ORDINARY if buffer is None else os.preadv(descriptor, (buffer,), 0)
+                if size <= self._SMALL and (small := self._small.take()) is not None:
+                    memoryview(small)[:size] = memoryview(buffer)[:size]
+                    content = small
+                elif self._SMALL < size < self._ORDINARY:
+                    content, buffer = buffer, None
+                else:
+                    content = _all_of(descriptor)
+                    size = len(content)
             finally:
                 os.close(descriptor)
         except (OSError, AttributeError):  # not every system has these calls
-            self.give_back(buffer)
-            return None
-        self.give_back(buffer)
-        return content, len(content)
+            content = None
+        if buffer is not None:
+            self._ordinary.give_back(buffer)
+        return None if content is None else (content, size)
 
-    def give_back(self, buffer: bytearray) -> None:
+    def give_back(self, buffer: bytes | bytearray) -> None:
         """Let others use a buffer, which nobody may look at any more."""
-        if len(buffer) == self._ORDINARY and len(self._idle) < self._IDLE:
-            self._idle.append(buffer)
+        if type(buffer) is _Buffer:
+            (self._small if len(buffer) == self._SMALL else self._ordinary).give_back(buffer)
+
+
+def _all_of(descriptor: int) -> bytes:
+    """A file's content, in memory of just that size."""
+    size = os.fstat(descriptor).st_size
+    content = os.pread(descriptor, size + 1, 0)
+    while len(content) != size and (more := os.pread(descriptor, 16 << 20, len(content))):  # very large, or growing
+        content += more
+    return content
 
 
 results = Results()
