@@ -1,4 +1,4 @@
-"""Hugging Face: datasets with set_transform and with_transform, and loaders that Accelerate makes anew."""
+"""Hugging Face datasets: set_transform, with_transform, set_format, streams, and images that map writes back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import helpers
 import pytest
 import torch
+from ecosystem_support import TRAIN, proven
 from helpers import assert_same
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
@@ -18,12 +19,9 @@ datasets = helpers.optional("datasets")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),  # datasets leaves that to the collector
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:(datasets|accelerate|multiprocess|dill).*"),
-    pytest.mark.filterwarnings("ignore::FutureWarning:(datasets|accelerate).*"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:(datasets|multiprocess|dill).*"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:datasets.*"),
 ]
-TRAIN = T.Compose(
-    [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))]
-)
 
 
 def transformed(examples: dict[str, Any]) -> dict[str, Any]:
@@ -85,37 +83,37 @@ def test_default_collate_of_a_streamed_dataset(rows: Any) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("options", [{}, {"split_batches": True}, {"dispatch_batches": True}], ids=str)
-def test_loaders_that_accelerate_makes_anew(image_folder: Path, workers: int, options: dict[str, Any]) -> None:
-    data_loader = helpers.optional("accelerate.data_loader")
-    paths = sorted(map(str, image_folder.rglob("*.jpg")))
+def test_with_transform(rows: Any, workers: int) -> None:
+    def run() -> Any:
+        made = rows.with_transform(transformed)
+        return list(DataLoader(made, 4, collate_fn=collated, num_workers=workers))
+
+    assert len(proven(run, images=12)) == 3
+
+
+def test_formatted_rows(rows: Any) -> None:
+    """``set_format("torch")`` makes an array of every image, one by one: whole pictures, as uint8 tensors."""
 
     def run() -> Any:
-        loader = DataLoader(helpers.Files(paths, TRAIN), 4, shuffle=True, num_workers=workers)
-        if options.get("dispatch_batches"):
-            loader = DataLoader(helpers.Stream(paths, TRAIN), 4, num_workers=workers)
-        prepared = data_loader.prepare_data_loader(
-            loader, torch.device("cpu"), num_processes=1, process_index=0, put_on_device=True, **options
+        made = rows.with_format(None)
+        made.set_format("torch")
+        return [made[index] for index in range(len(made))]
+
+    proven(run, images=12, early=12)
+
+
+@pytest.mark.parametrize("transform", [T.Compose([]), T.RandomCrop(24)], ids=["as they are", "cropped"])
+def test_images_that_map_writes_back(rows: Any, tmp_path: Path, transform: Any) -> None:
+    """One that was only opened keeps its file's path or bytes; others are encoded by Pillow, from the same pixels."""
+
+    def run() -> Any:
+        made = rows.with_format(None).map(
+            lambda row: {"image": transform(row["image"])},
+            cache_file_name=str(tmp_path / f"{accel.get_image_backend()}.arrow"),
+            load_from_cache_file=False,
         )
-        again = data_loader.prepare_data_loader(prepared, torch.device("cpu"), num_processes=1, process_index=0)
-        return [batch for each in (prepared, again) for batch in each]
-
-    expected, states = helpers.run("torchvision", run)
-    actual, states_after = helpers.run("cpu", run)
-    assert states_after == states
-    assert len(expected) >= 6
-    assert_same(actual, expected)
-
-
-def test_two_shards_make_the_whole(image_folder: Path) -> None:
-    data_loader = helpers.optional("accelerate.data_loader")
-    paths = sorted(map(str, image_folder.rglob("*.jpg")))
-
-    def run() -> Any:
-        loader = DataLoader(helpers.Files(paths, TRAIN), 3, num_workers=1)
-        return [
-            list(data_loader.prepare_data_loader(loader, num_processes=2, process_index=index)) for index in range(2)
-        ]
+        return [row["image"] for row in made.cast_column("image", datasets.Image(decode=False))]
 
     expected, _ = helpers.run("torchvision", run)
-    assert_same(helpers.run("cpu", run)[0], expected)
+    assert all(image["bytes"] or image["path"] for image in expected)
+    assert helpers.run("cpu", run)[0] == expected

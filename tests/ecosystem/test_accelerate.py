@@ -1,0 +1,73 @@
+"""Accelerate: its documented training loop, and loaders that it makes anew, shares out or dispatches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import helpers
+import pytest
+import torch
+from ecosystem_support import TRAIN, proven
+from helpers import assert_same
+from torch.utils.data import DataLoader
+
+accelerate = helpers.optional("accelerate")
+data_loader = helpers.optional("accelerate.data_loader")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:accelerate.*"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:accelerate.*"),
+]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_training_loop(paths: list[str], workers: int) -> None:
+    def run() -> Any:
+        accelerator = accelerate.Accelerator(cpu=True)
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 12))
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        loader = DataLoader(helpers.Files(paths, TRAIN), 4, shuffle=True, num_workers=workers)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        seen = []
+        for _ in range(2):
+            for images, labels in loader:
+                optimizer.zero_grad()
+                loss = torch.nn.functional.cross_entropy(model(images), labels)
+                accelerator.backward(loss)
+                optimizer.step()
+                seen.append([images, labels, loss.detach()])
+        return seen, [parameter.detach() for parameter in model.parameters()]
+
+    seen, _ = proven(run, images=24)
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"split_batches": True}, {"dispatch_batches": True}], ids=str)
+def test_loaders_that_are_made_anew(paths: list[str], workers: int, options: dict[str, Any]) -> None:
+    def run() -> Any:
+        loader = DataLoader(helpers.Files(paths, TRAIN), 4, shuffle=True, num_workers=workers)
+        if options.get("dispatch_batches"):
+            loader = DataLoader(helpers.Stream(paths, TRAIN), 4, num_workers=workers)
+        prepared = data_loader.prepare_data_loader(
+            loader, torch.device("cpu"), num_processes=1, process_index=0, put_on_device=True, **options
+        )
+        again = data_loader.prepare_data_loader(prepared, torch.device("cpu"), num_processes=1, process_index=0)
+        return [batch for each in (prepared, again) for batch in each]
+
+    expected, states = helpers.run("torchvision", run)
+    actual, states_after = helpers.run("cpu", run)
+    assert states_after == states
+    assert len(expected) >= 6
+    assert_same(actual, expected)
+
+
+def test_two_shards_make_the_whole(paths: list[str]) -> None:
+    def run() -> Any:
+        loader = DataLoader(helpers.Files(paths, TRAIN), 3, num_workers=1)
+        return [
+            list(data_loader.prepare_data_loader(loader, num_processes=2, process_index=index)) for index in range(2)
+        ]
+
+    expected, _ = helpers.run("torchvision", run)
+    assert_same(helpers.run("cpu", run)[0], expected)

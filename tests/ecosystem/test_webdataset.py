@@ -1,0 +1,89 @@
+"""WebDataset: shards of JPEG files, read as its documentation reads them, and written."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import helpers
+import pytest
+from ecosystem_support import TRAIN, proven
+from PIL import Image
+
+import accel
+
+wds = helpers.optional("webdataset")
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # it leaves its streams to the collector
+
+
+def identity(value: Any) -> Any:
+    return value
+
+
+@pytest.fixture(scope="module")
+def shards(paths: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two shards of six files each."""
+    pattern = tmp_path_factory.mktemp("shards") / "%06d.tar"
+    with wds.ShardWriter(str(pattern), maxcount=6, verbose=0) as writer:
+        for number, path in enumerate(paths):
+            writer.write({"__key__": f"{number:03}", "jpg": Path(path).read_bytes(), "cls": number})
+    return str(pattern.parent / "{000000..000001}.tar")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataset(shards: str, workers: int) -> None:
+    def run() -> Any:
+        dataset = (
+            wds.WebDataset(shards, shardshuffle=2, seed=1)
+            .shuffle(6, seed=1)
+            .decode("pil")
+            .to_tuple("jpg", "cls")
+            .map_tuple(TRAIN, identity)
+            .batched(3)
+        )
+        loader = wds.WebLoader(dataset, batch_size=None, num_workers=workers)
+        return [list(batch) for batch in loader]
+
+    assert len(proven(run, images=12)) == 4
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pipeline_of_data(shards: str, workers: int) -> None:
+    def run() -> Any:
+        pipeline = wds.DataPipeline(
+            wds.SimpleShardList(shards),
+            wds.split_by_worker,
+            wds.tarfile_to_samples(),
+            wds.decode("pilrgb"),
+            wds.to_tuple("jpg", "cls"),
+            wds.map_tuple(TRAIN, identity),
+        )
+        loader = wds.WebLoader(pipeline, batch_size=3, num_workers=workers)
+        loader = loader.unbatched().shuffle(10, seed=1).batched(4)
+        return [list(batch) for batch in loader]
+
+    assert len(proven(run, images=12)) == 3
+
+
+def test_arrays_of_pixels(shards: str) -> None:
+    """What leaves Pillow at once is computed at once, one by one."""
+
+    def run() -> Any:
+        return list(wds.WebDataset(shards, shardshuffle=False).decode("torchrgb").to_tuple("jpg", "cls"))
+
+    proven(run, images=12, early=12)
+
+
+def test_what_is_written(paths: list[str], tmp_path: Path) -> None:
+    """Images are encoded anew, by Pillow, from the same pixels."""
+
+    def written(backend: str) -> bytes:
+        with accel.image_backend(backend), wds.TarWriter(str(tmp_path / backend)) as writer:
+            for number, path in enumerate(paths):
+                writer.write({"__key__": str(number), "jpg": Image.open(path), "cls": number})
+        with tarfile.open(tmp_path / backend) as tar:
+            return b"".join(tar.extractfile(each).read() for each in tar)  # type: ignore[union-attr]
+
+    assert written("cpu") == written("torchvision")
