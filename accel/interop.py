@@ -29,7 +29,7 @@ from torchvision.transforms import (
 
 from accel import switch
 from accel.errors import DecodeError
-from accel.lazy import compiling, hidden, shipping, tensor
+from accel.lazy import compiling, held, hidden, shipping, tensor
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.late import LateTensor
@@ -299,6 +299,7 @@ def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
         if self.num_workers == 0 or selection.steps_aside:
             return original(self)
         selection.host.prepare()
+        held.compute(self.dataset, getattr(selection.options, "threads", None))
         log.settle()
         with ring.loader() as keep_for:
             iterator = original(self)

@@ -42,7 +42,7 @@ class Late:
         view: torchvision's tensor is a view of part of the columns of a larger one.
         value: the values, once computed, where the tensor object itself could not become them.
         group, ready: see ``accel.lazy.together``.
-        member: its place in the batch that a DataLoader gave. part: what it has of a submission.
+        member: its place in the batch that a DataLoader gave. stacked: whether a batch was made of it. part: what it has of a submission.
     """
 
     __slots__ = (
@@ -59,6 +59,7 @@ class Late:
         "ready",
         "recipes",
         "shape",
+        "stacked",
         "value",
         "view",
     )
@@ -81,6 +82,7 @@ class Late:
         self.after = after
         self.made = made or (shape, dtype)
         self.view = False
+        self.stacked = False
         self._lock: fork.Lock | None = None
         self.value: torch.Tensor | None = None
         self.group: together.Group | None = None

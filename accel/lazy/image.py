@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import operator
+from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,11 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
+from accel.codec import kept
+from accel.errors import DecodeError
 from accel.ops import OPS
 from accel.ops.index import PadMode
 from accel.ops.resample import SUPPORT
 from accel.planning import levels, warp
 from accel.running import realise
+from accel.sources.header import Raw
 from accel.sources.recipe import Recipe, Source
 from accel.system import counters, log
 from accel.system.caller import caller
@@ -53,6 +57,7 @@ class LazyImage(Image.Image):
     _loaded = False  # Pillow would have decoded it by now
     _info: dict[Any, Any] | None = None  # None: as the file has it
     _touched_by: str | None = None
+    _parent = False  # another image was made from it
 
     @classmethod
     def load_rgb(cls, source: Source) -> LazyImage:
@@ -93,9 +98,38 @@ class LazyImage(Image.Image):
         """This image with one more step recorded."""
         assert self._recipe is not None
         self._loaded = True
+        if self._parent:
+            self.used_again()
+        self._parent = True
         source, steps, values, _ = self._recipe
         height, width = OPS[name].size((self._size[1], self._size[0]), params)
         return self._made(Recipe(source, (*steps, (name, params)), values), mode or self._mode, (width, height))
+
+    def used_again(self) -> None:
+        """Be prepared for what is made from an image that others were made from before.
+
+        Of a file, all is decoded then, and kept. An image with steps that was computed twice already is computed once
+        more, by itself, and is of pixels from then on; not where it would be computed on a device.
+        """
+        recipe = self._recipe
+        assert recipe is not None
+        source, steps = recipe.source, recipe.steps
+        if not steps or steps == _COLOUR:
+            source.shared = True
+        elif source.asked > 1 and not source.selection.steps_aside and not source.selection.backend.devices:
+            if kept.values_fit(self._size[0] * self._size[1] * 3):
+                self.keep_pixels()
+
+    def keep_pixels(self) -> None:
+        """Compute the pixels, and be made of them; an image that cannot be computed stays as it is."""
+        recipe = self._recipe
+        assert recipe is not None
+        _ = self.info  # of the file
+        with suppress(DecodeError), log.settling:
+            pixels = realise.pixels(recipe).tobytes()
+            source = recipe.source
+            self._recipe = Recipe(Source(pixels, Raw(*self._size, mode=self._mode), source.name, source.selection))
+            counters.count(counters.KEPT)
 
     def _made(self, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
         """An image made from this one: of no file any more, with its ``info``."""
@@ -111,6 +145,10 @@ class LazyImage(Image.Image):
         if recipe is None:
             return super().copy()
         self._loaded = True
+        if self._parent:
+            self.used_again()
+            recipe = self._recipe or recipe
+        self._parent = True
         return self._made(recipe, self._mode, self._size)
 
     def convert(self, mode: str | None = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Image.Image:
@@ -296,8 +334,9 @@ class _LateAccess:
         self._image._load_now()[position] = colour
 
 
+_COLOUR = (("convert", ("RGB",)),)
 _KEPT = ("filename", "_info", "_loaded")
-_OURS = ("_recipe", "_im", "_mode", "_size", "_loaded", "_info", "_touched_by", "_exif", "_file", "_open_file")
+_OURS = ("_recipe", "_im", "_mode", "_size", "_loaded", "_info", "_touched_by", "_exif", "_file", "_open_file", "_parent")
 
 
 def _restore_late(

@@ -7,13 +7,15 @@ a plain tensor there; anything else has its values computed (``accel.lazy.late``
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.lazy import mixing
+from accel.codec import kept
+from accel.lazy import mixing, together
 from accel.lazy.late import LateTensor, is_late
 from accel.lazy.shipping import send
 from accel.lazy.submit import pin, to_device
@@ -50,6 +52,17 @@ def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     recipes = tuple(recipe for late in lates for recipe in late.recipes)
     if any(late.dtype != first.dtype or late.after for late in lates) or not realise.alike(recipes):
         return None
+    again = [late for late in lates if late.stacked]
+    if again and not realise.selection_of(recipes).backend.devices:
+        size = prod((*first.lead, *first.shape)) * first.dtype.itemsize * len(again)
+        if kept.values_fit(size):  # somebody keeps the samples: torchvision's have their values
+            for late in again:
+                for recipe in late.recipes:
+                    recipe.source.asked = 0  # its values are kept: its pixels need not be
+            together.group(again)
+            return None
+    for late in lates:
+        late.stacked = True
     return evaluated_in_worker(LazyTensor.of(recipes, (len(lates), *first.lead), first.shape, first.dtype))
 
 

@@ -185,6 +185,9 @@ _PIXELS: Step = ("pil_to_tensor", ())
 def _tensor(cls: type[T], image: LazyImage, step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
     width, height = image.size
     shape = (3 if image.mode == "RGB" else 1, height, width)
+    if image._parent:
+        image.used_again()
+    image._parent = True
     recipe = image._recipe
     assert recipe is not None
     source, steps, _, _ = recipe
