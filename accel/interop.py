@@ -246,7 +246,7 @@ def _collate(original: Callable[..., Any]) -> Callable[..., Any]:
         if stacked is None:
             plain = [LateTensor.evaluate(t) if isinstance(t, LateTensor) else t for t in batch]
             return original(plain, collate_fn_map=collate_fn_map)
-        return stacked
+        return tensor.evaluated_in_worker(stacked)
 
     return collate_tensor_fn
 
@@ -266,7 +266,9 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
         if sys._getframe(1).f_code.co_name != "_worker_loop":
             return original(self, index)
         try:
-            leaves, structure = pytree.tree_flatten(pytree.tree_map(_settled, original(self, index)))
+            with tensor.fetching():
+                fetched = original(self, index)
+            leaves, structure = pytree.tree_flatten(pytree.tree_map(_settled, fetched))
             if _computes_in_workers(switch.current()):
                 for late_tensor in hidden.late_tensors(leaves):
                     tensor.evaluated_in_worker(late_tensor, memory.shared)

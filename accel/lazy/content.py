@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,7 @@ from accel.system.memory import Allocate
 from accel.system.seams import private
 
 if TYPE_CHECKING:
+    from accel.lazy.late import LateTensor
     from accel.lazy.shipping import Member
     from accel.running.tasks import Part
 
@@ -42,6 +43,9 @@ class Late:
         view: torchvision's tensor is a view of part of the columns of a larger one.
         value: the values, once computed, where the tensor object itself could not become them.
         group, ready: see ``accel.lazy.together``.
+        whole: of a part of a batch, that batch, what it is made of, and the part's index. aliased: whether it is such
+            a part, or has some: what changes its values in place does so in the others. shared: the values, once
+            computed, for its parts.
         member: its place in the batch that a DataLoader gave. stacked: whether a batch was made of it. part: what it has of a submission.
     """
 
@@ -49,6 +53,7 @@ class Late:
         "__weakref__",
         "_lock",
         "after",
+        "aliased",
         "dtype",
         "group",
         "interleaved",
@@ -59,9 +64,11 @@ class Late:
         "ready",
         "recipes",
         "shape",
+        "shared",
         "stacked",
         "value",
         "view",
+        "whole",
     )
 
     def __init__(
@@ -83,6 +90,9 @@ class Late:
         self.made = made or (shape, dtype)
         self.view = False
         self.stacked = False
+        self.whole: tuple[LateTensor, Late, Any] | None = None
+        self.aliased = False
+        self.shared: torch.Tensor | None = None
         self._lock: fork.Lock | None = None
         self.value: torch.Tensor | None = None
         self.group: together.Group | None = None

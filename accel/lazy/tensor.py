@@ -6,7 +6,8 @@ a plain tensor there; anything else has its values computed (``accel.lazy.late``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.codec import kept
-from accel.lazy import mixing, together
+from accel.lazy import mixing, parts, together
 from accel.lazy.late import LateTensor, is_late
 from accel.lazy.shipping import send
 from accel.lazy.submit import pin, to_device
@@ -36,7 +37,7 @@ ForkingPickler.register(LazyTensor, send)  # as torch registers its own tensors
 
 
 def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Late tensors as one more late tensor, or, in a worker of a host backend, computed into shared memory.
+    """Late tensors as one more late tensor.
 
     None where they cannot be one program: some have their values, dtypes or backends differ.
 
@@ -63,7 +64,21 @@ def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
             return None
     for late in lates:
         late.stacked = True
-    return evaluated_in_worker(LazyTensor.of(recipes, (len(lates), *first.lead), first.shape, first.dtype))
+    return LazyTensor.of(recipes, (len(lates), *first.lead), first.shape, first.dtype)
+
+
+_fetching = False
+
+
+@contextmanager
+def fetching() -> Iterator[None]:
+    """A worker of a DataLoader fetches a batch, in which nothing late will be left: what is stacked stays late."""
+    global _fetching
+    _fetching = True
+    try:
+        yield
+    finally:
+        _fetching = False
 
 
 def evaluated_in_worker(tensor: LateTensor, allocate: Allocate | None = None) -> torch.Tensor:
@@ -84,7 +99,9 @@ def stack_late(tensors: Sequence[torch.Tensor], dim: int = 0, *, out: Any = None
     if dim != 0 or out is not None or not tensors:
         return NotImplemented
     stacked = stack(tensors)
-    return NotImplemented if stacked is None else stacked
+    if stacked is None:
+        return NotImplemented
+    return stacked if _fetching else evaluated_in_worker(stacked)
 
 
 def clone(tensor: LateTensor, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
@@ -176,6 +193,11 @@ LazyTensor.handlers = {
     torch.Tensor.pin_memory: pin_memory,
     torch.Tensor.is_pinned: is_pinned,
     torch.Tensor.contiguous: contiguous,
+    torch.Tensor.__getitem__: parts.item,
+    torch.unbind: parts.unbind,
+    torch.Tensor.unbind: parts.unbind,
+    torch.unsqueeze: parts.unsqueeze,
+    torch.Tensor.unsqueeze: parts.unsqueeze,
     torch.Tensor.view: mixing.view,
     torch.Tensor.reshape: mixing.view,
     torch.Tensor.add_: mixing.add_in_place,
