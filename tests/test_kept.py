@@ -119,7 +119,8 @@ def test_images_kept_in_memory(paths: list[Path], decodes: Decodes, load: Load, 
     helpers.assert_equal_runs(run)
     ours = counts[-4:]
     assert all(number <= len(paths) for number, _ in ours)
-    assert ours[-1] == (0, 0) and sum(whole for _, whole in ours) <= len(paths)
+    assert ours[-1] == (0, 0)
+    assert sum(whole for _, whole in ours) <= len(paths)
     if workers:  # all of it before the first worker was started
         assert [number for number, _ in ours[1:]] == [0, 0, 0]
 
@@ -199,9 +200,7 @@ def test_what_is_kept_goes_with_its_image(paths: list[Path]) -> None:
         assert kept._shelf._bytes <= gone - (len(paths) - 2) * WIDTH * HEIGHT * 3
 
 
-def test_nothing_is_kept_beyond_the_bound(
-    paths: list[Path], decodes: Decodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_kept_beyond_the_bound(paths: list[Path], decodes: Decodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "memory", lambda: 1024)
     dataset = lambda: Cached([converted(path) for path in paths], CROP)  # noqa: E731
     before = accel.stats()["kept"]

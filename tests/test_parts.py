@@ -71,7 +71,11 @@ def test_parts_are_late_and_equal(batch: int, number: int) -> None:
     assert late == [False, True]
 
 
-@pytest.mark.parametrize("index", [7, -9, None, ..., (0, 1), [0, 2], torch.tensor(1), slice(3, 3), slice(None, None, 2), True, "a", 1.5])
+INDICES: list[Any] = [7, -9, None, ..., (0, 1), [0, 2], torch.tensor(1), slice(3, 3)]
+INDICES += [slice(None, None, 2), True, "a", 1.5]
+
+
+@pytest.mark.parametrize("index", INDICES)
 def test_other_indices_are_torchs(index: Any) -> None:
     expected = outcome(lambda: values()[index])
     with accel.image_backend("cpu"):
@@ -204,7 +208,7 @@ def test_transformers() -> None:
 def test_parts_under_other_backends(backend: str) -> None:
     if accel.image_backends().get(backend) is not None and backend == "dali":
         pytest.skip("dali cannot run here")
-    expected = [values()[1], torch.stack([image for image in values()[1:]]), list(values())]
+    expected = [values()[1], torch.stack(list(values()[1:])), list(values())]
     with accel.image_backend(backend, device="cpu"):
         batch = values()
-        assert_same([batch[1], torch.stack([image for image in batch[1:]]), list(batch)], expected)
+        assert_same([batch[1], torch.stack(list(batch[1:])), list(batch)], expected)

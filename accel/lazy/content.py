@@ -46,7 +46,8 @@ class Late:
         whole: of a part of a batch, that batch, what it is made of, and the part's index. aliased: whether it is such
             a part, or has some: what changes its values in place does so in the others. shared: the values, once
             computed, for its parts.
-        member: its place in the batch that a DataLoader gave. stacked: whether a batch was made of it. part: what it has of a submission.
+        member: its place in the batch that a DataLoader gave. stacked: whether a batch was made of it.
+        part: what it has of a submission.
     """
 
     __slots__ = (

@@ -19,9 +19,9 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from accel.codec import kept
 from accel.errors import DecodeError
+from accel.lazy import resizing
 from accel.ops import OPS
 from accel.ops.index import PadMode
-from accel.ops.resample import SUPPORT
 from accel.planning import levels, warp
 from accel.running import realise
 from accel.sources.header import Raw
@@ -116,8 +116,9 @@ class LazyImage(Image.Image):
         source, steps = recipe.source, recipe.steps
         if not steps or steps == _COLOUR:
             source.shared = True
-        elif source.asked > 1 and not source.selection.steps_aside and not source.selection.backend.devices:
-            if kept.values_fit(self._size[0] * self._size[1] * 3):
+        elif source.asked > 1 and not source.selection.backend.devices:
+            width, height = self._size
+            if kept.values_fit(3 * width * height):
                 self.keep_pixels()
 
     def keep_pixels(self) -> None:
@@ -179,22 +180,33 @@ class LazyImage(Image.Image):
     def resize(
         self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
     ) -> Image.Image:
-        if self._im is not None or self._recipe is None or reducing_gap is not None:
-            return super().resize(size, resample, box, reducing_gap)
-        code = Image.Resampling.BICUBIC if resample is None else resample
-        if (code and code not in SUPPORT) or (box is not None and tuple(box) != (0, 0, *self._size)):
-            return super().resize(size, resample, box, reducing_gap)
-        try:
-            width, height = map(operator.index, size)
-        except (TypeError, ValueError):
-            width = height = 0
-        if width < 1 or height < 1:  # let Pillow raise what it raises, without decoding for it
-            return Image.new(self._mode, (2, 2)).resize(size, resample)
-        if (width, height) == self._size:
-            return self.copy()
-        if code == Image.Resampling.NEAREST:
-            return self.then("resize_nearest", (height, width))
-        return self.then("resize", (height, width, int(code)))
+        late = self._im is None and self._recipe is not None
+        image = resizing.resized(self, size, resample, box, reducing_gap) if late else None
+        if image is None and late and _has_no_pixels(size):  # let Pillow raise what it raises, without decoding for it
+            return Image.new(self._mode, (2, 2)).resize(size, resample, None, reducing_gap)
+        return super().resize(size, resample, box, reducing_gap) if image is None else image
+
+    def reduce(self, factor: Any, box: Any = None) -> Image.Image:
+        late = self._im is None and self._recipe is not None
+        image = resizing.reduced(self, factor, box) if late else None
+        return super().reduce(factor, box) if image is None else image
+
+    def thumbnail(self, size: Any, resample: Any = Image.Resampling.BICUBIC, reducing_gap: float | None = 2.0) -> None:
+        drafts = reducing_gap is not None and isinstance(self, JpegImageFile) and not self._loaded
+        if self._im is not None or self._recipe is None or drafts:
+            return super().thumbnail(size, resample, reducing_gap)
+        wanted = resizing.Thumbnail(self._size, size, resample, reducing_gap).resized
+        if wanted is None:
+            return None
+        args, kwargs = wanted
+        image = self.resize(*args, **kwargs)
+        recipe = image.recipe if isinstance(image, LazyImage) else None
+        self._size, self._loaded, self._parent = image.size, True, False
+        if recipe is None:
+            self.im = image.im
+        else:
+            self._recipe = recipe
+        return None
 
     def transpose(self, method: Image.Transpose) -> Image.Image:
         steps = warp.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
@@ -336,7 +348,19 @@ class _LateAccess:
 
 _COLOUR = (("convert", ("RGB",)),)
 _KEPT = ("filename", "_info", "_loaded")
-_OURS = ("_recipe", "_im", "_mode", "_size", "_loaded", "_info", "_touched_by", "_exif", "_file", "_open_file", "_parent")
+_OURS = (
+    "_recipe",
+    "_im",
+    "_mode",
+    "_size",
+    "_loaded",
+    "_info",
+    "_touched_by",
+    "_exif",
+    "_file",
+    "_open_file",
+    "_parent",
+)
 
 
 def _restore_late(
@@ -345,6 +369,14 @@ def _restore_late(
     image = kind._make(recipe, mode, size)
     image.__dict__.update(state)
     return image
+
+
+def _has_no_pixels(size: Any) -> bool:
+    try:
+        width, height = map(operator.index, size)
+    except (TypeError, ValueError):
+        return True
+    return width < 1 or height < 1
 
 
 @lru_cache(maxsize=64)
