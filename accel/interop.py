@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from io import BytesIO
 from typing import IO, Any
 
 import torch
@@ -31,13 +32,14 @@ from accel import switch
 from accel.errors import DecodeError
 from accel.lazy import compiling, held, hidden, shipping, tensor
 from accel.lazy.image import LazyImage
-from accel.lazy.jpeg_file import LazyJpegFile
+from accel.lazy.jpeg_file import UNCLAIMED, LazyJpegFile, LazyMpoFile
 from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
 from accel.ops import kernels as ops_kernels
 from accel.recording import enhance, forward, images, kernels, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
+from accel.sources.unread import begun
 from accel.system import counters, log, memory, patches, seams
 from accel.system.seams import private
 from accel.workers import ring
@@ -178,27 +180,34 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
         selection = switch.current()
         if selection.steps_aside:
             return original(file, filename)
+        unread = begun(file)
+        if unread is not None:
+            return LazyJpegFile.open_unread(unread, filename, _name(file, filename), selection, _claimed)
         data = file.read()
         header = claim(data)
         if header is None or not _claimed(header, selection):
-            counters.fallback(_UNCLAIMED)
+            counters.fallback(UNCLAIMED)
             file.seek(0)
             return original(file, filename)
-        name = os.fsdecode(filename) or getattr(file, "name", "") or "<bytes>"
-        image = LazyJpegFile.open(Source(data, header, str(name), selection), filename)
+        source = Source(data, header, _name(file, filename), selection)
+        if header.pictures:  # Pillow says what it is
+            image = LazyMpoFile.open(source, filename, original(BytesIO(data), filename))
+        else:
+            image = LazyJpegFile.open(source, filename)
         image.__dict__["_open_file"] = file
         return image
 
     return open_jpeg, accept
 
 
+def _name(file: IO[bytes], filename: str | bytes) -> str:
+    return str(os.fsdecode(filename) or getattr(file, "name", "") or "<bytes>")
+
+
 def _claimed(header: Header, selection: switch.Selection) -> bool:
     """Whether a file is accel's. An incomplete one is Pillow's, which raises, unless it is to be replaced."""
     replaced = selection.options.on_error == "replace" and not ImageFile.LOAD_TRUNCATED_IMAGES
     return header.complete or replaced
-
-
-_UNCLAIMED = "a JPEG that accel does not claim (CMYK, several pictures, truncated, ...) is Pillow's"
 
 
 def _default_loader(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -222,7 +231,7 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(path)
         buffer, size = read
         header = claim(buffer, size)
-        if header is None or not _claimed(header, selection):
+        if header is None or header.pictures or not _claimed(header, selection):
             memory.file_buffers.give_back(buffer)
             return original(path)
         Image._decompression_bomb_check((header.width, header.height))

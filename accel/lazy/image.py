@@ -15,7 +15,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
-from PIL.JpegImagePlugin import JpegImageFile
+from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
 from accel.codec import kept
 from accel.errors import DecodeError
@@ -24,7 +24,7 @@ from accel.ops import OPS
 from accel.ops.index import PadMode
 from accel.planning import levels, warp
 from accel.running import realise
-from accel.sources.header import Raw
+from accel.sources.header import Header, Raw
 from accel.sources.recipe import Recipe, Source
 from accel.system import counters, log
 from accel.system.caller import caller
@@ -285,7 +285,9 @@ class LazyImage(Image.Image):
     def _file_of_pillow(self) -> JpegImageFile:
         """The file it was made from, as Pillow opens it."""
         assert self._recipe is not None
-        return JpegImageFile(BytesIO(self._recipe.source.data))
+        source = self._recipe.source
+        several = isinstance(source.header, Header) and source.header.pictures
+        return (jpeg_factory if several else JpegImageFile)(BytesIO(source.data))
 
     # -- identity -------------------------------------------------------------------------------------------
 
