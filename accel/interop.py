@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from io import BytesIO
 from typing import IO, Any
 
 import torch
@@ -30,15 +31,16 @@ from torchvision.transforms import (
 
 from accel import switch
 from accel.errors import DecodeError
-from accel.lazy import compiling, search, shipping, tensor
+from accel.lazy import compiling, held, search, shipping, tensor
 from accel.lazy.image import LazyImage
-from accel.lazy.jpeg_file import LazyJpegFile
+from accel.lazy.jpeg_file import UNCLAIMED, LazyJpegFile, LazyMpoFile
 from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
 from accel.ops import kernels as ops_kernels
 from accel.recording import damaged, enhance, forward, images, kernels, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
+from accel.sources.unread import begun
 from accel.system import counters, log, memory, notes, patches, replaced, seams
 from accel.system.seams import private
 from accel.workers import processes, ring
@@ -188,27 +190,34 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
         selection = switch.current()
         if selection.steps_aside:
             return original(file, filename)
+        unread = begun(file)
+        if unread is not None:
+            return LazyJpegFile.open_unread(unread, filename, _name(file, filename), selection, _claimed)
         data = file.read()
         header = claim(data)
         if header is None or not _claimed(header, selection):
-            counters.fallback(_UNCLAIMED)
+            counters.fallback(UNCLAIMED)
             file.seek(0)
             return original(file, filename)
-        name = os.fsdecode(filename) or getattr(file, "name", "") or "<bytes>"
-        image = LazyJpegFile.open(Source(data, header, str(name), selection), filename)
+        source = Source(data, header, _name(file, filename), selection)
+        if header.pictures:  # Pillow says what it is
+            image = LazyMpoFile.open(source, filename, original(BytesIO(data), filename))
+        else:
+            image = LazyJpegFile.open(source, filename)
         image.__dict__["_open_file"] = file
         return image
 
     return open_jpeg, accept
 
 
+def _name(file: IO[bytes], filename: str | bytes) -> str:
+    return str(os.fsdecode(filename) or getattr(file, "name", "") or "<bytes>")
+
+
 def _claimed(header: Header, selection: switch.Selection) -> bool:
     """Whether a file is accel's. An incomplete one is Pillow's, which raises, unless it is to be replaced."""
     replaced = selection.options.on_error == "replace" and not ImageFile.LOAD_TRUNCATED_IMAGES
     return header.complete or replaced
-
-
-_UNCLAIMED = "a JPEG that accel does not claim (CMYK, several pictures, truncated, ...) is Pillow's"
 
 
 def _default_loader(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -232,7 +241,7 @@ def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(path)
         buffer, size = read
         header = claim(buffer, size)
-        if header is None or not _claimed(header, selection):
+        if header is None or header.pictures or not _claimed(header, selection):
             memory.file_buffers.give_back(buffer)
             return original(path)
         try:
@@ -260,7 +269,7 @@ def _collate(original: Callable[..., Any]) -> Callable[..., Any]:
         if stacked is None:
             plain = [LateTensor.evaluate(t) if isinstance(t, LateTensor) else t for t in batch]
             return original(plain, collate_fn_map=collate_fn_map)
-        return stacked
+        return tensor.evaluated_in_worker(stacked)
 
     return collate_tensor_fn
 
@@ -303,7 +312,8 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, index)
         computes = _computes_in_workers(switch.current())
         try:
-            batch = original(self, index)
+            with tensor.fetching():
+                batch = original(self, index)
             lates = search.late_tensors(batch, sent=computes)
             shipping.gather(lates, ring.loader_number(), index)
             for late_tensor in lates:
@@ -331,6 +341,7 @@ def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
         if self.num_workers == 0 or selection.steps_aside:
             return original(self)
         selection.host.prepare()
+        held.compute(self.dataset, getattr(selection.options, "threads", None))
         log.settle()
         with ring.loader() as keep_for:
             iterator = original(self)

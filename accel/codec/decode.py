@@ -12,11 +12,12 @@ import numpy as np
 from PIL import Image
 
 from accel.backend import Options
-from accel.codec import agreement, engines, packed
+from accel.codec import agreement, engines, kept, packed
 from accel.codec.engines import Box, Data, Pixels
 from accel.errors import DecodeError, TorchvisionDecodeError
 from accel.planning.plan import Decode
 from accel.sources.header import Header, Raw
+from accel.sources.recipe import Source
 from accel.system import counters
 from accel.system.imports import LazyModule
 from accel.system.replaced import replaced
@@ -37,16 +38,20 @@ def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: st
         return raw(data, header, box, channels)
     chosen = choose(header, engine)
     if chosen != header.judge:
-        sound = chosen == "accel" or header.progressive or one_scan(data, header)
-        pixels = getattr(engines, chosen)(data, box, channels) if sound else None
+        pixels = _decoded(data, header, box, channels, chosen)
         if pixels is not None:
-            return pixels  # type: ignore[no-any-return]
+            return pixels
         counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.judge]} decoded it")
     try:
-        pixels = getattr(engines, header.judge)(data, box, channels)
+        return getattr(engines, header.judge)(data, box, channels)  # type: ignore[no-any-return]
     except Exception as error:
         raise _ERRORS[header.judge](str(error) or type(error).__name__) from error
-    return pixels  # type: ignore[no-any-return]
+
+
+def _decoded(data: Data, header: Header, box: Box, channels: int, chosen: str) -> Pixels | None:
+    """What an engine makes of a file; None where it declines, or had better."""
+    sound = chosen in ("accel", header.judge) or header.progressive or one_scan(data, header)
+    return getattr(engines, chosen)(data, box, channels) if sound else None
 
 
 _NAMES = {"pillow": "Pillow", "torchvision": "torchvision"}
@@ -67,22 +72,37 @@ _EOI = 0xD9
 
 
 def raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
-    """The region of pixels that nobody encoded: a view of ``data`` where its memory can stay as it is."""
-    top, left, height, width = box
+    """The region of pixels that nobody encoded, C-contiguous: a view of ``data`` where its memory can stay as it is."""
+    return np.ascontiguousarray(_raw(data, header, box, channels))
+
+
+def _raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
     pixels = np.frombuffer(data, np.uint8).reshape(header.height, header.width, -1)
+    return _region(pixels, box, channels)
+
+
+def _region(pixels: Pixels, box: Box, channels: int) -> Pixels:
+    top, left, height, width = box
     region = pixels[top : top + height, left : left + width]
     if region.shape[2] != channels:  # grey as three equal channels
         region = np.broadcast_to(region, (height, width, channels))
-    return np.ascontiguousarray(region)
+    return region
 
 
 def read(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
     """Decode what a plan of ``of`` images wants of one source; the options say what becomes of a broken file.
 
+    What is not decoded now is a view of pixels that are there, which nobody may change.
+
     Raises:
         DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
     """
     source = wanted.source
+    whole = picture(source, engine)
+    if isinstance(source.header, Raw):
+        return _raw(source.data, source.header, wanted.box, wanted.channels)
+    if whole is not None:
+        return _region(whole, wanted.box, wanted.channels)
     try:
         return decode(source.data, source.header, wanted.box, wanted.channels, engine)
     except DecodeError as error:
@@ -93,6 +113,29 @@ def read(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pix
             raise failure from error
         replaced(source.name, str(error), len(wanted.items))
     return np.zeros((*wanted.box[2:], wanted.channels), np.uint8)
+
+
+def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pixels | None:
+    """All of a file that is asked for again (or ``again`` says that it will be), decoded once and kept from then on.
+
+    None where only what is needed is to be decoded: it is the first time, or there is no room, or some engine declines
+    the whole file, whatever it makes of a region.
+    """
+    again = again or source.shared or source.asked > 0
+    source.asked += 1
+    header = source.header
+    if not again or isinstance(header, Raw):
+        return None
+    channels = 1 if header.mode == "L" else 3
+
+    def decoded() -> Pixels | None:
+        try:
+            box = (0, 0, header.height, header.width)
+            return _decoded(source.data, header, box, channels, choose(header, engine))
+        except Exception:
+            return None  # the region's own decoding will tell
+
+    return kept.pixels(source, header.height * header.width * channels, decoded)
 
 
 def choose(header: Header | Raw, engine: str = "auto") -> str:

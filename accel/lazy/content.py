@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,7 @@ from accel.system.memory import Allocate
 from accel.system.seams import private
 
 if TYPE_CHECKING:
+    from accel.lazy.late import LateTensor
     from accel.lazy.shipping import Member
     from accel.running.tasks import Part
 
@@ -43,7 +44,10 @@ class Late:
         view: torchvision's tensor is a view of part of the columns of a larger one.
         value: the values, once computed, where the tensor object itself could not become them.
         group, ready: see ``accel.lazy.together``.
-        member: its place in the batch that a DataLoader gave.
+        whole: of a part of a batch, that batch, what it is made of, and the part's index. aliased: whether it is such
+            a part, or has some: what changes its values in place does so in the others. shared: the values, once
+            computed, for its parts.
+        member: its place in the batch that a DataLoader gave. stacked: whether a batch was made of it.
         part: what it has of a submission. since: casts and orders recorded since then, ahead of ``after``.
     """
 
@@ -51,6 +55,7 @@ class Late:
         "__weakref__",
         "_lock",
         "after",
+        "aliased",
         "dtype",
         "group",
         "interleaved",
@@ -61,9 +66,12 @@ class Late:
         "ready",
         "recipes",
         "shape",
+        "shared",
         "since",
+        "stacked",
         "value",
         "view",
+        "whole",
     )
 
     def __init__(
@@ -84,6 +92,10 @@ class Late:
         self.after = after
         self.made = made or (shape, dtype)
         self.view = False
+        self.stacked = False
+        self.whole: tuple[LateTensor, Late, Any] | None = None
+        self.aliased = False
+        self.shared: torch.Tensor | None = None
         self._lock: fork.Lock | None = None
         self.value: torch.Tensor | None = None
         self.group: together.Group | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copyreg
 import operator
 from abc import ABCMeta
+from contextlib import suppress
 from copy import deepcopy
 from functools import lru_cache
 from io import BytesIO
@@ -17,13 +18,16 @@ from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
-from PIL.JpegImagePlugin import JpegImageFile
+from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
+from accel.codec import kept
+from accel.errors import DecodeError
+from accel.lazy import resizing
 from accel.ops import OPS
 from accel.ops.index import PadMode
-from accel.ops.resample import SUPPORT
 from accel.planning import levels, warp
 from accel.running import realise
+from accel.sources.header import Header, Raw
 from accel.sources.recipe import Recipe, Source
 from accel.system import counters, log
 from accel.system.caller import caller
@@ -56,6 +60,7 @@ class LazyImage(Image.Image):
     _loaded = False  # Pillow would have decoded it by now
     _info: dict[Any, Any] | None = None  # None: as the file has it
     _touched_by: str | None = None
+    _parent = False  # another image was made from it
 
     @staticmethod
     def load_rgb(source: Source) -> LazyImage:
@@ -96,9 +101,39 @@ class LazyImage(Image.Image):
         """This image with one more step recorded."""
         assert self._recipe is not None
         self._loaded = True
+        if self._parent:
+            self.used_again()
+        self._parent = True
         source, steps, values, _ = self._recipe
         height, width = OPS[name].size((self._size[1], self._size[0]), params)
         return self._made(Recipe(source, (*steps, (name, params)), values), mode or self._mode, (width, height))
+
+    def used_again(self) -> None:
+        """Be prepared for what is made from an image that others were made from before.
+
+        Of a file, all is decoded then, and kept. An image with steps that was computed twice already is computed once
+        more, by itself, and is of pixels from then on; not where it would be computed on a device.
+        """
+        recipe = self._recipe
+        assert recipe is not None
+        source, steps = recipe.source, recipe.steps
+        if not steps or steps == _COLOUR:
+            source.shared = True
+        elif source.asked > 1 and not source.selection.backend.devices:
+            width, height = self._size
+            if kept.values_fit(3 * width * height):
+                self.keep_pixels()
+
+    def keep_pixels(self) -> None:
+        """Compute the pixels, and be made of them; an image that cannot be computed stays as it is."""
+        recipe = self._recipe
+        assert recipe is not None
+        _ = self.info  # of the file
+        with suppress(DecodeError), log.settling:
+            pixels = realise.pixels(recipe).tobytes()
+            source = recipe.source
+            self._recipe = Recipe(Source(pixels, Raw(*self._size, mode=self._mode), source.name, source.selection))
+            counters.count(counters.KEPT)
 
     def _made(self, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
         """An image made from this one: of no file any more, with its ``info``."""
@@ -114,6 +149,10 @@ class LazyImage(Image.Image):
         if recipe is None:
             return super().copy()
         self._loaded = True
+        if self._parent:
+            self.used_again()
+            recipe = self._recipe or recipe
+        self._parent = True
         return self._made(recipe, self._mode, self._size)
 
     def convert(self, mode: str | None = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Image.Image:
@@ -144,22 +183,33 @@ class LazyImage(Image.Image):
     def resize(
         self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
     ) -> Image.Image:
-        if self._im is not None or self._recipe is None or reducing_gap is not None:
-            return super().resize(size, resample, box, reducing_gap)
-        code = Image.Resampling.BICUBIC if resample is None else resample
-        if (code and code not in SUPPORT) or (box is not None and tuple(box) != (0, 0, *self._size)):
-            return super().resize(size, resample, box, reducing_gap)
-        try:
-            width, height = map(operator.index, size)
-        except (TypeError, ValueError):
-            width = height = 0
-        if width < 1 or height < 1:  # let Pillow raise what it raises, without decoding for it
-            return Image.new(self._mode, (2, 2)).resize(size, resample)
-        if (width, height) == self._size:
-            return self.copy()
-        if code == Image.Resampling.NEAREST:
-            return self.then("resize_nearest", (height, width))
-        return self.then("resize", (height, width, int(code)))
+        late = self._im is None and self._recipe is not None
+        image = resizing.resized(self, size, resample, box, reducing_gap) if late else None
+        if image is None and late and _has_no_pixels(size):  # let Pillow raise what it raises, without decoding for it
+            return Image.new(self._mode, (2, 2)).resize(size, resample, None, reducing_gap)
+        return super().resize(size, resample, box, reducing_gap) if image is None else image
+
+    def reduce(self, factor: Any, box: Any = None) -> Image.Image:
+        late = self._im is None and self._recipe is not None
+        image = resizing.reduced(self, factor, box) if late else None
+        return super().reduce(factor, box) if image is None else image
+
+    def thumbnail(self, size: Any, resample: Any = Image.Resampling.BICUBIC, reducing_gap: float | None = 2.0) -> None:
+        drafts = reducing_gap is not None and isinstance(self, JpegImageFile) and not self._loaded
+        if self._im is not None or self._recipe is None or drafts:
+            return super().thumbnail(size, resample, reducing_gap)
+        wanted = resizing.Thumbnail(self._size, size, resample, reducing_gap).resized
+        if wanted is None:
+            return None
+        args, kwargs = wanted
+        image = self.resize(*args, **kwargs)
+        recipe = image.recipe if isinstance(image, LazyImage) else None
+        self._size, self._loaded, self._parent = image.size, True, False
+        if recipe is None:
+            self.im = image.im
+        else:
+            self._recipe = recipe
+        return None
 
     def transpose(self, method: Image.Transpose) -> Image.Image:
         steps = warp.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
@@ -238,7 +288,9 @@ class LazyImage(Image.Image):
     def _file_of_pillow(self) -> JpegImageFile:
         """The file it was made from, as Pillow opens it."""
         assert self._recipe is not None
-        return JpegImageFile(BytesIO(self._recipe.source.data))
+        source = self._recipe.source
+        several = isinstance(source.header, Header) and source.header.pictures
+        return (jpeg_factory if several else JpegImageFile)(BytesIO(source.data))
 
     # -- identity -------------------------------------------------------------------------------------------
 
@@ -338,8 +390,21 @@ class _LateAccess:
         self._image._load_now()[position] = colour
 
 
+_COLOUR = (("convert", ("RGB",)),)
 _KEPT = ("filename", "_info", "_loaded")
-_OURS = ("_recipe", "_im", "_mode", "_size", "_loaded", "_info", "_touched_by", "_exif", "_file", "_open_file")
+_OURS = (
+    "_recipe",
+    "_im",
+    "_mode",
+    "_size",
+    "_loaded",
+    "_info",
+    "_touched_by",
+    "_exif",
+    "_file",
+    "_open_file",
+    "_parent",
+)
 
 
 def _restore_late(
@@ -348,6 +413,14 @@ def _restore_late(
     image = kind._make(recipe, mode, size)
     image.__dict__.update(state)
     return image
+
+
+def _has_no_pixels(size: Any) -> bool:
+    try:
+        width, height = map(operator.index, size)
+    except (TypeError, ValueError):
+        return True
+    return width < 1 or height < 1
 
 
 @lru_cache(maxsize=64)

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import BytesIO
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, ClassVar
 
 from PIL import Image
 from PIL.ImageFile import ImageFile
-from PIL.JpegImagePlugin import JpegImageFile
+from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
+from PIL.MpoImagePlugin import MpoImageFile
 
 from accel.lazy.image import LazyImage, StandsFor, send
+from accel.sources.header import Header, claim
 from accel.sources.recipe import Recipe, Source
+from accel.sources.unread import Unread
+from accel.switch import Selection
+from accel.system import counters
+
+UNCLAIMED = "a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's"
 
 
 class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     """A ``JpegImageFile`` with late pixels.
 
-    All of its file has been read. What else Pillow knows of it (quantization tables, layers, EXIF, ...) is read by
-    Pillow when it is asked for.
+    All of its file has been read; of a large one the rest is when more than its header is asked for. What else Pillow
+    knows of it (quantization tables, layers, EXIF, ...) is read by Pillow when it is asked for.
     """
 
-    becomes = JpegImageFile
+    becomes: ClassVar[type[Image.Image]] = JpegImageFile
 
+    _told: tuple[str, Selection, Callable[[Header, Selection], bool]]
     filename: Any = ""
     _file: JpegImageFile | None = None
+    _unread: Unread | None = None  # then there is no recipe yet
 
     @classmethod
     def open(cls, source: Source, filename: str | bytes = "") -> LazyJpegFile:
@@ -33,6 +43,43 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         image = cls._make(Recipe(source), header.mode, (header.width, header.height))
         image.filename = filename
         return image
+
+    @classmethod
+    def open_unread(
+        cls,
+        unread: Unread,
+        filename: str | bytes,
+        name: str,
+        selection: Selection,
+        claimed: Callable[[Header, Selection], bool],
+    ) -> LazyJpegFile:
+        """The same of a file that is still to be read; ``claimed`` says then whether it is not Pillow's after all."""
+        header = unread.header
+        image = cls.__new__(cls)
+        image._mode, image._size = header.mode, (header.width, header.height)
+        image.filename, image._unread = filename, unread
+        image._told = name, selection, claimed
+        return image
+
+    def _read(self) -> None:
+        unread = self._unread
+        if unread is None:
+            return
+        with unread.lock:
+            if self._unread is None:  # another thread was faster
+                return
+            data = unread.read()
+            name, selection, claimed = self._told
+            header, begun = claim(data), unread.header
+            same = header is not None and header[:4] == begun[:4] and not header.pictures
+            self._file = None
+            if header is not None and same and claimed(header, selection):
+                self._recipe = Recipe(Source(data, header, name, selection))
+            else:
+                counters.fallback(UNCLAIMED)
+                self._file, self._recipe = jpeg_factory(BytesIO(data), self.filename), None
+            self._unread = None
+            unread.close()
 
     def _pixels(self) -> Any:
         if self._recipe is None:  # handed over to Pillow by draft()
@@ -55,26 +102,34 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         (self._file_of_pillow() if self._recipe is None else self._opened_by_pillow()).verify()
 
     def get_child_images(self) -> list[ImageFile]:
+        self._read()
         return self._file_of_pillow().get_child_images()
 
     def close(self) -> None:
-        Image.Image.close(self)  # there is no file to be closed
+        if self._unread is not None:
+            self._unread.file.close()
+        Image.Image.close(self)
 
     def __exit__(self, *args: object) -> None:
-        pass
+        if self._unread is not None:
+            self._unread.close()
 
     @property
     def _exclusive_fp(self) -> bool:
-        return False
+        return self._unread is not None and self._unread.exclusive
 
     @_exclusive_fp.setter
     def _exclusive_fp(self, exclusive: bool) -> None:
-        """``Image.open`` says here whether it opened the file itself; all of it has been read by then."""
+        """``Image.open`` says here whether it opened the file itself; it is closed when all of it has been read."""
+        if self._unread is not None:
+            self._unread.exclusive = exclusive
         opened = self.__dict__.pop("_open_file", None)
         if exclusive and opened is not None:
             opened.close()
 
     def _opened_by_pillow(self) -> JpegImageFile:
+        if self._unread is not None:
+            return JpegImageFile(BytesIO(self._unread.head), self.filename)
         assert self._recipe is not None
         return JpegImageFile(BytesIO(self._recipe.source.data), self.filename)
 
@@ -84,14 +139,52 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         return self._file
 
     def _attributes(self) -> dict[str, Any]:
+        self._read()
         attributes = vars(self._file_of_pillow()) | super()._attributes()
         return attributes | {"tile": [], "fp": None}  # as after load()
 
     def __getattr__(self, name: str) -> Any:
-        # only reached for what no class of it has: quantization, layer, applist, ...
-        if not name.startswith("__") and (self._file or self.__dict__.get("_recipe")):
+        # only reached for what no class of it has: quantization, layer, applist, ... and what is not read yet
+        if name == "_recipe" and "_unread" in self.__dict__:
+            self._read()
+            return self.__dict__["_recipe"]
+        if not name.startswith("__") and (self._file or self._unread or self.__dict__.get("_recipe")):
             return getattr(self._file_of_pillow(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
+class LazyMpoFile(LazyJpegFile, MpoImageFile):
+    """What ``Image.open`` gives of a file of several pictures: the first is late, any other one is Pillow's."""
+
+    becomes = MpoImageFile
+
+    @classmethod
+    def open(cls, source: Source, filename: str | bytes = "", file: Any = None) -> LazyJpegFile:
+        """The image as ``Image.open`` returns it; ``file``: as Pillow opened it, which may take it for a JPEG file."""
+        if not isinstance(file, MpoImageFile):
+            image = LazyJpegFile.open(source, filename)
+        else:
+            image = super().open(source, filename)
+        image._file = file
+        return image
+
+    def seek(self, frame: int) -> None:
+        file = self._file_of_pillow()
+        if not file._seek_check(frame):
+            return
+        if self._recipe is not None or self._file is not file:
+            self._recipe = None
+        file.seek(frame)
+        self._im, self._info, self._exif = None, None, None
+        self._mode, self._size = file.mode, file.size
+
+    def tell(self) -> int:
+        return self._file_of_pillow().tell()
+
+    def _opened_by_pillow(self) -> JpegImageFile:
+        assert self._recipe is not None
+        return MpoImageFile(BytesIO(self._recipe.source.data), self.filename)
+
+
 ForkingPickler.register(LazyJpegFile, send)
+ForkingPickler.register(LazyMpoFile, send)

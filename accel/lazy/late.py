@@ -132,7 +132,10 @@ class LateTensor(torch.Tensor):
             if "late" not in self.__dict__:
                 return self
             if late.value is None:
-                late.value = late.compute(allocate).as_subclass(self.becomes)
+                values = late.compute(allocate) if late.whole is None else _part(*late.whole)
+                late.value = values.as_subclass(self.becomes)
+                if late.aliased:
+                    late.shared = late.value.detach()
             value: torch.Tensor = late.value
             if not _swap(self, value):
                 return value
@@ -191,6 +194,7 @@ class LateTensor(torch.Tensor):
         same = cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made)
         same.late.view = late.view
         same.late.succeeds(late, late.part, late.since)
+        same.late.whole, same.late.aliased = late.whole, late.aliased
         return same
 
     def _made(
@@ -278,7 +282,9 @@ def is_late(value: Any) -> bool:
     """
     if isinstance(value, LateTensor):
         late = value.__dict__.get("late")
-        return late is not None and late.value is None and late.ready is None
+        if late is None or late.value is not None or late.ready is not None:
+            return False
+        return late.whole is None or late.whole[1].shared is None
     return isinstance(value, (list, tuple)) and all(map(is_late, value))
 
 
@@ -309,10 +315,19 @@ def values_of(tensor: LateTensor) -> torch.Tensor:
         DecodeError: an image cannot be decoded.
     """
     late = tensor.__dict__.get("late")
-    if late is not None and not late.lead and late.value is None and late.group is None and late.ready is None:
+    alone = late is not None and not late.lead and late.group is None and late.whole is None
+    if alone and late.value is None and late.ready is None:  # type: ignore[union-attr]
         in_pipeline = get_worker_info() is not None
         counters.early(f"the values of a single late tensor were asked for by {caller()}" if in_pipeline else None)
     return LateTensor.evaluate(tensor)
+
+
+def _part(batch: torch.Tensor, late: Late, index: Any) -> torch.Tensor:
+    """Part of a batch, which is computed for it."""
+    if isinstance(batch, LateTensor):
+        LateTensor.evaluate(batch)
+    assert late.shared is not None
+    return late.shared[index]
 
 
 def _swap(shell: LateTensor, value: torch.Tensor) -> bool:

@@ -51,7 +51,7 @@ def _is_weight(tensor: LateTensor, weight: torch.Tensor) -> bool:
 
 def add_in_place(tensor: LateTensor, other: Any, *, alpha: Any = 1) -> Any:
     """One more summand; of the same image, and weighted before as this one was."""
-    if type(tensor) is not type(other) or not is_late(other) or alpha != 1:
+    if type(tensor) is not type(other) or not is_late(other) or alpha != 1 or tensor.late.aliased:
         return NotImplemented
     late, more = tensor.late, other.late
     same = (late.lead, late.shape, late.dtype) == (more.lead, more.shape, more.dtype)

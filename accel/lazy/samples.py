@@ -51,7 +51,7 @@ def fast_collate(original: Collate) -> Collate:
         blank = torch.empty(0, dtype=torch.uint8, device="cpu")  # timm's own code sees to the targets
         several = [(blank,) * len(sample[0]) if isinstance(sample[0], tuple) else blank for sample in batch]
         _, targets = original([(some, *sample[1:]) for some, sample in zip(several, batch, strict=True)])
-        return stacked, targets
+        return tensor.evaluated_in_worker(stacked), targets
 
     return collate
 

@@ -6,14 +6,17 @@ a plain tensor there; anything else has its values computed (``accel.lazy.late``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.lazy import mixing
+from accel.codec import kept
+from accel.lazy import mixing, parts, together
 from accel.lazy.late import LateTensor, is_late, unfinished
 from accel.lazy.shipping import send
 from accel.lazy.submit import pin, to_device
@@ -34,7 +37,7 @@ ForkingPickler.register(LazyTensor, send)  # as torch registers its own tensors
 
 
 def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Late tensors as one more late tensor, or, in a worker of a host backend, computed into shared memory.
+    """Late tensors as one more late tensor.
 
     None where they cannot be one program: some have their values, dtypes or backends differ.
 
@@ -50,7 +53,32 @@ def stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     recipes = tuple(recipe for late in lates for recipe in late.recipes)
     if any(late.dtype != first.dtype or late.after for late in lates) or not realise.alike(recipes):
         return None
-    return evaluated_in_worker(LazyTensor.of(recipes, (len(lates), *first.lead), first.shape, first.dtype))
+    again = [late for late in lates if late.stacked]
+    if again and not realise.selection_of(recipes).backend.devices:
+        size = prod((*first.lead, *first.shape)) * first.dtype.itemsize * len(again)
+        if kept.values_fit(size):  # somebody keeps the samples: torchvision's have their values
+            for late in again:
+                for recipe in late.recipes:
+                    recipe.source.asked = 0  # its values are kept: its pixels need not be
+            together.group(again)
+            return None
+    for late in lates:
+        late.stacked = True
+    return LazyTensor.of(recipes, (len(lates), *first.lead), first.shape, first.dtype)
+
+
+_fetching = False
+
+
+@contextmanager
+def fetching() -> Iterator[None]:
+    """A worker of a DataLoader fetches a batch, in which nothing late will be left: what is stacked stays late."""
+    global _fetching
+    _fetching = True
+    try:
+        yield
+    finally:
+        _fetching = False
 
 
 def evaluated_in_worker(tensor: LateTensor) -> torch.Tensor:
@@ -69,7 +97,9 @@ def stack_late(tensors: Sequence[torch.Tensor], dim: int = 0, *, out: Any = None
     if dim != 0 or out is not None or not tensors:
         return NotImplemented
     stacked = stack(tensors)
-    return NotImplemented if stacked is None else stacked
+    if stacked is None:
+        return NotImplemented
+    return stacked if _fetching else evaluated_in_worker(stacked)
 
 
 def clone(tensor: LateTensor, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
@@ -176,6 +206,11 @@ LazyTensor.handlers = {
     torch.Tensor.pin_memory: pin_memory,
     torch.Tensor.is_pinned: is_pinned,
     torch.Tensor.contiguous: contiguous,
+    torch.Tensor.__getitem__: parts.item,
+    torch.unbind: parts.unbind,
+    torch.Tensor.unbind: parts.unbind,
+    torch.unsqueeze: parts.unsqueeze,
+    torch.Tensor.unsqueeze: parts.unsqueeze,
     torch.Tensor.view: mixing.view,
     torch.Tensor.reshape: mixing.view,
     torch.Tensor.add_: mixing.add_in_place,

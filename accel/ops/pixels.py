@@ -133,6 +133,22 @@ ROWS = (
         size=_given_size,
     ),
     Op(
+        "resize_box",
+        "torchvision",
+        lambda image, params: image.resize((params[1], params[0]), params[2], params[3]),
+        ("height", "width", "resample", "box"),
+        tuple((*_SIZES[code % 4], code, (1.25, 0.5, 40.0, 30.75)) for code in _FILTERS),
+        size=_given_size,
+    ),
+    Op(
+        "reduce",
+        "torchvision",
+        lambda image, params: image.reduce(params),
+        ("across", "down"),
+        ((2, 2), (3, 1), (1, 5), (7, 4), (90, 80)),
+        size=lambda size, params: (-(-size[0] // params[1]), -(-size[1] // params[0])),
+    ),
+    Op(
         "nearest",
         "index",
         lambda tensor, params: F2.resize(tensor, list(params), InterpolationMode.NEAREST),

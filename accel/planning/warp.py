@@ -30,6 +30,8 @@ def step(image: Image.Image, size: Any, method: Any, data: Any, resample: Any, f
     Raises:
         ValueError: a coefficient is NaN or infinite, so that no pixel has a place.
     """
+    if method == Image.Transform.EXTENT:
+        return _extent(image, size, data, resample, fillcolor)
     count = {Image.Transform.AFFINE: 6, Image.Transform.PERSPECTIVE: 8}.get(method)
     if count is None or resample not in (_NEAREST, _BILINEAR, _BICUBIC) or len(data) < count:
         return None
@@ -53,6 +55,16 @@ def step(image: Image.Image, size: Any, method: Any, data: Any, resample: Any, f
     if _fits_fixed_point(numbers, width, height):
         return "affine", (height, width, numbers, int(resample), fill)
     return None
+
+
+def _extent(image: Image.Image, size: Any, data: Any, resample: Any, fillcolor: Any) -> Step | None:
+    """A rectangle shown at a size: the affine transform that Pillow makes of it (Image.py, __transformer)."""
+    try:
+        (width, height), (left, top, right, bottom) = size, data
+        matrix = (right - left) / width, 0, left, 0, (bottom - top) / height, top
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None
+    return step(image, size, Image.Transform.AFFINE, matrix, resample, fillcolor)
 
 
 def _fits_fixed_point(a: tuple[float, ...], width: int, height: int) -> bool:

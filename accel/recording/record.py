@@ -185,6 +185,9 @@ _PIXELS: Step = ("pil_to_tensor", ())
 def _tensor(cls: type[T], image: LazyImage, step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
     width, height = image.size
     shape = (3 if image.mode == "RGB" else 1, height, width)
+    if image._parent:
+        image.used_again()
+    image._parent = True
     recipe = image._recipe
     assert recipe is not None
     source, steps, _, _ = recipe
@@ -213,13 +216,13 @@ def normalize(original: Function) -> Function:
     """``torchvision.transforms.functional.normalize``."""
 
     def normalize(tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
-        if not is_recorded(tensor):
+        if not is_recorded(tensor) or (inplace and tensor.late.aliased):
             return original(tensor, mean, std, inplace)
         means, stds = numbers(mean), numbers(std)
         if means is not None and stds is not None:
             late = recorded_value(tensor, ("normalize", (means, stds)), tensor.late.dtype)
             if late is not None and inplace:
-                return _in_place(tensor, late)
+                return in_place(tensor, late)
             if late is not None:
                 return late
         return original(values_of(tensor), mean, std, inplace)
@@ -231,15 +234,16 @@ def erase(original: Function) -> Function:
     """``torchvision.transforms.functional.erase``."""
 
     def erase(img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
-        late = recorded_erase(img, i, j, h, w, v) if is_recorded(img) else None
+        takes = is_recorded(img) and not (inplace and img.late.aliased)
+        late = recorded_erase(img, i, j, h, w, v) if takes else None
         if late is None:
             return original(img, i, j, h, w, v, inplace)
-        return _in_place(img, late) if inplace else late
+        return in_place(img, late) if inplace else late
 
     return erase
 
 
-def _in_place(tensor: LateTensor, after: LateTensor) -> LateTensor:
+def in_place(tensor: LateTensor, after: LateTensor) -> LateTensor:
     """The tensor, with what was recorded on it to make the other one, of the same shape and dtype."""
     own, late = tensor.late, after.late
     own.recipes, own.after, own.part, own.since = late.recipes, late.after, late.part, late.since

@@ -29,7 +29,7 @@ from accel.recording.accepted import ACCEPTED, NotFinite
 from accel.recording.accepted import numbers as numbers_alone
 from accel.recording.begin import begin
 from accel.recording.kernels import recorded
-from accel.recording.record import numbers, pixels, recorded_erase, recorded_value
+from accel.recording.record import in_place, numbers, pixels, recorded_erase, recorded_value
 from accel.recording.record_pil import AUTOCAST
 from accel.system import arithmetic, counters
 from accel.system.seams import private
@@ -277,12 +277,13 @@ def _to_dtype(image: LateTensor, dtype: Any = torch.float, scale: bool = False) 
 
 
 def _normalize(image: LateTensor, mean: Any, std: Any, inplace: bool = False) -> LateTensor | None:
-    if inplace or not image.late.dtype.is_floating_point:
+    if not image.late.dtype.is_floating_point or (inplace and image.late.aliased):
         return None
     means, stds = numbers(mean), numbers(std)
     if means is None or stds is None:
         return None
-    return recorded_value(image, ("normalize", (means, stds)), image.late.dtype)
+    late = recorded_value(image, ("normalize", (means, stds)), image.late.dtype)
+    return in_place(image, late) if inplace and late is not None else late
 
 
 _COMPOSED: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -192,7 +192,7 @@ def _name(mode: Any) -> str:
 def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Header | None:
     """The header of a file that is read late, else None."""
     header = claim(data, size)
-    if header is None or not (header.ordinary or switch.current().options.on_error == "replace"):
+    if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")
     elif _name(mode) == _GRAY and header.mode != "L":
         counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")

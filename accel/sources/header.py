@@ -26,7 +26,7 @@ class Header(NamedTuple):
 
     ``complete``: it has its end marker. ``ordinary``: and nothing of the picture is missing; all decoders agree.
     ``scan``: where the first scan's marker is. ``judge``: the engine whose pixels are wanted, which is also the
-    one that says what becomes of a file that others decline.
+    one that says what becomes of a file that others decline. ``pictures``: there may be more of them in the file.
     """
 
     width: int
@@ -37,6 +37,7 @@ class Header(NamedTuple):
     ordinary: bool = True
     scan: int = 0
     judge: Literal["pillow", "torchvision"] = "pillow"
+    pictures: bool = False
 
 
 class Raw(NamedTuple):
@@ -58,6 +59,7 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
     size = len(data) if size is None else size
     position, end = 2, size - 1
     width = height = components = frame = 0
+    pictures = False
     ids: bytes | bytearray = b""
     while position + 3 < end:
         if data[position] != 0xFF:
@@ -79,9 +81,10 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
                 return None
             mode = "L" if components == 1 else "RGB"
             if frame == _PROGRESSIVE:
-                return Header(width, height, mode, True, *survey(data, position, size, ids), position)
+                state = survey(data, position, size, ids)
+                return Header(width, height, mode, True, *state, position, pictures=pictures)
             complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + 2 + length
-            return Header(width, height, mode, False, complete, complete, position)
+            return Header(width, height, mode, False, complete, complete, position, pictures=pictures)
         if marker in (_BASELINE, _EXTENDED, _PROGRESSIVE):
             if frame or length < 8 or data[position + 4] != 8:
                 return None
@@ -94,6 +97,8 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
                 return None
             if max(width, height) > LARGEST_SIDE:
                 return None
+        elif marker == _APP2 and data.startswith(_MPF, position + 4):
+            pictures = True
         elif not _harmless(data, marker, position + 4, length - 2):
             return None
         position += 2 + length
@@ -110,9 +115,8 @@ def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) 
         return length == 0
     if marker in (_APP0, _APP14):  # Pillow reads a version from JFIF's and Adobe's
         return length >= 7
-    if marker == _APP2:  # a file of several pictures; the number of a part of a colour profile
-        payload = data[position : position + 12]
-        return not payload.startswith(_MPF) and (length >= 14 or not payload.startswith(_ICC))
+    if marker == _APP2:  # the number of a part of a colour profile
+        return length >= 14 or not data.startswith(_ICC, position)
     if marker == _APP13:
         return _photoshop_parses(bytes(data[position : position + length]))
     return False

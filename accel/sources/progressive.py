@@ -6,7 +6,10 @@ and other decoders smooth otherwise.
 
 from __future__ import annotations
 
+import re
+
 _SOS, _EOI = 0xDA, 0xD9
+_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # no stuffed byte, no restart; any byte may follow in a scan
 
 
 def survey(data: bytes | bytearray, position: int, size: int, components: bytes | bytearray) -> tuple[bool, bool]:
@@ -38,9 +41,10 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
             if marker == _SOS:
                 _note(data[position + 4 : position + 2 + length], missing)
             position += 2 + length
-        position = data.find(b"\xff", position, size)
-        if position < 0:
+        found = _MARKER.search(data, position, size)
+        if found is None:
             break
+        position = found.start()
     return False, False
 
 

@@ -23,9 +23,22 @@ class Source:
         name: what to call them in messages. selection: the backend that runs the images made from it.
         origin: of pixels that are late themselves (values that became an image again), what they are made of;
             ``data`` is empty then.
+        asked: how often it was decoded, or looked up. shared: whether several images were recorded from the file's.
+        picture: its decoded pixels, where they are kept (``accel.codec.kept``).
     """
 
-    __slots__ = ("__weakref__", "_buffer", "data", "header", "name", "origin", "selection")
+    __slots__ = (
+        "__weakref__",
+        "_buffer",
+        "asked",
+        "data",
+        "header",
+        "name",
+        "origin",
+        "picture",
+        "selection",
+        "shared",
+    )
 
     def __init__(
         self,
@@ -42,6 +55,9 @@ class Source:
         self.name = name
         self.selection = selection
         self.origin = origin
+        self.asked = 0
+        self.shared = False
+        self.picture: Any = None
         self._buffer = buffer
 
     def __del__(self, give_back: Callable[[bytes | bytearray], None] = file_buffers.give_back) -> None:

@@ -19,8 +19,9 @@ from accel.system import fork, log, memory
 
 IMAGES, REPLACED, REALISED_EARLY = "images", "replaced", "realised early"
 KERNELS = "finished by torchvision"
+KEPT = "kept"
 _FALLBACK = "fallback: "
-_FIRST = (IMAGES, REPLACED, REALISED_EARLY, KERNELS, _FALLBACK + "any other reason")
+_FIRST = (IMAGES, REPLACED, REALISED_EARLY, KERNELS, KEPT, _FALLBACK + "any other reason")
 _ROWS, _SLOTS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
@@ -89,9 +90,10 @@ def stats() -> dict[str, Any]:
         ``images``: late images whose pixels were computed; ``replaced``: broken ones replaced by black
         (``on_error="replace"``); ``replaced files``: the names of the first 100 of their files; ``realised early``:
         images whose pixels were asked for one at a time, before a batch was made; ``finished by torchvision``: images
-        whose last steps were torchvision's own kernels, run on the values that accel made; ``in flight``: batches of
-        this process submitted and not yet used; ``waiting``: batches that follow them; ``fallbacks``: how often what
-        fell back, by reason.
+        whose last steps were torchvision's own kernels, run on the values that accel made; ``kept``: files that were
+        asked for again, all of whose pixels were decoded, once, and kept; ``in flight``: batches of this process
+        submitted and not yet used; ``waiting``: batches that follow them; ``fallbacks``: how often what fell back, by
+        reason.
     """
     totals: dict[str, int] = {}
     with _lock:
@@ -99,7 +101,7 @@ def stats() -> dict[str, Any]:
         for row, slot in np.argwhere(_counts):
             name = _names[row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
-    result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY, KERNELS)}
+    result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY, KERNELS, KEPT)}
     result |= {name: value() for name, value in _shown.items()}
     log.settle()
     result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}

@@ -56,14 +56,14 @@ def _with_switch(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[
 
 
 class _Carried:
-    """A selection, and the counters and names of replaced files where these can be shared, on the way into a process that is being started."""
+    """What goes into a process that is being started: a selection, and where these can be shared, the counters."""
 
     def __init__(self, selection: switch.Selection) -> None:
         self._selection = selection
 
     def __reduce__(self) -> tuple[Any, ...]:
-        counts = counters.share() if get_spawning_popen() is not None else None
-        names = replaced.sent() if get_spawning_popen() is not None else None
+        shared = get_spawning_popen() is not None
+        counts, names = (counters.share(), replaced.sent()) if shared else (None, None)
         enter = ForkingPickler.dumps(functools.partial(_enter, self._selection, counts, names))
         return exec, (_to_be_run(bytes(enter)), {"__name__": "accel_started"})
 

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
 from accel.backend import Options
 from accel.codec import decode
 from accel.planning.plan import Decode, Plan
+from accel.planning.stages import Stage
 from accel.running.team import Team
 from accel.system import fork, log
 from accel.system.imports import LazyModule, importing
 from accel.system.memory import Allocate
 
 from . import effects
-from .stages import bits, emit, resizes_as_pillow, values_of
+from .stages import Pixels, bits, emit, resizes_as_pillow, values_of
 
 _kernels = LazyModule("accel.backends.cpu.kernels")  # it is compiled
 
@@ -119,11 +121,22 @@ class CpuBackend:
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
         """Decode one source and write all images made from it into ``target``."""
         pixels = decode.read(wanted, of, self.options, self.options.decode)
+        part = pixels
         for position, stages, table, patches in wanted.items:
-            emit(pixels, stages, values_of(table), target[position], planar=planar)
+            if not pixels.flags.c_contiguous:  # a view of more: of that only what this image reads
+                stages, part = _apart(stages, pixels)
+            emit(part, stages, values_of(table), target[position], planar=planar)
             for top, left, height, width, values in patches:
                 image = target[position] if planar else target[position].transpose(2, 0, 1)
                 image[:, top : top + height, left : left + width] = bits(values)
+
+
+def _apart(stages: tuple[Stage, ...], pixels: Pixels) -> tuple[tuple[Stage, ...], Pixels]:
+    """The part of an image's pixels that stages read, C-contiguous, and the stages on that."""
+    first, *later = stages
+    top, left, height, width = first.reads
+    part = np.ascontiguousarray(pixels[top : top + height, left : left + width])
+    return (first.onto((top, left, height, width)), *later), part
 
 
 _preparing = fork.Lock()

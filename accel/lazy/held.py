@@ -1,0 +1,86 @@
+"""What a dataset holds that is late, when its workers are about to be started.
+
+A list of samples that were transformed ahead, a cache of opened images: torchvision has the values of these by then,
+and forked workers share them. So they are computed here, once, and not by every worker of every epoch for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from torch.utils.data import Dataset
+
+from accel.codec import decode, kept
+from accel.errors import DecodeError
+from accel.lazy import together
+from accel.lazy.image import LazyImage
+from accel.lazy.jpeg_file import LazyJpegFile
+from accel.lazy.late import LateTensor, is_late
+from accel.running.team import Team
+from accel.sources.header import Raw
+from accel.sources.recipe import Recipe
+from accel.system import log
+
+_AT_ONCE = 256
+_LOOKED_AT = 8
+_DEPTH = 5
+
+
+def compute(dataset: Any, threads: int | None) -> None:
+    """Compute the samples, and keep the pixels of the images, that ``dataset`` holds: those of a host backend.
+
+    Looked for in its attributes, and in those of the datasets that it is made of: lists, tuples and dicts, of whose
+    items the first few say what the others are. Nothing is computed that would take more than half of the memory.
+    What cannot be decoded stays as it is, for whoever asks for it.
+    """
+    found = {id(value): value for value in _late(dataset, _DEPTH)}.values()
+    samples = [value for value in found if isinstance(value, LateTensor)]
+    images = [value for value in found if isinstance(value, LazyImage)]
+    size = sum(sample.nbytes for sample in samples) + sum(3 * image.width * image.height for image in images)
+    if not found or size > kept.memory() // 2:
+        return
+    log.note(log.INFO, "what the dataset holds is computed before its workers start: %d images", len(found))
+    for start in range(0, len(samples), _AT_ONCE):
+        some = samples[start : start + _AT_ONCE]
+        together.group([sample.late for sample in some])
+        for sample in some:
+            try:
+                LateTensor.evaluate(sample)
+            except DecodeError as error:
+                log.note(log.DEBUG, "left as it is: %s", error)
+    Team(threads, "accel-held").each(images, _keep)
+
+
+def _keep(image: LazyImage) -> None:
+    recipe = image.recipe
+    if recipe is not None and recipe.steps:
+        image.keep_pixels()
+    elif recipe is not None:
+        decode.picture(recipe.source, again=True)
+
+
+def _is_kept(recipe: Recipe) -> bool:
+    source = recipe.source
+    has_pixels = isinstance(source.header, Raw) or source.picture is not None
+    return bool(source.selection.backend.devices) or (has_pixels and not recipe.steps)
+
+
+def _late(value: Any, depth: int) -> Iterator[Any]:
+    """The late tensors, and the late images that Pillow would have loaded, in a value."""
+    if isinstance(value, LateTensor):
+        if is_late(value) and not value.late.recipes[0].source.selection.backend.devices:
+            yield value
+    elif isinstance(value, LazyImage):
+        loaded = value._loaded or not isinstance(value, LazyJpegFile)
+        if loaded and value.recipe is not None and not _is_kept(value.recipe):
+            yield value
+    elif depth and isinstance(value, (list, tuple, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        if any(True for item in islice(items, _LOOKED_AT) for _ in _late(item, depth - 1)):
+            for item in list(items):
+                yield from _late(item, depth - 1)
+    elif isinstance(value, Dataset) or depth == _DEPTH:
+        for attribute in list(getattr(value, "__dict__", {}).values()) if depth else ():
+            yield from _late(attribute, depth - 1)
