@@ -43,12 +43,14 @@ def used():
 def row(row):
     torch.manual_seed(len(row["bytes"]))
     image = T_TRAIN(Image.open(io.BytesIO(row["bytes"])).convert("RGB"))
+    image.sum()
     return {"image": image, "label": len(row["bytes"]), "used": used()}
 
 @ray.remote
 def images(paths):
     batch = torch.stack([transformed(path) for path in paths])
-    return batch.clone(), used()
+    batch.sum()
+    return batch, used()
 
 @ray.remote
 def image(path):
@@ -84,7 +86,7 @@ batch, count = ray.get(images.remote(paths))
 results = [batch, *ray.get([image.remote(path) for path in paths])]
 actor = Actor.remote(paths)
 found = [ray.get(actor.get.remote(index)) for index in range(len(paths))]
-results += [torch.from_numpy(values) for values, _ in found]
+results += [torch.from_numpy(values.copy()) for values, _ in found]
 print("used", count, max(count for _, count in found), end=" ")
 if order == "first":
     ray.data.DataContext.get_current().enable_progress_bars = False

@@ -41,8 +41,10 @@ def compared(function: Any, images: int) -> None:
     assert after["fallbacks"] == before["fallbacks"]
 
 
-@pytest.mark.parametrize("dataset", [Files, Stream])
-@pytest.mark.parametrize(("workers", "method"), [(0, ""), *((2, method) for method in METHODS)])
+@pytest.mark.parametrize(
+    ("dataset", "workers", "method"),
+    [(Files, 0, ""), *((Files, 2, method) for method in METHODS), (Stream, 0, ""), (Stream, 2, "fork")],
+)
 def test_a_stateful_loader(paths: list[str], dataset: Any, workers: int, method: str) -> None:
     def run() -> list[Any]:
         shuffled = {"shuffle": True} if dataset is Files else {}
@@ -54,7 +56,7 @@ def test_a_stateful_loader(paths: list[str], dataset: Any, workers: int, method:
     compared(run, len(paths))
 
 
-@pytest.mark.parametrize(("workers", "method"), [(0, ""), (2, "fork"), (2, "spawn")])
+@pytest.mark.parametrize(("workers", "method"), [(0, ""), (2, "fork")])
 def test_an_epoch_that_is_resumed(paths: list[str], workers: int, method: str) -> None:
     def run() -> list[Any]:
         begun = loader(Files(paths, TRAIN), workers, method, shuffle=True)
@@ -91,7 +93,7 @@ class Seeded(Opened):
         return super().__call__(path)
 
 
-@pytest.mark.parametrize("method", ["thread", *METHODS])
+@pytest.mark.parametrize("method", ["thread", "fork", "spawn"])
 def test_a_parallel_mapper(paths: list[str], method: str) -> None:
     def run() -> list[Any]:
         how: dict[str, Any] = {"method": "thread", "num_workers": 1}
