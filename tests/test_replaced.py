@@ -1,4 +1,4 @@
-"""``on_error="replace"``: an epoch goes through every damaged file; what is black, and counted, and what still raises."""
+"""``on_error="replace"``: an epoch goes through every damaged file; what is black, counted, and what still raises."""
 
 from __future__ import annotations
 
