@@ -36,8 +36,9 @@ class Options:
 
     Args:
         exact: results equal torchvision's (the default); False permits a faster engine with a stated difference.
-        on_error: ``"raise"`` a DecodeError for an image that cannot be decoded, or ``"replace"`` its source
-            pixels by black, count it in ``accel.stats()`` and warn once.
+        on_error: ``"raise"``, or ``"replace"`` the pixels of a file that cannot be read by black ones of its size, or
+            256 x 256 where it has none; it is counted and named in ``accel.stats()``, and the first is warned of.
+            What is no damage of a file (it is missing, or may not be read) is raised all the same.
     """
 
     exact: bool = True

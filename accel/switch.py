@@ -120,6 +120,10 @@ def set_image_backend(name: str, **options: Any) -> None:
             "torchvision": accel steps aside and every torchvision and Pillow name is the original again.
         **options: ``exact`` and ``on_error`` (see ``accel.backend.Options``) and the backend's own.
 
+    Files are decoded when a batch is collated or used. So damage in the middle of one raises there, a ``DecodeError``,
+    and not inside a ``try`` in a dataset's ``__getitem__``; with ``on_error="replace"`` the epoch goes on, with a black
+    picture. What a header or the missing end of a file gives away raises at once, as without accel.
+
     Raises:
         ValueError: the name is unknown, or an option's value is out of range.
         TypeError: the backend does not know an option.

@@ -227,7 +227,15 @@ JUDGED: dict[str, tuple[Answer, Answer, bool, bool]] = {
     "fails": (Answer(PIXELS, None), DECODE_ERROR, False, False),
     "refused on opening": (OPENING, OPENING, False, True),
     "opened what is refused": (OPENING, DECODE_ERROR, False, False),
-    "opened what is refused, to replace it": (OPENING, Answer(BLACK, None, late=True), True, False),
+    "opened what is refused, to replace it": (OPENING, Answer(BLACK, None, about=("RGB",)), True, True),
+    "raised what is to be replaced": (OPENING, OPENING, True, False),
+    "raised later what is to be replaced": (LATER, DECODE_ERROR, True, False),
+    "refused later with another type": (
+        LATER._replace(error=RuntimeError("cannot <0x7f>")),
+        DECODE_ERROR,
+        False,
+        False,
+    ),
     "another type": (OPENING, OPENING._replace(error=ValueError("cannot <0x7f>")), False, False),
     "another text": (OPENING, OPENING._replace(error=OSError("cannot")), False, False),
     "refused later": (LATER, DECODE_ERROR, False, True),
@@ -240,7 +248,7 @@ JUDGED: dict[str, tuple[Answer, Answer, bool, bool]] = {
     "black of what is refused": (LATER, Answer(BLACK, None, late=True), False, False),
     "replaced": (LATER, Answer(BLACK, None, late=True), True, True),
     "replaced by what is not black": (LATER, Answer(PIXELS, None, late=True), True, False),
-    "replaced by Pillow": (LATER, Answer(BLACK, None), True, False),
+    "replaced by Pillow": (LATER, Answer(BLACK, None), True, True),
     "replaced, though intact": (Answer(PIXELS, None), Answer(BLACK, None, late=True), True, False),
 }
 

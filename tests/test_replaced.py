@@ -1,4 +1,4 @@
-"""``on_error="replace"``: an epoch goes through every damaged file; what is black and counted, and what still raises."""
+"""``on_error="replace"``: an epoch goes through every damaged file; what is black, counted, and what still raises."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_an_image_that_was_replaced_is_an_image(tmp_path: Path) -> None:
     path = tmp_path / "text.jpg"
     path.write_bytes(KINDS["text"])
     with accel.image_backend("cpu", on_error="replace"):
-        with Image.open(str(path)) as image:
+        with Image.open(path) as image:
             assert image.filename == str(path)
             assert (image.mode, image.size) == ("RGB", (256, 256))
         with Image.open(BytesIO(KINDS["png-half"])) as image:
@@ -278,6 +278,17 @@ def test_pillows_parser_still_waits_for_more() -> None:
         for start in range(0, len(data), 100):
             parser.feed(data[start : start + 100])
         assert parser.close().tobytes() == helpers.picture(64, 48).tobytes()
+
+
+def test_damage_that_another_plug_in_finds_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    scope: dict[str, Any] = {"__name__": "somebodys.plugin"}
+    exec("def opener(fp, filename): raise ValueError('damaged')", scope)
+    monkeypatch.setitem(Image.OPEN, "OTHER", (scope["opener"], lambda prefix: prefix.startswith(b"other")))
+    monkeypatch.setattr(Image, "ID", ["OTHER", *Image.ID])
+    with pytest.raises(ValueError, match="damaged"):
+        Image.open(BytesIO(b"other picture"))
+    with accel.image_backend("cpu", on_error="replace"):
+        assert Image.open(BytesIO(b"other picture")).size == (256, 256)
 
 
 def test_nothing_is_replaced_under_torchvision(tmp_path: Path) -> None:

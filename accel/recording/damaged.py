@@ -8,6 +8,7 @@ the caller gave to read from fails in its own way.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -84,13 +85,17 @@ def _asked_by_pillow() -> bool:
 
 def _unsized(fp: Any) -> Image.Image:
     image = Image.new("RGB", (UNKNOWN_SIZE, UNKNOWN_SIZE))
-    image.filename = fp if isinstance(fp, (str, bytes)) else ""  # type: ignore[attr-defined]
+    image.filename = os.fspath(fp) if _is_path(fp) else ""  # type: ignore[attr-defined]
     return image
 
 
 def _name(fp: Any) -> str:
     """As accel's sources are called."""
-    return str(fp) if isinstance(fp, str) or hasattr(fp, "__fspath__") else str(getattr(fp, "name", "") or "<bytes>")
+    return os.fsdecode(fp) if _is_path(fp) else str(getattr(fp, "name", "") or "<bytes>")
+
+
+def _is_path(fp: Any) -> bool:
+    return isinstance(fp, (str, bytes, os.PathLike))
 
 
 def _text(error: Exception) -> str:
@@ -111,12 +116,22 @@ def _is_damage(error: Exception, function: Any, itself: bool) -> bool:
     inside = traceback.tb_next if traceback is not None else None
     if inside is None:
         return itself
+    # Pillow's code, that of others whose openers are registered there, and what they use
+    readers = {
+        "PIL",
+        "accel",
+        *sys.stdlib_module_names,
+        *(_package(opener.__module__) for opener, _ in Image.OPEN.values()),
+    }
     while inside is not None:
-        module = str(inside.tb_frame.f_globals.get("__name__")).partition(".")[0]
-        if module not in ("PIL", "accel") and module not in sys.stdlib_module_names:
+        if _package(str(inside.tb_frame.f_globals.get("__name__"))) not in readers:
             return False
         inside = inside.tb_next
     return True
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 # -- images that were opened and cannot be loaded -----------------------------------------------------------

@@ -1,8 +1,8 @@
 """What is promised of any file: its pixels under accel are those of Pillow and torchvision, and so are its refusals.
 
 What ``Image.open`` refuses raises the same type and text under accel. What fails later raises the same where the image
-is Pillow's own, and where it is late a ``DecodeError`` whose message has that text; under ``on_error="replace"`` a late
-image is black instead. What Pillow reads never fails.
+is Pillow's own, and where it is late a ``DecodeError`` of that type whose message has that text; under
+``on_error="replace"`` all of these are black instead. What Pillow reads never fails.
 """
 
 from __future__ import annotations
@@ -137,6 +137,12 @@ def _about(opened: Any, warned: list[Any]) -> tuple[Any, ...]:
 
 def difference(plain: Answer, found: Answer, replaces: bool = False) -> str:
     """What is wrong with accel's answer; "": nothing."""
+    if replaces and plain.error is not None:
+        if found.error is not None:
+            return f"raises {found} in place of black"
+        assert found.value is not None
+        in_ink = found.about[:1] == ("CMYK",)  # where black is not 0
+        return "pixels that are not black of what was to be replaced" if found.value.any() and not in_ink else ""
     if plain.about != found.about:
         return f"{found.about} in place of {plain.about}"
     if plain.error is None:
@@ -147,13 +153,11 @@ def difference(plain: Answer, found: Answer, replaces: bool = False) -> str:
         same = plain.value.dtype == found.value.dtype and np.array_equal(plain.value, found.value)
         return "" if same else described(found.value, plain.value)
     if found.error is None:
-        assert found.value is not None
-        if plain.first or not (replaces and found.late):
-            return f"pixels of what is refused: {plain}"
-        return "pixels that are not black of what was to be replaced" if found.value.any() else ""
+        return f"pixels of what is refused: {plain}"
     if found.late and not plain.first:
         expected = plain.words or type(plain.error).__name__
-        right = type(found.error) is accel.DecodeError and expected in found.words
+        of_its_type = isinstance(found.error, accel.DecodeError) and isinstance(found.error, type(plain.error))
+        right = of_its_type and expected in found.words
     else:
         right = type(found.error) is type(plain.error) and found.words == plain.words
     return "" if right and not (found.first and not plain.first) else f"raises {found}; plain: {plain}"
