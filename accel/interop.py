@@ -178,7 +178,7 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
         selection = switch.current()
         if selection.steps_aside:
             return original(file, filename)
-        data = file.read()
+        data = _content(file)
         header = claim(data)
         if header is None or not _claimed(header, selection):
             counters.fallback(_UNCLAIMED)
@@ -190,6 +190,17 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
         return image
 
     return open_jpeg, accept
+
+
+def _content(file: IO[bytes]) -> bytes:
+    """All of a file object, whose ``read`` may want a size: Pillow always gives it one."""
+    try:
+        return file.read()
+    except TypeError:
+        return b"".join(iter(lambda: file.read(_PIECE), b""))
+
+
+_PIECE = 1 << 20
 
 
 def _claimed(header: Header, selection: switch.Selection) -> bool:
