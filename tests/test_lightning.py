@@ -12,6 +12,8 @@ from helpers import assert_same
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
+import accel
+
 lightning = helpers.optional("lightning")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns of the machine, of workers, of its own imports
@@ -63,3 +65,29 @@ def test_a_trainer(image_folder: Path, tmp_path: Path, workers: int, step: str) 
     expected, _ = helpers.run("torchvision", run)
     assert len(expected[0]) == (6 if step == "fit" else 3)
     assert_same(helpers.run("cpu", run)[0], expected)
+
+
+def test_half_precision_computes_each_image_once(image_folder: Path, tmp_path: Path) -> None:
+    """Lightning casts a batch, and then sends it to the device."""
+    paths = sorted(map(str, image_folder.rglob("*.jpg")))
+
+    def run() -> Any:
+        lightning.seed_everything(1, workers=True, verbose=False)
+        module = Module()
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            precision="bf16-true",
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+        )
+        before = accel.stats()["images"]
+        trainer.predict(module, DataLoader(helpers.Files(paths, TRAIN), 4))
+        return module.seen, accel.stats()["images"] - before
+
+    (expected, _), _ = helpers.run("torchvision", run)
+    (seen, computed), _ = helpers.run("cpu", run)
+    assert_same(seen, expected)
+    assert seen[0][0].dtype == torch.bfloat16
+    assert computed == len(paths)
