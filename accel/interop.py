@@ -193,7 +193,7 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
         unread = begun(file)
         if unread is not None:
             return LazyJpegFile.open_unread(unread, filename, _name(file, filename), selection, _claimed)
-        data = file.read()
+        data = _content(file)
         header = claim(data)
         if header is None or not _claimed(header, selection):
             counters.fallback(UNCLAIMED)
@@ -212,6 +212,17 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
 
 def _name(file: IO[bytes], filename: str | bytes) -> str:
     return str(os.fsdecode(filename) or getattr(file, "name", "") or "<bytes>")
+
+
+def _content(file: IO[bytes]) -> bytes:
+    """All of a file object, whose ``read`` may want a size: Pillow always gives it one."""
+    try:
+        return file.read()
+    except TypeError:
+        return b"".join(iter(lambda: file.read(_PIECE), b""))
+
+
+_PIECE = 1 << 20
 
 
 def _claimed(header: Header, selection: switch.Selection) -> bool:

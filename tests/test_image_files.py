@@ -20,6 +20,23 @@ import accel
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 
 
+class Sized:
+    """A file object whose ``read`` wants a size, of what remains at most so much, as of an archive."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        self._file, self._most = BytesIO(data), most
+
+    def read(self, size: int) -> bytes:
+        assert size > 0
+        return self._file.read(min(size, self._most))
+
+    def seek(self, *position: int) -> int:
+        return self._file.seek(*position)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
 # -- files --------------------------------------------------------------------------------------------------
 
 
@@ -35,6 +52,10 @@ def test_ways_to_open(tmp_path: Path) -> None:
         with path.open("rb") as file:
             file.seek(17)  # Image.open goes to the start by itself
             assert_same(Image.open(file), expected)
+        for most in (1 << 30, 1000):
+            image = Image.open(Sized(COLOUR.data, most))  # type: ignore[arg-type]
+            assert is_late(image)
+            assert_same(image, expected)
         stream = BytesIO(COLOUR.data)
         image = Image.open(stream)
         stream.close()

@@ -310,6 +310,34 @@ def test_installs_are_counted() -> None:
     assert_installed(False)
 
 
+def test_what_others_register_meanwhile_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    mapping = collate.default_collate_fn_map
+    for table, key in ((Image.OPEN, "JPEG"), (mapping, torch.Tensor)):
+        monkeypatch.setitem(table, key, table[key])  # type: ignore[attr-defined]
+
+    def opener(file: Any, filename: str | bytes = "") -> Image.Image:
+        return JpegImagePlugin.jpeg_factory(file, filename)
+
+    def collate_mine(tensors: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
+        return before(tensors, collate_fn_map=collate_fn_map).flip(0)
+
+    accel.set_image_backend("cpu")
+    before = mapping[torch.Tensor]
+    Image.register_open("JPEG", opener, JpegImagePlugin._accept)
+    mapping[torch.Tensor] = collate_mine
+    accel.set_image_backend("torchvision")
+    assert Image.OPEN["JPEG"] == (opener, JpegImagePlugin._accept)
+    assert mapping[torch.Tensor] is collate_mine
+    assert collate.default_collate([torch.zeros(2), torch.ones(2)]).tolist() == [[1, 1], [0, 0]]
+    with accel.image_backend("cpu"):  # which begins with theirs
+        assert isinstance(Image.open(BytesIO(helpers.jpeg(9, 9))), accel.LazyImage)
+    assert Image.OPEN["JPEG"][0] is opener
+    accel.set_image_backend("cpu")
+    del mapping[torch.Tensor]
+    accel.set_image_backend("torchvision")
+    assert torch.Tensor not in mapping
+
+
 def test_torchvision_contexts_install_nothing() -> None:
     with accel.image_backend("torchvision"):
         assert_installed(False)

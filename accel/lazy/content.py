@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from accel.errors import DecodeError
-from accel.lazy import together
+from accel.lazy import modes, together
 from accel.running import kernels, lanes
 from accel.sources.recipe import Recipe, Step
 from accel.system import fork
@@ -159,9 +159,10 @@ class Late:
     def told(self) -> Iterator[None]:
         """What fails in here is told by its place along this tensor's first axis and, where known, in the dataset."""
         try:
-            # the values outlive the mode, and the transformation of torch.func, of whoever asks first
+            # the values outlive the mode, and the transformation of torch.func, of whoever asks first; and no tracer
+            # is to see how they come about
             mode = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE
-            with mode, torch._C._DisableFuncTorch():
+            with mode, modes.aside(), torch._C._DisableFuncTorch():
                 yield
         except DecodeError as error:
             if error.position is not None and self.lead:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from copy import deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from accel.lazy import modes
 from accel.lazy.content import ImageShape, Late
 from accel.lazy.metadata import METADATA
 from accel.ops import OPS
@@ -138,6 +140,8 @@ class LateTensor(torch.Tensor):
                     late.shared = late.value.detach()
             value: torch.Tensor = late.value
             if not _swap(self, value):
+                value.__dict__.update(_attributes(self))
+                modes.replaced(self, value)
                 return value
             late.value = None
             return self
@@ -234,6 +238,8 @@ class LateTensor(torch.Tensor):
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
+        if func in _RESIZING or "out" in kwargs:
+            return func(*pytree.tree_map(_resizable, args), **pytree.tree_map(_resizable, kwargs))
         if len(args) == 1 and not kwargs and isinstance(args[0], LateTensor):
             return func(_plain(args[0]))
         return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs))
@@ -261,7 +267,9 @@ class LateTensor(torch.Tensor):
         return array if dtype is None and not copy else np.array(array, dtype=dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        return self.clone()
+        copy = self.clone()
+        copy.__dict__.update(deepcopy(_attributes(self), memo))
+        return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """As a plain tensor: what is saved can be loaded without accel."""
@@ -308,6 +316,18 @@ def _plain(value: Any) -> Any:
         return torch.Tensor.as_subclass(value, kind)  # a plain tensor that was told to be of a late one's class
 
 
+_RESIZING = {torch.Tensor.resize_, torch.Tensor.resize_as_, torch.Tensor.untyped_storage}
+
+
+def _resizable(value: Any) -> Any:
+    """As ``_plain``, with values in memory of torch's own."""
+    was_late, plain = isinstance(value, LateTensor), _plain(value)
+    if was_late and not plain.untyped_storage().resizable():
+        with torch._C.DisableTorchFunctionSubclass():
+            plain.set_(plain.clone())
+    return plain
+
+
 def values_of(tensor: LateTensor) -> torch.Tensor:
     """The values, for somebody who does not go on late; of a single image that is counted.
 
@@ -330,6 +350,11 @@ def _part(batch: torch.Tensor, late: Late, index: Any) -> torch.Tensor:
     return late.shared[index]
 
 
+def _attributes(tensor: LateTensor) -> dict[str, Any]:
+    """What somebody has set on the object."""
+    return {name: value for name, value in tensor.__dict__.items() if name != "late"}
+
+
 def _swap(shell: LateTensor, value: torch.Tensor) -> bool:
     """Make ``shell`` the tensor that ``value`` is, unless something refers to one of them from elsewhere.
 
@@ -339,6 +364,7 @@ def _swap(shell: LateTensor, value: torch.Tensor) -> bool:
     if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
         return False
     with _swapping:
+        value.__dict__.update(_attributes(shell))
         torch._C._swap_tensor_impl(shell, value)
         shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
         shell.__class__, value.__class__ = value.__class__, shell.__class__  # type: ignore[assignment]

@@ -91,6 +91,9 @@ class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
         image: torch.Tensor = value.as_subclass(tv_tensors.Image)
         return image
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        return self.clone()  # torchvision's copies no attributes
+
 
 ForkingPickler.register(LazyTVImage, send)
 

@@ -29,13 +29,23 @@ def attribute(owner: Any, name: str, value: Any) -> Undo:
 
 
 def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Undo:
-    """Set ``mapping[key]``; taking it back removes a key that was new."""
-    if key in mapping:
-        original = mapping[key]
-        mapping[key] = value
-        return lambda: mapping.__setitem__(key, original)
+    """Set ``mapping[key]``; taking it back removes a key that was new.
+
+    What somebody else has put in its place since then is not taken back.
+    """
+    was = key in mapping
+    original = mapping.get(key)
     mapping[key] = value
-    return lambda: mapping.__delitem__(key)
+
+    def undo() -> None:
+        if mapping.get(key) is not value:
+            return
+        if was:
+            mapping[key] = original
+        else:
+            del mapping[key]
+
+    return undo
 
 
 def body(function: FunctionType, make: Callable[[FunctionType], Callable[..., Any]]) -> Undo:

@@ -60,3 +60,25 @@ def test_a_trainer(image_folder: Path, tmp_path: Path, workers: int, step: str) 
 
     seen, _ = proven(run, images=24 if step == "fit" else 12)
     assert len(seen) == (6 if step == "fit" else 3)
+
+
+def test_half_precision_computes_each_image_once(image_folder: Path, tmp_path: Path) -> None:
+    """Lightning casts a batch, and then sends it to the device."""
+    paths = sorted(map(str, image_folder.rglob("*.jpg")))
+
+    def run() -> Any:
+        lightning.seed_everything(1, workers=True, verbose=False)
+        module = Module()
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            precision="bf16-true",
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+        )
+        trainer.predict(module, DataLoader(helpers.Files(paths, TRAIN), 4))
+        return module.seen
+
+    seen = proven(run, images=len(paths))
+    assert seen[0][0].dtype == torch.bfloat16
