@@ -1,0 +1,136 @@
+"""``python -m bench.upstream TREE``: torchvision's own tests under accel, beside the same tests without it.
+
+Exit status: 0 as expected, 1 not, 2 wrong usage, or tests that cannot be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from accel.cli import screen
+from accel.cli.arguments import at_least
+from bench.machine import provenance
+from bench.upstream.expected import EXPECTED
+from bench.upstream.run import Backend, Broken, Outcome, run
+from bench.upstream.verdict import Verdict, judge
+
+CLEAN, FOUND, USAGE = 0, 1, 2
+BACKENDS = ("cpu", "cuda")
+FILES = ("test_transforms*.py", "test_image.py", "test_tv_tensors.py", "test_functional_tensor.py")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    folder = args.tree / "test"
+    files = sorted({file for pattern in args.files for file in folder.glob(pattern)})
+    if not files:
+        screen.fail("upstream", f"no {' '.join(args.files)} in {folder}: not a source tree of torchvision's?")
+        return USAGE
+    try:
+        verdicts = _verdicts(files, args)
+    except Broken as error:
+        screen.fail("upstream", str(error))
+        return USAGE
+    _show(verdicts)
+    if args.json:
+        told = {f"{file}, {backend}": _told(verdict) for (file, backend), verdict in verdicts.items()}
+        screen.write_json(args.json, {**provenance(), "verdicts": told})
+    return CLEAN if all(verdict.good for verdict in verdicts.values()) else FOUND
+
+
+def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str, str], Verdict]:
+    """By file and backend."""
+    plain = Backend("torchvision", {}, args.sample)
+    sizes = [size for size in (args.sample, args.cuda_sample) if size is not None]
+    known = Backend("cpu", {}, args.sample), Backend("cuda", {"device": "cpu"}, min(sizes, default=None))
+    others = [backend for backend in known if backend.name in args.backends]
+    verdicts = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    silent = not screen.err.is_terminal
+    with Progress(*columns, console=screen.err, auto_refresh=False, transient=True, disable=silent) as bar:
+
+        def outcomes(file: Path, backend: Backend) -> dict[str, Outcome]:
+            task = bar.add_task(f"{file.name}, {backend}", total=None)
+            try:
+                return run(
+                    file,
+                    backend,
+                    args.timeout,
+                    lambda done, total: bar.update(task, completed=done, total=total, refresh=True),
+                )
+            except Broken as error:
+                raise Broken(f"{file.name}, {backend}: {error}") from None
+            finally:
+                bar.remove_task(task)
+
+        for file in files:
+            before = outcomes(file, plain)
+            for backend in others:
+                after = outcomes(file, backend)
+                verdicts[file.name, str(backend)] = judge(before, after, backend.sample, EXPECTED)
+    return verdicts
+
+
+def _show(verdicts: dict[tuple[str, str], Verdict]) -> None:
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
+    names = ("tests", "passed", "skipped", "fail in\ntorchvision", "expected\nfailures", "unexpected")
+    for name in ("file", "backend"):
+        table.add_column(name, no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for (file, backend), verdict in verdicts.items():
+        counts = verdict.counts
+        passed = counts["passed"] + counts["xfailed"]
+        found = (verdict.plain, verdict.expected.total(), len(verdict.unexpected))
+        numbers = (counts.total(), passed, counts["skipped"], *found)
+        table.add_row(file, backend, *(f"{number:,}" if number else "" for number in numbers))
+    screen.out.print(table)
+    for row in EXPECTED:
+        if count := sum(verdict.expected[row] for verdict in verdicts.values()):
+            screen.out.print(f"{count} expected: {row.why}", markup=False, soft_wrap=True)
+    for (file, backend), verdict in verdicts.items():
+        for test, outcome in verdict.unexpected:
+            lines = [f"\n{test}", f"{outcome.kind} under {backend}", *outcome.text.splitlines()[:12]]
+            screen.out.print("\n  ".join(lines), markup=False, soft_wrap=True)
+        for row in verdict.spent:
+            text = f"\n{file} under {backend}: none fails any more that bench/upstream/expected.py names: {row.tests}"
+            screen.out.print(text, markup=False, soft_wrap=True)
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "counts": dict(verdict.counts),
+        "fail in torchvision": verdict.plain,
+        "expected": {row.why: count for row, count in verdict.expected.items()},
+        "unexpected": [[finding.test, *finding.outcome] for finding in verdict.unexpected],
+        "spent": [row.tests for row in verdict.spent],
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.upstream",
+        description="Run torchvision's own tests without accel, under cpu, and a sample of them under cuda on the "
+        "host; compare what fails with the list in bench/upstream/expected.py.",
+    )
+    parser.add_argument("tree", type=Path, help="a source tree of the torchvision that is installed")
+    parser.add_argument("--files", nargs="+", default=FILES, metavar="NAME", help="patterns of files in TREE/test")
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS, help="[all]")
+    cases = "at most N cases of each test function"
+    parser.add_argument("--sample", type=at_least(1), metavar="N", help=f"{cases} [all]")
+    parser.add_argument("--cuda-sample", type=at_least(1), default=2, metavar="N", help=f"{cases} under cuda [2]")
+    parser.add_argument("--timeout", type=float, default=600, metavar="S", help="seconds a test may take [%(default)s]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
