@@ -13,6 +13,7 @@ from accel.ops import OPS
 from accel.planning import values
 
 CASES = list(testing.cases())
+ON_THE_HOST = ("resize_box", "reduce")
 BACKENDS: list[Any] = [
     pytest.param(name, {}, id=name, marks=[pytest.mark.gpu] if name == "cuda" else [])
     for name, reason in image_backends().items()
@@ -27,8 +28,18 @@ if which("g++"):
 def test_op(case: testing.Case, backend: str, options: dict[str, Any]) -> None:
     before = accel.stats()["fallbacks"]
     testing.check(case, backend, **options)
-    if backend == "cuda":
+    if backend == "cuda" and case.op not in ON_THE_HOST:
         assert accel.stats()["fallbacks"] == before, "something else ran it"
+
+
+@pytest.mark.skipif(not which("g++"), reason="the device's kernels run on the host only with g++")
+@pytest.mark.parametrize("name", ON_THE_HOST)
+def test_ops_without_a_kernel_on_the_device_say_so(name: str) -> None:
+    case = next(case for case in CASES if case.op == name)
+    reason = f"{name} has no kernel for the device; the host ran it"
+    before = accel.stats()["fallbacks"].get(reason, 0)
+    testing.check(case, "cuda", device="cpu")
+    assert accel.stats()["fallbacks"][reason] > before
 
 
 def test_every_op_is_tried() -> None:

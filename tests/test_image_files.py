@@ -147,20 +147,6 @@ def test_other_formats_stay_pillows() -> None:
         assert_same(image, Image.open(stream))
 
 
-def test_several_pictures_in_one_file_stay_pillows() -> None:
-    stream = BytesIO()
-    helpers.picture(30, 20).save(stream, "MPO", save_all=True, append_images=[helpers.picture(30, 20, seed=1)])
-    with accel.image_backend("cpu"):
-        image = Image.open(BytesIO(stream.getvalue()))
-    plain = Image.open(BytesIO(stream.getvalue()))
-    assert type(image) is type(plain)
-    assert (image.format, image.n_frames) == ("MPO", 2)  # type: ignore[attr-defined]
-    for frame in (1, 0):
-        image.seek(frame)
-        plain.seek(frame)
-        assert_same(image, plain)
-
-
 # -- decompression bombs ------------------------------------------------------------------------------------
 
 

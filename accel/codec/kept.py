@@ -56,8 +56,9 @@ class _Shelf:
     def place(self, source: Source, size: int) -> Picture | None:
         """Where the picture of a source is, or will be; None where there is no room for its bytes."""
         with self._lock:
-            if source.picture is not None:  # another thread was faster
-                return source.picture
+            found: Picture | None = source.picture
+            if found is not None:  # another thread was faster
+                return found
             while self._gone:
                 self._let_go(self._gone.popleft())
             if self._bytes + size > limit():
@@ -68,8 +69,8 @@ class _Shelf:
             # what is called then may run inside any allocation, and must not wait for the lock
             self._places[self._number] = weakref.ref(source, partial(_note, self._gone, self._number)), size
             self._bytes += size
-            source.picture = Picture()
-            return source.picture
+            made = source.picture = Picture()
+            return made
 
     def _let_idle_ones_go(self) -> None:
         now = time.monotonic()

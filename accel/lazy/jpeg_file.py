@@ -161,21 +161,19 @@ class LazyMpoFile(LazyJpegFile, MpoImageFile):
     @classmethod
     def open(cls, source: Source, filename: str | bytes = "", file: Any = None) -> LazyJpegFile:
         """The image as ``Image.open`` returns it; ``file``: as Pillow opened it, which may take it for a JPEG file."""
-        if not isinstance(file, MpoImageFile):
-            image = LazyJpegFile.open(source, filename)
-        else:
-            image = super().open(source, filename)
+        image = LazyJpegFile.open(source, filename) if type(file) is JpegImageFile else super().open(source, filename)
         image._file = file
+        if type(file) is MpoImageFile:
+            image._info = file.info  # which it changes when it is told to seek
         return image
 
     def seek(self, frame: int) -> None:
         file = self._file_of_pillow()
         if not file._seek_check(frame):
             return
-        if self._recipe is not None or self._file is not file:
-            self._recipe = None
+        self._recipe = None
         file.seek(frame)
-        self._im, self._info, self._exif = None, None, None
+        self._im, self._info, self._exif = None, file.info, None
         self._mode, self._size = file.mode, file.size
 
     def tell(self) -> int:

@@ -134,7 +134,8 @@ class LateTensor(torch.Tensor):
             if "late" not in self.__dict__:
                 return self
             if late.value is None:
-                values = late.compute(allocate) if late.whole is None else _part(*late.whole)
+                alone = late.whole is None or late.part is not None  # submitted by itself
+                values = late.compute(allocate) if alone else _part(*late.whole)  # type: ignore[misc]
                 late.value = values.as_subclass(self.becomes)
                 if late.aliased:
                     late.shared = late.value.detach()

@@ -44,10 +44,10 @@ def resized(image: LazyImage, size: Any, resample: Any, box: Any, reducing_gap: 
             for axis, length in enumerate((width, height))
         ]
         if code != Image.Resampling.NEAREST and max(factors) > 1:
-            safe = image._get_safe_box((width, height), code, edges)  # type: ignore[arg-type]
+            safe = image._get_safe_box((width, height), code, edges)
             reduced = image.reduce((factors[0], factors[1]), safe)
             edges = tuple((edges[n] - safe[n % 2]) / factors[n % 2] for n in range(4))
-            return reduced.resize((width, height), code, edges)  # type: ignore[arg-type]
+            return reduced.resize((width, height), code, edges)
     return _resized(image, width, height, code, edges)
 
 
@@ -55,7 +55,7 @@ def _is_box(edges: tuple[Any, ...], size: tuple[int, int]) -> bool:
     if len(edges) != 4 or not all(isinstance(edge, (int, float)) and math.isfinite(edge) for edge in edges):
         return False
     left, top, right, bottom = edges
-    return 0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]
+    return bool(0 <= left < right <= size[0] and 0 <= top < bottom <= size[1])
 
 
 def _resized(image: LazyImage, width: int, height: int, code: int, edges: tuple[Any, ...]) -> Image.Image | None:

@@ -36,7 +36,7 @@ class LazyTensor(LateTensor):
 ForkingPickler.register(LazyTensor, send)  # as torch registers its own tensors
 
 
-def stack(tensors: Sequence[torch.Tensor]) -> LateTensor | None:
+def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
     """Late tensors as one more late tensor.
 
     None where they cannot be one program: some have their values, dtypes or backends differ.
@@ -50,6 +50,7 @@ def stack(tensors: Sequence[torch.Tensor]) -> LateTensor | None:
     first = lates[0]
     if any(late.shape != first.shape or late.lead != first.lead for late in lates):
         torch.stack([torch.zeros((), device="cpu").expand(late.lead + late.shape) for late in lates])  # raises
+        return None
     recipes = tuple(recipe for late in lates for recipe in late.recipes)
     if any(late.dtype != first.dtype or late.after for late in lates) or not realise.alike(recipes):
         return None
