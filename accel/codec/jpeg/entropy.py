@@ -16,7 +16,8 @@ import numpy as np
 from numba import njit
 
 from .memory import i64, load_big_endian, u64
-from .tables import CODE_PLACE, DC_LOOK, END, LOOK, UNRESOLVED
+from .rooms import LOOK
+from .tables import CODE_PLACE, DC_LOOK, END, UNRESOLVED
 
 BAD = -1  # returned in place of a block's extent
 BAD_DIFFERENCE = 1 << 20  # and in place of a DC difference
