@@ -121,11 +121,12 @@ def _digest(name: str, content: bytes) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content + _digest(path.name, content))
+        os.chmod(temporary, 0o644)  # an image's other users read what its maker has compiled
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):

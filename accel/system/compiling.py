@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from accel.system.processor import machine
-from accel.system.signatures import WRONG, Parameter, parameters
+from accel.system.signatures import FAILED, WRONG, Parameter, parameters
 
 _LIBM = ("sin", "cos", "exp", "log", "pow", "fmod", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "fma")
 _LIBC = {"memcpy", "memmove", "memset", "memcmp", "malloc", "free", *_LIBM, *(f"{name}f" for name in _LIBM)}
@@ -31,9 +31,8 @@ _LIBC = {"memcpy", "memmove", "memset", "memcmp", "malloc", "free", *_LIBM, *(f"
 def compiled(functions: Sequence[tuple[str, str, str]], cpu: str, features: str) -> bytes:
     """An object file with an entry for each function (module, name, signature), under its name.
 
-    An entry follows numba's own calling convention, ``int entry(int64 *result, void **error, ...)``: 0 is success.
-    Its first argument is the type ``numpy.ndarray``; arrays are NumPy's objects, all else are numbers. ``cpu`` and
-    ``features`` are LLVM's names of the processor.
+    An entry is a C function ``int64 entry(int64 ndarray, ...)``: its first argument is the type ``numpy.ndarray``;
+    arrays are NumPy's objects, all else are numbers. ``cpu`` and ``features`` are LLVM's names of the processor.
     """
     whole = ll.parse_assembly("")
     for module, name, signature in functions:
@@ -42,8 +41,9 @@ def compiled(functions: Sequence[tuple[str, str, str]], cpu: str, features: str)
         for function in part.functions:
             if not function.is_declaration:
                 function.linkage = "external" if function.name == symbol else "linkonce_odr"
-        part.get_function(symbol).name = name
+        part.get_function(symbol).name = inner = f"{name}.inner"
         whole.link_in(part)
+        whole.link_in(ll.parse_assembly(_entry(whole.get_function(inner), name)))
     if any(function.name == "NRT_MemInfo_call_dtor" for function in whole.functions):
         whole.link_in(ll.parse_assembly(_allocator()))
     entries = {name for _, name, _ in functions}
@@ -103,6 +103,27 @@ _HEADER = 64
 
 
 # -- entries ------------------------------------------------------------------------------------------------
+
+
+def _entry(inner: Any, name: str) -> str:
+    """The LLVM code of an entry that follows C's calling convention, around one that follows numba's.
+
+    That is ``int inner(int64 *result, error **, ...)``, where 0 is success.
+    """
+    result, error, *kinds = (str(argument.type) for argument in inner.arguments)
+    raised = "ptr" if error == "ptr" else error[:-1]  # what it points to
+    given = ", ".join(f"{kind} %a{i}" for i, kind in enumerate(kinds))
+    return f"""
+        declare i32 @"{inner.name}"({", ".join([result, error, *kinds])})
+        define i64 @"{name}"({given}) {{
+            %result = alloca i64
+            %error = alloca {raised}
+            %status = call i32 @"{inner.name}"({result} %result, {error} %error, {given})
+            %good = icmp eq i32 %status, 0
+            %value = load i64, {result} %result
+            %found = select i1 %good, i64 %value, i64 {FAILED}
+            ret i64 %found
+        }}"""
 
 
 def _translated(function: Any, signature: str) -> tuple[str, str]:

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +24,8 @@ import numpy as np
 
 from accel.system import cache, cores, log
 from accel.system.imports import LazyModule, importing
-from accel.system.signatures import WRONG, parameters
+from accel.system.signatures import FAILED, parameters
+from accel.version import __version__
 
 _ROOT = Path(__file__).resolve().parents[1]
 _COMPILER = ("system/compiling.py", "system/processor.py", "system/signatures.py")
@@ -50,15 +50,11 @@ class Function:
         Raises:
             TypeError: what should be an array of the signature's kind is none.
         """
-        entry, slot = self._entry, _slot
-        if entry is None:
+        if self._entry is None:
             ready([self._unit])
-            entry = self._entry
-        if entry(slot.at, slot.error_at, _NDARRAY, *arguments):
-            raise RuntimeError(f"{self.order[1]} failed")
-        result: int = slot.words[0]
-        if result == WRONG:
-            self._refuse(arguments)
+        result: int = self._entry(_NDARRAY, *arguments)
+        if result <= FAILED:
+            self._refuse(result, arguments)
         return result
 
     def bind(self, engine: Any) -> None:
@@ -69,10 +65,12 @@ class Function:
             ctypes.py_object if parameter.dimensions else numbers.get(parameter.code[0], ctypes.c_int64)
             for parameter in parameters(signature)
         ]
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, *kinds)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, *kinds)
         self._entry = kind(engine.get_function_address(name))
 
-    def _refuse(self, arguments: Sequence[Any]) -> NoReturn:
+    def _refuse(self, result: int, arguments: Sequence[Any]) -> NoReturn:
+        if result == FAILED:
+            raise RuntimeError(f"{self.order[1]} failed")
         found = (f"{a.dtype}{list(a.shape)}" if isinstance(a, np.ndarray) else repr(a) for a in arguments)
         raise TypeError(f"{self.order[1]} takes ({self.order[2]}), C-contiguous, not ({' '.join(found)})")
 
@@ -234,17 +232,7 @@ def _circumstances() -> tuple[str, ...]:
     version = Path(found.origin).parent / "_version.py" if found is not None and found.origin else None
     numba = version.read_text() if version is not None and version.exists() else metadata.version("numba")
     python = f"{sys.implementation.cache_tag} {object.__basicsize__}"
-    return numba, _llvmlite.__version__, _llvm.get_process_triple(), python, *_processor.found()
+    return __version__, numba, _llvmlite.__version__, _llvm.get_process_triple(), python, *_processor.found()
 
 
-class _Slot(threading.local):
-    """Where a thread's calls put their results: numba's functions return a status."""
-
-    def __init__(self) -> None:
-        self.words = (ctypes.c_int64 * 2)()
-        self.at = ctypes.addressof(self.words)
-        self.error_at = self.at + 8
-
-
-_slot = _Slot()
 _NDARRAY = id(np.ndarray)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-WRONG = -(1 << 63)
-"""What comes back where an argument is not the array that it should be."""
+WRONG, FAILED = -(1 << 63), -(1 << 63) + 1
+"""What comes back where an argument is not the array that it should be, and where numba's code raised."""
 
 
 class Parameter(NamedTuple):

@@ -77,13 +77,14 @@ def emit(
         ValueError: shapes, codes, positions or the filter do not fit; nothing was written.
         TypeError: a dtype is wrong or an array is not C-contiguous.
     """
-    if table.dtype != out.dtype or out.dtype.kind != "u":
-        raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {out.dtype}")
+    dtype = out.dtype
+    if (table.dtype is not dtype and table.dtype != dtype) or dtype.kind != "u":
+        raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {dtype}")
     order = rows_first(resample, rows.length, cols.length, rows.size, cols.size)
     if scale is None:
         scale = arithmetic_of(table)
     memory = _workspace.memory
-    item = out.itemsize
+    item = dtype.itemsize
     status = _emit(src, *rows, *cols, resample, order, fills, table, item, scale, out, planar, memory)
     if status > 0:
         memory = np.empty(status, np.uint8)
