@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from accel import __version__
-from accel.cli import compare, info, verify
+from accel.cli import compare, info, verify, warm
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"accel {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (compare, verify, info):
+    for command in (compare, verify, info, warm):
         command.add_parser(commands)
     args = parser.parse_args(argv)
     status: int = args.run(args)

@@ -50,7 +50,7 @@ class NewEachTime(jpeg._Scratch):
     """Working memory that ends where what is asked for ends, and is new for every picture."""
 
     def room(self, name: str, size: int) -> np.ndarray:
-        return np.empty(size, np.uint8)
+        return np.empty(size, getattr(self, name).dtype)
 
 
 def files() -> Iterator[bytes]:

@@ -161,7 +161,7 @@ def test_any_sequence_of_steps(steps: list[tuple[str, float]], grey: bool) -> No
 
 def test_hue_of_every_colour() -> None:
     """All 2 ** 24 colours to HSV and back, both ways through Pillow's own tables."""
-    from accel.backends.cpu import effect_colour
+    from accel.backends.cpu import compiled
 
     red_green = np.stack(np.meshgrid(np.arange(256), np.arange(256), indexing="ij"), -1).astype(np.uint8)
     for blue in range(0, 256, 5):
@@ -169,9 +169,9 @@ def test_hue_of_every_colour() -> None:
         image, out = Image.fromarray(colours), np.empty_like(colours)
         with accel.image_backend("torchvision"):
             expected = np.asarray(F.adjust_hue(image, 0.3))
-        effect_colour.shift_hue(colours, np.int32(int(0.3 * 255)), out)
+        compiled.shift_hue(colours, int(0.3 * 255), out)
         assert np.array_equal(out, expected)
-        effect_colour.shift_hue(colours, np.int32(77), out)
+        compiled.shift_hue(colours, 77, out)
         assert not np.array_equal(out, expected)
 
 

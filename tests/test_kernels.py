@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import threading
 
@@ -23,11 +22,10 @@ from kernel_support import (
     whole,
     windowed,
 )
-from numba import njit
 from PIL import Image
 
-from accel.backends.cpu import backend, kernels
-from accel.backends.cpu.kernel_blocks import NO_FACTORS, factors
+from accel.backends.cpu import kernels
+from accel.backends.cpu.factors import NO_FACTORS, factors
 from accel.backends.cpu.kernels import Axis
 from accel.ops.resample import rows_first
 
@@ -429,7 +427,6 @@ def _in_child() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_goes_on() -> None:
-    kernels.warm_up()
     _in_child()
     child = multiprocessing.get_context("fork").Process(target=_in_child)
     child.start()
@@ -443,12 +440,3 @@ def test_large_workspace_is_not_kept() -> None:
     check(picture(5000, 3, 1), axis(5000, 7), axis(3, 5000), BILINEAR)
     assert kernels._workspace.memory is kept
     assert kept.nbytes <= kernels.MOST_RETAINED
-
-
-def test_compiling_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    for compiled in (0, 3):
-        caplog.clear()
-        with caplog.at_level(logging.WARNING, "accel"), backend._hint_if_compiled():
-            for value in range(compiled):
-                njit(eval(f"lambda: {value}"))()
-        assert len(caplog.records) == bool(compiled)

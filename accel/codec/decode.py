@@ -12,17 +12,17 @@ import numpy as np
 from PIL import Image
 
 from accel.backend import Options
-from accel.codec import agreement, engines, kept, packed
+from accel.codec import agreement, engines, jpeg, kept, packed
 from accel.codec.engines import Box, Data, Pixels
 from accel.errors import DecodeError, TorchvisionDecodeError
 from accel.planning.plan import Decode
 from accel.sources.header import Header, Raw
 from accel.sources.recipe import Source
 from accel.system import counters
-from accel.system.imports import LazyModule
 from accel.system.replaced import replaced
 
-_markers = LazyModule("accel.codec.jpeg.markers")  # it is compiled
+UNITS = (jpeg.UNIT, packed.UNIT)
+"""What is compiled for most pictures."""
 
 ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
 """What may be asked for; "auto": accel's own decoder, or nvImageCodec (if installed) for progressive files."""
@@ -65,7 +65,7 @@ def one_scan(data: Data, header: Header) -> bool:
     """
     start = header.scan + 2
     start += int.from_bytes(data[start : start + 2], "big")
-    return bool(_markers.first_marker(np.frombuffer(data, np.uint8), start) == _EOI)
+    return bool(jpeg.first_marker(np.frombuffer(data, np.uint8), start) == _EOI)
 
 
 _EOI = 0xD9

@@ -22,19 +22,18 @@ import numpy.typing as npt
 import torch
 from PIL.JpegImagePlugin import JpegImageFile
 
+from accel.codec import jpeg
 from accel.system import fork, log
-from accel.system.imports import LazyModule, importing
+from accel.system.imports import importing
 
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 Data = bytes | memoryview
 
-_jpeg = LazyModule("accel.codec.jpeg")  # it is compiled
-
 
 def accel(data: Data, box: Box, channels: int) -> Pixels | None:
     """accel's own decoder, on the region alone; declines whatever is not plainly an intact baseline file."""
-    return _jpeg.decode(data, box, channels=channels)  # type: ignore[no-any-return]
+    return jpeg.decode(data, box, channels=channels)
 
 
 def pillow(data: Data, box: Box, channels: int) -> Pixels | None:

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from accel.system.imports import LazyModule
+from accel.system import native
 from accel.system.seams import private
 
 Box = tuple[int, int, int, int]
 
-_packing = LazyModule("accel.codec.packing")  # it is compiled
+UNIT = native.Unit("packing", "codec/packing.py", "codec/jpeg/lanes.py", "codec/jpeg/memory.py", seconds=1.5)
+_pack = UNIT.function("codec.packing", "pack", "int int int int int u1[1]w")
+_pack_luma = UNIT.function("codec.packing", "luma", "int u1[1]w")
 
 core = private("PIL.Image", "core.get_alignment")
 
@@ -39,7 +41,7 @@ def region(image: Image.Image, box: Box) -> memoryview | None:
     pitch, first = image.width, top * image.width + left
     if width == pitch:
         width = pitch = height * width  # one long row
-    done = _packing.pack(_address(shown, b"arrow_array"), image.width * image.height, pitch, first, width, made)
+    done = _pack(_address(shown, b"arrow_array"), image.width * image.height, pitch, first, width, made)
     return made.data.toreadonly() if done else None
 
 
@@ -53,7 +55,7 @@ def _luma(image: Image.Image) -> memoryview | None:
     if shown is None:
         return None
     made = np.empty(image.width * image.height, np.uint8)
-    return made.data.toreadonly() if _packing.luma(_address(shown, b"arrow_array"), made) else None
+    return made.data.toreadonly() if _pack_luma(_address(shown, b"arrow_array"), made) else None
 
 
 def _shown(image: Image.Image) -> Any:

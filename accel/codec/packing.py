@@ -71,7 +71,7 @@ def _start(address: int, count: int) -> Any:
     return _words(child[_BUFFERS])[1] if child[_LENGTH] == 4 * count else 0
 
 
-@njit("boolean(int64, int64, int64, int64, int64, uint8[::1])", nogil=True, cache=True)
+@njit
 def pack(address: int, pixels: int, pitch: int, first: int, width: int, packed: Any) -> Any:
     """Fill ``packed`` (three bytes a pixel) with rows of an image whose ArrowArray is at ``address``.
 
@@ -95,7 +95,7 @@ def pack(address: int, pixels: int, pitch: int, first: int, width: int, packed: 
     return True
 
 
-@njit("boolean(int64, uint8[::1])", nogil=True, cache=True)
+@njit
 def luma(address: int, levels: Any) -> Any:
     """Fill ``levels`` with the luma of each pixel (ITU-R 601-2, in Pillow's fixed point: Convert.c, L24).
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -17,14 +16,11 @@ from accel.codec import decode
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Stage
 from accel.running.team import Team
-from accel.system import fork, log
-from accel.system.imports import LazyModule, importing
+from accel.system import fork, native
 from accel.system.memory import Allocate
 
-from . import effects
+from . import effects, kernels
 from .stages import Pixels, bits, emit, resizes_as_pillow, values_of
-
-_kernels = LazyModule("accel.backends.cpu.kernels")  # it is compiled
 
 
 @dataclass(frozen=True)
@@ -70,10 +66,9 @@ class CpuBackend:
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                with _hint_if_compiled():
-                    _kernels.warm_up()
-                    decode.prepare(self.options.decode)
-                    resizes_as_pillow()
+                native.ready([kernels.UNIT, *decode.UNITS])
+                decode.prepare(self.options.decode)
+                resizes_as_pillow()
                 self._prepared = True
 
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
@@ -141,24 +136,3 @@ def _apart(stages: tuple[Stage, ...], pixels: Pixels) -> tuple[tuple[Stage, ...]
 
 _preparing = fork.Lock()
 """One for all instances: they import and compile the same."""
-
-
-@contextmanager
-def _hint_if_compiled() -> Iterator[None]:
-    """Say what takes so long, the first time on a machine."""
-    with importing:
-        from numba.core import event
-
-    class Hint(event.Listener):  # type: ignore[misc]
-        told = False
-
-        def on_start(self, event: object) -> None:
-            if not self.told:
-                self.told = True
-                log.at_once(log.WARNING, "accel compiles its kernels for this machine, once: about 20 s")
-
-        def on_end(self, event: object) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Hint()):
-        yield

@@ -3,8 +3,6 @@
 torch sums the products of a whole window in float32, which is rounded to uint8 in the end. Here two passes make a sum
 that lies within a bound of torch's (``bounds_of``); where no half lies within the bound both round alike, and at the
 few values that are left the window is summed as torch does it.
-
-This file calls no compiled function of another one: numba's cache notices no change there.
 """
 
 from __future__ import annotations
@@ -12,22 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
-from .effect_colour import COMPILE, PIXELS, RESULT, array
+from .arrays import flattened
 from .vector_floats import BLOCK, LANES, fma, round16, sum_row, sum_two_rows
 
 _F32, _F64, _I32 = np.float32, np.float64, np.int32
-
-_WINDOW = array(types.float32, 2)
-_WEIGHTS = array(types.float32, 1)
-
 
 # -- the bound ------------------------------------------------------------------------------------------------
 
 _TAIL = 2.0**-21
 _DARK = 127.0
-_OUT = array(types.float32, 1, readonly=False)
 
 
 @njit(inline="always")
@@ -49,7 +42,7 @@ def _error(weights: Any, highest: Any, cap: Any, twice: Any) -> Any:
     return error, reached
 
 
-@njit(types.UniTuple(types.float64, 2)(_WINDOW, _OUT, _OUT), **COMPILE)
+@njit(error_model="numpy")
 def bounds_of(window: Any, across: Any, down: Any) -> Any:
     """Make ``across`` and ``down``, whose outer product is nearly the window, and say how far their sums may be off.
 
@@ -94,11 +87,17 @@ def bounds_of(window: Any, across: Any, down: Any) -> Any:
     first, reached = _error(down, 255.0, 512.0, False)
     second, _ = _error(across, reached + first, 512.0, False)
     ours = 255 * apart + first * sum_across + second
-    flat = window.reshape(-1)
+    flat = flattened(window)
     # float64 rounds as well, and so does 1/2 minus the bound in float32
     dark = (_error(flat, 255.0, _DARK + 0.5, True)[0] + ours) * (1 + 1e-6) + 2.0**-24
     bright = (_error(flat, 255.0, 512.0, True)[0] + ours) * (1 + 1e-6) + 2.0**-24
     return (dark if bright < 0.5 else bright), bright
+
+
+@njit
+def find_bounds(window: Any, across: Any, down: Any, bounds: Any) -> None:
+    """``bounds_of``, into an array."""
+    bounds[0], bounds[1] = bounds_of(window, across, down)
 
 
 # -- the blur -------------------------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ def _padded(src: Any, x_half: Any, y_half: Any) -> Any:
     """The image with its borders reflected, flat, and room for a row and a block behind it."""
     height, width, channels = src.shape
     pitch, wider = width * channels, (width + 2 * x_half) * channels
-    flat, result = src.reshape(-1), np.empty((height + 2 * y_half + 1) * wider + BLOCK, np.uint8)
+    flat, result = flattened(src), np.empty((height + 2 * y_half + 1) * wider + BLOCK, np.uint8)
     for y in range(height + 2 * y_half):
         at = abs(y - y_half)
         at = at if at < height else 2 * (height - 1) - at
@@ -124,6 +123,15 @@ def _padded(src: Any, x_half: Any, y_half: Any) -> Any:
                 row[(x_half - x) * channels + c] = line[x * channels + c]
                 row[(x_half + width - 1 + x) * channels + c] = line[(width - 1 - x) * channels + c]
     return result
+
+
+@njit(inline="always")
+def _floats() -> Any:
+    """All values of a byte."""
+    values = np.empty(256, np.float32)
+    for value in range(256):
+        values[value] = value
+    return values
 
 
 @njit(inline="always")
@@ -182,7 +190,7 @@ def _trimmed(weights: Any, zeros: Any) -> Any:
     return first, result
 
 
-@njit(types.int64(PIXELS, _WINDOW, _WEIGHTS, _WEIGHTS, types.float32, types.float32, types.boolean, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, fused: Any, out: Any) -> Any:
     """Convolution by a window of odd sides, the borders reflected, rounded half to even.
 
@@ -197,10 +205,10 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
     """
     height, width, channels = src.shape
     pitch, wider = width * channels, (width + across.shape[0] - 1) * channels
-    result = out.reshape(-1)
+    result = flattened(out)
     padded = _padded(src, across.shape[0] // 2, down.shape[0] // 2)
     places, weights = _taps(window, wider, channels)
-    floats = np.arange(256).astype(np.float32)
+    floats = _floats()
     x_first, across = _trimmed(across, 0)
     y_first, down = _trimmed(down, 1)
     length = pitch + (across.shape[0] - 1) * channels
@@ -224,7 +232,8 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
                 far = round16(sums, i, dark_limit, bright_limit, result, begin)
             else:
                 far = round16(sums, i, dark_limit, bright_limit, levels, 0)
-                result[begin:] = levels[: result.shape[0] - begin]
+                for n in range(result.shape[0] - begin):
+                    result[begin + n] = levels[n]
             place = i
             while far:
                 if far & np.uint64(1) and place < pitch:
@@ -244,7 +253,7 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
     return counted + waiting
 
 
-@njit(types.void(PIXELS, _WINDOW, types.boolean, types.int64, _OUT), **COMPILE)
+@njit(error_model="numpy")
 def sum_windows(src: Any, window: Any, fused: Any, step: Any, out: Any) -> None:
     """The sums of every so many windows, in the order that ``blur`` takes for torch's; to see whether it is."""
     width, channels = src.shape[1:]
@@ -252,7 +261,7 @@ def sum_windows(src: Any, window: Any, fused: Any, step: Any, out: Any) -> None:
     wider = (width + wide - 1) * channels
     padded = _padded(src, wide // 2, high // 2)
     places, weights = _taps(window, wider, channels)
-    floats = np.arange(256).astype(np.float32)
+    floats = _floats()
     at, sums = np.zeros(_BATCH, np.uint64), np.empty(_BATCH, np.float32)
     for i in range(0, out.shape[0], _BATCH):
         count = min(_BATCH, out.shape[0] - i)
@@ -260,4 +269,5 @@ def sum_windows(src: Any, window: Any, fused: Any, step: Any, out: Any) -> None:
             y, x = divmod((i + n) * step, width * channels)
             at[n] = np.uint64(y * wider + x)
         _as_torch(padded, at, places, weights, floats, fused, sums)
-        out[i : i + count] = sums[:count]
+        for n in range(count):
+            out[i + n] = sums[n]

@@ -2,8 +2,6 @@
 
 Each follows Pillow's own arithmetic (src/libImaging: Blend.c, Convert.c; ImageOps.py), operation for operation, so
 that every value is the same; loops are kept to forms that LLVM turns into vector code.
-
-This file calls no compiled function of another one: numba's cache notices no change there.
 """
 
 from __future__ import annotations
@@ -11,22 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import njit
+
+from .arrays import flattened
 
 _F32, _F64, _I32, _U32 = np.float32, np.float64, np.int32, np.uint32
 _BLOCK = 256
-
-COMPILE = {"nogil": True, "cache": True, "error_model": "numpy"}
-"""How the public kernels of this folder's effects are compiled."""
-
-
-def array(dtype: Any, ndim: int, *, readonly: bool = True) -> Any:
-    """A C-contiguous array; one declared read-only may be writable as well."""
-    return types.Array(dtype, ndim, "C", readonly=readonly)
-
-
-PIXELS, RESULT = array(types.uint8, 3), array(types.uint8, 3, readonly=False)
-_TABLE, _ORDER = array(types.uint8, 2, readonly=False), array(types.int64, 1)
 
 
 @njit(inline="always")
@@ -45,10 +33,10 @@ def _blended(from_: Any, to: Any, factor: Any) -> Any:
 # -- statistics ---------------------------------------------------------------------------------------------
 
 
-@njit(types.int64(PIXELS), **COMPILE)
+@njit(error_model="numpy")
 def mean_luma(src: Any) -> Any:
     """The mean luma, rounded half up, as ImageEnhance.Contrast has it."""
-    flat, channels = src.reshape(-1), src.shape[2]
+    flat, channels = flattened(src), src.shape[2]
     count = src.shape[0] * src.shape[1]
     total = np.int64(0)
     if channels == 1:
@@ -63,7 +51,7 @@ def mean_luma(src: Any) -> Any:
 @njit
 def _histograms(src: Any) -> Any:
     """``counts[c, v]``: how many pixels of channel c are v. Two counters for each hide the latency of memory."""
-    channels, flat = src.shape[2], src.reshape(-1)
+    channels, flat = src.shape[2], flattened(src)
     counts = np.zeros((2, 3, 256), np.uint32)
     odd = flat.shape[0] // (2 * channels) * (2 * channels)
     if channels == 3:
@@ -80,11 +68,13 @@ def _histograms(src: Any) -> Any:
             counts[1, 0, flat[i + 1]] += _U32(1)
     for i in range(odd, flat.shape[0]):
         counts[0, i - odd, flat[i]] += _U32(1)
-    counts[0] += counts[1]
+    for c in range(3):
+        for v in range(256):
+            counts[0, c, v] += counts[1, c, v]
     return counts[0]
 
 
-@njit(types.void(PIXELS, _TABLE), **COMPILE)
+@njit(error_model="numpy")
 def autocontrast_table(src: Any, table: Any) -> None:
     """ImageOps.autocontrast without a cutoff: each channel's range is stretched to 0..255."""
     counts = _histograms(src)
@@ -103,7 +93,7 @@ def autocontrast_table(src: Any, table: Any) -> None:
                 table[c, v] = min(max(np.int64(v * scale + offset), 0), 255)
 
 
-@njit(types.void(PIXELS, _TABLE), **COMPILE)
+@njit(error_model="numpy")
 def equalize_table(src: Any, table: Any) -> None:
     """ImageOps.equalize: each channel's cumulative histogram, in its integer arithmetic."""
     counts = _histograms(src)
@@ -120,10 +110,10 @@ def equalize_table(src: Any, table: Any) -> None:
             running += counts[c, v]
 
 
-@njit(types.void(PIXELS, array(types.uint8, 2), RESULT), **COMPILE)
+@njit(error_model="numpy")
 def look_up(src: Any, table: Any, out: Any) -> None:
     """``out[y, x, c] = table[c, src[y, x, c]]``."""
-    flat, result = src.reshape(-1), out.reshape(-1)
+    flat, result = flattened(src), flattened(out)
     if src.shape[2] == 1:
         for i in range(flat.shape[0]):
             result[i] = table[0, flat[i]]
@@ -136,10 +126,10 @@ def look_up(src: Any, table: Any, out: Any) -> None:
 # -- mixes of channels --------------------------------------------------------------------------------------
 
 
-@njit(types.void(PIXELS, types.float32, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def saturate(src: Any, factor: Any, out: Any) -> None:
     """ImageEnhance.Color: a blend with the luma."""
-    flat, result = src.reshape(-1), out.reshape(-1)
+    flat, result = flattened(src), flattened(out)
     for i in range(src.shape[0] * src.shape[1]):
         red, green, blue = flat[3 * i], flat[3 * i + 1], flat[3 * i + 2]
         grey = _luma(red, green, blue)
@@ -148,10 +138,10 @@ def saturate(src: Any, factor: Any, out: Any) -> None:
         result[3 * i + 2] = _blended(grey, blue, factor)
 
 
-@njit(types.void(PIXELS, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def grey(src: Any, out: Any) -> None:
     """The luma, in all channels of ``out`` (1 or 3); grey pixels go through unchanged."""
-    flat, result = src.reshape(-1), out.reshape(-1)
+    flat, result = flattened(src), flattened(out)
     count = src.shape[0] * src.shape[1]
     if src.shape[2] == 1:
         for i in range(count):
@@ -165,10 +155,10 @@ def grey(src: Any, out: Any) -> None:
             result[3 * i] = result[3 * i + 1] = result[3 * i + 2] = value
 
 
-@njit(types.void(PIXELS, _ORDER, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def permute(src: Any, order: Any, out: Any) -> None:
     """``out[..., c] = src[..., order[c]]``, of three channels."""
-    flat, result = src.reshape(-1), out.reshape(-1)
+    flat, result = flattened(src), flattened(out)
     first, second, third = order[0], order[1], order[2]
     for i in range(src.shape[0] * src.shape[1]):
         result[3 * i], result[3 * i + 1], result[3 * i + 2] = (
@@ -211,13 +201,13 @@ def _rgb(hue: Any, saturation: Any, value: Any) -> Any:
     return red, green, blue
 
 
-@njit(types.void(PIXELS, types.int32, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def shift_hue(src: Any, shift: Any, out: Any) -> None:
     """torchvision's adjust_hue: to HSV, ``shift`` added to the hue modulo 256, and back.
 
     In blocks of planes, which vectorise where interleaved pixels do not.
     """
-    flat, result = src.reshape(-1), out.reshape(-1)
+    flat, result = flattened(src), flattened(out)
     planes = np.empty((3, _BLOCK), np.int32)
     count = src.shape[0] * src.shape[1]
     for start in range(0, count, _BLOCK):

@@ -1,21 +1,18 @@
-"""Neighbourhood effects on pixels [height, width, channels]: Pillow's sharpness.
-
-This file calls no compiled function of another one: numba's cache notices no change there.
-"""
+"""Neighbourhood effects on pixels [height, width, channels]: Pillow's sharpness."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
-from .effect_colour import COMPILE, PIXELS, RESULT
+from .arrays import flattened
 
 _F32, _I32 = np.float32, np.int32
 
 
-@njit(types.void(PIXELS, types.float32, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def sharpen(src: Any, factor: Any, out: Any) -> None:
     """ImageEnhance.Sharpness: a blend with the image smoothed by (1 1 1, 1 5 1, 1 1 1) / 13, its border kept.
 
@@ -23,8 +20,9 @@ def sharpen(src: Any, factor: Any, out: Any) -> None:
     """
     height, width, channels = src.shape
     pitch = width * channels
-    flat, result = src.reshape(-1), out.reshape(-1)
-    result[:] = flat
+    flat, result = flattened(src), flattened(out)
+    for i in range(flat.shape[0]):
+        result[i] = flat[i]
     if height < 3 or width < 3:
         return
     sums = np.empty(pitch, np.int32)

@@ -2,8 +2,6 @@
 
 Places and interpolation follow Pillow's Geometry.c operation for operation, in the same precision: nearest affine
 in 16.16 fixed point, everything else in double. Channels share places and weights.
-
-This file calls no compiled function of another one: numba's cache notices no change there.
 """
 
 from __future__ import annotations
@@ -16,9 +14,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .effect_colour import COMPILE, PIXELS, RESULT, array
-
-_FILL, _NUMBERS = array(types.uint8, 1), array(types.float64, 1)
+from .arrays import flattened
 
 
 @njit
@@ -38,18 +34,18 @@ def _inside(start: int, step: int, count: int, stop: int) -> Any:
     return (first, last) if first < last else (0, 0)
 
 
-@njit(types.void(PIXELS, _NUMBERS, _FILL, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def affine_nearest(src: Any, matrix: Any, fill: Any, out: Any) -> None:
     """Nearest affine in fixed point (Geometry.c, affine_fixed); output pixels from outside show ``fill``."""
     height, width, channels = src.shape
     rows, columns = out.shape[0], out.shape[1]
-    flat = src.reshape(-1)
+    flat = flattened(src)
     dx, dy = _fixed(matrix[0]), _fixed(matrix[3])
     down_x, down_y = _fixed(matrix[1]), _fixed(matrix[4])
     start_x = _fixed(matrix[2] + matrix[0] * 0.5 + matrix[1] * 0.5)
     start_y = _fixed(matrix[5] + matrix[3] * 0.5 + matrix[4] * 0.5)
     for y in range(rows):
-        line = out[y].reshape(-1)
+        line = flattened(out[y])
         first, last = _inside(start_x, dx, columns, width << 16)
         first_y, last_y = _inside(start_y, dy, columns, height << 16)
         first, last = max(first, first_y), min(last, last_y)
@@ -215,15 +211,16 @@ def _warp_rows(image: Any, height: int, width: int, a: Any, resample: int, fill:
                 at = (np.int64(y_in) * width + np.int64(x_in)) * 3
                 for c in range(3):
                     line[np.uint64(3 * x + c)] = image[np.uint64(at + c)]
-        target = out[y].reshape(-1)
+        target = flattened(out[y])
         if channels == 3:
-            target[:] = line
+            for i in range(target.shape[0]):
+                target[i] = line[i]
         else:
             for x in range(out.shape[1]):
                 target[x] = line[3 * x]
 
 
-@njit(types.void(PIXELS, _NUMBERS, types.int64, _FILL, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
     """Each output pixel at its place in the input (Geometry.c, ImagingGenericTransform), or ``fill``.
 
@@ -233,9 +230,10 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
     height, width, channels = src.shape
     # pixels of three bytes are read as four, grey ones are three alike: in a copy with one byte more
     image = np.empty(height * width * 3 + 1, np.uint8)
-    flat = src.reshape(-1)
+    flat = flattened(src)
     if channels == 3:
-        image[:-1] = flat
+        for i in range(flat.shape[0]):
+            image[i] = flat[i]
     else:
         for i in range(height * width):
             image[3 * i] = image[3 * i + 1] = image[3 * i + 2] = flat[i]
@@ -256,14 +254,14 @@ def _copy_four(typing: Any, source: Any, target: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-@njit(types.void(PIXELS, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def transpose(src: Any, out: Any) -> None:
     """Rows become columns; in blocks, so that both sides stay in the cache.
 
     Pixels of three bytes are copied as four but in the last row: the fourth is written over by the pixel below's.
     """
     height, width, channels = src.shape
-    flat, result = src.reshape(-1), out.reshape(-1)
+    flat, result = flattened(src), flattened(out)
     source, target = src.ctypes.data, out.ctypes.data
     for top in range(0, height, 16):
         bottom = min(top + 16, height)
@@ -280,12 +278,12 @@ def transpose(src: Any, out: Any) -> None:
                             ]
 
 
-@njit(types.void(PIXELS, RESULT), **COMPILE)
+@njit(error_model="numpy")
 def interleave(planes: Any, out: Any) -> None:
     """Planes [channels, height, width] to pixels [height, width, channels]."""
     channels, height, width = planes.shape
     for y in range(height):
-        line = out[y].reshape(-1)
+        line = flattened(out[y])
         for c in range(channels):
             plane = planes[c, y]
             for x in range(width):

@@ -23,19 +23,13 @@ from accel.planning.stages import Effect, Levels
 from accel.sources.header import claim
 from accel.switch import image_backend
 from accel.system import arithmetic, counters
-from accel.system.imports import LazyModule
 from accel.system.seams import private
 
-from . import gaussian
+from . import compiled, gaussian
 
 F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
 
 Pixels = npt.NDArray[np.uint8]
-
-effect_blur = LazyModule("accel.backends.cpu.effect_blur")  # these are compiled
-effect_colour = LazyModule("accel.backends.cpu.effect_colour")
-effect_filter = LazyModule("accel.backends.cpu.effect_filter")
-effect_warp = LazyModule("accel.backends.cpu.effect_warp")
 
 
 def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
@@ -71,7 +65,7 @@ def looked_up(pixels: Pixels, table: Levels | None) -> Pixels:
     if table is None:
         return pixels
     out = np.empty_like(pixels)
-    effect_colour.look_up(np.ascontiguousarray(pixels), table, out)
+    compiled.look_up(np.ascontiguousarray(pixels), table, out)
     return out
 
 
@@ -89,13 +83,13 @@ def _run(pixels: Pixels, name: str, params: Params) -> tuple[Pixels, Levels | No
 
 
 def _contrast(pixels: Pixels, params: Params) -> Levels:
-    return levels.towards(int(effect_colour.mean_luma(pixels)), params[0], pixels.shape[2])
+    return levels.towards(compiled.mean_luma(pixels), params[0], pixels.shape[2])
 
 
 def _table_by(kernel: str) -> Callable[[Pixels, Params], Levels]:
     def statistic(pixels: Pixels, params: Params) -> Levels:
         table = np.empty((pixels.shape[2], 256), np.uint8)
-        getattr(effect_colour, kernel)(pixels, table)
+        getattr(compiled, kernel)(pixels, table)
         return table
 
     return statistic
@@ -105,21 +99,21 @@ def _saturation(pixels: Pixels, params: Params, out: Pixels) -> None:
     if pixels.shape[2] == 1:
         out[:] = pixels
     else:
-        effect_colour.saturate(pixels, np.float32(params[0]), out)
+        compiled.saturate(pixels, float(params[0]), out)
 
 
 def _hue(pixels: Pixels, params: Params, out: Pixels) -> None:
     if pixels.shape[2] == 1:
         out[:] = pixels
     else:
-        effect_colour.shift_hue(pixels, np.int32(int(params[0] * 255) & 255), out)
+        compiled.shift_hue(pixels, int(params[0] * 255) & 255, out)
 
 
 def _grey(pixels: Pixels, params: Params, out: Pixels) -> None:
     if pixels.shape[2] == out.shape[2] == 1:
         out[:] = pixels
     else:
-        effect_colour.grey(pixels, out)
+        compiled.grey(pixels, out)
 
 
 def _convert(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -130,22 +124,22 @@ def _convert(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _sharpness(pixels: Pixels, params: Params, out: Pixels) -> None:
-    effect_filter.sharpen(pixels, np.float32(params[0]), out)
+    compiled.sharpen(pixels, float(params[0]), out)
 
 
 def _affine(pixels: Pixels, params: Params, out: Pixels) -> None:
     matrix, resample, fill = params[2:]
     colour = np.resize(np.array(fill, np.uint8), pixels.shape[2])
     if resample:
-        effect_warp.warp(pixels, np.array(matrix, np.float64), resample, colour, out)
+        compiled.warp(pixels, np.array(matrix, np.float64), int(resample), colour, out)
     else:
-        effect_warp.affine_nearest(pixels, np.array(matrix, np.float64), colour, out)
+        compiled.affine_nearest(pixels, np.array(matrix, np.float64), colour, out)
 
 
 def _perspective(pixels: Pixels, params: Params, out: Pixels) -> None:
     matrix, resample, fill = params[2:]
     colour = np.resize(np.array(fill, np.uint8), pixels.shape[2])
-    effect_warp.warp(pixels, np.array(matrix, np.float64), resample, colour, out)
+    compiled.warp(pixels, np.array(matrix, np.float64), int(resample), colour, out)
 
 
 def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -158,15 +152,15 @@ def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
             result = F_t.elastic_transform(image, displacement, interpolation, fill)
         else:
             result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
-    effect_warp.interleave(result.numpy(), out)
+    compiled.interleave(np.ascontiguousarray(result.numpy()), out)
 
 
 def _transpose(pixels: Pixels, params: Params, out: Pixels) -> None:
-    effect_warp.transpose(pixels, out)
+    compiled.transpose(pixels, out)
 
 
 def _permuted(pixels: Pixels, params: Params, out: Pixels) -> None:
-    effect_colour.permute(pixels, np.array(params[0], np.int64), out)
+    compiled.permute(pixels, np.array(params[0], np.int64), out)
 
 
 def _jpeg(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -184,7 +178,7 @@ def _blur(pixels: Pixels, params: Params, out: Pixels) -> None:
     if order is None:
         out[:] = by_pillow(pixels, "gaussian_blur", params)
     else:
-        effect_blur.blur(pixels, *gaussian.prepared(params, order), out)
+        compiled.blur(pixels, *gaussian.prepared(params, order), out)
 
 
 _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {

@@ -16,11 +16,12 @@ from accel.system import arithmetic
 from accel.system.imports import LazyModule
 from accel.system.seams import private
 
+from . import compiled
+
 _v1 = private("torchvision.transforms._functional_tensor", "_get_gaussian_kernel1d")
 _v2 = private("torchvision.transforms.v2.functional._misc", "_get_gaussian_kernel1d")
 _torch = private("torch._C", "_select_conv_backend")
 
-effect_blur = LazyModule("accel.backends.cpu.effect_blur")  # it is compiled
 _llvm = LazyModule("llvmlite.binding")
 
 _CPU = torch.device("cpu")
@@ -34,7 +35,7 @@ UNKNOWN = "torch adds up Gaussian blurs here in an order that accel does not kno
 
 
 class Blur(NamedTuple):
-    """What ``effect_blur.blur`` is told."""
+    """What ``compiled.blur`` is told."""
 
     window: Weights
     across: Weights
@@ -48,7 +49,9 @@ def prepared(params: Params, order: Order) -> Blur:
     """A step's parameters for the kernel, where torch adds up in this order."""
     window = window_of(params)
     across, down = np.empty(window.shape[1], np.float32), np.empty(window.shape[0], np.float32)
-    dark, bright = effect_blur.bounds_of(window, across, down)
+    bounds = np.empty(2)
+    compiled.find_bounds(window, across, down, bounds)
+    dark, bright = bounds.tolist()
     return Blur(window, across, down, dark, bright, order == "fused")
 
 
@@ -122,7 +125,7 @@ def _is(order: Order, version: int, window: tuple[int, int], shape: Shape) -> bo
     params = (*window, *(0.15 * size + 0.35 for size in window), version)
     step = max(pixels.size // _TRIED, 1) | 1
     sums = np.empty(len(range(0, pixels.size, step)), np.float32)
-    effect_blur.sum_windows(pixels, window_of(params), order == "fused", step, sums)
+    compiled.sum_windows(pixels, window_of(params), order == "fused", step, sums)
     floats = torch.from_numpy(pixels).permute(2, 0, 1).to(torch.float32)
     with image_backend("torchvision"), arithmetic.as_recorded():
         wanted: torch.Tensor = OPS["gaussian_blur"].reference(floats, params)  # of floats, which it does not round

@@ -1,18 +1,15 @@
 """Sixteen pixels at a time to the output, where arithmetic can stand in for the value table.
 
 A table look-up takes one byte at a time.  Two kinds of table need none: the identity, and ToTensor with Normalize,
-``(v / 255 - mean) / std`` in float32.  The second is computed with each division as a multiplication by a
-reciprocal of twice the precision, or of single precision where torchvision multiplies itself (v2's ToDtype).  None
-of this is taken on trust: ``stands_in`` compares all 256 values of every channel with the table, on every call.
+``(v / 255 - mean) / std`` in float32, by the numbers that ``factors`` finds.  None of this is taken on trust:
+``stands_in`` compares all 256 values of every channel with the table, on every call.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba import carray, njit, types
 from numba.core import cgutils
@@ -25,66 +22,6 @@ PROOF_SIZE = 2 * 256 * 4 * 4
 
 _FLOAT = ir.FloatType()
 _FLOATS = ir.VectorType(_FLOAT, LANES)
-NO_FACTORS = np.zeros((0, 4), np.float32)
-
-
-def _reciprocal(divisor: np.float32) -> tuple[np.float32, np.float32]:
-    """1 / divisor as the sum of two float32."""
-    exact = 1.0 / float(divisor)
-    high = np.float32(exact)
-    return high, np.float32(exact - float(high))
-
-
-_LEVELS = np.arange(256, dtype=np.float32)
-_SCALINGS = (
-    (_LEVELS / np.float32(255), *_reciprocal(np.float32(255))),
-    (_LEVELS * np.float32(1 / 255), np.float32(1 / 255), np.float32(0)),
-)
-
-
-def _near(value: float) -> npt.NDArray[np.float32]:
-    """Zero, and the five float32 around ``value``."""
-    bits = np.float32(value).view(np.int32) + np.arange(-2, 3, dtype=np.int32)
-    return np.append(bits.view(np.float32), np.float32(0))
-
-
-@functools.lru_cache(maxsize=64)
-def factors(table: bytes, channels: int) -> npt.NDArray[np.float32]:
-    """Factors float32 [5, 4] that may reproduce a float32 table, [0, 4] where none are found.
-
-    Rows: the two parts of 1 / 255, the mean, the two parts of 1 / std; one column per channel.
-    """
-    result = np.zeros((5, 4), np.float32)
-    for c, values in enumerate(np.frombuffer(table, np.float32).reshape(channels, 256)):
-        found = _fit(values)
-        if found is None:
-            return NO_FACTORS
-        result[:, c] = found
-    return result
-
-
-def _fit(values: npt.NDArray[np.float32]) -> tuple[np.float32, ...] | None:
-    """One channel's factors.
-
-    A straight line through the table gives mean and std to within a few units in the last place.
-    """
-    if not np.isfinite(values).all() or values[0] == values[255] or not _is_straight(values):
-        return None
-    for scaled, scale, scale_rest in _SCALINGS:
-        slope, intercept = np.polyfit(scaled.astype(np.float64), values.astype(np.float64), 1)
-        with np.errstate(all="ignore"):
-            means, stds = _near(-intercept / slope)[:, None, None], _near(1 / slope)[:, None]
-            fits = np.argwhere((((scaled - means) / stds) == values).all(axis=-1))
-        if len(fits):
-            mean, std = means[fits[0, 0], 0, 0], stds[fits[0, 1], 0]
-            return scale, scale_rest, mean, *_reciprocal(std)
-    return None
-
-
-def _is_straight(values: npt.NDArray[np.float32]) -> bool:
-    """Whether a line is worth trying, by three places: a colour op's table, another for every image, is none."""
-    first, span = float(values[0]), float(values[255]) - float(values[0])
-    return all(abs(first + span * n / 255 - float(values[n])) < 1e-5 * abs(span) for n in (67, 131, 202))
 
 
 def _normalised(builder: Any, values: Any, factors: list[Any]) -> Any:
@@ -98,12 +35,13 @@ def _normalised(builder: Any, values: Any, factors: list[Any]) -> Any:
     return builder.call(fmuladd, [wide, inverse, builder.fmul(wide, inverse_rest)])
 
 
-def _row(channels: int, *, planar: bool, mirrored: bool) -> Any:
+def _row(channels: int, *, planar: bool, mirrored: bool, scaled: bool) -> Any:
     """The code for a row of ``count >= 16`` pixels of ``channels`` bytes, 16 pixels at a time.
 
-    ``source`` is the address of the row's first pixel, ``target`` that of its place in ``out``, whose planes lie
-    ``plane`` bytes apart; ``factors`` is the address of ``factors``' result.
+    ``source`` is the address of the row's first pixel, ``target`` that of its place in the output, whose planes lie
+    ``plane`` bytes apart; ``factors`` is the address of ``factors``' result. ``scaled``: to float32, else to bytes.
     """
+    item = 4 if scaled else 1
     pixels = [(x, c) for x in range(LANES) for c in range(channels)]
     if planar:
         pixels.sort(key=lambda pixel: pixel[1])
@@ -111,14 +49,12 @@ def _row(channels: int, *, planar: bool, mirrored: bool) -> Any:
     parts = [slice(LANES * i, LANES * (i + 1)) for i in range(channels)]
 
     @intrinsic
-    def row(typing: Any, source: Any, factors: Any, target: Any, plane: Any, count: Any, out: Any) -> Any:
-        scaled, item = out.dtype == types.uint32, out.dtype.bitwidth // 8
-
+    def row(typing: Any, source: Any, factors: Any, target: Any, plane: Any, count: Any) -> Any:
         def constant(value: int) -> ir.Constant:
             return ir.Constant(ir.IntType(64), value)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            source, factors, target, plane, count, _ = args
+            source, factors, target, plane, count = args
             rows = [builder.add(factors, constant(16 * i)) for i in range(5 if scaled else 0)]
             columns = [load(builder, row, ir.VectorType(_FLOAT, 4)) for row in rows]
             of_part = [lanes_of([c for _, c in pixels[part]]) for part in parts]
@@ -137,52 +73,83 @@ def _row(channels: int, *, planar: bool, mirrored: bool) -> Any:
                     place = builder.add(place, plane if planar else constant(LANES * item))
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64, types.int64, types.int64, types.int64, out), generate
+        return types.void(*[types.int64] * 5), generate
 
     return row
 
 
-_planar3, _planar3_mirrored = _row(3, planar=True, mirrored=False), _row(3, planar=True, mirrored=True)
-_pixels3, _pixels3_mirrored = _row(3, planar=False, mirrored=False), _row(3, planar=False, mirrored=True)
-_grey, _grey_mirrored = _row(1, planar=True, mirrored=False), _row(1, planar=True, mirrored=True)
+_planar3, _planar3_mirrored, _scaled_planar3, _scaled_planar3_mirrored = (
+    _row(3, planar=True, mirrored=mirrored, scaled=scaled) for scaled in (False, True) for mirrored in (False, True)
+)
+_pixels3, _pixels3_mirrored, _scaled_pixels3, _scaled_pixels3_mirrored = (
+    _row(3, planar=False, mirrored=mirrored, scaled=scaled) for scaled in (False, True) for mirrored in (False, True)
+)
+_grey, _grey_mirrored, _scaled_grey, _scaled_grey_mirrored = (
+    _row(1, planar=True, mirrored=mirrored, scaled=scaled) for scaled in (False, True) for mirrored in (False, True)
+)
 
 
 @njit
-def emit_blocks(line: int, step: int, factors: Any, out: Any, start: int, plane: int, pixel: int, count: int) -> None:
-    """``count >= 16`` pixels of 1 or 3 bytes as ``emit_run`` does, by the arithmetic that fits ``out``'s dtype.
+def emit_blocks(
+    line: int, step: int, factors: Any, item: int, out: int, start: int, plane: int, pixel: int, count: int
+) -> None:
+    """``count >= 16`` pixels of 1 or 3 bytes as ``emit_run`` does, by the arithmetic that fits the size of an item.
 
-    uint8: the identity; uint32: the bits of float32 normalisation by ``factors``.
+    1: the identity; 4: float32 normalisation by ``factors``.
     """
-    at, place, planes = factors.ctypes.data, out.ctypes.data + start * out.itemsize, plane * out.itemsize
-    if step == 3 and pixel == 1:
-        _planar3(line, at, place, planes, count, out)
+    at, place, planes = np.int64(factors.ctypes.data), out + start * item, plane * item
+    if item == 4:
+        if step == 3 and pixel == 1:
+            _scaled_planar3(line, at, place, planes, count)
+        elif step == -3 and pixel == 1:
+            _scaled_planar3_mirrored(line, at, place, planes, count)
+        elif step == 3:
+            _scaled_pixels3(line, at, place, planes, count)
+        elif step == -3:
+            _scaled_pixels3_mirrored(line, at, place, planes, count)
+        elif step == 1:
+            _scaled_grey(line, at, place, planes, count)
+        else:
+            _scaled_grey_mirrored(line, at, place, planes, count)
+    elif step == 3 and pixel == 1:
+        _planar3(line, at, place, planes, count)
     elif step == -3 and pixel == 1:
-        _planar3_mirrored(line, at, place, planes, count, out)
+        _planar3_mirrored(line, at, place, planes, count)
     elif step == 3:
-        _pixels3(line, at, place, planes, count, out)
+        _pixels3(line, at, place, planes, count)
     elif step == -3:
-        _pixels3_mirrored(line, at, place, planes, count, out)
+        _pixels3_mirrored(line, at, place, planes, count)
     elif step == 1:
-        _grey(line, at, place, planes, count, out)
+        _grey(line, at, place, planes, count)
     else:
-        _grey_mirrored(line, at, place, planes, count, out)
+        _grey_mirrored(line, at, place, planes, count)
 
 
 @njit
-def stands_in(table: Any, factors: Any, step: int, planar: bool, memory: int) -> Any:
-    """Whether ``emit_blocks`` writes exactly what ``table`` [1 or 3, 256] says, for all its entries."""
+def stands_in(table: Any, item: int, factors: Any, step: int, planar: bool, memory: int) -> Any:
+    """Whether ``emit_blocks`` writes exactly what ``table`` [1 or 3, 256] says, whose items have so many bytes."""
     channels = table.shape[0]
-    if channels == 4 or table.itemsize not in (1, 4) or (table.itemsize == 4 and factors.shape[0] == 0):
+    if channels == 4 or item not in (1, 4) or (item == 4 and factors.shape[0] == 0):
         return False
-    ramp = carray(pointer(memory), (256, channels), np.uint8)
+    ramp = carray(pointer(memory), (256 * channels,), np.uint8)
     for value in range(256):
-        ramp[value] = value
-    out = carray(pointer(memory + PROOF_SIZE // 2), (channels * 256,), table.dtype)
+        for c in range(channels):
+            ramp[np.uint64(value * channels + c)] = value
+    out = memory + PROOF_SIZE // 2
     plane, pixel = (256, 1) if planar else (1, channels)
     first = memory if step > 0 else memory + 255 * channels
-    emit_blocks(first, step, factors, out, 0, plane, pixel, 256)
+    emit_blocks(first, step, factors, item, out, 0, plane, pixel, 256)
+    if item == 4:
+        return _equal(out, table.ctypes.data, np.uint32, channels, step, plane, pixel)
+    return _equal(out, table.ctypes.data, np.uint8, channels, step, plane, pixel)
+
+
+@njit
+def _equal(out: int, table: int, dtype: Any, channels: int, step: int, plane: int, pixel: int) -> Any:
+    found, wanted = carray(pointer(out), (256 * channels,), dtype), carray(pointer(table), (256 * channels,), dtype)
     for c in range(channels):
         for x in range(256):
-            if out[c * plane + x * pixel] != table[c, x if step > 0 else 255 - x]:
+            value = x if step > 0 else 255 - x
+            if found[np.uint64(c * plane + x * pixel)] != wanted[np.uint64(c * 256 + value)]:
                 return False
     return True

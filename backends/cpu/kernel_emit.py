@@ -56,12 +56,16 @@ def emit_image(
     rows_first: bool,
     fills: Any,
     table: Any,
+    item: int,
     factors: Any,
     out: Any,
     planar: bool,
     scratch: Any,
 ) -> Any:
-    """``kernels.emit``; returns 0, or the size of the workspace it would need, or -1 where arguments do not fit."""
+    """``kernels.emit``, for tables and outputs of ``item`` bytes each.
+
+    Returns 0, or the size of the workspace it would need, or -1 where arguments do not fit.
+    """
     src_height, src_width, channels = src.shape
     n_rows, n_cols = row_window.shape[0], col_window.shape[0]
     row_lowest, y_first, y_stop, top, bottom = _needed(row_length, row_size, row_window, resample)
@@ -83,7 +87,7 @@ def emit_image(
     if n_rows == 0 or n_cols == 0:
         return 0
 
-    flat = out.reshape(-1)
+    made = np.int64(out.ctypes.data)
     plane, pixel, pitch = (n_rows * n_cols, 1, n_cols) if planar else (1, channels, n_cols * channels)
     if y_first == y_stop or x_first == x_stop:  # all is fill
         by_rows = by_cols = False
@@ -143,7 +147,7 @@ def emit_image(
     run_start = (first + step * col_window[0]) * channels
     gathered_start = gathered + ((n_cols - 1) * channels if run_step < 0 else 0)
     in_order = end if direction * step == 1 else begin
-    arithmetic = n_cols >= LANES and stands_in(table, factors, run_step, planar, proof)
+    arithmetic = n_cols >= LANES and stands_in(table, item, factors, run_step, planar, proof)
     for y in range(n_rows):
         code, at = np.int64(row_window[y]), y * pitch
         row = image + (code - top) * stride
@@ -157,7 +161,7 @@ def emit_image(
             if y == 0 or row_window[y - 1] != code:  # repeated rows are gathered once
                 gather_line(row, first, step, col_window, code, fills, begin, in_order, gathered)
         if arithmetic:
-            emit_blocks(start, run_step, factors, flat, at, plane, pixel, n_cols)
+            emit_blocks(start, run_step, factors, item, made, at, plane, pixel, n_cols)
         else:
-            emit_run(start, run_step, table, flat, at, plane, pixel, n_cols)
+            emit_run(start, run_step, table, item, made, at, plane, pixel, n_cols)
     return 0

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, njit
+from numba import njit
 
-from .vector import LANES, pointer, transpose16, weighted_sum16, weighted_sum48, weighted_sum64
+from .vector import LANES, copy_bytes, transpose16, weighted_sum16, weighted_sum48, weighted_sum64
 
 
 @njit
@@ -25,8 +25,7 @@ def padded(count: int) -> Any:
 def copy_rows(source: int, stride: int, n_rows: int, n_bytes: int, target: int, target_stride: int) -> None:
     """Copy an image's rows of ``n_bytes`` to ``target``, where they lie ``target_stride`` bytes apart."""
     for y in range(n_rows):
-        row = carray(pointer(source + y * stride), (n_bytes,), np.uint8)
-        carray(pointer(target + y * target_stride), (n_bytes,), np.uint8)[:] = row
+        copy_bytes(source + y * stride, target + y * target_stride, n_bytes)
 
 
 @njit

@@ -41,13 +41,43 @@ def longest_run(window: Any) -> Any:
 
 
 @njit
-def emit_run(line: int, step: int, table: Any, out: Any, start: int, plane: int, pixel: int, count: int) -> None:
-    """``count`` pixels, ``step`` bytes apart from address ``line`` on, to ``out[start + c * plane + x * pixel]``."""
-    for c in range(table.shape[0]):
-        values, source, at = table[c], line + c, start + c * plane
+def emit_run(
+    line: int, step: int, table: Any, item: int, out: int, start: int, plane: int, pixel: int, count: int
+) -> None:
+    """``count`` pixels, ``step`` bytes apart from address ``line`` on, looked up, to the output at address ``out``.
+
+    Channel c of pixel x goes to item ``start + c * plane + x * pixel``; ``item``: its bytes.
+    """
+    channels, values = table.shape[0], table.ctypes.data
+    if item == 1:
+        _emit_run(line, step, values, channels, np.uint8, out, start, plane, pixel, count)
+    elif item == 2:
+        _emit_run(line, step, values, channels, np.uint16, out, start, plane, pixel, count)
+    elif item == 4:
+        _emit_run(line, step, values, channels, np.uint32, out, start, plane, pixel, count)
+    else:
+        _emit_run(line, step, values, channels, np.uint64, out, start, plane, pixel, count)
+
+
+@njit
+def _emit_run(
+    line: int,
+    step: int,
+    table: int,
+    channels: int,
+    dtype: Any,
+    out: int,
+    start: int,
+    plane: int,
+    pixel: int,
+    count: int,
+) -> None:
+    values, items = carray(pointer(table), (1,), dtype), carray(pointer(out), (1,), dtype)
+    for c in range(channels):
+        source, at = line + c, start + c * plane
         for x in range(count):
             byte = carray(pointer(source + x * step), (1,), np.uint8)[0]
-            out[np.uint64(at + x * pixel)] = values[byte]  # unsigned: no negative index to wrap around
+            items[np.uint64(at + x * pixel)] = values[np.uint64(c * 256 + byte)]  # unsigned: nothing wraps around
 
 
 @njit

@@ -196,3 +196,14 @@ def weigh(resample: int, length: int, size: int, first: int, count: int, memory:
         bounds[i, 0] = start
         bounds[i, 1] = stop - start
     return bounds, weights, bits
+
+
+@njit
+def weigh_axis(resample: int, length: int, size: int, first: int, bounds: Any, weights: Any, memory: Any) -> Any:
+    """``kernels.weigh_axis``, in memory of ``weights_size``."""
+    found, made, bits = weigh(resample, length, size, first, bounds.shape[1], memory.ctypes.data)
+    for i in range(bounds.shape[1]):
+        bounds[0, i], bounds[1, i] = found[i, 0], found[i, 1]
+        for t in range(found[i, 1]):
+            weights[t, i] = made[i, t]
+    return bits

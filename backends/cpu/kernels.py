@@ -6,23 +6,25 @@ one finished row, in a workspace that each thread keeps.  The calls hold no lock
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
 
 from accel.ops.resample import rows_first
+from accel.system import native
 
-from .kernel_blocks import NO_FACTORS, factors
-from .kernel_emit import emit_image
-from .kernel_rows import gather_image
-from .kernel_weights import weigh
+from .factors import NO_FACTORS, factors
+
+UNIT = native.Unit("kernels", "backends/cpu/kernel_*.py", "backends/cpu/vector.py", seconds=6)
+_emit = UNIT.function(
+    "backends.cpu.kernel_emit",
+    "emit_image",
+    "u1[3] int int int int i4[1] int int int int i4[1] int bool u1[2] any[2] int f4[2] any[3]w bool u1[1]w",
+)
+_gather = UNIT.function("backends.cpu.kernel_rows", "gather_image", "u1[3] i4[1] i4[1] u1[2] u1[3]w")
+_weigh = UNIT.function("backends.cpu.kernel_weights", "weigh_axis", "int int int int i4[2]w i4[2]w u1[1]w")
 
 MOST_RETAINED = 16 << 20
 """A thread keeps a workspace of up to this many bytes."""
@@ -75,17 +77,20 @@ def emit(
         ValueError: shapes, codes, positions or the filter do not fit; nothing was written.
         TypeError: a dtype is wrong or an array is not C-contiguous.
     """
-    kernel = _emit_for(out.dtype)
+    dtype = out.dtype
+    if (table.dtype is not dtype and table.dtype != dtype) or dtype.kind != "u":
+        raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {dtype}")
     order = rows_first(resample, rows.length, cols.length, rows.size, cols.size)
     if scale is None:
         scale = arithmetic_of(table)
     memory = _workspace.memory
-    status = kernel(src, *rows, *cols, resample, order, fills, table, scale, out, planar, memory)
+    item = dtype.itemsize
+    status = _emit(src, *rows, *cols, resample, order, fills, table, item, scale, out, planar, memory)
     if status > 0:
         memory = np.empty(status, np.uint8)
         if status <= MOST_RETAINED:
             _workspace.memory = memory
-        status = kernel(src, *rows, *cols, resample, order, fills, table, scale, out, planar, memory)
+        status = _emit(src, *rows, *cols, resample, order, fills, table, item, scale, out, planar, memory)
     if status:
         shapes = [array.shape for array in (src, fills, table, out)]
         raise ValueError(f"arguments do not fit together: {rows=}, {cols=}, {resample=}, {planar=}, {shapes=}")
@@ -112,7 +117,7 @@ def gather(
         ValueError: shapes or codes do not fit; nothing was written.
         TypeError: a dtype is wrong or an array is not C-contiguous.
     """
-    if _compiled_gather()(src, rows, cols, fills, out):
+    if _gather(src, rows, cols, fills, out):
         raise ValueError(f"codes or shapes do not fit: {src.shape=}, {fills.shape=}, {out.shape=}")
 
 
@@ -132,16 +137,7 @@ def weigh_axis(
     """
     taps, count = weights.shape
     memory = np.empty(4 * (taps * (count + 2) + 2 * count), np.uint8)  # kernel_weights.weights_size
-    return _compiled_weigh()(resample, length, size, first, bounds, weights, memory)
-
-
-def warm_up() -> None:
-    """Compile, or load from numba's cache, what most runs need, so that forked workers inherit it."""
-    pixel, window, fills = np.zeros((1, 1, 3), np.uint8), np.zeros(1, np.int32), np.zeros((0, 3), np.uint8)
-    axis = Axis(0, 1, 1, 1, window)
-    for dtype in (np.uint8, np.uint32):
-        emit(pixel, axis, axis, 0, fills, np.zeros((3, 256), dtype), np.empty((1, 1, 3), dtype), False)
-    gather(pixel, window, window, fills, pixel.copy())
+    return _weigh(resample, length, size, first, bounds, weights, memory)
 
 
 class _Workspace(threading.local):
@@ -152,82 +148,3 @@ class _Workspace(threading.local):
 
 
 _workspace = _Workspace()
-
-
-def _array(dtype: Any, ndim: int, *, readonly: bool = True) -> Any:
-    """A C-contiguous array; one declared read-only may be writable as well."""
-    return types.Array(dtype, ndim, "C", readonly=readonly)
-
-
-_BYTES, _IMAGE, _CODES = _array(types.uint8, 2), _array(types.uint8, 3), _array(types.int32, 1)
-_AXIS = (types.int64, types.int64, types.int64, types.int64, _CODES)
-_COMPILE = {"nogil": True, "cache": True, "error_model": "numpy"}
-
-
-@functools.cache
-def _sources() -> str:
-    """A digest of this folder's compiled code.
-
-    Numba's cache notices changes in the file of the function it compiles, and in the values that function encloses,
-    but not in the files of functions it calls: enclosing this covers them.
-    """
-    folder = Path(__file__).parent
-    files = [folder / "vector.py", *sorted(folder.glob("kernel*.py"))]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-@functools.cache
-def _emit_for(dtype: np.dtype[Any]) -> Callable[..., int]:
-    """``emit_image`` for one dtype of table and output."""
-    sources = _sources()
-
-    def entry(  # type: ignore[no-untyped-def]
-        src, y0, dy, y_length, y_size, rows, x0, dx, x_length, x_size, cols, resample, order, fills, table, scale,
-        out, planar, scratch,
-    ):  # fmt: skip
-        assert sources
-        return emit_image(
-            src, y0, dy, y_length, y_size, rows, x0, dx, x_length, x_size, cols, resample, order, fills, table, scale,
-            out, planar, scratch,
-        )  # fmt: skip
-
-    value = getattr(types, dtype.name)
-    signature = types.int64(
-        _IMAGE, *_AXIS, *_AXIS, types.int64, types.boolean, _BYTES, _array(value, 2), _array(types.float32, 2),
-        _array(value, 3, readonly=False), types.boolean, _array(types.uint8, 1, readonly=False),
-    )  # fmt: skip
-    kernel: Callable[..., int] = njit(signature, **_COMPILE)(entry)
-    return kernel
-
-
-@functools.cache
-def _compiled_gather() -> Callable[..., int]:
-    sources = _sources()
-
-    def entry(src, rows, cols, fills, out):  # type: ignore[no-untyped-def]
-        assert sources
-        return gather_image(src, rows, cols, fills, out)
-
-    signature = types.int64(_IMAGE, _CODES, _CODES, _BYTES, _array(types.uint8, 3, readonly=False))
-    kernel: Callable[..., int] = njit(signature, **_COMPILE)(entry)
-    return kernel
-
-
-@functools.cache
-def _compiled_weigh() -> Callable[..., int]:
-    sources = _sources()
-
-    def entry(resample, length, size, first, bounds, weights, memory):  # type: ignore[no-untyped-def]
-        assert sources
-        found, made, bits = weigh(resample, length, size, first, bounds.shape[1], memory.ctypes.data)
-        for i in range(bounds.shape[1]):
-            bounds[0, i], bounds[1, i] = found[i, 0], found[i, 1]
-            for t in range(found[i, 1]):
-                weights[t, i] = made[i, t]
-        return bits
-
-    out = _array(types.int32, 2, readonly=False)
-    memory = _array(types.uint8, 1, readonly=False)
-    signature = types.int64(types.int64, types.int64, types.int64, types.int64, out, out, memory)
-    kernel: Callable[..., int] = njit(signature, **_COMPILE)(entry)
-    return kernel

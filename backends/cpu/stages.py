@@ -15,9 +15,9 @@ from accel.ops.resample import SUPPORT
 from accel.planning.levels import composed
 from accel.planning.stages import Axis, Effect, Levels, Pass, Stage
 from accel.system import counters
-from accel.system.imports import LazyModule
 
-from . import effects
+from . import effects, kernels
+from .factors import NO_FACTORS
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -40,10 +40,7 @@ class Values(NamedTuple):
 def values_of(table: torch.Tensor) -> Values:
     """For a table that comes again; it is remembered by its identity."""
     entries = bits(table)
-    return Values(entries, _kernels.arithmetic_of(entries))
-
-
-_kernels = LazyModule("accel.backends.cpu.kernels")  # it is compiled
+    return Values(entries, kernels.arithmetic_of(entries))
 
 
 def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
@@ -87,9 +84,9 @@ def _pass(pixels: Pixels, stage: Pass, values: Values, out: npt.NDArray[Any], *,
     table, scale = values
     if stage.levels is not None:
         table = np.stack([entries[levels] for entries, levels in zip(table, stage.levels, strict=True)])
-        scale = _kernels.NO_FACTORS  # this table will not come again
+        scale = NO_FACTORS  # this table will not come again
     axes = _axis(stage.rows), _axis(stage.columns)
-    _kernels.emit(pixels, *axes, stage.resample, fills, table, out, planar, scale=scale)
+    kernels.emit(pixels, *axes, stage.resample, fills, table, out, planar, scale=scale)
 
 
 @lru_cache(maxsize=64)
@@ -101,7 +98,7 @@ def _viewed(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
     """The stage's view as an image of its own (taps may lie in padding there), and the stage on that."""
     rows, columns = _within(stage.rows.view, pixels.shape[0]), _within(stage.columns.view, pixels.shape[1])
     view = np.empty((len(rows), len(columns), pixels.shape[2]), np.uint8)
-    _kernels.gather(pixels, rows, columns, fills, view)
+    kernels.gather(pixels, rows, columns, fills, view)
     return stage._replace(rows=_whole(stage.rows), columns=_whole(stage.columns)), view
 
 
@@ -119,13 +116,13 @@ def _whole(axis: Axis) -> Axis:
 
 def _axis(axis: Axis) -> Any:
     view = axis.view
-    return _kernels.Axis(view.start, view.step, view.length, axis.size, axis.window.array())
+    return kernels.Axis(view.start, view.step, view.length, axis.size, axis.window.array())
 
 
 @cache
 def _same(channels: int) -> Values:
     """The table of uint8 values that stay as they are."""
-    return Values(np.tile(np.arange(256, dtype=np.uint8), (channels, 1)), _kernels.NO_FACTORS)
+    return Values(np.tile(np.arange(256, dtype=np.uint8), (channels, 1)), NO_FACTORS)
 
 
 # -- should a version of Pillow ever resize in another way ---------------------------------------------------
@@ -156,7 +153,7 @@ def _resized(picture: Pixels, resample: int, like: Pixels) -> Pixels:
     rows = Axis(Index.identity(height), new_height, Index.identity(new_height))
     columns = Axis(Index.identity(width), new_width, Index.identity(new_width))
     no_fills = np.empty((0, 3), np.uint8)
-    _kernels.emit(picture, _axis(rows), _axis(columns), resample, no_fills, _same(3).table, out, False)
+    kernels.emit(picture, _axis(rows), _axis(columns), resample, no_fills, _same(3).table, out, False)
     return out
 
 

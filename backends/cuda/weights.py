@@ -16,10 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
+from accel.backends.cpu import kernels
 from accel.ops.resample import SUPPORT, Aten
-from accel.system.imports import LazyModule
-
-_kernels = LazyModule("accel.backends.cpu.kernels")  # it is compiled
 
 Weights = npt.NDArray[np.int32]
 
@@ -72,5 +70,5 @@ def made_on_host(job: Job) -> tuple[Weights, Weights]:
     """Bounds and weights as the kernels take them."""
     bounds = np.zeros(job.bounds_length, np.int32)
     weights = np.zeros((job.most_taps, job.shown), np.int32)
-    bounds[-1] = _kernels.weigh_axis(*job[:4], bounds[:-1].reshape(2, job.shown), weights)
+    bounds[-1] = kernels.weigh_axis(*job[:4], bounds[:-1].reshape(2, job.shown), weights)
     return bounds, weights

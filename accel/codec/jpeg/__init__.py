@@ -5,9 +5,9 @@
     entropy.py   one block's coefficients               idct.py     one block's samples
     scan.py      the loop over all MCUs                 rows.py, pixels.py   upsampling, colour, rows out
     lanes.py, memory.py   vectors and pointers for numba
+    header_places.py, layout_places.py, rooms.py   what is in the arrays that these work on, and the arrays
 
-Everything below `decode` is compiled by numba at the first call (about ten seconds) and cached on disk, in __pycache__.
-Numba looks for changes only in scan.py and layout.py, whose functions it caches: delete the cache after other edits.
+Everything below `decode` is compiled (accel/system/native.py): nothing here imports numba.
 """
 
 from __future__ import annotations
@@ -17,14 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from . import header as hd
-from .entropy import full_order
-from .layout import LAYOUT_SIZE, prepare
-from .scan import decode_scan, new_room
-from .stream import SLACK
-from .tables import new_tables
+from accel.system import native
 
-__all__ = ["decode"]
+from . import header_places as hd
+from .layout_places import LAYOUT_SIZE
+from .rooms import SLACK, full_order, new_room, new_tables
+
+__all__ = ["MARKERS", "UNIT", "decode", "first_marker"]
+
+SOURCES = ("codec/jpeg/*.py", "sources/header.py", "sources/progressive.py")
+UNIT = native.Unit("jpeg", *SOURCES, seconds=6)
+_prepare = UNIT.function("codec.jpeg.layout", "prepare", "u1[1] i8[1]w i8[2]w bool int int int int")
+_decode_scan = UNIT.function(
+    "codec.jpeg.scan",
+    "decode_scan",
+    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u1[1]w u1[1]w u1[3]w",
+)
+MARKERS = native.Unit("markers", "codec/jpeg/markers.py", seconds=1)
+first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int")
 
 _KEPT = 1 << 25  # scratch bytes of one kind that a thread keeps; what a larger picture needs is given back
 
@@ -38,15 +48,16 @@ class _Scratch(threading.local):
         self.look, self.codes = new_tables()
         self.order = full_order()
         self.at_hand = new_room()
+        self.ends = np.empty(1 << 8, np.int64)
         self.stream = np.empty(1 << 18, np.uint8)
         self.planes = np.empty(1 << 20, np.uint8)
 
     def room(self, name: str, size: int) -> Any:
-        """The array `name`, grown to at least `size` bytes."""
+        """The array `name`, grown to at least `size` items."""
         array = getattr(self, name)
         if len(array) < size:
-            array = np.empty(size + size // 4, np.uint8)
-            if size <= _KEPT:
+            array = np.empty(size + size // 4, array.dtype)
+            if array.nbytes <= _KEPT:
                 setattr(self, name, array)
         return array
 
@@ -83,9 +94,8 @@ def decode(
         raise ValueError(f"channels must be None, 1 or 3, not {channels}")
     scratch, header = _scratch, _scratch.header
     source = np.frombuffer(data, np.uint8)
-    source.flags.writeable = False  # numba would compile everything once more for a writeable array
     top, left, height, width = (0, 0, 0, 0) if box is None else (int(edge) for edge in box)
-    size = prepare(source, header, scratch.layout, box is None, top, left, height, width)
+    size = _prepare(source, header, scratch.layout, box is None, top, left, height, width)
     if size == 0:
         return None
     if box is None:
@@ -98,8 +108,9 @@ def decode(
         out = np.empty(shape, np.uint8)
     elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
-    done = decode_scan(
+    done = _decode_scan(
         source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order,
-        *scratch.at_hand, scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), out,
+        *scratch.at_hand, scratch.room("ends", int(header[hd.INTERVALS])),
+        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), out,
     )  # fmt: skip
     return out if done else None

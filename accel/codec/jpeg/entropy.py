@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .idct import block_order
 from .memory import i64, load_big_endian, u64
-from .tables import CODE_PLACE, DC_LOOK, END, LOOK, UNRESOLVED
+from .rooms import LOOK
+from .tables import CODE_PLACE, DC_LOOK, END, UNRESOLVED
 
 BAD = -1  # returned in place of a block's extent
 BAD_DIFFERENCE = 1 << 20  # and in place of a DC difference
-BLOCK_SIZE = 80  # 64 coefficients, and one dump (64) for those past the end
-ORDER_SIZE = 128
 LOOKS = 4  # resolved look-ups a refill lasts for, and one look-up more: 5 * LOOK <= 56
 
 _U1, _U3, _U8 = u64(1), u64(3), u64(8)
@@ -30,11 +28,6 @@ _BYTE, _FULL, _LEAST = u64(255), u64(63), u64(56)
 _SHIFT = u64(63)  # a shift by `entry & _SHIFT` is one instruction: processors ignore the other bits
 _INDEX, _DC_INDEX = u64(64 - LOOK), u64(64 - DC_LOOK)
 _16, _24, _32, _48, _64 = u64(16), u64(24), u64(32), u64(48), u64(64)
-
-
-def full_order() -> np.ndarray:
-    """uint8[ORDER_SIZE]: block_order, and the dump for every index past the end."""
-    return np.concatenate([block_order(), np.full(ORDER_SIZE - 64, 64, np.uint8)])
 
 
 @njit(forceinline=True)

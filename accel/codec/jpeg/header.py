@@ -12,20 +12,33 @@ from numba import njit
 
 from accel.sources.header import LARGEST_SIDE
 
+from .header_places import (
+    AC_TABLE,
+    COLOUR,
+    COMPONENT,
+    COMPONENT_FIELDS,
+    COMPONENTS,
+    DC_TABLE,
+    GREY,
+    H_MAX,
+    H_SAMP,
+    HEIGHT,
+    HUFFMAN_AT,
+    IDENTIFIER,
+    INTERVALS,
+    MAX_BLOCKS_IN_MCU,
+    MAX_PIXELS,
+    QUANT,
+    QUANT_AT,
+    RESTART,
+    RGB,
+    SCAN,
+    V_MAX,
+    V_SAMP,
+    WIDTH,
+    YCC,
+)
 from .memory import i64
-
-# Places in the header array (int64[HEADER_SIZE]).
-WIDTH, HEIGHT, COMPONENTS, COLOUR, RESTART, SCAN, H_MAX, V_MAX = range(8)
-COMPONENT = 8  # COMPONENT + COMPONENT_FIELDS * c + one of the fields below
-COMPONENT_FIELDS = 6
-IDENTIFIER, H_SAMP, V_SAMP, QUANT, DC_TABLE, AC_TABLE = range(COMPONENT_FIELDS)
-QUANT_AT = COMPONENT + 3 * COMPONENT_FIELDS  # byte offset of quantisation table 0..3's precision byte; 0: absent
-HUFFMAN_AT = QUANT_AT + 4  # byte offset of the 16 counts of DC tables 0..3, AC tables 0..3; 0: absent
-HEADER_SIZE = HUFFMAN_AT + 8
-
-GREY, YCC, RGB = range(3)
-MAX_PIXELS = 1 << 26  # above this the scratch planes are no longer cheap, and Pillow guards against bombs
-MAX_BLOCKS_IN_MCU = 10  # T.81 B.2.3
 
 
 @njit
@@ -174,6 +187,10 @@ def parse(data: Any, header: Any) -> bool:
             return False
         at = end
     header[SCAN] = end
+    header[INTERVALS] = 1
+    if header[RESTART] > 0:
+        mcus = -(-header[WIDTH] // (8 * header[H_MAX])) * -(-header[HEIGHT] // (8 * header[V_MAX]))
+        header[INTERVALS] = -(-mcus // header[RESTART])
     if header[COMPONENTS] == 1:
         header[COLOUR] = GREY
     elif jfif:

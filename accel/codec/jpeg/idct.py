@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -20,6 +19,7 @@ from numba.extending import intrinsic
 from .lanes import Lanes, load, sum_of
 from .memory import step
 
+# A block lies in memory as rooms.PAIRS says.
 CONSTANT_BITS = 13
 PASS1_BITS = 2
 # |output of the column pass| <= 4 * sqrt(2) * cos(pi / 16) * (sum of the column's magnitudes) + 1, and the row pass of
@@ -27,10 +27,6 @@ PASS1_BITS = 2
 SAFE_SUM = 5900
 MAX_QUANT = 8191  # keeps the check itself within 32 bits
 
-# Lines of a block are taken in pairs, and so a block lies in memory: a row of PAIRS after the other, each as 8 columns,
-# in the same sequence, of 2 coefficients.
-PAIRS = ((0, 2), (1, 3), (4, 6), (5, 7))
-_SEQUENCE = [line for pair in PAIRS for line in pair]
 # What jidctint.c's constants come to for each pair, by line of output: first the even part, then the odd one.
 _EVEN = (
     ((8192, 10703), (8192, 4433)),
@@ -45,20 +41,6 @@ _ODD = (
     ((2260, -6436), (9633, -11363)),
 )
 LOW = 10  # a block whose coefficients end before this zigzag index has none outside its first four rows and columns
-
-_ZIGZAG = (
-    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5,
-    12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
-    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
-    58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
-)  # fmt: skip
-
-
-def block_order() -> np.ndarray:
-    """uint8[64]: the place in a block of the coefficients, by their zigzag index (T.81 figure A.6)."""
-    rows, columns = (np.array([_SEQUENCE.index(line) for line in lines]) for lines in divmod(np.array(_ZIGZAG), 8))
-    order: np.ndarray = (16 * (rows // 2) + 2 * columns + rows % 2).astype(np.uint8)
-    return order
 
 
 def _pass(pairs: Sequence[Lanes], bias: int, shift: int) -> list[Lanes]:

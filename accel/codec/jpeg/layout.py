@@ -6,28 +6,27 @@ from typing import Any
 
 from numba import njit
 
-from . import header as hd
+from . import header_places as hd
 from .header import parse
-
-# Places in a component's row of the layout array (int64[3, LAYOUT_SIZE]).  Blocks and samples count from the
-# component's own top left corner.
-(
-    KIND,  # how it is upsampled: one of the constants below
-    H_RATIO,
-    V_RATIO,
-    COLUMNS,  # true size, in samples: neighbours are clamped to it
-    ROWS,
-    BLOCK_LEFT,  # needed blocks: half-open ranges
+from .layout_places import (
+    BLOCK_BOTTOM,
+    BLOCK_LEFT,
     BLOCK_RIGHT,
     BLOCK_TOP,
-    BLOCK_BOTTOM,
-    ORIGIN,  # place of sample (0, 0) in the planes, negative where the needed part starts further on
+    COLUMNS,
+    H1V2,
+    H2V1,
+    H2V2,
+    H_RATIO,
+    KIND,
+    LINE,
+    ORIGIN,
+    PLAIN,
+    REPEAT,
+    ROWS,
     STRIDE,
-    LINE,  # place of one row of upsampled samples
-) = range(12)
-LAYOUT_SIZE = 12
-
-PLAIN, H2V1, H1V2, H2V2, REPEAT = range(5)
+    V_RATIO,
+)
 
 PADDING = 64  # either side of a plane's rows: kernels look one sample to the left and a chunk to the right
 
@@ -78,7 +77,7 @@ def _lay_out(header: Any, top: int, left: int, height: int, width: int, layout: 
     return size
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def prepare(data: Any, header: Any, layout: Any, whole: bool, top: int, left: int, height: int, width: int) -> Any:
     """Read the header and lay out the region, or the whole picture.
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
 _BLOCK = 2048
 
-_bytes = types.Array(types.uint8, 1, "C", readonly=True)
 
-
-@njit(types.int64(_bytes, types.int64), nogil=True, cache=True)
+@njit
 def first_marker(data: Any, start: int) -> Any:
     """The code of the first marker from ``start`` on that is no restart marker; 0: there is none."""
     last = len(data) - 1
@@ -26,6 +24,6 @@ def first_marker(data: Any, start: int) -> Any:
             for i in range(len(here)):
                 code = following[i]
                 if here[i] == 0xFF and code != 0 and code != 0xFF and not 0xD0 <= code <= 0xD7:
-                    return code
+                    return np.int64(code)
         start = end
     return 0

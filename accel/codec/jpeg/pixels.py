@@ -14,8 +14,7 @@ from numba.extending import intrinsic
 
 from .lanes import Lanes, load
 from .memory import step
-
-CHUNK = 32
+from .rooms import CHUNK
 
 
 def _wide(builder: ir.IRBuilder, base: Any, offset: int, bits: int) -> Lanes:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import njit
 
-from . import header as hd
-from . import layout as lo
-from .entropy import BAD, BLOCK_SIZE, read_ac, read_dc, refill
+from . import header_places as hd
+from . import layout_places as lo
+from .entropy import BAD, read_ac, read_dc, refill
 from .idct import LOW, MAX_QUANT, idct_block, idct_low
 from .memory import advanced, i64, pointer_to, u64
-from .rows import SPARE, finish_rows
+from .rooms import CODES_SIZE, LOOK_SIZE, SLOT_SIZE
+from .rows import finish_rows
 from .stream import unstuff
-from .tables import CODES_SIZE, LOOK_SIZE, build
+from .tables import build
 
 DC_LIMIT = 1 << 15
 
@@ -31,22 +31,6 @@ DC_LIMIT = 1 << 15
     STEP,  # from there to the next MCU's
     STRIDE,
 ) = range(10)
-SLOT_SIZE = 10
-
-
-def new_room() -> tuple[np.ndarray, ...]:
-    """What decode_scan keeps at hand: (quant, coefficients, slots, predictions, spare).
-
-    int16[3, 64]: quantisers; int16[BLOCK_SIZE]: a block; int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]: slots; int64[3]: each
-    component's last DC coefficient; uint8[SPARE]: see rows.py
-    """
-    return (
-        np.empty((3, 64), np.int16),
-        np.empty(BLOCK_SIZE, np.int16),
-        np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64),
-        np.empty(3, np.int64),
-        np.empty(SPARE, np.uint8),
-    )
 
 
 @njit
@@ -121,10 +105,11 @@ def _used(bits: Any, at: Any) -> Any:
     return (i64(at) * 8 - i64(bits) + 7) >> 3
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any, order: Any,
-    quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, stream: Any, planes: Any, out: Any,
+    quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stream: Any, planes: Any,
+    out: Any,
 ) -> bool:  # fmt: skip
     """Decode the region from (top, left) on that `layout` describes; False: something is not as it should be.
 
@@ -133,6 +118,7 @@ def decode_scan(
         look, codes: room for the tables (tables.new_tables).
         order: entropy.full_order().
         quant, coefficients, slots, predictions, spare: new_room(), working memory.
+        ends: int64[restart intervals] or more, working memory.
         stream: uint8[len(data) + SLACK] or more, working memory.
         planes: uint8[what prepare returned] or more, working memory.
         out: uint8[height, width, 1 or 3].
@@ -140,8 +126,7 @@ def decode_scan(
     mcu_columns = -(-header[hd.WIDTH] // (8 * header[hd.H_MAX]))
     mcu_rows = -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
     interval = header[hd.RESTART] if header[hd.RESTART] > 0 else mcu_columns * mcu_rows
-    ends = np.empty(-(-mcu_columns * mcu_rows // interval), np.int64)
-    if not unstuff(pointer_to(data), header[hd.SCAN], len(data), pointer_to(stream), ends, len(ends)):
+    if not unstuff(pointer_to(data), header[hd.SCAN], len(data), pointer_to(stream), ends, header[hd.INTERVALS]):
         return False
     if not _quantisers(data, header, order, quant) or not _huffman(data, header, look, codes):
         return False

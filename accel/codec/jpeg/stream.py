@@ -8,10 +8,6 @@ from numba import njit
 
 from .memory import advanced, copy_and_find_ff, u64
 
-# Behind the stream: room for one whole MCU read past its end (10 blocks of 64 symbols of 31 bits), which is noticed
-# only after the MCU, and for the eight-byte loads.
-SLACK = 10 * 64 * 4 + 64
-
 
 @njit
 def unstuff(data: Any, start: int, size: int, stream: Any, ends: Any, intervals: int) -> bool:

@@ -25,10 +25,9 @@ import numpy as np
 from numba import njit
 
 from .memory import i64, u64
+from .rooms import LOOK, LOOK_SIZE
 
-LOOK = 10
 DC_LOOK = 8
-LOOK_SIZE = 1 << LOOK
 END = 128
 UNRESOLVED = 255
 UNKNOWN_ENTRY = u64(UNRESOLVED << 24)
@@ -37,15 +36,6 @@ UNKNOWN_ENTRY = u64(UNRESOLVED << 24)
 # with a code of at most n bits; row[CODE_PLACE + n], added modulo 2**32 to an n-bit code, is its symbol's place.
 CODE_PLACE = 17
 SYMBOLS = 34
-CODES_SIZE = SYMBOLS + 256
-
-
-def new_tables() -> tuple[np.ndarray, np.ndarray]:
-    """(look, codes) for DC tables 0..3 and AC tables 4..7; a ninth row of `look` is working space.
-
-    look: uint64[9, LOOK_SIZE]; codes: uint32[8, CODES_SIZE]
-    """
-    return np.empty((9, LOOK_SIZE), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
 
 
 @njit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,18 +13,13 @@ from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.planning.plan import Decode
 from accel.sources.header import Header, Raw
-from accel.system.imports import LazyModule
 
 from ..descriptors import Region, bind
 from ..device import Device, Mark
 from ..staging import Ring
+from . import headers, layout
 from .descriptors import STATE
-
-if TYPE_CHECKING:
-    from .layout import Batch
-
-headers = LazyModule("accel.backends.cuda.jpeg.headers")  # it is compiled
-layout = LazyModule("accel.backends.cuda.jpeg.layout")  # it imports that
+from .layout import Batch
 
 KERNELS = (
     *("jpeg_count", "jpeg_offsets", "jpeg_unstuff", "jpeg_tables"),

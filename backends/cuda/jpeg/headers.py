@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from accel.codec.jpeg import header as hd
-from accel.codec.jpeg import layout as lo
+from accel.codec.jpeg import SOURCES
+from accel.codec.jpeg import header_places as hd
+from accel.codec.jpeg import layout_places as lo
+from accel.system import native
 
 MAX_FILE = 1 << 27
 """Bytes of a file, all of whose bits have numbers within 31 bits."""
+
+UNIT = native.Unit("headers", "backends/cuda/jpeg/read_headers.py", *SOURCES, seconds=2.5)
+_read_headers = UNIT.function(
+    "backends.cuda.jpeg.read_headers", "read_headers", "u1[1] i8[1] i8[1] i8[2] ?[1]w i8[2]w i8[3]w int"
+)
 
 Integers = npt.NDArray[np.int64]
 
@@ -50,15 +56,6 @@ def read(
     good = np.zeros(count, np.bool_)
     headers = np.zeros((count, hd.HEADER_SIZE), np.int64)
     regions = np.zeros((count, 3, lo.LAYOUT_SIZE), np.int64)
-    _read(files, starts, sizes, boxes, good, headers, regions)
+    _read_headers(files, starts, sizes, boxes, good, headers, regions, MAX_FILE)
     good &= (channels == 3) | (headers[:, hd.COMPONENTS] == 1)
     return Headers(good, headers, regions)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _read(files: Any, starts: Any, sizes: Any, boxes: Any, good: Any, headers: Any, regions: Any) -> None:
-    for n in range(len(starts)):
-        data = files[starts[n] : starts[n] + sizes[n]]
-        top, left, height, width = boxes[n, 0], boxes[n, 1], boxes[n, 2], boxes[n, 3]
-        fits = sizes[n] < MAX_FILE and lo.prepare(data, headers[n], regions[n], False, top, left, height, width) > 0
-        good[n] = fits and headers[n, hd.SCAN] < sizes[n]

@@ -1,0 +1,57 @@
+"""``python -m accel warm``: compile everything ahead of time, for images of containers and for CI."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from contextlib import suppress
+from typing import Any
+
+from accel import backend
+from accel.cli import screen
+from accel.cli.arguments import at_least
+from accel.errors import BackendUnavailable
+from accel.system import cache, native
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "warm",
+        help="compile everything ahead of time",
+        description="Compile all that runs on the host, in several processes, and keep it in the folder that "
+        "ACCEL_CACHE_DIR names (else in the user's cache). It serves any installation of this version on machines "
+        "with the same kind of processor; other machines compile their own. What is there already stays.",
+    )
+    parser.add_argument(
+        "--processes", type=at_least(1), metavar="N", help="compile in so many processes (default: one for each core)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    begun = time.perf_counter()
+    for name in backend.availability():
+        with suppress(BackendUnavailable):
+            backend.find(name)  # imports it, and so its units
+    units = native.units()
+    with screen.Bar("compiling", len(units)) as bar:
+        made = native.ready(units, processes=args.processes, done=lambda unit: bar.advance())
+    lost = [unit.name for unit in units if cache.read(unit.file) is None]
+    seconds = time.perf_counter() - begun
+    names = ", ".join(sorted(unit.name for unit in made))
+    screen.out.print(
+        f"compiled {names} in {seconds:.1f} s" if made else f"all {len(units)} units were there", markup=False
+    )
+    if lost:
+        screen.fail("warm", f"not kept: {', '.join(lost)} (folder: {_folder()})")
+        return 1
+    screen.out.print(f"kept in {_folder()}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _folder() -> str:
+    try:
+        return str(cache.folder())
+    except OSError as error:
+        return str(error)

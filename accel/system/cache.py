@@ -1,0 +1,134 @@
+"""Compiled code on disk: one folder for all of accel's.
+
+A file is a compiler's output and, behind it, a digest of name and content: a file that is cut short, damaged or
+somebody else's is made again. Files appear in one step, so any number of processes may race for one. A name says all
+that the content depends on, and nothing of the machine's folders or clocks: the folder may be copied to another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from accel.system import log
+
+
+def folder() -> Path:
+    """Where it is kept: $ACCEL_CACHE_DIR, or accel's folder in $NUMBA_CACHE_DIR, or in the user's cache."""
+    if chosen := os.environ.get("ACCEL_CACHE_DIR"):
+        return Path(chosen)
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(chosen) / "accel"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", tempfile.gettempdir())) / "accel" / "cache"
+    if chosen := os.environ.get("XDG_CACHE_HOME"):
+        return Path(chosen) / "accel"
+    try:
+        return Path.home() / ".cache" / "accel"
+    except RuntimeError:  # a user without a home
+        return _of_nobody(Path(tempfile.gettempdir()) / f"accel-{os.getuid()}")
+
+
+def _of_nobody(path: Path) -> Path:
+    """A folder where everybody may write, if it is this user's alone: code is run that is found there.
+
+    Raises:
+        OSError: it is not.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{path} is not this user's alone")
+    return path
+
+
+def digest(paths: list[Path], root: Path, *parts: str) -> str:
+    """A name for what is made of these files below a folder, in these circumstances."""
+    total = hashlib.sha256()
+    for path in sorted(paths):
+        total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for part in parts:
+        total.update(part.encode() + b"\0")
+    return total.hexdigest()[:32]
+
+
+def cached(name: str, build: Callable[[], bytes]) -> bytes:
+    """The content called ``name`` (which holds a ``digest``), built if the folder has no sound copy of it."""
+    found = read(name)
+    if found is not None:
+        return found
+    content = build()
+    keep(name, content)
+    return content
+
+
+def cached_path(name: str, build: Callable[[], bytes]) -> Path:
+    """As ``cached``, as a file for a loader, which ignores the digest behind the content.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path = folder() / name
+    if read(name) is None:
+        _write(path, build())
+    return path
+
+
+def read(name: str) -> bytes | None:
+    """The content of that name; None where the folder has no sound copy of it."""
+    try:
+        path = folder() / name
+        data = path.read_bytes()
+    except OSError:
+        return None
+    content, end = data[:-32], data[-32:]
+    if len(data) > 32 and end == _digest(name, content):
+        return content
+    log.note(log.INFO, "%s is damaged, and made again", path)
+    return None
+
+
+def keep(name: str, content: bytes) -> bool:
+    """Put the content into the folder; False, and logged, where that cannot be."""
+    try:
+        _write(folder() / name, content)
+    except OSError as error:
+        _not_kept(str(error))
+        return False
+    return True
+
+
+@lru_cache(maxsize=1)
+def _not_kept(reason: str) -> None:
+    """Logged once, as long as the reason is the same."""
+    log.note(
+        log.WARNING,
+        "compiled code is not kept, so every process compiles it anew: %s (ACCEL_CACHE_DIR may name another folder)",
+        reason,
+    )
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content + _digest(path.name, content))
+        os.chmod(temporary, 0o644)  # an image's other users read what its maker has compiled
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,32 @@
+"""How compiled functions are called: what ``native`` and ``compiling`` agree upon.
+
+A signature has one word for each parameter: a number ("int", "float", "bool", or a NumPy code such as "f4"), or a
+C-contiguous array: its items' NumPy code ("any": its address and shape are all that counts), in brackets its number of
+dimensions, and "w" if it is written to, as in "u1[3]w". Functions return an int, or nothing, which is 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+WRONG, FAILED = -(1 << 63), -(1 << 63) + 1
+"""What comes back where an argument is not the array that it should be, and where numba's code raised."""
+
+
+class Parameter(NamedTuple):
+    """A word of a signature: the NumPy code of a number or of items; dimensions of an array, 0 for a number."""
+
+    code: str
+    dimensions: int
+    is_any: bool
+    is_written: bool
+
+
+def parameters(signature: str) -> list[Parameter]:
+    return [_parameter(word) for word in signature.split()]
+
+
+def _parameter(word: str) -> Parameter:
+    name, _, rest = word.partition("[")
+    code = {"int": "i8", "float": "f8", "bool": "?", "any": "u1"}.get(name, name)
+    return Parameter(code, int(rest[0]) if rest else 0, name == "any", rest.endswith("w"))

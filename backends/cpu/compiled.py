@@ -1,0 +1,40 @@
+"""The effects' compiled functions, as they are called: arrays are C-contiguous, ``out`` has the result's shape.
+
+The files that they are compiled from say what each does.
+"""
+
+from __future__ import annotations
+
+from accel.system import native
+
+_ARRAYS, _VECTORS = "backends/cpu/arrays.py", "backends/cpu/vector_floats.py"
+
+COLOUR = native.Unit("colour", "backends/cpu/effect_colour.py", _ARRAYS, seconds=5)
+FILTER = native.Unit("filter", "backends/cpu/effect_filter.py", _ARRAYS, seconds=1.5)
+WARP = native.Unit("warp", "backends/cpu/effect_warp.py", _ARRAYS, seconds=4)
+BLUR = native.Unit("blur", "backends/cpu/effect_blur.py", _ARRAYS, _VECTORS, seconds=5)
+
+
+def _of(unit: native.Unit, name: str, signature: str) -> native.Function:
+    return unit.function(f"backends.cpu.effect_{unit.name}", name, signature)
+
+
+mean_luma = _of(COLOUR, "mean_luma", "u1[3]")
+autocontrast_table = _of(COLOUR, "autocontrast_table", "u1[3] u1[2]w")
+equalize_table = _of(COLOUR, "equalize_table", "u1[3] u1[2]w")
+look_up = _of(COLOUR, "look_up", "u1[3] u1[2] u1[3]w")
+saturate = _of(COLOUR, "saturate", "u1[3] f4 u1[3]w")
+grey = _of(COLOUR, "grey", "u1[3] u1[3]w")
+permute = _of(COLOUR, "permute", "u1[3] i8[1] u1[3]w")
+shift_hue = _of(COLOUR, "shift_hue", "u1[3] i4 u1[3]w")
+
+sharpen = _of(FILTER, "sharpen", "u1[3] f4 u1[3]w")
+
+affine_nearest = _of(WARP, "affine_nearest", "u1[3] f8[1] u1[1] u1[3]w")
+warp = _of(WARP, "warp", "u1[3] f8[1] int u1[1] u1[3]w")
+transpose = _of(WARP, "transpose", "u1[3] u1[3]w")
+interleave = _of(WARP, "interleave", "u1[3] u1[3]w")
+
+find_bounds = _of(BLUR, "find_bounds", "f4[2] f4[1]w f4[1]w f8[1]w")
+blur = _of(BLUR, "blur", "u1[3] f4[2] f4[1] f4[1] f4 f4 bool u1[3]w")
+sum_windows = _of(BLUR, "sum_windows", "u1[3] f4[2] bool int f4[1]w")

@@ -1,0 +1,89 @@
+"""From process start to the first batch of 32 photos: torchvision, and accel with nothing compiled and with all.
+
+    python -m bench.startup --data DIR [--rounds N] [--out FILE]
+
+Each is a process of its own, in turns; times on the clock, and of the processor with that of all child processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import machine
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from torch.utils.data import DataLoader
+from torchvision import transforms
+from torchvision.datasets.folder import default_loader
+if sys.argv[1] != "torchvision":
+    import accel
+    accel.set_image_backend(sys.argv[1])
+
+class Photos(torch.utils.data.Dataset):
+    files = sorted(Path(sys.argv[2]).rglob("*.jpg"))[:32]
+    transform = transforms.Compose([
+        transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
+        transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+    def __len__(self):
+        return len(self.files)
+    def __getitem__(self, index):
+        from torchvision.datasets import folder
+        return self.transform(folder.default_loader(self.files[index]))
+
+torch.manual_seed(0)
+for batch in DataLoader(Photos(), 32):
+    print(float(batch.to("cpu").double().sum()))
+"""
+
+
+def once(backend: str, data: Path, cache: Path) -> dict[str, Any]:
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    environment = {**os.environ, "ACCEL_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-c", SCRIPT, backend, str(data)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3), "sum": done.stdout.strip()}
+
+
+def measure(data: Path, rounds: int) -> dict[str, Any]:
+    found: dict[str, list[dict[str, Any]]] = {"torchvision": [], "cold": [], "warm": []}
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("torchvision", "cold", *["warm", "torchvision"] * (1 if number else 2), "warm"):
+                found[name].append(once("torchvision" if name == "torchvision" else "cpu", data, Path(folder)))
+    assert len({run["sum"] for runs in found.values() for run in runs}) == 1, "the batches differ"
+    medians = {
+        name: {key: statistics.median(run[key] for run in runs) for key in ("seconds", "cpu_seconds")}
+        for name, runs in found.items()
+    }
+    return {**machine.provenance(), "load": os.getloadavg(), "medians": medians, "runs": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.startup", description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="a folder of photos")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("bench/results/startup.json"))
+    args = parser.parse_args()
+    result = measure(args.data, args.rounds)
+    for name, medians in result["medians"].items():
+        print(f"{name:12} {medians['seconds']:6.2f} s, {medians['cpu_seconds']:6.2f} s of processor time")
+    args.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
