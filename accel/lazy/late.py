@@ -135,7 +135,7 @@ class LateTensor(torch.Tensor):
                 return self
             if late.value is None:
                 alone = late.whole is None or late.part is not None  # submitted by itself
-                values = late.compute(allocate) if alone else _part(*late.whole)  # type: ignore[misc]
+                values = late.compute(allocate) if alone else _part(*late.whole)
                 late.value = values.as_subclass(self.becomes)
                 if late.aliased:
                     late.shared = late.value.detach()
