@@ -58,7 +58,7 @@ def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str
     with Progress(*columns, console=screen.err, auto_refresh=False, transient=True, disable=silent) as bar:
 
         def outcomes(file: Path, backend: Backend) -> dict[str, Outcome]:
-            task = bar.add_task(f"{file.name}, {backend}", total=None)
+            task = bar.add_task(f"{file.name}, {backend.name}", total=None)
             try:
                 return run(
                     file,
@@ -67,7 +67,7 @@ def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str
                     lambda done, total: bar.update(task, completed=done, total=total, refresh=True),
                 )
             except Broken as error:
-                raise Broken(f"{file.name}, {backend}: {error}") from None
+                raise Broken(f"{file.name}, {backend.name}: {error}") from None
             finally:
                 bar.remove_task(task)
 
@@ -75,23 +75,26 @@ def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str
             before = outcomes(file, plain)
             for backend in others:
                 after = outcomes(file, backend)
-                verdicts[file.name, str(backend)] = judge(before, after, backend.sample, EXPECTED)
+                verdicts[file.name, backend.name] = judge(before, after, backend.sample, EXPECTED)
     return verdicts
 
 
 def _show(verdicts: dict[tuple[str, str], Verdict]) -> None:
     table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
-    names = ("tests", "passed", "skipped", "fail in\ntorchvision", "expected\nfailures", "unexpected")
-    for name in ("file", "backend"):
-        table.add_column(name, no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("file", no_wrap=True)
+    table.add_column("backend", no_wrap=True)
+    for name in ("tests", "passed", "skipped", "failures\nwithout", "expected\nfailures", "others"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name.split()[-1]))
     for (file, backend), verdict in verdicts.items():
         counts = verdict.counts
         passed = counts["passed"] + counts["xfailed"]
         found = (verdict.plain, verdict.expected.total(), len(verdict.unexpected))
         numbers = (counts.total(), passed, counts["skipped"], *found)
-        table.add_row(file, backend, *(f"{number:,}" if number else "" for number in numbers))
+        table.add_row(
+            file.removeprefix("test_").removesuffix(".py"),
+            backend,
+            *(f"{number:,}" if number else "" for number in numbers),
+        )
     screen.out.print(table)
     for row in EXPECTED:
         if count := sum(verdict.expected[row] for verdict in verdicts.values()):

@@ -33,9 +33,6 @@ class Backend(NamedTuple):
     sample: int | None
     """cases of each test function; None: all"""
 
-    def __str__(self) -> str:
-        return f"{self.name} on the host" if self.options.get("device") == "cpu" else self.name
-
 
 class Outcome(NamedTuple):
     kind: str
