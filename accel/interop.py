@@ -294,7 +294,7 @@ def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self)
         selection.host.prepare()
         log.settle()
-        with ring.loader() as keep_for:
+        with ring.loader(self.multiprocessing_context) as keep_for:
             iterator = original(self)
             keep_for(iterator)
         return iterator
@@ -312,15 +312,15 @@ class _WorkerEntry:
         try:
             return self.original(*args)
         finally:
-            ring.close()
             log.settle()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _enter_worker, (switch.current(), counters.share(), ring.loader_number())
+        return _enter_worker, (switch.current(), counters.share(), ring.to_join())
 
 
-def _enter_worker(selection: switch.Selection, counts: torch.Tensor, loader: int) -> Callable[..., Any]:
-    counters.join(counts)
-    ring.join_loader(loader)
+def _enter_worker(selection: switch.Selection, counts: torch.Tensor | None, loader: Any) -> Callable[..., Any]:
+    if counts is not None:
+        counters.join(counts)
+    ring.join(*loader)
     switch.adopt(selection)
     return worker._worker_loop  # type: ignore[no-any-return]
