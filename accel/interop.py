@@ -354,7 +354,7 @@ def _get_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
         selection.host.prepare()
         held.compute(self.dataset, getattr(selection.options, "threads", None))
         log.settle()
-        with ring.loader() as keep_for:
+        with ring.loader(self.multiprocessing_context) as keep_for:
             iterator = original(self)
             keep_for(iterator)
         return iterator
@@ -372,14 +372,13 @@ class _WorkerEntry:
         try:
             return self.original(*args)
         finally:
-            ring.close()
             log.settle()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _enter_worker, (switch.current(), ring.loader_number())
+        return _enter_worker, (switch.current(), ring.to_join())
 
 
-def _enter_worker(selection: switch.Selection, loader: int) -> Callable[..., Any]:
-    ring.join_loader(loader)
+def _enter_worker(selection: switch.Selection, loader: Any) -> Callable[..., Any]:
+    ring.join(*loader)
     switch.adopt(selection)
     return worker._worker_loop  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -142,7 +142,7 @@ fork.wait_for(_stderr_lock, fork.NATIVE_STDERR)  # a child would write to that f
 @contextmanager
 def _native_stderr_to_log() -> Iterator[None]:
     """Send what native code writes to file descriptor 2 to accel's debug log."""
-    with tempfile.TemporaryFile() as kept:
+    with _scratch() as kept:
         try:
             with _stderr_lock, _stderr_to(kept.fileno()):
                 yield
@@ -150,6 +150,14 @@ def _native_stderr_to_log() -> Iterator[None]:
             kept.seek(0)
             if text := kept.read().decode(errors="replace").strip():
                 log.note(log.DEBUG, "nvImageCodec: %s", text)
+
+
+def _scratch() -> IO[bytes]:
+    """A file for a moment; where no folder takes one, what is written is lost."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return open(os.devnull, "w+b")
 
 
 @contextmanager

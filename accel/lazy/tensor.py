@@ -84,10 +84,10 @@ def fetching() -> Iterator[None]:
 
 def evaluated_in_worker(tensor: LateTensor) -> torch.Tensor:
     """The tensor, computed into shared memory if this is a DataLoader worker of a host backend."""
-    worker, late = get_worker_info(), unfinished(tensor)
-    if worker is None or late is None or realise.selection_of(late.recipes).backend.devices:
+    late = unfinished(tensor)
+    if get_worker_info() is None or late is None or realise.selection_of(late.recipes).backend.devices:
         return tensor
-    slots = ring.of_worker(worker.id)
+    slots = ring.of_worker()
     return LateTensor.evaluate(tensor, memory.shared if slots is None else slots.empty)
 
 

@@ -6,6 +6,7 @@ each the name it counts, so that any process can read them.
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections.abc import Callable
@@ -108,13 +109,25 @@ def stats() -> dict[str, Any]:
     return result
 
 
-def share() -> torch.Tensor:
-    """The shared block; made if there is none yet, which must be before the processes start that count into it."""
+def share() -> torch.Tensor | None:
+    """The shared block, made if there is none yet, which must be before the processes start that count into it.
+
+    None where it cannot be sent to a process: only forked ones count into it then.
+    """
+    refused: Exception | None = None
     with _lock:
         if _block is None:
-            join(memory.shared((_ROWS * _SLOTS * (_COUNT.itemsize + _NAME.itemsize),), torch.uint8))
+            size = _ROWS * _SLOTS * (_COUNT.itemsize + _NAME.itemsize)
+            try:
+                join(memory.shared((size,), torch.uint8, sparse=True))
+            except RuntimeError as error:
+                join(torch.from_numpy(np.frombuffer(mmap.mmap(-1, size), np.uint8)))
+                refused = error
         assert _block is not None
-        return _block
+        block = _block if _block.is_shared() else None
+    if refused is not None:
+        log.note(log.WARNING, "what workers count that are not forked is not in accel.stats(): %s", refused)
+    return block
 
 
 def join(block: torch.Tensor) -> None:

@@ -24,44 +24,56 @@ from torch.multiprocessing import get_sharing_strategy
 from accel.system import fork
 from accel.system.seams import private
 
-try:
-    from _posixshmem import shm_unlink  # type: ignore[import-not-found]
-except ImportError:  # no system with such files
-
-    def shm_unlink(path: str, /) -> None:
-        raise OSError
-
-
-private("torch", "UntypedStorage._new_shared", "UntypedStorage._share_filename_cpu_", "UntypedStorage._shared_incref")
+private("torch", "UntypedStorage._new_shared", "UntypedStorage._new_shared_fd_cpu")
 
 Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 """Makes an uninitialised, contiguous tensor of a shape and dtype."""
 
 
-def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised tensor in shared memory: sending it to another process sends a handle."""
-    storage = torch.UntypedStorage._new_shared(prod(shape) * dtype.itemsize, device="cpu")
+def anonymous_file(size: int) -> int:
+    """The descriptor of a file in memory that has no name, and so needs no file system: /dev/shm may be full.
+
+    Raises:
+        OSError: this system has no such files.
+    """
+    if not hasattr(os, "memfd_create"):
+        raise OSError("no memfd_create")
+    file = os.memfd_create("accel")
+    os.ftruncate(file, size)
+    return file
+
+
+def shared(shape: Sequence[int], dtype: torch.dtype, *, sparse: bool = False) -> torch.Tensor:
+    """An uninitialised tensor in shared memory: sending it to another process sends a handle.
+
+    ``sparse``: it takes memory where it is used, and is zero before.
+
+    Raises:
+        RuntimeError: torch's own, where the system has no memory to share.
+    """
+    size = prod(shape) * dtype.itemsize
+    storage = _without_a_name(size, sparse)
+    if storage is None:
+        storage = torch.UntypedStorage._new_shared(size, device="cpu")
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
 
 
-def name_of(tensor: torch.Tensor) -> str | None:
-    """The file by which another process finds what ``shared`` has just made; None where it is sent a descriptor.
-
-    Where it is a file (torch's sharing strategy "file_system", the only one of macOS) torch removes it when all that
-    have it mapped have let go, which a process that ends at once, as DataLoader workers do, never says.
-    """
-    if get_sharing_strategy() != "file_system":
+def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage | None:
+    """As torch's sharing strategy "file_descriptor" makes it, but in no file system; None where that cannot be."""
+    if size == 0 or get_sharing_strategy() != "file_descriptor":
         return None
-    name: bytes = tensor.untyped_storage()._share_filename_cpu_()[1]
-    return name.decode()
-
-
-def remove_name(tensor: torch.Tensor, name: str | None) -> None:
-    """Let nobody else map it: the system frees it with the last mapping, however the processes end."""
-    if name is not None:
-        tensor.untyped_storage()._shared_incref()  # that torch does not remove the file once more
-        with suppress(OSError):  # somebody was faster
-            shm_unlink(name)
+    try:
+        file = anonymous_file(size)
+    except OSError:
+        return None
+    try:
+        if not sparse:  # without this, the first write to a page that there is no memory for would end the process
+            os.posix_fallocate(file, 0, size)
+        return torch.UntypedStorage._new_shared_fd_cpu(file, size)
+    except (OSError, RuntimeError):
+        return None
+    finally:
+        os.close(file)
 
 
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):

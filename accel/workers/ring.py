@@ -1,14 +1,11 @@
 """Batches from DataLoader workers in shared memory that is used again.
 
 torch gives every batch new shared memory: the worker waits for its pages, the parent maps them, waits again and
-unmaps. Here a worker keeps a few slots. Each is mapped by the parent once; the parent says how many of the tensors
-sent in a slot it has seen the end of, and when these are all, and nothing in the worker looks at the slot either, the
-worker fills it again.
+unmaps. Here the workers of a loader take slots of memory that they all share (``arena``). The parent says how many of
+the tensors sent in a slot it has seen the end of, and when these are all, and nothing in the worker looks at the slot
+either, the next worker fills it again. Where there is no such memory, batches are sent as torch does.
 
 A batch is sent as it is: what of it lies in a slot is told from its address when the batch is pickled.
-
-Where shared memory is a file, the file goes when the parent has mapped it, or when the worker ends; of one that is
-killed, what it had sent and the parent never took stays until torch's own manager of such files ends.
 """
 
 from __future__ import annotations
@@ -23,84 +20,81 @@ from contextvars import ContextVar
 from functools import partial
 from math import prod
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.system import memory
-
-_SLOTS = 8
-_COUNT = np.dtype(np.int64)
+from accel.system import counters, memory
+from accel.workers.arena import Arena
 
 # -- the parent ---------------------------------------------------------------------------------------------
 
 _loaders = itertools.count(1)
 _loader: ContextVar[int] = ContextVar("accel_loader", default=0)  # a worker inherits its loader's number
-_mapped: dict[int, dict[tuple[int, int], _Mapped]] = {}
+_known: dict[int, _Loader] = {}
 
 
-class _Shared(NamedTuple):
-    """Shared memory, uint8[size], and its name (``memory.name_of``)."""
+class _Loader:
+    """What workers and parent of a loader share; in the parent also which slots it looks at."""
 
-    content: torch.Tensor
-    name: str | None
+    def __init__(self, arena: Arena | None) -> None:
+        self.arena = arena
+        self.ended = False
+        self._leases: dict[int, Callable[[], memory.Lease | None]] = {}
 
-    @classmethod
-    def make(cls, size: int) -> _Shared:
-        made = memory.shared((size,), torch.uint8)
-        return cls(made, memory.name_of(made))
+    def lend(self, slot: int, size: int, sent: int) -> memory.Lease:
+        """A slot's bytes, for the tensor of that number; the same ones as before while somebody looks at them."""
+        assert self.arena is not None
+        lease = self._leases.get(slot, lambda: None)()
+        if lease is None:
+            lease = memory.lease(self.arena.part(int(self.arena.offset[slot]), size), size)
+            self._leases[slot] = weakref.ref(lease)
+        lease.on_release = partial(self._release, slot, sent)
+        return lease
 
-    def remove_name(self) -> None:
-        memory.remove_name(*self)
+    def _release(self, slot: int, sent: int) -> None:
+        assert self.arena is not None
+        if self.ended:
+            self.arena.give_back(slot)
+        self.arena.ended[slot] = max(self.arena.ended[slot], sent)  # another thread may be late with an earlier one
+
+    def end(self) -> None:
+        """The workers are gone: what nobody looks at goes back to the system, the rest as soon as it can."""
+        self.ended = True
+        if self.arena is not None:
+            lent = {slot for slot, lease in list(self._leases.items()) if lease() is not None}
+            for slot in self.arena.filled():
+                if slot not in lent:
+                    self.arena.give_back(slot)
+
+
+def _end(number: int) -> None:
+    known = _known.pop(number, None)
+    if known is not None:
+        known.end()
 
 
 @contextmanager
-def loader() -> Iterator[Callable[[Any], object]]:
-    """Workers started inside belong to one loader; call what it yields with the loader's iterator, which it
-    keeps the mappings for."""
+def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
+    """Workers started inside, by this context of multiprocessing (None: the default one), belong to one loader; call
+    what it yields with the loader's iterator, with which their shared memory ends."""
     number = next(_loaders)
     token = _loader.set(number)
-    _mapped[number] = {}
+    _known[number] = _Loader(Arena.make(torch.multiprocessing if context is None else context))
     try:
-        yield lambda iterator: weakref.finalize(iterator, _mapped.pop, number, None)
+        yield lambda iterator: weakref.finalize(iterator, _end, number)
     finally:
         _loader.reset(token)
 
 
-class _Mapped:
-    """A slot of a worker's, in the parent."""
-
-    def __init__(self, content: torch.Tensor, ended: npt.NDArray[Any], slot: int) -> None:
-        self._content, self._ended, self._slot = content.numpy(), ended, slot
-        self._lease: Callable[[], memory.Lease | None] = lambda: None
-
-    def lend(self, size: int, sent: int) -> memory.Lease:
-        """Its first bytes, for the tensor of that number; the same ones as before while somebody looks at them."""
-        lease = self._lease()
-        if lease is None:
-            lease = memory.lease(self._content, size)
-            self._lease = weakref.ref(lease)
-        lease.on_release = partial(_all_ended, self._ended, self._slot, sent)
-        return lease
-
-
-def _all_ended(ended: npt.NDArray[Any], slot: int, sent: int) -> None:
-    ended[slot] = max(ended[slot], sent)  # another thread may be late with an earlier one
-
-
-def _receive(key: tuple[int, int, int, int], layout: _Layout, mapping: tuple[_Shared, _Shared] | None) -> Any:
+def _receive(number: int, slot: int, sent: int, layout: _Layout) -> Any:
     """A tensor, in the parent: a plain one, with whose end the slot may be used again."""
-    number, worker, slot, sent = key
-    known = _mapped.get(number)
+    known = _known.get(number)
     if known is None:
         raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
-    if mapping is not None:
-        for shared in mapping:
-            shared.remove_name()
-        known[worker, slot] = _Mapped(mapping[0].content, mapping[1].content.numpy().view(_COUNT), slot)
-    return layout.on(known[worker, slot].lend(layout.size, sent))
+    return layout.on(known.lend(slot, layout.size, sent))
 
 
 # -- a worker -----------------------------------------------------------------------------------------------
@@ -120,81 +114,43 @@ class _Layout:
         return empty.set_(storage, self.offset, self.shape, self.strides)
 
 
-class _Slot:
-    """Shared memory for one batch at a time."""
-
-    def __init__(self, number: int, size: int, sent: int) -> None:
-        self.number = number
-        self.shared = _Shared.make(size)
-        self.content = self.shared.content
-        self.looked_at = False  # by something in the worker
-        self.mapped = False  # by the parent
-        self.sent = sent  # tensors, those in earlier slots of this number too
-
-    def lend(self, size: int) -> torch.Tensor:
-        self.looked_at = True
-        return memory.leased(self.content.numpy(), size, self._released)
-
-    def _released(self) -> None:
-        self.looked_at = False
-
-
 class Ring:
-    """The slots of one worker."""
+    """A worker's part in the memory that its loader's workers share."""
 
-    def __init__(self, number: int, worker: int) -> None:
-        self._key = (number, worker)
-        self._slots: list[_Slot | None] = [None] * _SLOTS
-        self._shared_ended = _Shared.make(_SLOTS * _COUNT.itemsize)
-        self._ended = self._shared_ended.content.zero_().numpy().view(_COUNT)
+    def __init__(self, number: int, arena: Arena) -> None:
+        self._number, self._arena = number, arena
+        self._looked_at: dict[int, int] = {}  # slots by their addresses, while something in this worker looks at them
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor in a slot that nobody looks at, or in new shared memory if there is none."""
         size = prod(shape) * dtype.itemsize
-        slot = self._free_slot(size)
+        slot = self._arena.take(size)
         if slot is None:
+            counters.fallback("workers found no room in the memory that they use again; a batch took new shared memory")
             return memory.shared(shape, dtype)
-        return slot.lend(size).view(dtype).view(tuple(shape))
+        lease = memory.lease(self._arena.part(int(self._arena.offset[slot]), size), size)
+        lent = torch.from_numpy(lease)
+        self._looked_at[lent.data_ptr()] = slot
+        lease.on_release = partial(self._release, slot, lent.data_ptr())
+        return lent.view(dtype).view(tuple(shape))
+
+    def _release(self, slot: int, address: int) -> None:
+        del self._looked_at[address]
+        self._arena.busy[slot] = 0
 
     def outgoing(self, batch: Any) -> Any:
         """What to send in place of a batch; the batch stays as it is."""
-        return _Outgoing(self, batch) if any(slot is not None and slot.looked_at for slot in self._slots) else batch
+        return _Outgoing(self, batch) if self._looked_at else batch
 
     def message(self, tensor: torch.Tensor) -> Any:
         """How a tensor is pickled for the parent; NotImplemented where it lies in no slot. For any thread."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
             return NotImplemented
-        slot = self._slot_at(tensor.untyped_storage().data_ptr())
-        if slot is None or tensor is slot.content:
+        slot = self._looked_at.get(tensor.untyped_storage().data_ptr())
+        if slot is None:
             return NotImplemented
-        mapping = None if slot.mapped else (slot.shared, self._shared_ended)
-        slot.mapped = True
-        slot.sent += 1
-        return _receive, ((*self._key, slot.number, slot.sent), _Layout(tensor), mapping)
-
-    def close(self) -> None:
-        """To be called when the worker ends, and its parent expects nothing more of it."""
-        for shared in (self._shared_ended, *(slot.shared for slot in self._slots if slot is not None)):
-            shared.remove_name()
-
-    def _free_slot(self, size: int) -> _Slot | None:
-        free = []
-        for number, slot in enumerate(self._slots):
-            if slot is None or (self._ended[number] == slot.sent and not slot.looked_at):
-                if slot is not None and size <= len(slot.content) <= 2 * size:
-                    return slot
-                free.append(number)
-        if not free:
-            return None
-        last = self._slots[free[0]]
-        slot = self._slots[free[0]] = _Slot(free[0], size, 0 if last is None else last.sent)
-        return slot
-
-    def _slot_at(self, address: int) -> _Slot | None:
-        for slot in self._slots:
-            if slot is not None and slot.looked_at and slot.content.data_ptr() == address:
-                return slot
-        return None
+        self._arena.sent[slot] += 1
+        return _receive, (self._number, slot, int(self._arena.sent[slot]), _Layout(tensor))
 
 
 class _Outgoing:
@@ -206,8 +162,15 @@ class _Outgoing:
 
     def __reduce__(self) -> tuple[Any, ...]:
         stream = io.BytesIO()
-        _Sender(self._ring, stream).dump(self._batch)
+        try:
+            _Sender(self._ring, stream).dump(self._batch)
+        except RuntimeError as error:  # torch's, without shared memory for a label: here nobody would hear of it
+            return _refuse, (str(error),)
         return pickle.loads, (stream.getvalue(),)
+
+
+def _refuse(message: str) -> None:
+    raise RuntimeError(message)
 
 
 class _Sender(ForkingPickler):
@@ -224,11 +187,13 @@ class _Sender(ForkingPickler):
 _ring: Ring | None = None
 
 
-def of_worker(worker: int) -> Ring | None:
-    """This worker's ring; None where the process was not started by a loader that knows of rings."""
+def of_worker() -> Ring | None:
+    """This worker's ring; None where the process was not started by a loader that has shared memory."""
     global _ring
-    if _ring is None and _loader.get():
-        _ring = Ring(_loader.get(), worker)
+    if _ring is None:
+        known = _known.get(_loader.get())
+        if known is not None and known.arena is not None:
+            _ring = Ring(_loader.get(), known.arena)
     return _ring
 
 
@@ -237,17 +202,18 @@ def outgoing(batch: Any) -> Any:
     return batch if _ring is None else _ring.outgoing(batch)
 
 
-def close() -> None:
-    """The worker ends."""
-    if _ring is not None:
-        _ring.close()
-
-
 def loader_number() -> int:
-    """What a worker started without fork must be told (``join_loader``)."""
+    """The number of the loader that this worker belongs to, or that is starting workers; 0: none."""
     return _loader.get()
 
 
-def join_loader(number: int) -> None:
+def to_join() -> tuple[int, Arena | None]:
+    """What a worker started without fork must be told (``join``); to be sent while it is being started."""
+    number = _loader.get()
+    return number, _known[number].arena if number in _known else None
+
+
+def join(number: int, arena: Arena | None) -> None:
     """Belong to the loader of that number."""
     _loader.set(number)
+    _known[number] = _Loader(arena)
