@@ -83,7 +83,7 @@ def _show(verdicts: dict[tuple[str, str], Verdict]) -> None:
     table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
     table.add_column("file", no_wrap=True)
     table.add_column("backend", no_wrap=True)
-    for name in ("tests", "passed", "skipped", "fail\nwithout", "expected\nfailures", "others"):
+    for name in ("tests", "passed", "skipped", "fail\nwithout", "expected\nfailures", "other"):
         table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split())))
     for (file, backend), verdict in verdicts.items():
         counts = verdict.counts
