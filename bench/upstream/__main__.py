@@ -83,8 +83,8 @@ def _show(verdicts: dict[tuple[str, str], Verdict]) -> None:
     table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
     table.add_column("file", no_wrap=True)
     table.add_column("backend", no_wrap=True)
-    for name in ("tests", "passed", "skipped", "failures\nwithout", "expected\nfailures", "others"):
-        table.add_column(name, justify="right", no_wrap=True, min_width=len(name.split()[-1]))
+    for name in ("tests", "passed", "skipped", "fail\nwithout", "expected\nfailures", "other"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split())))
     for (file, backend), verdict in verdicts.items():
         counts = verdict.counts
         passed = counts["passed"] + counts["xfailed"]
