@@ -140,8 +140,10 @@ def stands_in(table: Any, item: int, factors: Any, step: int, planar: bool, memo
     first = memory if step > 0 else memory + 255 * channels
     emit_blocks(first, step, factors, item, out, 0, plane, pixel, 256)
     if item == 4:
-        return _equal(out, table.ctypes.data, np.uint32, channels, step, plane, pixel)
-    return _equal(out, table.ctypes.data, np.uint8, channels, step, plane, pixel)
+        equal = _equal(out, table.ctypes.data, np.uint32, channels, step, plane, pixel)
+    else:
+        equal = _equal(out, table.ctypes.data, np.uint8, channels, step, plane, pixel)
+    return equal
 
 
 @njit
