@@ -69,7 +69,7 @@ def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage | None:
     try:
         if not sparse:  # without this, the first write to a page that there is no memory for would end the process
             os.posix_fallocate(file, 0, size)
-        return torch.UntypedStorage._new_shared_fd_cpu(file, size)
+        return torch.UntypedStorage._new_shared_fd_cpu(file, size)  # type: ignore[attr-defined,no-any-return]
     except (OSError, RuntimeError):
         return None
     finally:
@@ -262,7 +262,7 @@ class FileBuffers:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 size = self._ORDINARY if buffer is None else os.preadv(descriptor, (buffer,), 0)
-                if size <= self._SMALL and (small := self._small.take()) is not None:
+                if buffer is not None and size <= self._SMALL and (small := self._small.take()) is not None:
                     memoryview(small)[:size] = memoryview(buffer)[:size]
                     content = small
                 elif self._SMALL < size < self._ORDINARY:
