@@ -64,5 +64,5 @@ def _noise(rng: np.random.Generator, size: tuple[int, int], scale: int) -> npt.N
     return np.asarray(Image.fromarray(grid).resize(size, Image.Resampling.BICUBIC))
 
 
-def _bytes(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+def _bytes(values: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     return np.clip(values, 0, 255).astype(np.uint8)

@@ -147,7 +147,8 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
     def restored(number: int, *steps: Any) -> Recipe:
         return Recipe(sources[number], *(_restored(each, tensors) for each in steps))
 
-    view = memoryview(packed.data.numpy())  # type: ignore[arg-type]  # numpy's stubs hide the buffer
+    pixels: Any = packed.data.numpy()  # stubs of some versions of NumPy hide the buffer
+    view = memoryview(pixels)
     for size, header, name, selection, made_of in zip(
         packed.sizes, packed.headers, packed.names, packed.selections, packed.origins, strict=True
     ):

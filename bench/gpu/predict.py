@@ -57,8 +57,8 @@ def kernels(batch: Batch, crops: Batch) -> Iterator[str]:
     number, total = len(batch.trips), np.zeros(6)
     moved = [counts.traffic(each.counted) for each in (batch, crops)]
     for name in KERNELS:
-        values = [each.work[name].mean() / 1e6 for each in (batch, crops)]
-        values += [each[name].sum() / number / 1e6 for each in moved]
+        values = [float(each.work[name].mean()) / 1e6 for each in (batch, crops)]
+        values += [float(each[name].sum()) / number / 1e6 for each in moved]
         values += [1000 * each.seconds[name] for each in (batch, crops)]
         total += values
         yield f"| `{name}` | {_numbers(values)} |"
