@@ -101,7 +101,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     def draft(self, mode: str | None, size: tuple[int, int] | None) -> Any:
         """Let Pillow configure its decoder, as it does for thumbnails; the image is Pillow's from then on."""
-        if self._loaded or self.recipe is None:
+        if self._loaded or (self.recipe is None and self._im is not None):
             return None
         file = self._file_of_pillow()
         drafted = file.draft(mode, size)
@@ -181,7 +181,7 @@ class LazyMpoFile(LazyJpegFile, MpoImageFile):
             return
         self._recipe = None
         file.seek(frame)
-        self._im, self._info, self._exif = None, file.info, None
+        self._im, self._info, self._exif, self._loaded = None, file.info, None, False
         self._mode, self._size = file.mode, file.size
 
     def tell(self) -> int:
