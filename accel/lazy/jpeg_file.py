@@ -22,16 +22,6 @@ from accel.system import counters
 UNCLAIMED = "a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's"
 
 
-class _OnceRead:
-    """``_recipe`` of an image that has none of its own: the rest of its file is read for it, if that is not yet."""
-
-    def __get__(self, image: LazyJpegFile | None, owner: type) -> Recipe | None:
-        if image is not None and image._unread is not None:
-            image._read()
-            return image.__dict__["_recipe"]  # type: ignore[no-any-return]
-        return None
-
-
 class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     """A ``JpegImageFile`` with late pixels.
 
@@ -45,7 +35,6 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     filename: Any = ""
     _file: JpegImageFile | None = None
     _unread: Unread | None = None  # then there is no recipe yet
-    _recipe = _OnceRead()  # type: ignore[assignment]  # images that have one have it in their __dict__
 
     @classmethod
     def open(cls, source: Source, filename: str | bytes = "") -> LazyJpegFile:
@@ -155,7 +144,10 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         return attributes | {"tile": [], "fp": None}  # as after load()
 
     def __getattr__(self, name: str) -> Any:
-        # only reached for what no class of it has: quantization, layer, applist, ...
+        # only reached for what no class of it has: quantization, layer, applist, ... and what is not read yet
+        if name == "_recipe":
+            self._read()
+            return self.__dict__.get(name)
         if not name.startswith("__") and (self._file or self._unread or self.__dict__.get("_recipe")):
             return getattr(self._file_of_pillow(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
