@@ -191,7 +191,7 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
         if selection.steps_aside:
             return original(file, filename)
         data = opened(file)
-        if type(data) is Unread:
+        if isinstance(data, Unread):
             return LazyJpegFile.open_unread(data, filename, _name(file, filename), selection, _claimed)
         header = claim(data)
         if header is None or not _claimed(header, selection):
