@@ -40,7 +40,7 @@ from accel.ops import kernels as ops_kernels
 from accel.recording import damaged, enhance, forward, images, kernels, parameters, record, record_pil, tv, tvio
 from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
-from accel.sources.unread import begun
+from accel.sources.unread import Unread, opened
 from accel.system import counters, log, memory, notes, patches, replaced, seams
 from accel.system.seams import private
 from accel.workers import processes, ring
@@ -190,10 +190,9 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
         selection = switch.current()
         if selection.steps_aside:
             return original(file, filename)
-        unread = begun(file)
-        if unread is not None:
-            return LazyJpegFile.open_unread(unread, filename, _name(file, filename), selection, _claimed)
-        data = _content(file)
+        data = opened(file)
+        if isinstance(data, Unread):
+            return LazyJpegFile.open_unread(data, filename, _name(file, filename), selection, _claimed)
         header = claim(data)
         if header is None or not _claimed(header, selection):
             counters.fallback(UNCLAIMED)
@@ -212,17 +211,6 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
 
 def _name(file: IO[bytes], filename: str | bytes) -> str:
     return str(os.fsdecode(filename) or getattr(file, "name", "") or "<bytes>")
-
-
-def _content(file: IO[bytes]) -> bytes:
-    """All of a file object, whose ``read`` may want a size: Pillow always gives it one."""
-    try:
-        return file.read()
-    except TypeError:
-        return b"".join(iter(lambda: file.read(_PIECE), b""))
-
-
-_PIECE = 1 << 20
 
 
 def _claimed(header: Header, selection: switch.Selection) -> bool:

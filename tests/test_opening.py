@@ -276,6 +276,22 @@ FILES = {
 }
 
 
+@pytest.mark.parametrize("draft", [None, "L"])
+def test_another_picture_of_a_file_has_drafts(draft: str | None) -> None:
+    data = mpo(*(helpers.picture(600, 400, seed=seed) for seed in range(2)))
+
+    def thumbnail() -> Any:
+        image = Image.open(BytesIO(data))
+        image.seek(1)
+        drafted = image.draft(draft, (300, 200))
+        image.thumbnail((60, 40))
+        return drafted, image.mode, image.size, image.tobytes()
+
+    expected = thumbnail()
+    with accel.image_backend("cpu"):
+        assert thumbnail() == expected
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])
 def test_the_first_of_several_pictures_is_late(name: str, backend: str) -> None:

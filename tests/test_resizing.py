@@ -161,3 +161,20 @@ def test_in_a_batch(backend: str) -> None:
     if backend == "cuda":
         reasons = accel.stats()["fallbacks"]
         assert {"resize_box has no kernel for the device; the host ran it"} <= set(reasons)
+
+
+@pytest.mark.parametrize("data", [(0, 3, 16, float("inf")), (float("nan"), 1, 3, 3.5)])
+def test_an_endless_extent_is_left_to_pillow(data: Any) -> None:
+    check(lambda: opened((97, 61)).transform((12, 8), Image.Transform.EXTENT, data), late=False)
+
+
+def test_what_torchvision_has_used_is_not_drafted() -> None:
+    def thumbnail() -> Any:
+        image = Image.open(BytesIO(helpers.jpeg(400, 300)))
+        tensor = F.to_tensor(image)
+        image.thumbnail((40, 40))
+        return image.size, image.tobytes(), torch.stack([tensor])
+
+    expected = thumbnail()
+    with accel.image_backend("cpu"):
+        helpers.assert_same(thumbnail(), expected)

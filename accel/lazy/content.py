@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from math import prod
@@ -49,6 +49,7 @@ class Late:
             computed, for its parts.
         member: its place in the batch that a DataLoader gave. stacked: whether a batch was made of it.
         part: what it has of a submission. since: casts and orders recorded since then, ahead of ``after``.
+        pending: a mark, as long as it has no values; see ``_Pending``.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class Late:
         "made",
         "member",
         "part",
+        "pending",
         "ready",
         "recipes",
         "shape",
@@ -103,7 +105,7 @@ class Late:
         self.member: Member | None = None
         self.part: Part | None = None
         self.since: tuple[Step, ...] = ()
-        pending.add(self)
+        self.pending: object = _PENDING
 
     def succeeds(self, other: Late, part: Part | None, since: tuple[Step, ...]) -> None:
         """Take the place of another one that it was made from, which is not expected to be used any more."""
@@ -177,28 +179,14 @@ class Late:
 class _Pending:
     """Every ``Late`` of this process that has no values: where there is none nobody need look for one."""
 
-    _FEW = 1024
-
     def __init__(self) -> None:
-        self._references: list[weakref.ref[Late]] = []
-        self._many = self._FEW
-        self._lock = fork.Lock()
-
-    def add(self, late: Late) -> None:
-        self._references.append(weakref.ref(late))
-        if len(self._references) > self._many:
-            self.count()
+        self._others = 0
+        self._others = self.count()
 
     def count(self) -> int:
-        """How many there are; the others are forgotten."""
-        alive = []  # until the lock is given back: what goes with one may wait for other locks
-        with self._lock:
-            known = len(self._references)  # other threads add to the end meanwhile
-            alive = [(reference, reference()) for reference in self._references[:known]]
-            left = [reference for reference, late in alive if late is not None and late.value is None]
-            self._references[:known] = left
-            self._many = max(self._FEW, 2 * len(left))
-        return len(left)
+        """How many there are: as many as refer to the mark, besides what always does."""
+        return sys.getrefcount(_PENDING) - self._others
 
 
+_PENDING = object()
 pending = _Pending()

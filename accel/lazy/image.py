@@ -56,7 +56,7 @@ class LazyImage(Image.Image):
     if not isinstance(getattr(Image.Image, "readonly", None), property):  # Pillow 11.1
         readonly = 0
 
-    _recipe: Recipe | None = None
+    _recipe: Recipe | None  # has no default: a large file is read when it is missing
     _loaded = False  # Pillow would have decoded it by now
     _info: dict[Any, Any] | None = None  # None: as the file has it
     _touched_by: str | None = None

@@ -90,7 +90,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     def draft(self, mode: str | None, size: tuple[int, int] | None) -> Any:
         """Let Pillow configure its decoder, as it does for thumbnails; the image is Pillow's from then on."""
-        if self._loaded or self.recipe is None:
+        if self._loaded or (self.recipe is None and self._im is not None):
             return None
         file = self._file_of_pillow()
         drafted = file.draft(mode, size)
@@ -145,9 +145,9 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     def __getattr__(self, name: str) -> Any:
         # only reached for what no class of it has: quantization, layer, applist, ... and what is not read yet
-        if name == "_recipe" and "_unread" in self.__dict__:
+        if name == "_recipe":
             self._read()
-            return self.__dict__["_recipe"]
+            return self.__dict__.get(name)
         if not name.startswith("__") and (self._file or self._unread or self.__dict__.get("_recipe")):
             return getattr(self._file_of_pillow(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -173,7 +173,7 @@ class LazyMpoFile(LazyJpegFile, MpoImageFile):
             return
         self._recipe = None
         file.seek(frame)
-        self._im, self._info, self._exif = None, file.info, None
+        self._im, self._info, self._exif, self._loaded = None, file.info, None, False
         self._mode, self._size = file.mode, file.size
 
     def tell(self) -> int:

@@ -136,7 +136,7 @@ class LateTensor(torch.Tensor):
             if late.value is None:
                 alone = late.whole is None or late.part is not None  # submitted by itself
                 values = late.compute(allocate) if alone else _part(*late.whole)
-                late.value = values.as_subclass(self.becomes)
+                late.value, late.pending = values.as_subclass(self.becomes), None
                 if late.aliased:
                     late.shared = late.value.detach()
             value: torch.Tensor = late.value

@@ -33,8 +33,12 @@ def resized(image: LazyImage, size: Any, resample: Any, box: Any, reducing_gap: 
         width, height = map(operator.index, size)
     except (TypeError, ValueError):
         return None
+    if width < 1 or height < 1:
+        return None
+    if box is None and reducing_gap is None:
+        return _whole(image, width, height, code)
     edges = (0, 0, *image.size) if box is None else tuple(box)
-    if width < 1 or height < 1 or not _is_box(edges, image.size):
+    if not _is_box(edges, image.size):
         return None
     if reducing_gap is not None:
         if not isinstance(reducing_gap, (int, float)) or not reducing_gap >= 1:
@@ -58,19 +62,24 @@ def _is_box(edges: tuple[Any, ...], size: tuple[int, int]) -> bool:
     return bool(0 <= left < right <= size[0] and 0 <= top < bottom <= size[1])
 
 
+def _whole(image: LazyImage, width: int, height: int, code: int) -> Image.Image:
+    if (width, height) == image.size:
+        return image.copy()
+    if code == 0:  # Image.Resampling.NEAREST
+        return image.then("resize_nearest", (height, width))
+    return image.then("resize", (height, width, int(code)))
+
+
 def _resized(image: LazyImage, width: int, height: int, code: int, edges: tuple[Any, ...]) -> Image.Image | None:
-    nearest = code == Image.Resampling.NEAREST
     if edges == (0, 0, *image.size):
-        if (width, height) == image.size:
-            return image.copy()
-        return image.then("resize_nearest", (height, width)) if nearest else image.then("resize", (height, width, code))
+        return _whole(image, width, height, code)
     left, top, right, bottom = box = tuple(float(np.float32(edge)) for edge in edges)
     across, down = float(np.float32(right - left)), float(np.float32(bottom - top))
     if (across, down) == (width, height) and left.is_integer() and top.is_integer():
         return image.crop((int(left), int(top), int(right), int(bottom)))
     if max(width, height, *image.size) >= _LARGEST or min(across, down) <= 0:
         return None
-    if nearest:
+    if code == Image.Resampling.NEAREST:
         black = (0,) * len(image.getbands())
         return image.then("scale_nearest", (height, width, (across / width, left, down / height, top), black))
     return image.then("resize_box", (height, width, int(code), box))

@@ -64,6 +64,8 @@ def _extent(image: Image.Image, size: Any, data: Any, resample: Any, fillcolor: 
         matrix = (right - left) / width, 0, left, 0, (bottom - top) / height, top
     except (TypeError, ValueError, ZeroDivisionError):
         return None
+    if not isinstance(size, (list, tuple)) or not all(map(math.isfinite, matrix)):
+        return None
     return step(image, size, Image.Transform.AFFINE, matrix, resample, fillcolor)
 
 

@@ -44,7 +44,7 @@ _NOT_OF_THE_FILE = (
 def replaces() -> bool:
     """Whether damaged files that are opened now are to be replaced."""
     selection = switch.current()
-    return not selection.steps_aside and selection.options.on_error == "replace"
+    return selection.options.on_error == "replace" and not selection.steps_aside
 
 
 def black_tensor(channels: int) -> torch.Tensor:

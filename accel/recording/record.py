@@ -187,7 +187,7 @@ def _tensor(cls: type[T], image: LazyImage, step: Step, dtype: torch.dtype, inte
     shape = (3 if image.mode == "RGB" else 1, height, width)
     if image._parent:
         image.used_again()
-    image._parent = True
+    image._parent = image._loaded = True
     recipe = image._recipe
     assert recipe is not None
     source, steps, _, _ = recipe

@@ -1,6 +1,7 @@
-"""Large files of which the header has been read, and the rest is when it is needed: as Pillow's images are opened.
+"""Files that are being opened: small ones are read, of large ones the header, and the rest when it is needed.
 
-The file stays open until then. It is read by its descriptor, whose position nobody shares with a fork or a thread.
+So are Pillow's images opened. The file stays open until then. It is read by its descriptor, whose position nobody
+shares with a fork or a thread.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import stat
-from typing import Any
+from typing import IO, Any
 
 from accel.sources.header import Header, claim
 from accel.system import fork
@@ -49,14 +50,31 @@ class Unread:
             self.file.close()
 
 
-def begun(file: Any) -> Unread | None:
-    """A large file on a disk whose header can be told from its beginning; None for all else, which is to be read."""
-    if type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO or not hasattr(os, "pread"):
-        return None
-    descriptor = file.fileno()
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_size <= _LARGE:
-        return None
+def opened(file: IO[bytes]) -> bytes | Unread:
+    """All of a file; less only of a large one on a disk, whose header can be told from its beginning."""
+    if type(file) is io.BufferedReader and type(file.raw) is io.FileIO and _HAS_PREAD:
+        descriptor = file.fileno()
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            begun = _small(descriptor, status.st_size) if status.st_size <= _LARGE else _large(file, descriptor)
+            if begun is not None:
+                return begun
+    try:
+        return file.read()
+    except TypeError:  # it wants a size, which Pillow always gives it
+        return b"".join(iter(lambda: file.read(_PIECE), b""))
+
+
+_HAS_PREAD = hasattr(os, "pread")
+_PIECE = 1 << 20
+
+
+def _small(descriptor: int, size: int) -> bytes | None:
+    content = os.pread(descriptor, size + 1, 0)
+    return content if len(content) == size else None
+
+
+def _large(file: Any, descriptor: int) -> Unread | None:
     for size in _HEADS:
         head = os.pread(descriptor, size, 0)
         header = claim(head)
