@@ -23,7 +23,7 @@ def _scratch_within_walls(side: Side) -> Iterator[None]:
     """This thread's working memory, of exactly the sizes that are promised to the decoder."""
     own = vars(jpeg._scratch)
     kept = dict(own)
-    own.update(_fixed(side), room=lambda name, size: walled((size,), np.uint8, side))
+    own.update(_fixed(side), room=lambda name, size: walled((size,), kept[name].dtype, side))
     try:
         yield
     finally:
