@@ -22,6 +22,17 @@ from accel.system import counters
 UNCLAIMED = "a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's"
 
 
+class _OfFile:
+    """The recipe of an image that has none yet: its file is read for it."""
+
+    def __get__(self, image: LazyJpegFile | None, owner: type) -> Recipe | None:
+        if image is None:
+            return None
+        image._read()
+        recipe: Recipe | None = vars(image).get("_recipe")
+        return recipe
+
+
 class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     """A ``JpegImageFile`` with late pixels.
 
@@ -31,6 +42,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     becomes: ClassVar[type[Image.Image]] = JpegImageFile
 
+    _recipe = _OfFile()  # type: ignore[assignment]
     _told: tuple[str, Selection, Callable[[Header, Selection], bool]]
     filename: Any = ""
     _file: JpegImageFile | None = None
@@ -144,10 +156,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         return attributes | {"tile": [], "fp": None}  # as after load()
 
     def __getattr__(self, name: str) -> Any:
-        # only reached for what no class of it has: quantization, layer, applist, ... and what is not read yet
-        if name == "_recipe" and "_unread" in self.__dict__:
-            self._read()
-            return self.__dict__["_recipe"]
+        # only reached for what no class of it has: quantization, layer, applist, ...
         if not name.startswith("__") and (self._file or self._unread or self.__dict__.get("_recipe")):
             return getattr(self._file_of_pillow(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
