@@ -6,30 +6,31 @@ A child holds the end of a pipe that nobody writes to: when it and all that it f
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from accel.system import fork
 
 
 class _Child(NamedTuple):
-    """A child, by the number of forks when it had begun; ``pipe``: to read from, None if there is none."""
+    """A child, by a number that ``forks`` had after it had begun; ``pipe``: to read from, None if there is none."""
 
     forks: int
     pipe: int | None
 
 
-_forks = 0
 _children: list[_Child] = []
-_pipes: dict[int, tuple[int, int]] = {}  # by each thread that is forking just now
+_begun: list[None] = []  # an item for each fork
+_done: list[None] = []
+_pipes: list[tuple[int, int] | None] = []  # of children that may not have begun yet; None: there were none left
 _reasons: list[Callable[[], bool]] = []
 _lock = fork.Lock()
 
 
 def forks() -> int:
-    """A number that grows with every fork, in the parent and in the child."""
-    return _forks
+    """A number that has grown after every fork, in the parent and in the child."""
+    return len(_begun) + len(_done)
 
 
 def watch_where(wanted: Callable[[], bool]) -> None:
@@ -40,11 +41,24 @@ def watch_where(wanted: Callable[[], bool]) -> None:
 def since(forks: int) -> bool:
     """Whether a watched child may live that was forked when ``forks()`` had this value, or later."""
     with _lock:
-        for child in tuple(_children):
-            if child.pipe is not None and _ended(child.pipe):
-                _children.remove(child)
-                os.close(child.pipe)
-        return any(child.forks > forks for child in _children)
+        _look()
+        return bool(_pipes) or any(child.forks > forks for child in _children)
+
+
+def _look() -> None:
+    pipes = _pipes.copy()
+    begun = len(_begun)
+    if len(_done) >= begun:  # no thread is about to fork
+        del _pipes[: len(pipes)]
+        for pipe in pipes:
+            if pipe is not None:
+                os.close(pipe[1])
+                os.set_blocking(pipe[0], False)
+            _children.append(_Child(forks(), None if pipe is None else pipe[0]))
+    for child in tuple(_children):
+        if child.pipe is not None and _ended(child.pipe):
+            _children.remove(child)
+            os.close(child.pipe)
 
 
 def _ended(pipe: int) -> bool:
@@ -54,46 +68,30 @@ def _ended(pipe: int) -> bool:
         return False
 
 
-def _wanted() -> bool:
-    return any(wanted() for wanted in _reasons)
-
-
-def _count() -> None:
-    global _forks
-    _forks += 1
-
-
 def _before() -> None:
-    _count()
-    if _wanted():
-        since(_forks)  # those that have ended need no descriptor any more
+    if any(wanted() for wanted in _reasons):
+        with _lock:
+            _look()
+        _begun.append(None)
         try:
-            _pipes[threading.get_ident()] = os.pipe()
+            _pipes.append(os.pipe())
         except OSError:  # too many files are open: it lives for ever, then
-            _pipes.pop(threading.get_ident(), None)
-
-
-def _in_parent() -> None:
-    _count()  # what another thread made meanwhile, the child may have or not
-    pipe = _pipes.pop(threading.get_ident(), None)
-    if pipe is not None:
-        os.close(pipe[1])
-        os.set_blocking(pipe[0], False)
-        _children.append(_Child(_forks, pipe[0]))
-    elif _wanted():
-        _children.append(_Child(_forks, None))
+            _pipes.append(None)
+    else:
+        _begun.append(None)
 
 
 def _in_child() -> None:
-    _count()
-    own = _pipes.pop(threading.get_ident(), None)
-    for end in [child.pipe for child in _children] + [end for pipe in _pipes.values() for end in pipe]:
-        if end is not None:
-            os.close(end)
-    if own is not None:
-        os.close(own[0])
+    _begun.append(None)
+    for child in _children:
+        if child.pipe is not None:
+            os.close(child.pipe)
+    for pipe in _pipes:
+        if pipe is not None:  # the other end is held, and never used
+            os.close(pipe[0])
     _children.clear()
     _pipes.clear()
 
 
-fork.register(before=_before, in_parent=_in_parent, in_child=_in_child)
+# in the parent none of Python's functions, in which an interrupt would be lost (see fork.py)
+fork.register(before=_before, in_parent=partial(_done.append, None), in_child=_in_child)
