@@ -42,7 +42,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     becomes: ClassVar[type[Image.Image]] = JpegImageFile
 
-    _recipe = _OfFile()  # type: ignore[assignment]
+    _recipe = _OfFile()
     _told: tuple[str, Selection, Callable[[Header, Selection], bool]]
     filename: Any = ""
     _file: JpegImageFile | None = None

@@ -198,7 +198,7 @@ class LateTensor(torch.Tensor):
     def as_late(self, cls: type[T]) -> T:
         """The same late values as a tensor of another class."""
         late = self.late
-        offset = self.storage_offset() if late.aliased else 0
+        offset = int(self.storage_offset()) if late.aliased else 0
         same = cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made, offset)
         same.late.view = late.view
         same.late.succeeds(late, late.part, late.since)

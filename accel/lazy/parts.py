@@ -50,7 +50,7 @@ def unsqueeze(tensor: LateTensor, dim: int) -> Any:
     if dim != 0 or not _can_be_divided(tensor) or tensor.late.after:
         return NotImplemented
     late = tensor.late
-    lead, offset = (1, *late.lead), tensor.storage_offset()
+    lead, offset = (1, *late.lead), int(tensor.storage_offset())
     return _view(tensor, tensor.of(late.recipes, lead, late.shape, late.dtype, late.interleaved, offset=offset), None)
 
 
@@ -70,7 +70,7 @@ def _part(batch: LateTensor, chosen: int | range, index: Any) -> LateTensor:
     if late.after:
         recipes = tuple([Recipe(*recipe[:3], recipe.kernels + late.after) for recipe in recipes])
     lead = inner if isinstance(chosen, int) else (len(chosen), *inner)
-    offset = batch.storage_offset() + numbers[0] * each * prod(late.shape)
+    offset = int(batch.storage_offset()) + numbers[0] * each * prod(late.shape)
     return _view(batch, batch.of(recipes, lead, late.shape, late.dtype, late.interleaved, offset=offset), index)
 
 

@@ -113,9 +113,8 @@ def clone(tensor: LateTensor, *, memory_format: torch.memory_format = torch.pres
 def contiguous(tensor: LateTensor, *, memory_format: torch.memory_format = torch.contiguous_format) -> Any:
     if memory_format == torch.preserve_format:
         return NotImplemented
-    as_it_is = not tensor.late.after and tensor.is_contiguous(
-        memory_format=memory_format
-    )  # of one channel: in any order
+    # of one channel or one pixel: in any order
+    as_it_is = not tensor.late.after and tensor.is_contiguous(memory_format=memory_format)
     return tensor if as_it_is else _ordered(tensor, memory_format)
 
 
