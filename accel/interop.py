@@ -17,6 +17,7 @@ from typing import IO, Any
 import torch
 import torchvision
 from PIL import Image, ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
 from torch.utils.data import DataLoader, get_worker_info
 from torchvision.datasets import folder
 from torchvision.transforms import (
@@ -33,7 +34,7 @@ from accel import switch
 from accel.errors import DecodeError
 from accel.lazy import compiling, held, search, shipping, tensor
 from accel.lazy.image import LazyImage
-from accel.lazy.jpeg_file import UNCLAIMED, LazyJpegFile, LazyMpoFile
+from accel.lazy.jpeg_file import UNCLAIMED, LazyJpegFile
 from accel.lazy.late import LateTensor
 from accel.lazy.samples import Collating
 from accel.ops import kernels as ops_kernels
@@ -42,9 +43,11 @@ from accel.sources.header import Header, claim
 from accel.sources.recipe import Source
 from accel.sources.unread import Unread, opened
 from accel.system import counters, log, memory, notes, patches, replaced, seams
+from accel.system.imports import LazyModule
 from accel.system.seams import private
 from accel.workers import processes, ring
 
+_mpo = LazyModule("accel.lazy.mpo_file")
 private("PIL.Image", "_decompression_bomb_check")
 collate = private("torch.utils.data._utils.collate", "default_collate_fn_map", "collate_tensor_fn")
 fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch")
@@ -199,10 +202,12 @@ def _opener(original: Callable[..., Any], accept: Any) -> tuple[Callable[..., An
             file.seek(0)
             return original(file, filename)
         source = Source(data, header, _name(file, filename), selection)
-        if header.pictures:  # Pillow says what it is
-            image = LazyMpoFile.open(source, filename, original(BytesIO(data), filename))
-        else:
+        kept = original(BytesIO(data), filename) if header.pictures else None  # Pillow says what it is
+        if kept is None or type(kept) is JpegImageFile:
             image = LazyJpegFile.open(source, filename)
+            image._file = kept
+        else:
+            image = _mpo.LazyMpoFile.open(source, filename, kept)
         image.__dict__["_open_file"] = file
         return image
 

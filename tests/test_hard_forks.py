@@ -22,6 +22,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import functional as F
 
 import accel
+from accel.workers import ring
 
 # -- forked children of the consumer ------------------------------------------------------------------------
 
@@ -82,6 +83,63 @@ def test_a_child_that_keeps_a_batch(paths: list[str], workers: int) -> None:
         other.sum()
         del other
     assert unchanged()
+
+
+@linux
+def test_a_child_that_keeps_a_batch_for_longer_than_the_loader(paths: list[str]) -> None:
+    """As one that saves a batch beside the loop."""
+    accel.set_image_backend("cpu")
+    iterator = iter(loader(Files(paths * 2, LARGE), 1))
+    holder = [next(iterator)[0]]
+    before = holder[0].numpy().copy()
+    unchanged = in_child(lambda: np.array_equal(holder[0].numpy(), before))
+    holder.clear()
+    for _ in iterator:
+        pass
+    del iterator
+    gc.collect()
+    assert unchanged()
+
+
+@linux
+@pytest.mark.parametrize("lives", [True, False])
+def test_what_children_looked_at_is_used_again_when_they_have_ended(lives: bool) -> None:
+    with ring.loader():
+        known = ring._known[ring.loader_number()]
+    arena = known.arena
+    assert arena is not None
+    looked_at = []
+    taken = set()
+    for _ in range(20):
+        slot = arena.take(1 << 20)
+        assert slot is not None
+        taken.add(slot)
+        arena.sent[slot], arena.busy[slot] = arena.sent[slot] + 1, 0
+        lent = known.lend(slot, 1 << 20, int(arena.sent[slot]))
+        looked_at.append(in_child(lambda: True))
+        if not lives:
+            assert looked_at.pop()()
+        del lent
+    assert len(taken) == 20 if lives else len(taken) < 4
+    assert all(result() for result in looked_at)
+
+
+@linux
+def test_a_child_that_drops_an_iterator(paths: list[str]) -> None:
+    with ring.loader():
+        number = ring.loader_number()
+    known = ring._known[number]
+    assert known.arena is not None
+    slot = known.arena.take(1 << 20)
+    assert slot is not None
+    known.arena.part(int(known.arena.offset[slot]), 1 << 20)[:] = 7
+
+    def drop() -> bool:
+        ring._end(number)
+        return True
+
+    assert in_child(drop)()
+    assert (known.arena.part(int(known.arena.offset[slot]), 1 << 20) == 7).all()
 
 
 @linux

@@ -137,6 +137,20 @@ def test_the_file_is_closed_when_it_has_been_read(large: Path) -> None:
             image.load()
 
 
+def test_a_large_file_that_becomes_of_another_class(large: Path) -> None:
+    class Mine(JpegImageFile):
+        pass
+
+    names = []
+    for backend in ("torchvision", "cpu"):
+        with accel.image_backend(backend):
+            image = Image.open(large)
+            image.load()
+            image.__class__ = Mine
+            names.append(set(vars(image)))
+    assert not {name for name in names[1] - names[0] if name.startswith("_")}
+
+
 def test_an_image_that_is_dropped_warns_as_pillows() -> None:
     code = """if True:
         import gc, sys, warnings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from helpers import assert_same, is_late, outcome
 from PIL import Image
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F1
@@ -185,6 +187,58 @@ def test_image_processors_in_a_collate_function(workers: int) -> None:
     counts: list[int] = []
     helpers.assert_equal_runs(run)
     assert counts == [0, COUNT]
+
+
+@pytest.mark.parametrize("make", BATCHES)
+def test_where_parts_lie(make: Callable[[], torch.Tensor]) -> None:
+    def run() -> Any:
+        batch = make()
+        parts = [batch[1], *batch, batch[1:3], batch[1:][0], batch[1:].unsqueeze(0), batch[-1].unsqueeze(0)]
+        before = [part.storage_offset() for part in parts]
+        assert [(part + 0, part.storage_offset())[1] for part in parts] == before
+        return before
+
+    helpers.assert_equal_runs(run)
+
+
+def written(way: str, batch: torch.Tensor) -> Any:
+    part = batch[1]
+    if way == "out=":
+        torch.add(batch[0], 1, out=batch[0])
+        torch.mul(part, torch.full((1, 1, 1), 2.0), out=part)
+    elif way == "resize_":
+        part.resize_(part.shape).zero_()
+    elif way == "untyped_storage":
+        batch.untyped_storage()
+        part.zero_()
+    elif way == "deepcopy":
+        batch, part = copy.deepcopy((batch, part))
+        part.zero_()
+    elif way == "fake":
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            assert (part + 1).shape == part.shape
+        part.zero_()
+    return batch + 0, part + 0
+
+
+@pytest.mark.parametrize("way", ["out=", "resize_", "untyped_storage", "deepcopy", "fake"])
+def test_what_is_written_into_a_part_is_in_the_batch(way: str) -> None:
+    helpers.assert_equal_runs(lambda: written(way, values()))
+
+
+@pytest.mark.parametrize("size", [(1, 4, 5), (3, 1, 1)])
+@pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
+def test_what_is_in_every_order_is_not_copied(size: tuple[int, int, int], order: torch.memory_format) -> None:
+    def run() -> Any:
+        small = [F1.resize(image.convert("L" if size[0] == 1 else "RGB"), size[1:]) for image in images()]
+        batch = torch.stack([F1.to_tensor(image) for image in small])
+        same = batch.contiguous(memory_format=order)
+        copied = batch.clone(memory_format=order)
+        strides = same.stride(), copied.stride()
+        same.zero_()
+        return batch, same, copied, strides
+
+    helpers.assert_equal_runs(run)
 
 
 def test_transformers() -> None:

@@ -77,6 +77,20 @@ def test_what_there_is_no_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 @linux
+def test_a_file_that_may_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under a limit of the size of files."""
+    arena = Arena.make(torch.multiprocessing)
+    assert arena is not None
+
+    def limited(*_: int) -> None:
+        raise OSError(27, "File too large")
+
+    monkeypatch.setattr(os, "ftruncate", limited)
+    assert arena.take(1 << 27) is None
+    assert arena.take(1 << 20) is not None
+
+
+@linux
 def test_shared_memory_has_no_name() -> None:
     before = set(os.listdir("/dev/shm"))
     tensor = memory.shared((1000, 1000), torch.float32)

@@ -262,7 +262,7 @@ def test_any_use_of_a_shell_that_cannot_become_its_values(make: Maker, use: Call
     assert_same(late, plain)
 
 
-@pytest.mark.parametrize("use", ["add", "index", "numpy", "to-cpu", "sum", "add_", "repr", "iterate"])
+@pytest.mark.parametrize("use", ["add", "numpy", "to-cpu", "sum", "add_", "repr"])
 def test_a_used_tensor_is_plain(make: Maker, use: str) -> None:
     late, _ = both(make)
     address = id(late)

@@ -161,10 +161,7 @@ class Late:
     def told(self) -> Iterator[None]:
         """What fails in here is told by its place along this tensor's first axis and, where known, in the dataset."""
         try:
-            # the values outlive the mode, and the transformation of torch.func, of whoever asks first; and no tracer
-            # is to see how they come about
-            mode = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE
-            with mode, modes.aside(), torch._C._DisableFuncTorch():
+            with undisturbed():
                 yield
         except DecodeError as error:
             if error.position is not None and self.lead:
@@ -174,6 +171,17 @@ class Late:
             if not where:
                 raise
             raise type(error)(f"{error}{where}") from error
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """For values to come about, which outlive the mode, and the transformation of torch.func, of whoever asks first.
+
+    No tracer is to see how they do.
+    """
+    mode = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE
+    with mode, modes.aside(), torch._C._DisableFuncTorch():
+        yield
 
 
 class _Pending:

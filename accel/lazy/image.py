@@ -404,6 +404,8 @@ _OURS = (
     "_file",
     "_open_file",
     "_parent",
+    "_unread",
+    "_told",
 )
 
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
-from PIL.MpoImagePlugin import MpoImageFile
 
 from accel.lazy.image import LazyImage, StandsFor, send
 from accel.sources.header import Header, claim
@@ -153,36 +152,4 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-class LazyMpoFile(LazyJpegFile, MpoImageFile):
-    """What ``Image.open`` gives of a file of several pictures: the first is late, any other one is Pillow's."""
-
-    becomes = MpoImageFile
-
-    @classmethod
-    def open(cls, source: Source, filename: str | bytes = "", file: Any = None) -> LazyJpegFile:
-        """The image as ``Image.open`` returns it; ``file``: as Pillow opened it, which may take it for a JPEG file."""
-        image = LazyJpegFile.open(source, filename) if type(file) is JpegImageFile else super().open(source, filename)
-        image._file = file
-        if type(file) is MpoImageFile:
-            image._info = file.info  # which it changes when it is told to seek
-        return image
-
-    def seek(self, frame: int) -> None:
-        file = self._file_of_pillow()
-        if not file._seek_check(frame):
-            return
-        self._recipe = None
-        file.seek(frame)
-        self._im, self._info, self._exif, self._loaded = None, file.info, None, False
-        self._mode, self._size = file.mode, file.size
-
-    def tell(self) -> int:
-        return self._file_of_pillow().tell()
-
-    def _opened_by_pillow(self) -> JpegImageFile:
-        assert self._recipe is not None
-        return MpoImageFile(BytesIO(self._recipe.source.data), self.filename)
-
-
 ForkingPickler.register(LazyJpegFile, send)
-ForkingPickler.register(LazyMpoFile, send)

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.lazy import modes
-from accel.lazy.content import ImageShape, Late
+from accel.lazy.content import ImageShape, Late, undisturbed
 from accel.lazy.metadata import METADATA
 from accel.ops import OPS
 from accel.ops.kernels import THREADS
@@ -111,11 +111,12 @@ class LateTensor(torch.Tensor):
         interleaved: bool = False,
         after: tuple[Step, ...] = (),
         made: tuple[ImageShape, torch.dtype] | None = None,
+        offset: int = 0,
     ) -> Self:
-        """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``."""
+        """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``. ``offset``: in a batch."""
         strides = _strides(lead, shape, interleaved)
         tensor: Self = torch.Tensor._make_wrapper_subclass(
-            cls, (*lead, *shape), strides=strides, dtype=dtype, device=_CPU
+            cls, (*lead, *shape), strides=strides, storage_offset=offset, dtype=dtype, device=_CPU
         )
         _without_memory(tensor)
         tensor.late = Late(recipes, lead, shape, dtype, interleaved, after, made)
@@ -138,7 +139,8 @@ class LateTensor(torch.Tensor):
                 values = late.compute(allocate) if alone else _part(*late.whole)
                 late.value, late.pending = values.as_subclass(self.becomes), None
                 if late.aliased:
-                    late.shared = late.value.detach()
+                    with undisturbed():
+                        late.shared = late.value.detach()
             value: torch.Tensor = late.value
             if not _swap(self, value):
                 value.__dict__.update(_attributes(self))
@@ -196,7 +198,8 @@ class LateTensor(torch.Tensor):
     def as_late(self, cls: type[T]) -> T:
         """The same late values as a tensor of another class."""
         late = self.late
-        same = cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made)
+        offset = int(self.storage_offset()) if late.aliased else 0
+        same = cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made, offset)
         same.late.view = late.view
         same.late.succeeds(late, late.part, late.since)
         same.late.whole, same.late.aliased = late.whole, late.aliased
@@ -230,9 +233,10 @@ class LateTensor(torch.Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         handler = cls.handlers.get(func)
-        if handler is not None and args and (is_late(args[0]) or (func in cls.either and is_late(args[1]))):
+        recorded = handler is not None and args and "out" not in kwargs
+        if recorded and (is_late(args[0]) or (func in cls.either and is_late(args[1]))):
             try:
-                result = handler(*args, **kwargs)
+                result = handler(*args, **kwargs)  # type: ignore[misc]
             except AttributeError:  # another thread has computed it meanwhile
                 if all(map(is_late, args[:2])):
                     raise
@@ -268,6 +272,9 @@ class LateTensor(torch.Tensor):
         return array if dtype is None and not copy else np.array(array, dtype=dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        late = unfinished(self)
+        if late is not None and late.aliased:
+            return deepcopy(LateTensor.evaluate(self), memo)
         copy = self.clone()
         copy.__dict__.update(deepcopy(_attributes(self), memo))
         return copy
@@ -321,9 +328,10 @@ _RESIZING = {torch.Tensor.resize_, torch.Tensor.resize_as_, torch.Tensor.untyped
 
 
 def _resizable(value: Any) -> Any:
-    """As ``_plain``, with values in memory of torch's own."""
-    was_late, plain = isinstance(value, LateTensor), _plain(value)
-    if was_late and not plain.untyped_storage().resizable():
+    """As ``_plain``, with values in memory of torch's own, unless these are parts of a batch's."""
+    late = unfinished(value)
+    own, plain = isinstance(value, LateTensor) and (late is None or not late.aliased), _plain(value)
+    if own and not plain.untyped_storage().resizable():
         with torch._C.DisableTorchFunctionSubclass():
             plain.set_(plain.clone())
     return plain
@@ -348,7 +356,8 @@ def _part(batch: torch.Tensor, late: Late, index: Any) -> torch.Tensor:
     if isinstance(batch, LateTensor):
         LateTensor.evaluate(batch)
     assert late.shared is not None
-    return late.shared[index]
+    with undisturbed():
+        return late.shared[index]
 
 
 def _attributes(tensor: LateTensor) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def unsqueeze(tensor: LateTensor, dim: int) -> Any:
     if dim != 0 or not _can_be_divided(tensor) or tensor.late.after:
         return NotImplemented
     late = tensor.late
-    return _view(tensor, tensor.of(late.recipes, (1, *late.lead), late.shape, late.dtype, late.interleaved), None)
+    lead, offset = (1, *late.lead), int(tensor.storage_offset())
+    return _view(tensor, tensor.of(late.recipes, lead, late.shape, late.dtype, late.interleaved, offset=offset), None)
 
 
 def _can_be_divided(batch: LateTensor) -> bool:
@@ -69,7 +70,8 @@ def _part(batch: LateTensor, chosen: int | range, index: Any) -> LateTensor:
     if late.after:
         recipes = tuple([Recipe(*recipe[:3], recipe.kernels + late.after) for recipe in recipes])
     lead = inner if isinstance(chosen, int) else (len(chosen), *inner)
-    return _view(batch, batch.of(recipes, lead, late.shape, late.dtype, late.interleaved), index)
+    offset = int(batch.storage_offset()) + numbers[0] * each * prod(late.shape)
+    return _view(batch, batch.of(recipes, lead, late.shape, late.dtype, late.interleaved, offset=offset), index)
 
 
 def _view(of: LateTensor, part: LateTensor, index: Any) -> LateTensor:

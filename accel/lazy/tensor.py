@@ -107,10 +107,18 @@ def clone(tensor: LateTensor, *, memory_format: torch.memory_format = torch.pres
     late, copy = tensor.late, tensor.then()
     if late.part is not None:
         copy.late.part, copy.late.since = late.part.twin(), late.since
-    return contiguous(copy, memory_format=memory_format)
+    return _ordered(copy, memory_format)
 
 
 def contiguous(tensor: LateTensor, *, memory_format: torch.memory_format = torch.contiguous_format) -> Any:
+    if memory_format == torch.preserve_format:
+        return NotImplemented
+    # of one channel or one pixel: in any order
+    as_it_is = not tensor.late.after and tensor.is_contiguous(memory_format=memory_format)
+    return tensor if as_it_is else _ordered(tensor, memory_format)
+
+
+def _ordered(tensor: LateTensor, memory_format: torch.memory_format) -> Any:
     late = tensor.late
     if memory_format == torch.channels_last and len(late.lead) == 1:
         interleaved = True
@@ -154,7 +162,7 @@ def _onwards(before: LateTensor, after: LateTensor, step: Step) -> LateTensor:
 def _cast_to(dtype: torch.dtype) -> Callable[..., Any]:
     def handler(tensor: LateTensor, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
         late = _cast(tensor, dtype)
-        return late if late is NotImplemented else contiguous(late, memory_format=memory_format)
+        return late if late is NotImplemented else _ordered(late, memory_format)
 
     return handler
 
@@ -165,7 +173,7 @@ def to(tensor: LateTensor, *args: Any, **kwargs: Any) -> Any:
     device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
     late = tensor if dtype is None else _cast(tensor, dtype)
     if memory_format is not None and late is not NotImplemented:
-        late = contiguous(late, memory_format=memory_format)
+        late = _ordered(late, memory_format)
     if late is NotImplemented:
         return NotImplemented
     if device is not None and device.type == "cpu" and copy:

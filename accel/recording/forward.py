@@ -19,14 +19,14 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from accel.lazy.image import LazyPlainImage
-from accel.lazy.jpeg_file import LazyJpegFile, LazyMpoFile
+from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 from accel.recording import parameters
 from accel.recording.tv import LazyTVImage
 
 Forward = Callable[..., Any]
 
-_LATE = {LazyPlainImage, LazyJpegFile, LazyMpoFile, LazyTensor, LazyTVImage}
+_LATE = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
 _LEAVES = {*_LATE, torch.Tensor, int, float, bool, str, NoneType}
 """Types that torch's pytree has no parts of."""
 

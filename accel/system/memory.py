@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch.multiprocessing import get_sharing_strategy
 
-from accel.system import fork
+from accel.system import children, fork
 from accel.system.seams import private
 
 private("torch", "UntypedStorage._new_shared", "UntypedStorage._new_shared_fd_cpu")
@@ -79,29 +79,25 @@ def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage | None:
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     """Bytes that are handed on when the last array or tensor that looks at them is gone.
 
-    After a fork two processes look at them, of which neither knows when the other is done: such are not handed on.
+    After a fork two processes look at them, of which neither knows when the other is done: instead of ``on_release``,
+    ``after_fork`` is called with the number of forks (``children.forks``) when they were lent, in both.
     """
 
-    _forks = 0
     _born: int
     on_release: Callable[[], None] | None = None
+    after_fork: Callable[[int], None] | None = None
 
     def __del__(self) -> None:
-        if self.on_release is not None and self._born == Lease._forks:
+        if self.on_release is not None and self._born == children.forks():
             self.on_release()
-
-
-def _count_fork() -> None:
-    Lease._forks += 1
-
-
-fork.register(before=_count_fork)
+        elif self.after_fork is not None:
+            self.after_fork(self._born)
 
 
 def lease(memory: npt.NDArray[np.uint8], size: int) -> Lease:
     """The first ``size`` bytes; their ``on_release`` is called once nothing looks at them."""
     lease = memory[:size].view(Lease)
-    lease._born = Lease._forks
+    lease._born = children.forks()
     return lease
 
 

@@ -94,6 +94,8 @@ class Arena:
             if slot is None:
                 return None
             self.taken[slot], self.busy[slot] = self._table[_CLOCK], 1
+        except OSError:  # the file cannot be made as large
+            return None
         finally:
             self._lock.release()
         if not self.size[slot]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import pickle
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.system import counters, memory
+from accel.system import children, counters, memory
 from accel.workers.arena import Arena
 
 # -- the parent ---------------------------------------------------------------------------------------------
@@ -42,32 +43,60 @@ class _Loader:
     def __init__(self, arena: Arena | None) -> None:
         self.arena = arena
         self.ended = False
+        self._process = os.getpid()
         self._leases: dict[int, Callable[[], memory.Lease | None]] = {}
+        # slots that only children may look at that were forked since: what to count as ended, and since when
+        self._inherited: dict[int, tuple[int, int]] = {}
 
     def lend(self, slot: int, size: int, sent: int) -> memory.Lease:
         """A slot's bytes, for the tensor of that number; the same ones as before while somebody looks at them."""
         assert self.arena is not None
+        if self._inherited:
+            self._release_inherited()
         lease = self._leases.get(slot, lambda: None)()
         if lease is None:
             lease = memory.lease(self.arena.part(int(self.arena.offset[slot]), size), size)
             self._leases[slot] = weakref.ref(lease)
         lease.on_release = partial(self._release, slot, sent)
+        lease.after_fork = partial(self._leave, slot, sent)
         return lease
+
+    def lends(self) -> bool:
+        """Whether something in this process, which is the parent, looks at a slot."""
+        return self._process == os.getpid() and any(lease() is not None for lease in list(self._leases.values()))
 
     def _release(self, slot: int, sent: int) -> None:
         assert self.arena is not None
+        if slot in self._inherited:
+            self._leave(slot, sent, self._inherited[slot][1])
+            return
         if self.ended:
             self.arena.give_back(slot)
         self.arena.ended[slot] = max(self.arena.ended[slot], sent)  # another thread may be late with an earlier one
 
+    def _leave(self, slot: int, sent: int, forks: int) -> None:
+        """Have a slot wait for the children. (Of a loader that has ended its memory goes with the last of them.)"""
+        if self._process == os.getpid():
+            self._inherited[slot] = sent, forks
+
+    def _release_inherited(self) -> None:
+        for slot, (sent, forks) in list(self._inherited.items()):
+            if not children.since(forks):
+                del self._inherited[slot]
+                self._release(slot, sent)
+
     def end(self) -> None:
         """The workers are gone: what nobody looks at goes back to the system, the rest as soon as it can."""
         self.ended = True
-        if self.arena is not None:
+        if self.arena is not None and self._process == os.getpid():
+            self._release_inherited()
             lent = {slot for slot, lease in list(self._leases.items()) if lease() is not None}
             for slot in self.arena.filled():
-                if slot not in lent:
+                if slot not in lent and slot not in self._inherited:
                     self.arena.give_back(slot)
+
+
+children.watch_where(lambda: any(loader.lends() for loader in list(_known.values())))
 
 
 def _end(number: int) -> None:
