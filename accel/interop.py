@@ -167,6 +167,8 @@ def install() -> None:
             _undo.append(patches.attribute(wrapper.ExceptionWrapper, "__init__", told))
         _undo.append(patches.attribute(DataLoader, "_get_iterator", _get_iterator(DataLoader._get_iterator)))
         _undo.append(patches.attribute(worker, "_worker_loop", _WorkerEntry(worker._worker_loop)))
+        made = staticmethod(_parameter(torch.nn.Parameter.__new__))
+        _undo.append(patches.attribute(torch.nn.Parameter, "__new__", made))
         for replace in processes.entries():
             _undo.append(replace())
     except Exception as error:
@@ -276,6 +278,17 @@ def _collate(original: Callable[..., Any]) -> Callable[..., Any]:
         return tensor.evaluated_in_worker(stacked)
 
     return collate_tensor_fn
+
+
+def _parameter(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.nn.Parameter.__new__``: of a late tensor's values, for it makes something else of other classes."""
+
+    @functools.wraps(original)
+    def new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        data = LateTensor.evaluate(data) if isinstance(data, LateTensor) else data
+        return original(cls, data, requires_grad)
+
+    return new
 
 
 def _located(original: Callable[..., Any]) -> Callable[..., Any]:

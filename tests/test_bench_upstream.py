@@ -134,7 +134,7 @@ def test_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_a_tree_as_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    types = Expected(r"test_image\.py::TestTypes::test_a_type", "LazyImage", "another known type")
+    types = Expected(r"test_image\.py::TestTypes::test_a_type", "LazyPlainImage", "another known type")
     monkeypatch.setattr(command, "EXPECTED", (KNOWN, types))
     status, verdicts = told(
         tree(tmp_path / "vision", TESTS), tmp_path / "told.json", "--sample", "2", "--backends", "cpu"

@@ -87,7 +87,8 @@ def batch(transform: Callable[[Image.Image], Any], seed: int, size: int = 40) ->
 
 def test_every_effect_has_a_kernel() -> None:
     kinds = ("statistic", "mix", "neighbourhood", "warp", "mode", "torchvision")
-    assert {name for name, op in OPS.items() if op.kind in kinds} == TOLD.keys()
+    by_pillow = {"reduce", "resize_box"}  # on the host
+    assert {name for name, op in OPS.items() if op.kind in kinds} == TOLD.keys() | by_pillow
 
 
 # -- policies -----------------------------------------------------------------------------------------------

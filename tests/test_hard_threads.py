@@ -144,14 +144,21 @@ def test_switching_while_a_loader_iterates(paths: list[str], workers: int) -> No
 
 
 def test_many_threads_each_with_a_loader(paths: list[str]) -> None:
-    accel.set_image_backend("cpu")
-    expected = plain(lambda: list(loader(Files(paths, LARGE))))
-
-    def load(workers: int) -> list[Any]:
-        return list(loader(Files(paths, LARGE), workers))
-
-    for result in in_threads([lambda w=w: load(w) for w in (0, 0, 1, 0, 1, 0)]):
-        assert_same(result, expected)
+    """In a process of its own: some libraries (filelock) refuse forks in two threads at once in which they are."""
+    script = """
+import os, sys, accel
+from hard_support import LARGE, loader, plain
+from helpers import Files, assert_same
+from test_hard_threads import in_threads
+paths = sys.argv[1].split(os.pathsep)
+accel.set_image_backend("cpu")
+expected = plain(lambda: list(loader(Files(paths, LARGE))))
+works = [lambda workers=workers: list(loader(Files(paths, LARGE), workers)) for workers in (0, 0, 1, 0, 1, 0)]
+for result in in_threads(works):
+    assert_same(result, expected)
+"""
+    status, _, err = finished(started(script, os.pathsep.join(paths)))
+    assert status == 0, err
 
 
 def test_a_process_that_ends_with_loaders_open(paths: list[str]) -> None:

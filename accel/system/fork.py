@@ -11,6 +11,7 @@ import _thread
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -88,7 +89,7 @@ NATIVE_STDERR, IMPORTS, SWITCH, COMPILING, COUNTERS, SWAPS = range(6)
 
 _waited_for: list[tuple[int, Holdable]] = []
 _held: dict[int, list[Holdable]] = {}  # by each thread that is forking just now
-_interrupts: list[int] = []  # signals that were lost to a fork
+_interrupts: list[tuple[signal.Signals]] = []  # signals that were lost to a fork
 
 
 def wait_for(lock: Holdable, order: int) -> None:
@@ -104,7 +105,7 @@ def _hold() -> None:
             lock.acquire()
             held.append(lock)
     except KeyboardInterrupt:  # Python forks all the same, and forgets it
-        _interrupts.append(signal.SIGINT)
+        _interrupts.append((signal.SIGINT,))
 
 
 def _let_go() -> None:
@@ -119,7 +120,13 @@ def _in_child() -> None:
     _interrupts.clear()
 
 
+def _interrupt_soon(signum: signal.Signals) -> None:
+    time.sleep(0.05)
+    _thread.interrupt_main(signum)
+
+
 register(before=_hold, in_parent=_let_go, in_child=_in_child)
-# Python would raise it in the next hook that is of Python's, and forget it again: so these are not
-register(in_parent=partial(sorted, _interrupts, key=_thread.interrupt_main))
+# Python would raise it in the next hook that is of Python's, or where it warns of forks beside threads (3.13), and
+# forget it again: so these are not of Python's, and it comes when the fork is over
+register(in_parent=partial(sorted, _interrupts, key=partial(_thread.start_new_thread, _interrupt_soon)))
 register(in_parent=_interrupts.clear)
