@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing.spawn
+import os
 import pickle
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import helpers
 import pytest
 
 import accel
+from accel.system import patches
 
 SCRIPT = """
 import multiprocessing
@@ -67,6 +69,18 @@ def test_what_processes_are_prepared_by_is_put_back() -> None:
         with accel.image_backend("torchvision"):
             assert "accel" not in multiprocessing.spawn.get_preparation_data("name")
     assert multiprocessing.spawn.get_preparation_data is original
+
+
+def test_an_environment_variable_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACCEL_TESTED", raising=False)
+    undo = patches.item(os.environ, "ACCEL_TESTED", "ours")
+    assert os.environ["ACCEL_TESTED"] == "ours"
+    undo()
+    assert "ACCEL_TESTED" not in os.environ
+    undo = patches.item(os.environ, "ACCEL_TESTED", "ours")
+    os.environ["ACCEL_TESTED"] = "somebody's"
+    undo()
+    assert os.environ["ACCEL_TESTED"] == "somebody's"
 
 
 def test_the_switch_where_accel_is_imported_already(tmp_path: Path) -> None:

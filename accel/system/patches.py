@@ -38,7 +38,7 @@ def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Undo:
     mapping[key] = value
 
     def undo() -> None:
-        if mapping.get(key) is not value:
+        if mapping.get(key) != value:  # os.environ gives others, that are equal
             return
         if was:
             mapping[key] = original
