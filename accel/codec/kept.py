@@ -11,16 +11,14 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from torch.utils.data import get_worker_info
 
 from accel.sources.recipe import Source
-from accel.system import counters, fork
+from accel.system import cores, counters, fork
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -136,16 +134,17 @@ _values = 0
 def limit() -> int:
     """How many bytes this process keeps at most: its share among the workers of a DataLoader, and torchrun's ranks."""
     worker = get_worker_info()
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    processes = (worker.num_workers if worker else 1) * (int(ranks) if ranks.isdecimal() else 1)
+    processes = (worker.num_workers if worker else 1) * cores.ranks()
     return memory() // SHARE // max(processes, 1)
 
 
 @cache
 def memory() -> int:
     """The bytes of memory of this machine, or of this container if they are fewer."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            sizes.append(int((Path("/sys/fs/cgroup") / name).read_text()))
-    return min(sizes)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    by_version = (_bytes("memory.limit_in_bytes"), _bytes("memory.max"))
+    return int(min([machine, *cores.of_groups(cores.OWN_CGROUP, cores.CGROUPS, "memory", *by_version)]))
+
+
+def _bytes(name: str) -> cores.Reader:
+    return lambda folder: int((folder / name).read_text())

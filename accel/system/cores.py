@@ -12,8 +12,8 @@ from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
-_CGROUPS = Path("/sys/fs/cgroup")
-_OWN_CGROUP = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 class Cores(NamedTuple):
@@ -42,6 +42,11 @@ _VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *
 def _found(usable: int, *values: str | None) -> Cores:
     environment = {name: value for name, value in zip(_VARIABLES, values, strict=False) if value is not None}
     return share(usable, *_machine(), environment)
+
+
+def ranks() -> int:
+    """How many processes torchrun has started on this machine; 1 without it."""
+    return _number(os.environ, "LOCAL_WORLD_SIZE") or 1
 
 
 def affinity() -> int:
@@ -103,7 +108,7 @@ def _tasks(environment: Mapping[str, str]) -> int:
 @cache
 def _machine() -> tuple[int, float | None]:
     """The cores that there are for all processes of this container, and their quota."""
-    return min(os.cpu_count() or 1, cpuset(_OWN_CGROUP, _CGROUPS) or sys.maxsize), quota(_OWN_CGROUP, _CGROUPS)
+    return min(os.cpu_count() or 1, cpuset(OWN_CGROUP, CGROUPS) or sys.maxsize), quota(OWN_CGROUP, CGROUPS)
 
 
 def quota(own: Path, root: Path) -> float | None:
@@ -115,19 +120,19 @@ def quota(own: Path, root: Path) -> float | None:
     Returns:
         None where nothing limits it, or nothing can be read.
     """
-    return min(_of_groups(own, root, "cpu", _quota_of_version_1, _quota_of_version_2), default=None)
+    return min(of_groups(own, root, "cpu", _quota_of_version_1, _quota_of_version_2), default=None)
 
 
 def cpuset(own: Path, root: Path) -> int | None:
     """How many cores a process's control group has; arguments and result as of ``quota``."""
     by_version = (_listed("cpuset.effective_cpus"), _listed("cpuset.cpus.effective"))
-    return min(map(int, _of_groups(own, root, "cpuset", *by_version)), default=None)
+    return min(map(int, of_groups(own, root, "cpuset", *by_version)), default=None)
 
 
 Reader = Callable[[Path], float | None]
 
 
-def _of_groups(own: Path, root: Path, controller: str, version_1: Reader, version_2: Reader) -> Iterator[float]:
+def of_groups(own: Path, root: Path, controller: str, version_1: Reader, version_2: Reader) -> Iterator[float]:
     """What limits the process's group, and those around it, as far as they are seen: a container sees its own as the
     root."""
     try:
