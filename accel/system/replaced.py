@@ -13,7 +13,7 @@ from functools import cache
 from multiprocessing import reduction
 from typing import Any
 
-from accel.system import counters, log
+from accel.system import counters, log, memory
 
 LISTED = 100
 """How many names are kept."""
@@ -80,17 +80,17 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 
 
 def _made() -> int:
-    if hasattr(os, "memfd_create"):
-        first = os.memfd_create("accel-replaced")
-        path = f"/proc/self/fd/{first}"
-    else:
-        first, path = tempfile.mkstemp()
+    named = None
     try:
-        return os.open(path, os.O_RDWR | os.O_APPEND)
+        first = memory.anonymous_file(0)
+    except OSError:
+        first, named = tempfile.mkstemp()
+    try:
+        return os.open(named or f"/proc/self/fd/{first}", os.O_RDWR | os.O_APPEND)
     finally:
         os.close(first)
-        if not hasattr(os, "memfd_create"):
-            os.unlink(path)
+        if named is not None:
+            os.unlink(named)
 
 
 def sent() -> Any:
