@@ -197,7 +197,7 @@ def test_processes_that_compile_import_no_torch() -> None:
 import sys
 from importlib import import_module
 from pathlib import Path
-sys.path.insert(0, {str(ROOT / "system")!r})
+sys.path.insert(0, {str(ROOT / "native")!r})
 import compiler_process
 sys.path.pop(0)
 sys.meta_path.insert(0, compiler_process.Bare(Path({str(ROOT)!r})))

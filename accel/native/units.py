@@ -208,7 +208,7 @@ def _process(executable: str, share: list[Unit]) -> Iterator[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
     with subprocess.Popen(
-        [executable, "-W", "ignore", str(_ROOT / "system" / "compiler_process.py")],
+        [executable, "-W", "ignore", str(Path(__file__).with_name("compiler_process.py"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
