@@ -138,7 +138,8 @@ for result in in_threads(works):
 def test_a_process_that_ends_with_loaders_open(paths: list[str]) -> None:
     """At exit, with late batches, an unfinished epoch and a thread that computes: no hang, no complaint."""
     script = """
-import os, sys, threading, torch, accel, helpers
+import os, sys, threading, torch, accel
+from tests.support import helpers
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 torch.set_num_threads(1)

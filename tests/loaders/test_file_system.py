@@ -11,7 +11,8 @@ from tests.support.processes import finished, linux, started
 
 SCRIPT = """
 import gc, glob, os, signal, sys, time
-from tests.support import helpers; import torch, accel
+import torch, accel
+from tests.support import helpers
 from torch.utils.data import DataLoader, IterableDataset
 from torchvision import transforms as T
 LARGE = T.Compose([T.Resize((300, 300)), T.ToTensor()])

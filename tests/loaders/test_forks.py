@@ -180,7 +180,8 @@ def test_epochs_do_not_grow(tmp_path: Path, options: tuple[str, ...]) -> None:
 
 
 GIANT = """
-import os, sys, torch, accel, helpers, gc, io
+import os, sys, torch, accel, gc, io
+from tests.support import helpers
 import numpy as np
 from PIL import Image
 from torch.utils.data import DataLoader

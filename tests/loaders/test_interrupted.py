@@ -24,7 +24,8 @@ from tests.support.processes import LARGE, finished, linux, loader, plain, start
 # -- loaders that are killed, interrupted and left ----------------------------------------------------------
 
 ENDLESS = """
-import os, signal, sys, time, torch, accel, helpers
+import os, signal, sys, time, torch, accel
+from tests.support import helpers
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
 import torch
-from tests.support import helpers; import accel
+import accel
+from tests.support import helpers
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 def main():

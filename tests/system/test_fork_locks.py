@@ -208,7 +208,8 @@ def test_a_fork_while_others_make_their_first_batch() -> None:
     """numba is imported, kernels are loaded or compiled, in threads; the children do so, too."""
     script = """
 import io, os, signal, sys, threading, time, warnings
-import torch, helpers, accel
+import torch, accel
+from tests.support import helpers
 from PIL import Image
 from torchvision import transforms as T
 warnings.simplefilter("ignore", DeprecationWarning)

@@ -28,7 +28,8 @@ def test_one_file_logs() -> None:
 
 PRELUDE = """
 import io, logging, os, sys, threading, time
-from tests.support import helpers; import torch, accel
+import torch, accel
+from tests.support import helpers
 from accel.codec import engines
 from PIL import Image
 from torchvision import transforms as T
