@@ -9,16 +9,16 @@ import torch
 from PIL import Image
 
 from accel import switch
+from accel.codec.header import Raw
+from accel.lazy.base import LateTensor
 from accel.lazy.image import LazyImage
-from accel.lazy.late import LateTensor
 from accel.ops import OPS
 from accel.ops.kernels import THREADS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.plan import Plan, plan
-from accel.planning.program import needs_program, program
 from accel.planning.stages import Axis, Effect, Pass, Stage
-from accel.sources.header import Raw
-from accel.sources.recipe import Branch, Recipe, Source, Step
+from accel.planning.torch_tail import needs_program, program
+from accel.recipe import Branch, Recipe, Source, Step
 
 
 def explain(x: Any) -> str:

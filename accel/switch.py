@@ -1,6 +1,6 @@
 """The switch: which backend is in force, for the process and for a context.
 
-The patches that let accel in (``accel.interop``) are held in place while any backend but "torchvision" is in
+The patches that let accel in (``accel.hooks.install``) are held in place while any backend but "torchvision" is in
 force anywhere; interop registers how with ``on_use``, so that this file knows nothing of torchvision.
 """
 

@@ -20,10 +20,10 @@ import torch
 from PIL import Image
 
 from accel.backend import AcceleratorOptions
+from accel.lazy.base import LateTensor
 from accel.lazy.image import LazyImage
-from accel.lazy.late import LateTensor
 from accel.ops import OPS, Op, Params
-from accel.running import realise
+from accel.runtime import materialize
 from accel.switch import Selection, image_backend
 
 SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
@@ -108,10 +108,10 @@ def computed(late: Any) -> Any:
     else:
         assert late.recipe is not None, "its pixels were computed"
         recipes, interleaved = (late.recipe,), True
-    selection = realise.selection_of(recipes)
+    selection = materialize.selection_of(recipes)
     if not selection.backend.devices:
         return late
-    values = realise.tensors_on(_device(selection), recipes, interleaved=interleaved).cpu()
+    values = materialize.tensors_on(_device(selection), recipes, interleaved=interleaved).cpu()
     if isinstance(late, LateTensor):
         return parts.shaped(values)
     pixels = values[0].permute(1, 2, 0).contiguous().numpy()

@@ -11,7 +11,8 @@ from accel import backend
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.errors import BackendUnavailable
-from accel.system import cache, native
+from accel.native import cache
+from accel.native import units as native
 
 
 def add_parser(commands: Any) -> None:

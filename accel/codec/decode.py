@@ -12,16 +12,17 @@ import numpy as np
 from PIL import Image
 
 from accel.backend import Options
-from accel.codec import agreement, engines, jpeg, kept, packed
+from accel.codec import agreement, arrow, engines, jpeg
 from accel.codec.engines import Box, Data, Pixels
+from accel.codec.header import Header, Raw
 from accel.errors import DecodeError, TorchvisionDecodeError
 from accel.planning.plan import Decode
-from accel.sources.header import Header, Raw
-from accel.sources.recipe import Source
+from accel.recipe import Source
+from accel.runtime import kept
 from accel.system import counters
 from accel.system.replaced import replaced
 
-UNITS = (jpeg.UNIT, packed.UNIT)
+UNITS = (jpeg.UNIT, arrow.UNIT)
 """What is compiled for most pictures."""
 
 ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
@@ -157,7 +158,7 @@ def choose(header: Header | Raw, engine: str = "auto") -> str:
 def prepare(engine: str = "auto") -> None:
     """Load the decoder of baseline files, and what copies pixels in memory, so that forked workers inherit it."""
     choose(Header(8, 8, "RGB"), engine)
-    packed.pixels(Image.new("RGB", (1, 1)))
+    arrow.pixels(Image.new("RGB", (1, 1)))
 
 
 @cache

@@ -12,15 +12,16 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from accel.codec import decode, kept
+from accel.codec import decode
+from accel.codec.header import Raw
 from accel.errors import DecodeError
-from accel.lazy import together
+from accel.lazy import group
+from accel.lazy.base import LateTensor, is_late
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile
-from accel.lazy.late import LateTensor, is_late
-from accel.running.team import Team
-from accel.sources.header import Raw
-from accel.sources.recipe import Recipe
+from accel.recipe import Recipe
+from accel.runtime import kept
+from accel.runtime.parallel import Team
 from accel.system import log
 
 _AT_ONCE = 256
@@ -44,7 +45,7 @@ def compute(dataset: Any, threads: int | None) -> None:
     log.note(log.INFO, "what the dataset holds is computed before its workers start: %d images", len(found))
     for start in range(0, len(samples), _AT_ONCE):
         some = samples[start : start + _AT_ONCE]
-        together.group([sample.late for sample in some])
+        group.group([sample.late for sample in some])
         for sample in some:
             try:
                 LateTensor.evaluate(sample)

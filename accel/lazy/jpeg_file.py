@@ -11,10 +11,10 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
+from accel.codec.header import Header, claim
 from accel.lazy.image import LazyImage, StandsFor, send
-from accel.sources.header import Header, claim
-from accel.sources.recipe import Recipe, Source
-from accel.sources.unread import Unread
+from accel.lazy.unread import Unread
+from accel.recipe import Recipe, Source
 from accel.switch import Selection
 from accel.system import counters
 

@@ -13,10 +13,11 @@ import torch
 
 from accel.backend import Options
 from accel.codec import decode
+from accel.native import units
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Stage
-from accel.running.team import Team
-from accel.system import fork, native
+from accel.runtime.parallel import Team
+from accel.system import fork
 from accel.system.memory import Allocate
 
 from . import effects, kernels
@@ -66,7 +67,7 @@ class CpuBackend:
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                native.ready([kernels.UNIT, *decode.UNITS])
+                units.ready([kernels.UNIT, *decode.UNITS])
                 decode.prepare(self.options.decode)
                 resizes_as_pillow()
                 self._prepared = True

@@ -18,7 +18,7 @@ from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Pass
-from accel.running.team import Team
+from accel.runtime.parallel import Team
 from accel.system import counters, fork, memory
 
 from ..cpu import effects

@@ -16,7 +16,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import switch
-from accel.sources.recipe import Recipe
+from accel.recipe import Recipe
 from bench.pipelines import MEAN, PIPELINES, STD, Draw
 
 SIZE = 224

@@ -21,7 +21,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import accel
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 from tests.support import helpers
 from tests.support.helpers import jpeg, picture
 

@@ -21,8 +21,8 @@ from torchvision.transforms import _functional_pil, functional
 
 import accel
 from accel import backend as registry
-from accel import interop, switch
-from accel.recording import parameters
+from accel import switch
+from accel.hooks import install, random_params
 from tests.support import helpers
 
 # -- names and options --------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ def test_switching_from_many_threads_at_once() -> None:
     accel.set_image_backend("torchvision")
     assert_installed(False)
     assert switch._users == 0
-    assert not interop._undo
+    assert not install._undo
 
 
 # -- other people's backends --------------------------------------------------------------------------------
@@ -575,9 +575,9 @@ def test_switching_seeds_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the host's nor an accelerator's, though the way parameters are drawn is checked by drawing some."""
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
-    monkeypatch.setattr(parameters, "_alike", {})
+    monkeypatch.setattr(random_params, "_alike", {})
     before = helpers.random_states()
     with accel.image_backend("cpu"):
-        assert parameters._alike  # it was checked
+        assert random_params._alike  # it was checked
     assert not seeded
     assert helpers.random_states() == before

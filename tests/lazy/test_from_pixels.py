@@ -22,7 +22,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.recording.begin import begin
+from accel.lazy.from_pixels import begin
 from tests.support import helpers
 from tests.support.helpers import assert_equal_runs, assert_same, is_late, outcome, picture
 from tests.support.steps import ON_IMAGES, ON_TENSORS, TO_TENSOR, Step

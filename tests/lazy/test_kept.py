@@ -14,7 +14,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 from torchvision import datasets, transforms
 
 import accel
-from accel.codec import engines, kept
+from accel.codec import engines
+from accel.runtime import kept
 from tests.support import helpers
 from tests.support.helpers import is_late, open_rgb
 

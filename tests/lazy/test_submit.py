@@ -21,7 +21,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.running import streams
+from accel.runtime import streams
 from tests.support import helpers
 from tests.support.fake_accelerator import CPU0, Fake, Recorder, installed
 from tests.support.helpers import assert_same, is_late, jpeg, open_rgb, undecodable
@@ -150,9 +150,9 @@ def test_alike_images_are_one_program(paths: list[str], fake: Choose) -> None:
 
 
 def test_it_returns_at_once_and_does_not_compute_twice(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from accel.running import realise
+    from accel.runtime import materialize
 
-    started, go, real = threading.Event(), threading.Event(), realise.tensors
+    started, go, real = threading.Event(), threading.Event(), materialize.tensors
 
     def slowly(*arguments: Any, **options: Any) -> Any:
         started.set()
@@ -161,7 +161,7 @@ def test_it_returns_at_once_and_does_not_compute_twice(paths: list[str], monkeyp
 
     accel.set_image_backend("cpu")
     images, before = batch(paths), accel.stats()["images"]
-    monkeypatch.setattr(realise, "tensors", slowly)
+    monkeypatch.setattr(materialize, "tensors", slowly)
     future = accel.submit(images)
     assert started.wait(60)
     assert future.running()

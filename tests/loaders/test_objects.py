@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import accel
 from accel.lazy import hidden, search
-from accel.lazy.content import pending
+from accel.lazy.state import pending
 from tests.support import fake_accelerator, helpers
 from tests.support.helpers import Files, assert_same
 from tests.support.loaders import FIXED, TRAIN, epoch

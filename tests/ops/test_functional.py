@@ -19,7 +19,7 @@ from torchvision.transforms.v2 import functional as v2
 
 import accel
 from accel import functional as F
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 from accel.ops import OPS
 from tests.support import helpers
 from tests.support.helpers import assert_same, is_late, jpeg, outcome, picture

@@ -12,7 +12,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 from tests.support.helpers import Named, pictures, python, run
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -210,7 +210,7 @@ import torch
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 import accel
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 assert torch.backends.cpu.get_cpu_capability() == "DEFAULT"
 from io import BytesIO
 from PIL import Image

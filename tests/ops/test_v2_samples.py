@@ -14,7 +14,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 import accel
-from accel.lazy.late import is_late
+from accel.lazy.base import is_late
 from tests.support.helpers import jpeg, run
 
 FIRST = {"pillow": v2.Identity(), "tensor": v2.PILToTensor(), "image": v2.ToImage()}

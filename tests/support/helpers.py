@@ -19,8 +19,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import accel
-from accel.lazy import late
-from accel.lazy.late import LateTensor
+from accel.lazy import base as late
+from accel.lazy.base import LateTensor
 
 ORIENTATION = 0x0112
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
