@@ -1,0 +1,442 @@
+"""The compiled CPU kernel against Pillow and plain NumPy indexing, bit for bit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from accel.backends.cpu import kernels
+from accel.backends.cpu.factors import NO_FACTORS, factors
+from accel.backends.cpu.kernels import Axis
+from accel.ops.resample import rows_first
+from tests.support.kernels import (
+    POISON,
+    Array,
+    axis,
+    codes,
+    emitted,
+    no_fills,
+    picture,
+    random_table,
+    walled,
+    whole,
+    windowed,
+)
+
+LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = FILTERS = (1, 2, 3, 4, 5)
+SUPPORT = {LANCZOS: 3.0, BILINEAR: 1.0, BICUBIC: 2.0, BOX: 0.5, HAMMING: 1.0}
+DTYPES = ("uint8", "uint16", "uint32", "uint64")
+
+
+def pillow(image: Array, height: int, width: int, resample: int) -> Array:
+    """Pillow's own resize, channel by channel where it would treat the fourth as alpha."""
+    if image.shape[2] == 3:
+        return np.asarray(Image.fromarray(image).resize((width, height), resample))
+    planes = (Image.fromarray(np.ascontiguousarray(image[..., c])) for c in range(image.shape[2]))
+    return np.stack([np.asarray(plane.resize((width, height), resample)) for plane in planes], axis=2)
+
+
+def expected(canvas: Array, rows: Axis, cols: Axis, resample: int, fills: Array, table: Array) -> Array:
+    """What ``emit`` is to write, interleaved, by Pillow and NumPy, from an image that holds the whole view."""
+    y, x = (a.start + a.step * np.arange(a.length) for a in (rows, cols))
+    resized = pillow(np.ascontiguousarray(canvas[y[:, None], x]), rows.size, cols.size, resample)
+    pixels = windowed(resized, rows.window, cols.window, fills)
+    return table[np.arange(table.shape[0]), pixels]
+
+
+def needed(axis: Axis, resample: int) -> tuple[int, int]:
+    """The half-open range of source positions that the window depends on."""
+    shown = axis.window[axis.window >= 0]
+    if not len(shown):
+        return 0, 1
+    first, stop = int(shown.min()), int(shown.max()) + 1
+    if axis.size != axis.length:
+        scale = axis.length / axis.size
+        support = SUPPORT[resample] * max(scale, 1.0)
+        first = max(int((first + 0.5) * scale - support + 0.5), 0)
+        stop = min(int((stop - 0.5) * scale + support + 0.5), axis.length)
+    ends = axis.start + axis.step * first, axis.start + axis.step * (stop - 1)
+    return min(ends), max(ends) + 1
+
+
+def check(
+    canvas: Array,
+    rows: Axis,
+    cols: Axis,
+    resample: int,
+    fills: Array | None = None,
+    dtype: str = "uint8",
+    planar: bool = False,
+) -> None:
+    """``emit`` equals Pillow, and reads nothing but the smallest region of the canvas that can do."""
+    fills = no_fills(canvas.shape[2]) if fills is None else fills
+    table = random_table(canvas.shape[2], dtype)
+    want = expected(canvas, rows, cols, resample, fills, table)
+    (top, bottom), (left, right) = needed(rows, resample), needed(cols, resample)
+    region = np.ascontiguousarray(canvas[top:bottom, left:right])
+    moved = rows._replace(start=rows.start - top), cols._replace(start=cols.start - left)
+    for at_end in (False, True):
+        got = emitted(walled(region, at_end=at_end), *moved, resample, fills, table, planar)
+        np.testing.assert_array_equal(got, want)
+
+
+SIZES = [
+    # (height, width) to (height, width)
+    ((300, 340), (224, 224)),
+    ((64, 48), (64, 31)),  # columns only
+    ((64, 48), (37, 48)),  # rows only
+    ((17, 23), (17, 23)),  # neither
+    ((1, 1), (1, 1)),
+    ((1, 1), (500, 500)),
+    ((1, 1), (7, 3)),
+    ((5, 4), (131, 97)),
+    ((2, 3), (1, 1)),
+    ((16, 16), (15, 17)),
+    ((15, 5), (33, 6)),
+    ((1, 333), (9, 20)),
+    ((333, 1), (20, 9)),
+    ((1, 200), (1, 700)),
+    ((200, 1), (700, 1)),
+    ((97, 1003), (3, 1001)),
+    ((1003, 97), (1001, 3)),
+    ((701, 523), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("resample", FILTERS)
+@pytest.mark.parametrize(("before", "after"), SIZES)
+def test_resize_is_pillows(before: tuple[int, int], after: tuple[int, int], resample: int, channels: int) -> None:
+    check(picture(*before, channels), axis(before[0], after[0]), axis(before[1], after[1]), resample)
+
+
+@pytest.mark.parametrize("resample", FILTERS)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # either side of the limits where Pillow 13 and Pillow 12.2 turn to resampling the rows first
+        ((60, 40), (40, 30)),
+        ((61, 40), (40, 30)),
+        ((40, 40), (40, 41)),
+        ((40, 40), (39, 41)),
+        ((300, 3), (290, 4)),
+        ((301, 3), (290, 4)),
+        ((301, 3), (299, 2)),
+        ((20, 17), (3, 40)),
+        ((20, 3), (3, 4)),
+    ],
+)
+def test_either_order_of_the_axes(
+    before: tuple[int, int], after: tuple[int, int], channels: int, resample: int
+) -> None:
+    image = picture(*before, channels)
+    check(image, axis(before[0], after[0]), axis(before[1], after[1]), resample)
+    for rows in (whole(after[0])[1:][:2].copy(), whole(after[0])[::-1].copy()):
+        check(image, axis(before[0], after[0], rows), axis(before[1], after[1], codes(1)), resample)
+
+
+def test_order_of_the_axes_by_version() -> None:
+    assert not rows_first(BILINEAR, 1000, 3, 10, 3, pillow=(12, 1))
+    assert rows_first(BILINEAR, 1000, 3, 10, 3, pillow=(12, 3))
+    assert not rows_first(BILINEAR, 300, 3, 10, 3, pillow=(12, 2))
+    assert not rows_first(BILINEAR, 400, 300, 224, 224, pillow=(12, 3))
+    assert rows_first(BILINEAR, 400, 300, 224, 224, pillow=(13, 0))
+    assert not rows_first(BILINEAR, 300, 400, 224, 224, pillow=(13, 0))
+    assert not rows_first(BILINEAR, 200, 150, 224, 224, pillow=(14, 1))
+    assert rows_first(BILINEAR, 40, 40, 39, 41, pillow=(14, 1))
+
+
+@pytest.mark.parametrize("resample", FILTERS)
+@pytest.mark.parametrize("after", [(224, 224), (1, 1), (3000, 7), (5, 4000)])
+def test_photograph_sizes(resample: int, after: tuple[int, int]) -> None:
+    check(picture(3000, 4000, 3), axis(3000, after[0]), axis(4000, after[1]), resample, planar=True)
+
+
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_every_dtype_and_layout(channels: int, dtype: str, planar: bool) -> None:
+    image, fills = picture(41, 57, channels), picture(2, 1, channels, seed=5)[:, 0]
+    mirrored = whole(33)[::-1].copy()
+    padded = np.concatenate([codes(-1), whole(33), codes(-2, -2)])
+    for window in (whole(33), mirrored, padded, whole(33)[4:21].copy(), whole(33)[20:4:-1].copy()):
+        rows, cols = axis(41, 29, np.append(whole(29), codes(-1))), axis(57, 33, window)
+        check(image, rows, cols, BICUBIC, fills, dtype, planar)
+
+
+WINDOWS = {
+    "mirrored": whole(24)[::-1].copy(),
+    "crop": whole(24)[3:19].copy(),
+    "mirrored crop": whole(24)[19:3:-1].copy(),
+    "one": codes(11),
+    "ends": codes(0, 23),
+    "reflected": np.pad(whole(24), 5, mode="reflect"),
+    "edge": np.pad(whole(24), 5, mode="edge"),
+    "nearest": (np.arange(50) * 24 // 50).astype(np.int32),
+    "any": np.random.default_rng(3).integers(0, 24, 61).astype(np.int32),
+    "pad": np.pad(whole(24), 3, constant_values=-1),
+    "pads": np.pad(np.pad(whole(24), 2, constant_values=-1), (3, 1), constant_values=-2),
+    "pad inside": np.insert(whole(24), 9, [-2, -1, -2]).astype(np.int32),
+    "all fill": codes(-2, -1, -1),
+    "empty": codes(),
+}
+
+
+@pytest.mark.parametrize("size", [24, 31], ids=["plain", "resampled"])
+@pytest.mark.parametrize("cols", WINDOWS)
+@pytest.mark.parametrize("rows", WINDOWS)
+def test_windows(rows: str, cols: str, size: int) -> None:
+    image, fills = picture(size, size, 3), np.array([[1, 2, 3], [250, 251, 252]], np.uint8)
+    check(image, axis(size, 24, WINDOWS[rows]), axis(size, 24, WINDOWS[cols]), BILINEAR, fills)
+
+
+def test_the_later_pad_wins_where_two_overlap() -> None:
+    fills = np.array([[10], [20]], np.uint8)
+    table = np.arange(256, dtype=np.uint8)[None]
+    rows, cols = axis(1, 1, codes(-1, 0, -2)), axis(1, 1, codes(-2, 0, -1))
+    got = emitted(np.full((1, 1, 1), 99, np.uint8), rows, cols, BILINEAR, fills, table)
+    np.testing.assert_array_equal(got[..., 0], [[20, 10, 10], [20, 99, 10], [20, 20, 20]])
+
+
+@pytest.mark.parametrize("resample", FILTERS)
+@pytest.mark.parametrize("row_step", [1, -1])
+@pytest.mark.parametrize("col_step", [1, -1])
+@pytest.mark.parametrize("after", [(20, 30), (50, 30), (20, 45), (50, 45)])
+def test_views(resample: int, row_step: int, col_step: int, after: tuple[int, int]) -> None:
+    """A cropped and mirrored view, resampled; ``check`` hands the kernel only the region it needs."""
+    canvas = picture(90, 80, 3)
+    rows = axis(50, after[0], whole(after[0])[5:17].copy(), 25 if row_step > 0 else 74, row_step)
+    cols = axis(45, after[1], whole(after[1])[22:9:-1].copy(), 20 if col_step > 0 else 64, col_step)
+    check(canvas, rows, cols, resample)
+
+
+@st.composite
+def axes(draw: st.DrawFn) -> tuple[Axis, int]:
+    """An axis with two fill colours, and a canvas it fits on."""
+    length, size = draw(st.integers(1, 70)), draw(st.integers(1, 70))
+    size = length if draw(st.booleans()) else size
+    margin, step = draw(st.integers(0, 4)), draw(st.sampled_from([1, -1]))
+    first = draw(st.integers(0, size - 1))
+    last = draw(st.integers(first, size - 1))
+    window = whole(size)[first : last + 1]
+    if draw(st.booleans()):
+        window = window[::-1]
+    if draw(st.booleans()):
+        window = np.array(draw(st.lists(st.integers(-2, size - 1), min_size=1, max_size=80)))
+    window = np.ascontiguousarray(window, np.int32)
+    return Axis(margin if step > 0 else margin + length - 1, step, length, size, window), length + 2 * margin
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    axes(), axes(), st.sampled_from(FILTERS), st.sampled_from([1, 3, 4]), st.sampled_from(DTYPES), st.booleans(),
+    st.integers(0, 9),
+)  # fmt: skip
+def test_any_geometry(
+    rows: tuple[Axis, int], cols: tuple[Axis, int], resample: int, channels: int, dtype: str, planar: bool, seed: int
+) -> None:
+    canvas, fills = picture(rows[1], cols[1], channels, seed), picture(2, 1, channels, seed + 1)[:, 0]
+    check(canvas, rows[0], cols[0], resample, fills, dtype, planar)
+
+
+def test_wrong_arithmetic_would_be_seen() -> None:
+    """The comparison tells filters apart, and Pillow's two rounded passes from one pass in floating point."""
+    image, table = picture(60, 70, 3), np.tile(np.arange(256, dtype=np.uint8), (3, 1))
+    got = {f: emitted(image, axis(60, 41), axis(70, 45), f, no_fills(3), table) for f in FILTERS}
+    for resample in FILTERS:
+        for other in set(FILTERS) - {resample}:
+            assert not np.array_equal(got[resample], pillow(image, 41, 45, other))
+
+    planes = (Image.fromarray(image[..., c].astype(np.float32)).resize((45, 41), BILINEAR) for c in range(3))
+    unrounded = np.stack([np.asarray(plane) for plane in planes], axis=2)
+    assert not np.array_equal(got[BILINEAR], np.clip(np.rint(unrounded), 0, 255).astype(np.uint8))
+    rows_first = pillow(pillow(image, 41, 70, BILINEAR), 41, 45, BILINEAR)
+    assert not np.array_equal(got[BILINEAR], rows_first)
+
+
+IMAGENET = [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)]
+COMMON = [
+    *IMAGENET,
+    (0.48145466, 0.26862954), (0.4578275, 0.26130258), (0.40821073, 0.27577711),  # CLIP
+    (0.4914, 0.2023), (0.4822, 0.1994), (0.4465, 0.2010),  # CIFAR
+    (0.1307, 0.3081), (0.5, 0.5), (0.0, 1.0), (0.0, 1 / 255),
+]  # fmt: skip
+
+
+def normalisation(mean: float, std: float, *, v2: bool = False) -> Array:
+    """ToTensor (or v2's ToDtype) and Normalize of every byte, float32 as torchvision computes it."""
+    levels = np.arange(256, dtype=np.float32)
+    scaled = levels * np.float32(1 / 255) if v2 else levels / np.float32(255)
+    return (scaled - np.float32(mean)) / np.float32(std)
+
+
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("cols", WINDOWS)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_tables_that_arithmetic_stands_in_for(cols: str, planar: bool, channels: int) -> None:
+    """The identity and ToTensor with Normalize, and the same with a single bit wrong, which must be obeyed."""
+    image, fills = picture(40, 31, channels), picture(2, 1, channels, seed=5)[:, 0]
+    identity = np.tile(np.arange(256, dtype=np.uint8), (channels, 1))
+    normal = np.stack([normalisation(*COMMON[c]) for c in range(channels)]).view(np.uint32)
+    for table in (identity, normal):
+        for flaw in (0, 1):
+            table[-1, 77] ^= flaw
+            rows, columns = axis(40, 33), axis(31, 24, WINDOWS[cols])
+            want = expected(image, rows, columns, BILINEAR, fills, table)
+            np.testing.assert_array_equal(emitted(image, rows, columns, BILINEAR, fills, table, planar), want)
+
+
+def all_bytes(table: Array) -> Array:
+    """A float32 table [3, 256] as ``emit`` applies it to an image of all bytes."""
+    image = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(1, 256, 3)
+    bits = emitted(image, axis(1), axis(256), BILINEAR, no_fills(3), table.view(np.uint32), planar=True)
+    return np.ascontiguousarray(bits[0].T)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize(("mean", "std"), COMMON)
+def test_common_normalisations_are_recognised(mean: float, std: float, v2: bool) -> None:
+    table = np.stack([normalisation(mean, std, v2=v2)] * 3)
+    assert factors(table.tobytes(), 3) is not NO_FACTORS
+    np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(-2, 2, width=32), st.floats(0.001953125, 8, width=32)), min_size=3, max_size=3))
+def test_any_normalisation(parameters: list[tuple[float, float]]) -> None:
+    table = np.stack([normalisation(mean, std) for mean, std in parameters])
+    np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
+
+
+def test_odd_float_tables() -> None:
+    """Infinities, NaN with a payload, constants, negative zero: looked up as they are."""
+    for value in (np.inf, np.nan, 0.0, -0.0, 1e38, 1e-45):
+        table = np.full((3, 256), value, np.float32)
+        np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
+        table[1] = np.linspace(-1, 1, 256)
+        np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
+    payloads = np.arange(0x7FC00000, 0x7FC00000 + 768, dtype=np.uint32).reshape(3, 256)
+    np.testing.assert_array_equal(all_bytes(payloads), payloads)
+
+
+@pytest.mark.parametrize("cols", WINDOWS)
+@pytest.mark.parametrize("rows", WINDOWS)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_gather(rows: str, cols: str, channels: int) -> None:
+    image, fills = picture(24, 24, channels), picture(2, 1, channels, seed=5)[:, 0]
+    shape = (len(WINDOWS[rows]), len(WINDOWS[cols]), channels)
+    memory = np.full(int(np.prod(shape)) + 128, POISON, np.uint8)
+    out = memory[64:-64].reshape(shape)
+    for at_end in (False, True):
+        out[:] = POISON
+        kernels.gather(walled(image, at_end=at_end), WINDOWS[rows], WINDOWS[cols], fills, out)
+        np.testing.assert_array_equal(out, windowed(image, WINDOWS[rows], WINDOWS[cols], fills))
+        assert (memory[:64] == POISON).all()
+        assert (memory[-64:] == POISON).all()
+
+
+def test_read_only_input_is_accepted() -> None:
+    image, table, window = picture(20, 21, 3), random_table(3), whole(18)
+    for array in (image, table, window):
+        array.flags.writeable = False
+    check(image, axis(20, 18, window), axis(21, 18, window), BOX)
+    out = np.empty((18, 18, 3), np.uint8)
+    kernels.emit(image, axis(20, 18, window), axis(21, 18, window), BOX, no_fills(3), table, out, False)
+    kernels.gather(image, window, window, no_fills(3), out)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols"),
+    [
+        (axis(20, 20, codes(20)), axis(21)),  # a position past the view
+        (axis(20), axis(21, 30, codes(30))),
+        (axis(20, 20, codes(-2)), axis(21)),  # a colour there is not
+        (axis(20), axis(21, 21, codes(0, -2))),
+        (axis(21), axis(21)),  # a view past the source
+        (axis(20, start=1), axis(21)),
+        (axis(20), axis(21, start=-1)),
+        (axis(20, start=18, step=-1), axis(21)),
+        (axis(20, 10, start=-1), axis(21)),
+        (axis(20), axis(22, 11)),
+        (axis(4, step=2), axis(21)),
+    ],
+)
+def test_misfits_are_refused_and_nothing_is_written(rows: Axis, cols: Axis) -> None:
+    image, fills = picture(20, 21, 3), np.zeros((1, 3), np.uint8)
+    out = np.full((len(rows.window), len(cols.window), 3), POISON, np.uint8)
+    with pytest.raises(ValueError, match="fit"):
+        kernels.emit(image, rows, cols, BILINEAR, fills, random_table(3), out, False)
+    assert (out == POISON).all()
+
+
+def test_an_unknown_filter_is_refused() -> None:
+    image, table, out = picture(20, 21, 3), random_table(3), np.empty((10, 21, 3), np.uint8)
+    for resample in (-1, 0, 6):
+        with pytest.raises(ValueError, match="fit"):
+            kernels.emit(image, axis(20, 10), axis(21), resample, no_fills(3), table, out, False)
+
+
+def test_wrong_shapes_are_refused() -> None:
+    image, rows, cols, fills, table = picture(20, 21, 3), axis(20), axis(21), no_fills(3), random_table(3)
+    wrong: list[tuple[Array, Array, tuple[int, ...], bool]] = [
+        (fills, table, (20, 20, 3), False),
+        (fills, table, (20, 21, 3), True),
+        (fills, table, (3, 20, 21), False),
+        (fills, random_table(1), (20, 21, 3), False),
+        (no_fills(1), table, (20, 21, 3), False),
+        (fills, table[:, :128].copy(), (20, 21, 3), False),
+    ]
+    for some_fills, some_table, shape, planar in wrong:
+        with pytest.raises(ValueError, match="fit"):
+            kernels.emit(image, rows, cols, BILINEAR, some_fills, some_table, np.empty(shape, np.uint8), planar)
+    with pytest.raises(TypeError):
+        kernels.emit(image[:, ::2], rows, axis(11), BILINEAR, fills, table, np.empty((20, 11, 3), np.uint8), False)
+    with pytest.raises(ValueError, match="fit"):
+        kernels.gather(image, whole(21), whole(21), fills, np.empty((21, 21, 3), np.uint8))
+
+
+def test_threads_do_not_share_workspace() -> None:
+    jobs = [(picture(60 + 7 * i, 50 + 9 * i, 3, seed=i), 20 + 11 * i) for i in range(4)]
+    table, wrong = random_table(3), []
+
+    def work(image: Array, size: int) -> None:
+        rows, cols = axis(image.shape[0], size), axis(image.shape[1], size)
+        want = expected(image, rows, cols, LANCZOS, no_fills(3), table)
+        for _ in range(50):
+            if not np.array_equal(emitted(image, rows, cols, LANCZOS, no_fills(3), table), want):
+                wrong.append(size)
+
+    threads = [threading.Thread(target=work, args=job) for job in jobs * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def _in_child() -> None:
+    check(picture(60, 50, 3), axis(60, 31), axis(50, 40), BICUBIC)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_goes_on() -> None:
+    _in_child()
+    child = multiprocessing.get_context("fork").Process(target=_in_child)
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def test_large_workspace_is_not_kept() -> None:
+    check(picture(2, 3, 1), axis(2, 9), axis(3, 9), BILINEAR)
+    kept = kernels._workspace.memory
+    check(picture(5000, 3, 1), axis(5000, 7), axis(3, 5000), BILINEAR)
+    assert kernels._workspace.memory is kept
+    assert kept.nbytes <= kernels.MOST_RETAINED

@@ -1,0 +1,88 @@
+"""The kernels of effects and patches beyond 32 bits of address; memory that nobody touches costs nothing."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accel.backends.cuda import host
+from accel.backends.cuda.descriptors import EFFECT, LINES, PATCH, TILE
+from accel.backends.cuda.effects.told import Op
+from tests.support.cuda import host_only, needs_compiler
+
+pytestmark = [needs_compiler, host_only]
+
+
+def run_block(kernel: str, item: Any) -> None:
+    owners = np.zeros(1, np.int32)
+    host.function(kernel)(1, item.ctypes.data, owners.ctypes.data)
+
+
+def effect(**fields: Any) -> Any:
+    item = np.zeros(1, EFFECT)
+    for name, value in {"op": Op.COPIED, "channels": 3, "made": 3, "across": 1, "blocks": 1, **fields}.items():
+        item[name] = value
+    return item
+
+
+def untouched(*shape: int) -> Any:
+    """Zeros that take memory where they are written."""
+    return np.frombuffer(mmap.mmap(-1, int(np.prod(shape))), np.uint8).reshape(shape)
+
+
+@pytest.mark.parametrize("op", [Op.COPIED, Op.FIXED, Op.AFFINE, Op.TRANSPOSED])
+def test_a_source_beyond_two_gigabytes(op: Op) -> None:
+    rows, columns = (18_000, 40_000) if op == Op.TRANSPOSED else (40_000, 18_000)
+    pixels = untouched(rows, columns, 3)
+    pixels[-9:, -7:] = corner = np.random.default_rng(0).integers(1, 256, (9, 7, 3), np.uint8)
+    height, width = (7, 9) if op == Op.TRANSPOSED else (9, 7)
+    out = np.zeros((height, width, 3), np.uint8)
+    numbers = {
+        Op.FIXED: ((columns - 7) << 16, 1 << 16, 0, (rows - 9) << 16, 0, 1 << 16),
+        Op.AFFINE: (1, 0, columns - 7, 0, 1, rows - 9),
+    }.get(op, ())
+    first = 0 if numbers else (rows - 9) * columns * 3 + (columns - 7) * 3
+    run_block(
+        "effects",
+        effect(
+            source=pixels.ctypes.data + first, pitch=columns * 3, rows=rows, columns=columns, target=out.ctypes.data,
+            height=height, width=width, op=op, numbers=(*numbers, *(0,) * (8 - len(numbers))),
+        ),
+    )  # fmt: skip
+    assert np.array_equal(out, corner.transpose(1, 0, 2) if op == Op.TRANSPOSED else corner)
+
+
+def test_a_result_beyond_four_gigabytes() -> None:
+    side = 38_400
+    across = side // TILE
+    source = np.random.default_rng(0).integers(1, 256, (TILE, TILE, 3), np.uint8)
+    out = untouched(side, side, 3)
+    first = (side - TILE) * (TILE * 3 + 3)  # so that the last tile shows the source
+    run_block(
+        "effects",
+        effect(
+            source=source.ctypes.data - first, pitch=TILE * 3, rows=side, columns=side, target=out.ctypes.data,
+            height=side, width=side, across=across, first_block=1 - across * across,
+        ),
+    )  # fmt: skip
+    assert np.array_equal(out[-TILE:, -TILE:], source)
+
+
+@pytest.mark.parametrize("planar", [0, 1])
+def test_a_patch_beyond_four_gigabytes(planar: int) -> None:
+    side = 38_000
+    values = np.random.default_rng(0).integers(1, 256, (3, LINES, 5), np.uint8)
+    out = untouched(3, side, side) if planar else untouched(side, side, 3)
+    item = np.zeros(1, PATCH)
+    for name, value in {
+        "target": out.ctypes.data, "values": values.ctypes.data, "channels": 3, "height": side, "width": side,
+        "top": side - LINES, "left": side - 5, "rows": LINES, "columns": 5, "given_rows": LINES, "given_columns": 5,
+        "itemsize": 1, "planar": planar, "first_block": -2 * planar,
+    }.items():  # fmt: skip
+        item[name] = value
+    run_block("patch", item)
+    last = out[2, -LINES:, -5:] if planar else out[-LINES:, -5:].transpose(2, 0, 1)
+    assert np.array_equal(last, values[2] if planar else values)

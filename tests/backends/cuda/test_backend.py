@@ -1,0 +1,431 @@
+"""The cuda backend around its kernels: options, errors, chunks, memory, threads, the device's decoder."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import accel
+from accel import testing
+from accel.backend import backend_of
+from accel.backends.cpu import stages
+from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
+from accel.backends.cuda.jpeg.decoder import Decoder
+from accel.backends.cuda.staging import Ring
+from accel.codec import engines
+from accel.planning.plan import Plan, plan
+from accel.switch import current
+from tests.support.cuda import (
+    DEVICE,
+    ON_HOST,
+    assert_equals_torchvision,
+    host_only,
+    needs_compiler,
+    noise,
+    on_device,
+    pipeline,
+    stacked,
+)
+from tests.support.helpers import assert_same, jpeg, pictures, undecodable
+
+pytestmark = needs_compiler
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+ON = torch.empty(0, device=DEVICE).device
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Memory that nobody has written is not zero."""
+    monkeypatch.setattr(host.HostDevice, "pinned", lambda self, size: torch.full((size,), 171, dtype=torch.uint8))
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # torch.empty gives NaN, and the largest integers
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+# -- options, and whether it can run ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"decode": "cpu"}, ValueError),
+        ({"decode": "nvimgcodec"}, ValueError),  # without exact=False
+        ({"threads": 0}, ValueError),
+        ({"threads": 1.5}, ValueError),
+        ({"memory": -1}, ValueError),
+        ({"memory": True}, ValueError),
+        ({"prefetch": 0}, ValueError),
+        ({"device": "mps"}, ValueError),
+        ({"device": "no such"}, ValueError),
+        ({"device": 0}, TypeError),
+        ({"colour": 1}, TypeError),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        accel.set_image_backend("cuda", **{"device": "cpu", **options})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_without_a_device_it_says_how_to_try_it() -> None:
+    assert accel.image_backends()["cuda"] == backend.NO_DEVICE
+    with pytest.raises(accel.BackendUnavailable, match=r"no CUDA device; .*device='cpu'"):
+        accel.set_image_backend("cuda")
+    with accel.image_backend("auto"):
+        assert accel.get_image_backend() == "cpu"
+
+
+def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.shutil, "which", lambda name: None)
+    with pytest.raises(accel.BackendUnavailable, match=r"needs g\+\+"):
+        accel.set_image_backend("cuda", device="cpu")
+
+
+def test_explain_names_the_decoder() -> None:
+    with accel.image_backend("cuda", device=DEVICE):
+        assert "decoder: accel's own on the device" in accel.explain(pipeline())
+    with accel.image_backend("cuda", device=DEVICE, decode="host"):
+        assert "decoder: accel's decoders on the host" in accel.explain(pipeline())
+    with accel.image_backend("cuda", device=DEVICE, exact=False):
+        assert "nvImageCodec" in accel.explain(pipeline())
+
+
+# -- chunks and memory --------------------------------------------------------------------------------------
+
+
+def planned(late: Any) -> Plan:
+    return plan(late.late.recipes)
+
+
+def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+    run = backend.CudaBackend._run
+    monkeypatch.setattr(
+        backend.CudaBackend, "_run", lambda self, part, *rest: (runs.append(len(part.decodes)), run(self, part, *rest))
+    )
+    expected = assert_equals_torchvision(pipeline)
+    count = len(pictures())
+    assert runs == [count]
+    for memory, chunks in ((1, [1] * count), (100_000, None), (1 << 30, [count])):
+        runs.clear()
+        assert_same(on_device(pipeline, memory=memory), expected)
+        assert sum(runs) == count
+        assert runs == chunks or chunks is None
+    assert 1 < len(list(budget.chunks(planned_files().decodes, 100_000))) < count
+
+
+def planned_files() -> Plan:
+    with accel.image_backend("cuda", device=DEVICE):
+        return planned(pipeline())
+
+
+def limited(most: int, error: Callable[[], Exception]) -> Callable[..., torch.Tensor]:
+    def pinned(self: Any, size: int) -> torch.Tensor:
+        if size > most:
+            raise error()
+        return torch.full((size,), 171, dtype=torch.uint8)
+
+    return pinned
+
+
+ERRORS = (
+    lambda: MemoryError(),
+    lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+    lambda: RuntimeError("CUDA error: out of memory"),
+    lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
+)
+
+
+@host_only
+@pytest.mark.parametrize("error", ERRORS)
+def test_out_of_memory_is_tried_again_in_smaller_chunks(
+    error: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big = [noise(900, 700 + n, seed=n) for n in range(4)]
+
+    def batch() -> torch.Tensor:
+        return stacked(big, lambda image: F.to_tensor(F.resize(image, [20, 30])))
+
+    with accel.image_backend("torchvision"):
+        expected = batch()
+    monkeypatch.setattr(host.HostDevice, "pinned", limited(3 << 20, error))
+    assert_same(on_device(batch, threads=1), expected)
+    monkeypatch.setattr(host.HostDevice, "pinned", limited(1 << 20, error))
+    with pytest.raises(torch.OutOfMemoryError, match=r"a batch of 4 images, twice"):
+        on_device(batch, threads=2)
+
+
+@host_only
+@pytest.mark.parametrize("failures", [1, 2])
+def test_the_decoders_first_trial_may_run_out_of_memory(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial, tried = Decoder._pixels, []  # by a backend of its own, which has not tried it yet
+
+    def failing(self: Any, *arguments: Any) -> Any:
+        tried.append(arguments)
+        if len(tried) <= failures:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+        return trial(self, *arguments)
+
+    monkeypatch.setattr(Decoder, "_pixels", failing)
+    with accel.image_backend("torchvision"):
+        expected = pipeline()
+    if failures == 1:
+        assert_same(on_device(pipeline, threads=10 + failures), expected)
+    else:
+        with pytest.raises(torch.OutOfMemoryError, match="twice"):
+            on_device(pipeline, threads=10 + failures)
+    assert len(tried) >= failures
+
+
+@host_only
+def test_another_error_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.HostDevice, "pinned", limited(0, lambda: RuntimeError("something else")))
+    with pytest.raises(RuntimeError, match="something else"):
+        on_device(pipeline, threads=3)
+
+
+class Event:
+    def __init__(self) -> None:
+        self.reached = self.waited = False
+
+    def query(self) -> bool:
+        return self.reached
+
+    def synchronize(self) -> None:
+        self.waited = True
+
+
+def test_a_buffer_that_the_device_reads_is_not_handed_out() -> None:
+    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8))
+    first, event = ring.take(5 << 20), Event()
+    address = first.data_ptr()
+    ring.give_back(first, event)
+    second = ring.take(5 << 20)
+    assert second.data_ptr() != address
+    event.reached = True
+    assert ring.take(5 << 20).data_ptr() == address
+
+
+def test_too_many_buffers_on_their_way_wait_for_the_oldest() -> None:
+    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8))
+    events = []
+    for _ in range(6):
+        buffer = ring.take(2 << 20)
+        events.append(Event())
+        ring.give_back(buffer, events[-1])
+    assert [event.waited for event in events] == [True, True, False, False, False, False]
+
+
+def test_memory_shrinks_after_a_giant_batch() -> None:
+    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8))
+    ring.give_back(ring.take(64 << 20), None)
+    assert ring.kept >= 64 << 20
+    for _ in range(20):
+        ring.give_back(ring.take(1 << 20), None)
+    assert 0 < ring.kept < 4 << 20
+
+
+@pytest.mark.parametrize("at_once", [1, 5])
+def test_a_giant_buffer_goes_back_to_the_system(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch keeps pinned memory for ever unless it is told not to: once, when there are no giant buffers any more."""
+    monkeypatch.setattr(Ring, "_GIANT", 64 << 20)
+    kept: list[int] = []
+    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8), lambda: kept.append(ring.kept))
+    for _ in range(2):
+        ring.give_back(ring.take(64 << 20), None)
+    assert not kept, "it was used again"
+    for _ in range(40):
+        for buffer in [ring.take(1 << 20) for _ in range(at_once)]:
+            ring.give_back(buffer, None)
+    assert len(kept) == 1
+    assert kept[0] < 16 << 20
+
+
+def test_buffers_are_used_again() -> None:
+    with accel.image_backend("cuda", device=DEVICE, prefetch=3):  # a backend of its own
+        running: Any = backend_of(current())
+        for _ in range(5):
+            testing.computed(pipeline())
+        assert running._engine(ON).ring.kept <= 2 << 20
+
+
+def test_should_pillow_resize_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "resizes_as_pillow", lambda: False)
+    monkeypatch.setattr(stages, "resizes_as_pillow", lambda: False)
+    monkeypatch.setattr(backend.CudaBackend, "_run", lambda *_: pytest.fail("the kernels ran"))
+    assert_equals_torchvision(pipeline)
+
+
+# -- broken files -------------------------------------------------------------------------------------------
+
+
+def files(broken: tuple[int, ...], count: int = 12) -> list[bytes]:
+    return [undecodable(seed=n) if n in broken else jpeg(64, 48, seed=n) for n in range(count)]
+
+
+def opened(streams: list[bytes]) -> torch.Tensor:
+    return stacked(
+        [Image.open(BytesIO(each)) for each in streams], lambda image: F.to_tensor(F.resize(image, [20, 30]))
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": 1}, {"exact": False}], ids=str)
+def test_a_broken_file_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(accel.DecodeError, match=r"\(image 3 of a batch of 12\)") as caught:
+        on_device(lambda: opened(files((3, 7))), **options)
+    assert caught.value.position == 3
+    assert_equals_torchvision(lambda: opened(files(())))  # nothing was left behind
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": 1}, {"exact": False}], ids=str)
+def test_a_broken_file_is_replaced_and_the_others_are_right(options: dict[str, Any]) -> None:
+    before = accel.stats()["replaced"]
+    found = on_device(lambda: opened(files((3, 7))), on_error="replace", **options)
+    with accel.image_backend("torchvision"):
+        expected = opened(files(()))
+    expected[[3, 7]] = 0
+    inexact = not ON_HOST and not options.get("exact", True)
+    assert (found - expected).abs().max() <= (6 / 255 if inexact else 0)
+    assert accel.stats()["replaced"] == before + 2
+
+
+def test_all_files_broken() -> None:
+    everyone = tuple(range(12))
+    with pytest.raises(accel.DecodeError, match=r"image 0 of a batch"):
+        on_device(lambda: opened(files(everyone)))
+    assert not on_device(lambda: opened(files(everyone)), on_error="replace").any()
+
+
+# -- threads and processes ----------------------------------------------------------------------------------
+
+
+def test_many_threads_at_once() -> None:
+    with accel.image_backend("torchvision"):
+        expected = pipeline()
+    with accel.image_backend("cuda", device=DEVICE):
+        running: Any = backend_of(current())
+        program = planned(pipeline())
+    results: list[Any] = [None] * 8
+
+    def work(number: int) -> None:
+        for _ in range(3):
+            results[number] = running.run_on(program, ON).cpu()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        assert_same(result, expected)
+
+
+@host_only
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_after_a_fork() -> None:
+    expected = assert_equals_torchvision(pipeline)
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if torch.equal(on_device(pipeline), expected) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_under_inference_mode_the_values_are_ordinary() -> None:
+    with torch.inference_mode():
+        assert not on_device(pipeline).is_inference()
+
+
+# -- decoding on the device ---------------------------------------------------------------------------------
+
+needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
+
+
+@host_only
+@needs_nvimgcodec
+def test_the_devices_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host mode equals Pillow, so here even ``exact=False`` is exact."""
+    asked: list[int] = []
+    decode = nvimg.Decoder.decode
+
+    def counted(self: Any, wanted: Any) -> Any:
+        found = decode(self, wanted)
+        asked.append(sum(pixels is not None for pixels in found))
+        return found
+
+    monkeypatch.setattr(nvimg.Decoder, "decode", counted)
+    assert_equals_torchvision(pipeline, exact=False)
+    assert_equals_torchvision(pipeline, exact=False, decode="nvimgcodec")
+    assert len(asked) == 2
+    assert asked[0] == asked[1] >= len(pictures()) - 2
+    assert_equals_torchvision(pipeline, exact=False, decode="host")
+    assert_equals_torchvision(pipeline)
+    assert len(asked) == 2
+
+
+@host_only
+@needs_nvimgcodec
+def test_what_the_devices_decoder_declines_goes_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = nvimg.Decoder.decode
+    monkeypatch.setattr(
+        nvimg.Decoder,
+        "decode",
+        lambda self, wanted: [None if n % 2 else each for n, each in enumerate(decode(self, wanted))],
+    )
+    assert_equals_torchvision(pipeline, exact=False)
+
+
+def test_without_nvimgcodec_the_host_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "has_nvimgcodec", lambda: False)
+    assert_equals_torchvision(pipeline, exact=False)
+    reason = "nvImageCodec is not installed; the host decoded in its place"
+    assert accel.stats()["fallbacks"][reason] >= 1
+
+
+@host_only
+@pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
+def test_nvimgcodec_does_not_share_torchs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may write before earlier work on its stream has run, which may still read what torch has let go."""
+    gpu = torch.device("cuda", 0)
+    assert not nvimg.shares_memory(gpu)
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
+    assert nvimg.shares_memory(gpu)
+    assert not nvimg.shares_memory(torch.device("cpu"))
+    monkeypatch.setattr(nvimg, "shares_memory", lambda device: True)
+    monkeypatch.setattr(nvimg.Decoder, "decode", lambda *_: pytest.fail("nvImageCodec decoded"))
+    before = sum(accel.stats()["fallbacks"].values())
+    assert_equals_torchvision(pipeline, exact=False)  # accel's decoder is exact
+    assert sum(accel.stats()["fallbacks"].values()) > before
+
+
+def test_objects_are_held_until_the_mark() -> None:
+    held, event = nvimg.Held(), Event()
+    thing = np.zeros(3)
+    held.until(event, [thing])
+    held.until(None, [])
+    assert len(held._held) == 1
+    event.reached = True
+    held.until(None, [])
+    assert not held._held
+
+
+def test_options_say_who_decodes() -> None:
+    assert CudaOptions().decoder == "accel"
+    assert CudaOptions(exact=False).decoder == "nvimgcodec"
+    assert CudaOptions(exact=False, decode="accel").decoder == "accel"
+    assert CudaOptions(decode="host").decoder == "host"
+    assert CudaOptions(exact=False, decode="nvimgcodec").decoder == "nvimgcodec"

@@ -1,0 +1,203 @@
+"""Compiling the cuda backend's kernels: offline for several architectures, and the cache on disk."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ptx import nvrtc
+
+from accel import BackendUnavailable
+from accel.backends.cuda import cache, compile, descriptors, host
+from tests.support.cuda import needs_compiler
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+MOST_REGISTERS = 80  # three blocks of 256 threads on a multiprocessor
+MOST_SHARED = 48 << 10
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("unit", compile.UNITS)
+def test_kernels_fit_the_device(unit: str, arch: str, record_property: pytest.RecordProperty) -> None:
+    pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")
+    code, usages = compile.build(unit, arch)
+    assert code.startswith(b"\x7fELF")
+    assert {usage.kernel for usage in usages} == set(compile.UNITS[unit])
+    for usage in usages:
+        record_property(f"{usage.kernel} {arch}", usage._asdict())
+        assert usage.spilled == 0, usage
+        assert 0 < usage.registers <= MOST_REGISTERS, usage
+        assert usage.shared <= MOST_SHARED, usage
+
+
+def test_what_ptxas_reports_is_read() -> None:
+    log = """ptxas info    : Compiling entry function 'emit3' for 'sm_90'
+ptxas info    : Function properties for emit3
+ptxas         .     0 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 80 registers, used 1 barriers, 16144 bytes smem
+ptxas info    : Compiling entry function 'other' for 'sm_90'
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 16 registers, used 0 barriers
+"""
+    assert compile.usage(log) == [compile.Usage("emit3", 80, 20, 16144), compile.Usage("other", 16, 0, 0)]
+
+
+def arithmetic(unit: str, **changed: Any) -> set[str]:
+    """The instructions of its PTX that round, or call; and what else should not be there."""
+    pytest.importorskip("cuda.core", reason="it knows NVRTC's options")
+    text = nvrtc.of_source((cache.SOURCES / f"{unit}.cu").read_text(), unit, **changed)
+    found = re.findall(r"\b(?:fma|mad|div|rcp|sqrt)\.\S*f(?:32|64)\b|\bcall\b|__local_depot|\S+\.ftz\b", text)
+    return set(found)
+
+
+@pytest.mark.parametrize("unit", compile.UNITS)
+def test_arithmetic_rounds_as_on_the_host(unit: str) -> None:
+    """No contraction but the one that is asked for, no approximate division; and no calls, nothing on a stack."""
+    fused = {"fma.rn.f32"} if unit == "effects/effects" else set()  # elastic.h
+    assert arithmetic(unit) <= {"div.rn.f32", "div.rn.f64", "rcp.rn.f64"} | fused
+
+
+def test_other_arithmetic_would_show() -> None:
+    assert "fma.rn.f64" in arithmetic("weigh", fma=True)
+    assert not {"div.rn.f32", "div.rn.f32.ftz"} & arithmetic("effects/effects", prec_div=False)
+
+
+def test_an_unknown_architecture_is_named() -> None:
+    pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")
+    with pytest.raises(BackendUnavailable, match=r"NVRTC cannot compile weigh\.cu for sm_7"):
+        compile.build("weigh", "sm_7")
+
+
+def test_cubins_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path))
+    first = compile.cubin("weigh", "sm_90")
+    monkeypatch.setattr(compile, "build", lambda *_: pytest.fail("compiled again"))
+    assert compile.cubin("weigh", "sm_90") == first
+    with pytest.raises(pytest.fail.Exception):
+        compile.cubin("weigh", "sm_80")
+
+
+@needs_compiler
+def test_structures_are_those_of_the_kernels() -> None:
+    for kernel, dtype in (
+        ("weigh", descriptors.WEIGH),
+        ("emit3", descriptors.STAGE),
+        ("effects", descriptors.EFFECT),
+        ("patch", descriptors.PATCH),
+    ):
+        unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
+        host.function(kernel)
+        assert getattr(host._library(unit), f"{kernel}_item_size")() == dtype.itemsize
+
+
+# -- the cache ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "not" / "yet"))
+    return tmp_path / "not" / "yet"
+
+
+class Builder:
+    """Counts how often it is asked."""
+
+    def __init__(self, content: bytes = b"kernels") -> None:
+        self.content = content
+        self.calls = 0
+
+    def __call__(self) -> bytes:
+        self.calls += 1
+        return self.content
+
+
+def test_built_once(folder: Path) -> None:
+    build = Builder()
+    assert [cache.cached("a", build) for _ in range(3)] == [b"kernels"] * 3
+    assert build.calls == 1
+    assert [path.name for path in folder.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:10],
+        lambda data: b"",
+        lambda data: bytes([data[0] ^ 1]) + data[1:],
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+        lambda data: b"something else altogether, and longer than a digest",
+    ],
+)
+def test_a_damaged_file_is_built_again(folder: Path, damage: object) -> None:
+    build = Builder()
+    cache.cached("a", build)
+    (folder / "a").write_bytes(damage((folder / "a").read_bytes()))  # type: ignore[operator]
+    assert cache.cached("a", build) == b"kernels"
+    assert build.calls == 2
+    assert cache.cached("a", build) == b"kernels"
+    assert build.calls == 2
+
+
+def test_another_entrys_file_is_built_again(folder: Path) -> None:
+    cache.cached("a", Builder(b"of a"))
+    (folder / "b").write_bytes((folder / "a").read_bytes())
+    assert cache.cached("b", Builder(b"of b")) == b"of b"
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "file"))
+    assert cache.cached("a", Builder()) == b"kernels"
+    with pytest.raises(OSError):
+        cache.cached_path("a", Builder())
+
+
+def test_a_failed_build_leaves_nothing(folder: Path) -> None:
+    def build() -> bytes:
+        raise BackendUnavailable("no")
+
+    with pytest.raises(BackendUnavailable):
+        cache.cached("a", build)
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_the_sources_are_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cache.key("sm_90")
+    assert before == cache.key("sm_90") != cache.key("sm_80")
+    shutil.copytree(cache.SOURCES, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(cache, "SOURCES", tmp_path)
+    assert cache.key("sm_90") == before
+    with (tmp_path / "shim.h").open("a") as header:
+        header.write("\n")
+    assert cache.key("sm_90") != before
+
+
+RACE = """
+import sys, time
+from accel.backends.cuda import cache
+def build():
+    time.sleep(0.05)
+    return b"kernels" * 100_000
+while time.time() < float(sys.argv[1]):
+    pass
+assert cache.cached("a", build) == b"kernels" * 100_000
+"""
+
+
+def test_processes_race(folder: Path) -> None:
+    import time
+
+    start = str(time.time() + 4)
+    racers = [subprocess.Popen([sys.executable, "-c", RACE, start], stderr=subprocess.PIPE) for _ in range(4)]
+    for racer in racers:
+        _, errors = racer.communicate(timeout=120)
+        assert racer.returncode == 0, errors
+    assert [path.name for path in folder.iterdir()] == ["a"]
+    assert cache.cached("a", lambda: pytest.fail("not kept")) == b"kernels" * 100_000

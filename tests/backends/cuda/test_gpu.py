@@ -1,0 +1,254 @@
+"""What only a GPU shows: order, overlap and lifetimes on real streams, and how near an inexact decoder comes.
+
+The kernels' results are tested by the other files, which run on the GPU with ACCEL_TEST_DEVICE=cuda
+(``python -m bench.gpu`` does it).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from io import BytesIO
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import accel
+from accel.backend import backend_of
+from accel.backends.cuda.backend import CudaBackend
+from accel.codec import engines
+from accel.planning.plan import Plan, plan
+from accel.switch import current
+from tests.support.cuda import noise, stacked
+from tests.support.helpers import jpeg
+
+pytestmark = pytest.mark.gpu
+
+BUSY = 2_000_000_000  # cycles: about a second
+
+
+def device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def files(seed: int, count: int = 24) -> list[bytes]:
+    return [jpeg(300 + 7 * n, 240 + 5 * n, seed=seed + n, subsampling=n % 3) for n in range(count)]
+
+
+def batch(streams: list[bytes], size: int = 96, *, effects: bool = False) -> torch.Tensor:
+    """Resized; with ``effects`` every other one has its colours and places changed as well."""
+
+    def transform(image: Image.Image, number: int) -> torch.Tensor:
+        image = F.resize(image, [size, size])
+        if effects and number % 2:
+            image = F.rotate(F.equalize(F.adjust_contrast(F.adjust_hue(image, 0.1), 1.3)), 10 + number)
+        return F.to_tensor(image)
+
+    return torch.stack([transform(Image.open(BytesIO(each)), number) for number, each in enumerate(streams)])
+
+
+def expected(streams: list[bytes], size: int = 96, *, effects: bool = False) -> torch.Tensor:
+    with accel.image_backend("torchvision"):
+        return batch(streams, size, effects=effects)
+
+
+def program(streams: list[bytes], size: int = 96, *, effects: bool = False, **options: Any) -> tuple[CudaBackend, Plan]:
+    with accel.image_backend("cuda", **options):
+        running: Any = backend_of(current())
+        return running, plan(batch(streams, size, effects=effects).late.recipes)  # type: ignore[attr-defined]
+
+
+def test_nothing_waits_for_the_stream() -> None:
+    """Where the host decodes: accel's decoder on the device has to ask it which streams are damaged."""
+    running, wanted = program(files(0), effects=True, decode="host")
+    stream, done = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(stream):
+        running.run_on(wanted, device())  # kernels are compiled, memory is there
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(BUSY)
+        result = running.run_on(wanted, device())
+        done.record(stream)
+    assert not done.query(), "run_on waited for its stream"
+    torch.cuda.current_stream().wait_event(done)
+    assert torch.equal(result.cpu(), expected(files(0), effects=True))
+
+
+def test_batches_behind_a_busy_stream_keep_their_pixels() -> None:
+    """Staging memory is not written before the device has read it."""
+    results, streams = [], torch.cuda.Stream()
+    with torch.cuda.stream(streams):
+        torch.cuda._sleep(BUSY)
+        for seed in range(0, 600, 100):
+            running, wanted = program(files(seed), effects=True, decode="host")
+            results.append(running.run_on(wanted, device()))
+    torch.cuda.synchronize()
+    for seed, result in zip(range(0, 600, 100), results, strict=True):
+        assert torch.equal(result.cpu(), expected(files(seed), effects=True))
+
+
+def test_threads_with_streams_of_their_own() -> None:
+    found: dict[int, list[torch.Tensor]] = {}
+
+    def work(seed: int) -> None:
+        running, wanted = program(files(seed), effects=True)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            found[seed] = [running.run_on(wanted, device()).cpu() for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, results in found.items():
+        wanted = expected(files(seed), effects=True)
+        assert all(torch.equal(result, wanted) for result in results)
+    assert len(found) == 6
+
+
+def test_memory_is_given_back() -> None:
+    running, wanted = program(files(0))
+    running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    giant = noise(6000, 6000)
+    with accel.image_backend("cuda"):
+        late: Any = stacked([giant], lambda image: F.to_tensor(F.resize(image, [64, 64])))
+        backend_of(current()).run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
+    for _ in range(20):
+        running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() <= before
+
+
+def test_pinned_memory_is_given_back() -> None:
+    running, wanted = program(files(0), decode="host")
+    running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
+    with accel.image_backend("cuda", decode="host"):
+        late: Any = stacked([noise(10000, 10000)], lambda image: F.to_tensor(F.resize(image, [64, 64])))
+        backend_of(current()).run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
+    torch.cuda.synchronize()
+    assert torch.cuda.host_memory_stats()["allocated_bytes.current"] > before + (1 << 28), "this shows nothing"
+    for _ in range(40):
+        running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    assert torch.cuda.host_memory_stats()["allocated_bytes.current"] <= before + (1 << 27)
+
+
+def test_out_of_memory_runs_in_smaller_chunks() -> None:
+    pictures = [noise(1500, 1500 + n, seed=n) for n in range(12)]
+    with accel.image_backend("torchvision"):
+        wanted = stacked(pictures, lambda image: F.to_tensor(F.resize(image, [64, 64])))
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(device()).total_memory
+    with accel.image_backend("cuda", memory=1 << 40):
+        late: Any = stacked(pictures, lambda image: F.to_tensor(F.resize(image, [64, 64])))
+        running: Any = backend_of(current())
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (48 << 20)) / total)
+        try:
+            found = running.run_on(plan(late.late.recipes), device()).cpu()
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    assert torch.equal(found, wanted)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
+def test_two_devices_in_turns() -> None:
+    running, wanted = program(files(0), effects=True)
+    for index in (1, 0, 1):
+        found = running.run_on(wanted, torch.device("cuda", index))
+        assert found.device.index == index
+        assert torch.equal(found.cpu(), expected(files(0), effects=True))
+    assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
+def test_two_devices_at_once() -> None:
+    running, wanted = program(files(0), effects=True)
+    found: dict[int, list[torch.Tensor]] = {}
+
+    def work(index: int) -> None:
+        where = torch.device("cuda", index)
+        with torch.cuda.device(where), torch.cuda.stream(torch.cuda.Stream()):
+            found[index] = [running.run_on(wanted, where).cpu() for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found.keys() == {0, 1}
+    assert all(
+        torch.equal(result, expected(files(0), effects=True)) for results in found.values() for result in results
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_computes_on_the_host() -> None:
+    """CUDA does not survive a fork."""
+    running, wanted = program(files(0), effects=True)
+    right = running.run_on(wanted, device()).cpu()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with accel.image_backend("cuda"):
+                status = int(not torch.equal(torch.clone(batch(files(0), effects=True)), right))
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# -- decoding on the device ---------------------------------------------------------------------------------
+
+needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
+
+
+@needs_nvimgcodec
+def test_decoding_on_the_device_is_near() -> None:
+    """Fancy upsampling, no rotation, the right region: what is left is rounding in the IDCT and the colours."""
+    running, wanted = program(files(0), exact=False)
+    found = running.run_on(wanted, device()).cpu()
+    difference = (found - expected(files(0))).abs() * 255
+    assert difference.max() <= 6
+    assert difference.mean() < 0.5
+
+
+@needs_nvimgcodec
+def test_the_decoder_does_not_write_into_memory_that_is_still_read() -> None:
+    """nvJPEG's hardware engine may write before earlier work of its stream has run (torchvision #9606).
+
+    Tensors are read by kernels that wait behind a long one, and freed meanwhile: their blocks are what an allocator
+    would hand to the decoder. What the kernels then read must be what was there.
+    """
+    running, wanted = program(files(0), exact=False)
+    running.run_on(wanted, device())
+    torch.cuda.synchronize()
+    sizes = sorted({each.box[2] * each.box[3] * each.channels for each in wanted.decodes})
+    for _ in range(10):
+        tensors = [torch.full((size,), 7, dtype=torch.uint8, device="cuda") for size in sizes * 4]
+        torch.cuda._sleep(BUSY // 10)
+        sums = [tensor.sum(dtype=torch.int64) for tensor in tensors]
+        del tensors
+        result = running.run_on(wanted, device())
+        torch.cuda.synchronize()
+        assert [int(each) for each in sums] == [7 * size for size in sizes * 4]
+        assert ((result.cpu() - expected(files(0))).abs() * 255).max() <= 6
+
+
+@needs_nvimgcodec
+def test_the_same_file_is_decoded_alike_wherever_it_stands() -> None:
+    """Alone, first or last in a batch, in a small or a large one: which engine decodes it is the file's affair."""
+    streams = files(0, 48)
+    running, wanted = program(streams, exact=False)
+    together = running.run_on(wanted, device()).cpu()
+    running, wanted = program(streams[::-1], exact=False)
+    assert torch.equal(running.run_on(wanted, device()).cpu().flip(0), together)
+    for number in (0, 17, 47):
+        running, wanted = program([streams[number]], exact=False)
+        assert torch.equal(running.run_on(wanted, device()).cpu()[0], together[number])

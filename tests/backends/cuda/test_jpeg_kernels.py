@@ -1,0 +1,287 @@
+"""What every kernel of the device's JPEG decoder computes, compared with the specification in NumPy (jpeg_spec)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from kernel_builds import ORDERS, build_with
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import accel
+from accel.backends.cuda import backend, cache, host
+from accel.backends.cuda import jpeg as cuda_jpeg
+from accel.backends.cuda.jpeg import descriptors
+from accel.backends.cuda.jpeg.decoder import KERNELS
+from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
+from bench.fuzz.files import encode, picture, pillow
+from tests.support import jpeg_spec as spec
+from tests.support.cuda import DEVICE, host_only, needs_compiler, on_device
+from tests.support.jpeg import drifting, lies, shape
+from tests.support.processes import ROOT
+
+pytestmark = needs_compiler
+
+Box = tuple[int, int, int, int]
+SPAN = np.dtype([("bit", np.int32), ("within", np.int32), ("blocks", np.int32), ("first", np.int32)])
+
+
+class Found(NamedTuple):
+    """What the kernels left behind of one picture."""
+
+    told: Any
+    memory: dict[str, np.ndarray]
+    pixels: np.ndarray
+
+    def ints(self, name: str) -> np.ndarray:
+        return self.memory[name].view(np.int32)
+
+    @property
+    def state(self) -> Any:
+        return self.memory["state"].view(descriptors.STATE)[0]
+
+    @property
+    def spans(self) -> np.ndarray:
+        return self.memory["spans"].view(SPAN)
+
+    def stream(self) -> bytes:
+        return self.memory["stream"][: len(self.memory["stream"]) // 4 * 4].view("<u4").astype(">u4").tobytes()
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function: files -> what was found of each, in one batch."""
+    seen: list[Any] = []
+    queue = cuda_jpeg.Decoder._queue
+    monkeypatch.setattr(
+        cuda_jpeg.Decoder, "_queue", lambda self, batch, *rest: (queue(self, batch, *rest), seen.append(batch))
+    )
+
+    def run(files: Sequence[bytes], *, all_flagged: bool = False, box: Box | None = None) -> list[Found]:
+        engine = backend._Engine(torch.empty(0, device=DEVICE).device)
+        sizes = [shape(data) for data in files]
+        if box is not None:
+            sizes = [(*box[2:], channels) for *_, channels in sizes]
+        boxes = [box or (0, 0, height, width) for height, width, _ in sizes]
+        wanted = [cuda_jpeg.Wanted(data, box, c) for data, box, (*_, c) in zip(files, boxes, sizes, strict=True)]
+        with engine.device.enter():
+            decoding = engine.jpeg.decode(wanted)
+        assert decoding.flagged() == (list(range(len(files))) if all_flagged else [])
+        memory, batch = decoding._memory.cpu().numpy(), seen.pop()
+        found: dict[int, Found] = {}
+        for place, number in enumerate(decoding._numbers.tolist()):
+            own = {
+                name: memory[offsets[place] : offsets[place] + lengths[place]]
+                for name, (offsets, lengths) in batch.pieces.items()
+            }
+            pixels = decoding.read(number, int(np.prod(sizes[number]))).reshape(sizes[number])
+            found[number] = Found(batch.pictures[place], own, pixels)
+        return [found[number] for number in range(len(files))]
+
+    return run
+
+
+FILES = {
+    "444": encode(picture("smooth", 61, 83), subsampling=0, quality=95),
+    "422": encode(picture("smooth", 50, 47), subsampling=1, optimize=True),
+    "420": encode(picture("noise", 75, 66), subsampling=2, quality=97),
+    "grey": encode(picture("smooth", 90, 81, 1), quality=99),
+    "intervals": encode(picture("smooth", 75, 90), subsampling=2, quality=90, restart_marker_blocks=3),
+    "mcus": encode(picture("binary", 40, 44), subsampling=0, quality=60, restart_marker_blocks=1),
+    "rgb": encode(picture("noise", 70, 90), keep_rgb=True, quality=90),
+    "odd": Coder().file((33, 71), [(1, 4, 1), (2, 2, 1), (3, 4, 1)], random_blocks(97)),
+    "long codes": Coder((2, 3, 4, *(16,) * 159)).file((40, 56), [(1, 1, 2), (2, 1, 1), (3, 1, 1)], random_blocks(35)),
+}
+
+
+@pytest.mark.parametrize("factors", SAMPLINGS, ids=str)
+def test_the_specification_is_pillow(factors: list[tuple[int, int]]) -> None:
+    components = [(1 + c, h, v) for c, (h, v) in enumerate(factors)]
+    for size in ((20, 37), (33, 4), (1, 1), (17, 66)):
+        data = Coder().file(size, components, random_blocks(50))
+        np.testing.assert_array_equal(spec.decode(data), pillow(data))
+
+
+def test_every_kernel_computes_what_is_specified(kernels: Any) -> None:
+    rounds = []
+    for found, data in zip(kernels(list(FILES.values())), FILES.values(), strict=True):
+        np.testing.assert_array_equal(spec.decode(data), pillow(data))
+        file = spec.read_header(data)
+        stream, edges = spec.unstuff(file.scan)
+        assert found.state["bits"] == 8 * len(stream)
+        assert found.stream()[: len(stream) + 8] == stream + b"\xff" * 8
+        assert found.ints("edges").tolist() == edges
+
+        decoder = spec.Decoder(file, "".join(f"{byte:08b}" for byte in stream), edges)
+        starts, turns = spec.synchronised(decoder, descriptors.SUBSEQUENCE)
+        rounds.append(turns)
+        ends = found.spans[: len(starts) - 1]
+        assert [(bit, within >> 8, within & 255) for bit, within, *_ in ends.tolist()] == [tuple(s) for s in starts[1:]]
+        blocks = found.spans["blocks"][: len(starts)]
+        assert found.spans["first"][: len(starts)].tolist() == (np.cumsum(blocks) - blocks).tolist()
+
+        differences = spec.coefficients(file)
+        kept = found.memory["coefficients"].view(np.int16).reshape(-1, 64)
+        np.testing.assert_array_equal(kept[:, 1:], differences[:, 1:])
+        slots = np.array(file.slots)
+        sums = found.ints("dc").reshape(-1, len(slots))
+        for c in range(len(file.components)):
+            own = differences[:, 0].reshape(-1, len(slots))[:, slots == c]
+            np.testing.assert_array_equal(sums[:, slots == c], np.cumsum(own).reshape(own.shape))
+
+        values = differences.copy()
+        spec.sum_differences(file, values)
+        for c, plane in enumerate(spec.planes(file, values)):
+            samples = found.memory[f"plane{c}"].reshape(-1, found.told["components"]["stride"][c])
+            np.testing.assert_array_equal(samples, plane[: samples.shape[0], : samples.shape[1]])
+        np.testing.assert_array_equal(found.pixels, pillow(data))
+    assert max(rounds) > 2
+
+
+def test_components_that_share_their_tables_fall_in_step() -> None:
+    """Nothing in their stream tells an MCU's blocks apart; a decoder that did would be wrong for ever."""
+    file = spec.read_header(FILES["rgb"])
+    stream, edges = spec.unstuff(file.scan)
+    bits = "".join(f"{byte:08b}" for byte in stream)
+    assert (file.slots, file.period) == ([0, 1, 2], [0])
+    assert spec.read_header(FILES["444"]).period == [0, 1, 2]
+
+    class Apart(spec.File):
+        period = spec.File.slots
+
+    _, rounds = spec.synchronised(spec.Decoder(file, bits, edges), descriptors.SUBSEQUENCE)
+    _, apart = spec.synchronised(spec.Decoder(Apart(*file), bits, edges), descriptors.SUBSEQUENCE)
+    assert apart > 3 * rounds
+
+
+def test_blocks_of_threads_are_joined(kernels: Any) -> None:
+    """More subsequences than one block of threads synchronises."""
+    data = encode(picture("noise", 150, 200), quality=95, subsampling=0)
+    (found,) = kernels([data])
+    stream, edges = spec.unstuff(spec.read_header(data).scan)
+    decoder = spec.Decoder(spec.read_header(data), "".join(f"{byte:08b}" for byte in stream), edges)
+    assert len(decoder.bits) > 1.5 * 256 * descriptors.SUBSEQUENCE
+    starts, _ = spec.synchronised(decoder, descriptors.SUBSEQUENCE)
+    ends = found.spans[: len(starts) - 1]
+    assert [(bit, within >> 8, within & 255) for bit, within, *_ in ends.tolist()] == [tuple(s) for s in starts[1:]]
+    np.testing.assert_array_equal(found.pixels, pillow(data))
+
+
+def test_every_guard_speaks(kernels: Any) -> None:
+    files = lies()
+    found = kernels([data for data, _ in files.values()], all_flagged=True)
+    reasons = {name: int(each.state["reason"]) for name, each in zip(files, found, strict=True)}
+    assert reasons == {name: reason for name, (_, reason) in files.items()}
+    (beyond,) = kernels([drifting()], all_flagged=True, box=(8, 0, 8, 8))  # where no block beyond is transformed
+    assert beyond.state["reason"] == 6
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*lies(), "DC range"])
+def test_what_a_guard_stops_is_what_pillow_says(name: str) -> None:
+    """The same picture, or the same words, where the kernels would not be sure."""
+    data = drifting() if name == "DC range" else lies()[name][0]
+
+    def use(data: bytes) -> torch.Tensor:
+        with Image.open(BytesIO(data)) as image:
+            return F.pil_to_tensor(image.crop((0, 0, image.width, image.height - 3)))
+
+    good = FILES["grey"]
+    with accel.image_backend("torchvision"):
+        try:
+            expected = use(data)
+        except OSError as error:
+            with pytest.raises(OSError, match=re.escape(str(error))):
+                on_device(lambda: use(data))
+            return
+    before = dict(accel.stats()["fallbacks"])
+    assert torch.equal(on_device(lambda: use(data)), expected)
+    assert accel.stats()["fallbacks"] != before
+    assert torch.equal(on_device(lambda: use(good)), torch.from_numpy(pillow(good)[:-3]).permute(2, 0, 1))
+
+
+@host_only
+def test_only_what_a_region_needs_is_transformed(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: dict[str, int] = {}
+    launch = host.HostDevice.launch
+
+    def counted(self: Any, kernel: str, blocks: int, *rest: int) -> None:
+        launched[kernel] = blocks
+        launch(self, kernel, blocks, *rest)
+
+    monkeypatch.setattr(host.HostDevice, "launch", counted)
+    box = (64, 64, 32, 32)
+    for subsampling, chroma in ((0, 4 * 4), (2, 4 * 4)):  # half as many samples, and one more on every side
+        data = encode(picture("smooth", 256, 240), subsampling=subsampling)
+        (found,) = kernels([data], box=box)
+        np.testing.assert_array_equal(found.pixels, pillow(data)[64:96, 64:96])
+        assert [len(found.memory[f"plane{c}"]) // 64 for c in range(3)] == [4 * 4, chroma, chroma]
+        assert len(found.memory["coefficients"]) == 2 * 64 * 4 * 4 * int(found.told["slots"])  # of 4 x 4 MCUs
+        assert launched["jpeg_transform"] == 3 * 1  # 32 blocks each
+        assert launched["jpeg_pixels"] == 1
+        kernels([data])
+        assert launched["jpeg_transform"] >= 32 * 30 // 32
+        assert launched["jpeg_pixels"] == 256 * 240 // 1024
+
+
+@host_only
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_order_of_threads_makes_no_difference(order: str, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A phase that reads what another thread of the same phase writes would show: a barrier is missing there."""
+    expected = kernels(list(FILES.values()))
+    build_with(monkeypatch, *ORDERS[order])
+    for found, other in zip(kernels(list(FILES.values())), expected, strict=True):
+        np.testing.assert_array_equal(found.pixels, other.pixels)
+        for name in ("edges", "coefficients", "dc", "state", "plane0"):
+            np.testing.assert_array_equal(found.memory[name], other.memory[name])
+
+
+@host_only
+def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two phases made one: in the usual order nothing happens, in the other one bytes are lost."""
+    sources = tmp_path / "cuda"
+    shutil.copytree(cache.SOURCES, sources)
+    stream = sources / "jpeg" / "stream.cu"
+    text = stream.read_text()
+    barrier = "PHASE(t) if (t == 0) filled = 0;\n    PHASE(t) {"
+    assert barrier in text
+    stream.write_text(text.replace(barrier, "PHASE(t) {\n        if (t == 0) filled = 0;"))
+    for module in (cache, host):
+        monkeypatch.setattr(module, "SOURCES", sources)
+    monkeypatch.setattr(host, "_loaded", host._loaded.__wrapped__)
+    files = [encode(picture("smooth", 40, 40, 1), quality=quality) for quality in range(50, 100)]
+    for found, data in zip(kernels(files), files, strict=True):
+        np.testing.assert_array_equal(found.pixels, pillow(data))
+    build_with(monkeypatch, *ORDERS["another in every phase"])
+    with pytest.raises(AssertionError):  # where the thread with the last bytes comes before the first thread
+        kernels(files)
+
+
+@host_only
+def test_structures_have_the_sizes_that_the_kernels_know() -> None:
+    for kernel in KERNELS:
+        library = host._library(next(unit for unit, names in host.UNITS.items() if kernel in names))
+        assert getattr(library, f"{kernel}_item_size")() == descriptors.PICTURE.itemsize
+
+
+@host_only
+def test_nothing_is_touched_that_is_not_theirs() -> None:
+    """Damaged files under AddressSanitizer and UBSan, all memory between the pieces forbidden; 5,000 in CI."""
+    count = "5000" if os.environ.get("ACCEL_TEST_SWEEP") == "1" else "300"
+    command = [sys.executable, str(ROOT / "tests" / "jpeg_sanitized.py"), "--count", count]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode == 77:
+        pytest.skip(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{count} files" in done.stdout

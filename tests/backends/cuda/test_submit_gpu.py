@@ -1,0 +1,130 @@
+"""Submission on a real device: that nothing waits which should not, and that memory lives as long as it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+
+import accel
+from tests.support.helpers import Files, assert_same
+from tests.support.loaders import batch
+from tests.support.processes import eventually, plain
+
+pytestmark = pytest.mark.gpu
+
+BUSY = 1_000_000_000  # cycles: about half a second
+SMALL = T.Compose([T.Resize((40, 48)), T.ToTensor()])
+
+
+@contextmanager
+def no_synchronisation() -> Iterator[None]:
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def on_gpu(images: torch.Tensor) -> torch.Tensor:
+    assert images.device == torch.device("cuda", torch.cuda.current_device())
+    return images.cpu()
+
+
+def test_a_submitted_batch_overlaps_with_the_current_stream(paths: list[str]) -> None:
+    """The consumer's stream is busy: the batch is computed meanwhile, and the host does not wait for either."""
+    accel.set_image_backend("cuda", device="cuda")
+    expected = plain(lambda: batch(paths))
+    accel.submit(batch(paths)).result()  # kernels are compiled
+    torch.cuda.synchronize()
+    for use in (lambda images: accel.submit(images).result(), lambda images: images.pin_memory().to("cuda")):
+        torch.cuda._sleep(BUSY)
+        busy = torch.cuda.Event()
+        busy.record()
+        with no_synchronisation():
+            images = use(batch(paths))
+        assert not busy.query(), "the host waited for the current stream"
+        assert torch.equal(on_gpu(images), expected)
+
+
+def test_the_consumer_waits_for_a_busy_side_stream(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is taken before the device has computed it is right all the same."""
+    from accel.backends.cuda.backend import CudaBackend
+
+    run_on = CudaBackend.run_on
+
+    def late(*arguments: Any) -> torch.Tensor:
+        torch.cuda._sleep(BUSY)
+        return run_on(*arguments)
+
+    accel.set_image_backend("cuda", device="cuda")
+    accel.submit(batch(paths)).result()
+    torch.cuda.synchronize()
+    monkeypatch.setattr(CudaBackend, "run_on", late)
+    images = accel.submit(batch(paths)).result()
+    copy = images * 1
+    done = torch.cuda.Event()
+    done.record()
+    assert not done.query(), "nothing was late: this shows nothing"
+    assert torch.equal(on_gpu(copy), plain(lambda: batch(paths)))
+
+
+def test_memory_lives_as_long_as_it_is_used(paths: list[str]) -> None:
+    """Batches that are dropped while the consumer's stream still has to read them are not written over."""
+    accel.set_image_backend("cuda", device="cuda")
+    expected = plain(lambda: batch(paths, 200)).double().sum(dim=(1, 2, 3))
+    sums = []
+    torch.cuda._sleep(BUSY)
+    for _ in range(30):
+        images = batch(paths, 200).pin_memory().to("cuda")
+        sums.append(images.double().sum(dim=(1, 2, 3)))
+        del images
+    for found in sums:
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"device": "cuda"}, {"prefetch": 1}], ids=str)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_an_unchanged_loop(paths: list[str], options: dict[str, Any], method: str) -> None:
+    accel.set_image_backend("cuda", **options)
+    torch.zeros(1, device="cuda")  # fork after use
+    wanted = plain(lambda: [images for images, _ in DataLoader(Files(paths, SMALL), batch_size=2)])
+    for _ in range(2):
+        loader: DataLoader[Any] = DataLoader(
+            Files(paths, SMALL), 2, pin_memory=True, num_workers=2, multiprocessing_context=method, timeout=100
+        )
+        found = [on_gpu(images.to("cuda", non_blocking=True)) for images, _ in loader]
+        assert_same(found, wanted)
+    eventually(lambda: accel.stats()["in flight"] == 0)
+
+
+def test_several_devices(paths: list[str]) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    accel.set_image_backend("cuda")
+    for name in ("cuda:1", "cuda:0", "cuda:1"):
+        images = batch(paths).pin_memory().to(name)
+        assert images.device == torch.device(name)
+        assert torch.equal(images.cpu(), plain(lambda: batch(paths)))
+
+
+def test_memory_does_not_grow(paths: list[str]) -> None:
+    accel.set_image_backend("cuda", device="cuda")
+
+    def once() -> None:
+        for _ in range(20):
+            batch(paths, 100).pin_memory().to("cuda")
+            batch(paths, 100).pin_memory()  # which nobody uses
+        torch.cuda.synchronize()
+
+    once()
+    once()
+    before = torch.cuda.memory_reserved()
+    for _ in range(10):
+        once()
+    assert torch.cuda.memory_reserved() <= 2 * before

@@ -1,0 +1,426 @@
+"""Bad files and bad arguments: torchvision's exceptions where it would raise, DecodeError later, never a hang."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFile
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import default_loader
+from torchvision.transforms import functional as F
+
+import accel
+from tests.support import helpers
+from tests.support.damage import BROKEN, GOOD, PROGRESSIVE, scan_at
+from tests.support.helpers import Files, assert_same, is_late, outcome
+
+TIMEOUT = 100
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
+GREY = helpers.jpeg(50, 41, "L")
+
+
+def garbled(data: bytes, seed: int) -> bytes:
+    """The file with a few wrong bytes after its scan header."""
+    rng, changed, start = random.Random(seed), bytearray(data), scan_at(data)
+    for _ in range(rng.randint(1, 6)):
+        changed[rng.randrange(start, len(data) - 2)] = rng.randrange(256)
+    return bytes(changed)
+
+
+def wrong_anywhere(data: bytes, seed: int) -> bytes:
+    """The file with one wrong byte anywhere."""
+    rng, changed = random.Random(seed), bytearray(data)
+    changed[rng.randrange(2, len(data))] = rng.randrange(256)
+    return bytes(changed)
+
+
+def later_or_same(actual: Any, expected: Any) -> bool:
+    """Whether accel raised what torchvision raised, or a DecodeError for it."""
+    if not isinstance(expected, type):
+        return False
+    return actual is expected or (actual is accel.DecodeError and issubclass(expected, (OSError, SyntaxError)))
+
+
+def open_carefully(path: str) -> Image.Image:
+    with Image.open(path) as image:  # Pillow leaves the file of a broken image open
+        return image.convert("RGB")
+
+
+def check(path: Path, data: bytes, transform: Callable[[Any], Any] = FIXED) -> Any:
+    """What a file gives or raises, through both ways of opening, is the same with and without accel."""
+    path.write_bytes(data)
+    for load in (default_loader, open_carefully):
+
+        def run(load: Callable[[str], Any] = load) -> Any:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Pillow warns of some broken metadata
+                return transform(load(str(path))).clone() + 0
+
+        expected, _ = helpers.run("torchvision", lambda: outcome(run))
+        actual, _ = helpers.run("cpu", lambda: outcome(run))
+        if isinstance(expected, type) or isinstance(actual, type):
+            assert later_or_same(actual, expected), (actual, expected)
+        else:
+            assert_same(actual, expected)
+    return expected
+
+
+# -- one file -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+def test_broken_files(tmp_path: Path, data: bytes) -> None:
+    check(tmp_path / "broken.jpg", data)
+    check(tmp_path / "broken.jpg", data, T.Compose([T.CenterCrop(11), T.PILToTensor()]))
+    check(tmp_path / "broken.jpg", data, T.PILToTensor())
+
+
+@pytest.mark.parametrize("data", [GOOD, PROGRESSIVE], ids=["baseline", "progressive"])
+def test_truncated_anywhere(tmp_path: Path, data: bytes) -> None:
+    seen = {
+        check(tmp_path / "cut.jpg", data[:end]) for end in [*range(0, len(data), 37), *range(len(data) - 5, len(data))]
+    }
+    assert {OSError, Image.UnidentifiedImageError} <= {each for each in seen if isinstance(each, type)}
+
+
+@pytest.mark.parametrize(
+    "data", [GOOD, PROGRESSIVE, helpers.jpeg(50, 41, "L")], ids=["baseline", "progressive", "grey"]
+)
+def test_garbage_in_the_scan(tmp_path: Path, data: bytes) -> None:
+    for seed in range(40):
+        check(tmp_path / "garbled.jpg", garbled(data, seed))
+        check(tmp_path / "garbled.jpg", garbled(data, seed), T.Compose([T.CenterCrop(13), T.PILToTensor()]))
+
+
+@pytest.mark.parametrize("data", [GOOD, PROGRESSIVE], ids=["baseline", "progressive"])
+def test_a_wrong_byte_anywhere(tmp_path: Path, data: bytes) -> None:
+    for seed in range(60):
+        check(tmp_path / "wrong.jpg", wrong_anywhere(data, seed))
+
+
+def test_a_wrong_byte_in_the_header(tmp_path: Path) -> None:
+    for seed in range(120):
+        changed, rng = bytearray(GOOD), random.Random(seed)
+        changed[rng.randrange(2, scan_at(GOOD))] ^= 1 << rng.randrange(8)
+        check(tmp_path / "wrong.jpg", bytes(changed))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for load in (default_loader, Image.open):
+        for path, error in ((tmp_path / "gone.jpg", FileNotFoundError), (tmp_path, IsADirectoryError)):
+            for backend in ("torchvision", "cpu"):
+                with accel.image_backend(backend), pytest.raises(error) as raised:
+                    load(str(path))
+                assert raised.value.filename == str(path)
+
+
+def test_a_file_that_vanishes_after_it_was_opened(tmp_path: Path) -> None:
+    path = tmp_path / "here.jpg"
+    path.write_bytes(GOOD)
+    with accel.image_backend("cpu"):
+        images = [default_loader(str(path)), Image.open(path)]
+    path.write_bytes(b"something else")
+    path.unlink()
+    for image in images:
+        assert_same(image, Image.open(BytesIO(GOOD)))
+
+
+def test_the_message_of_image_open_is_pillows(tmp_path: Path) -> None:
+    path = tmp_path / "text.jpg"
+    path.write_text("no picture")
+    texts = []
+    for backend in ("torchvision", "cpu"):
+        with accel.image_backend(backend), pytest.raises(Image.UnidentifiedImageError) as raised:
+            Image.open(path)
+        texts.append(str(raised.value))
+    assert texts[0] == texts[1]
+
+
+def test_load_truncated_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    for data in (GOOD, PROGRESSIVE):
+        for end in (len(data) // 2, len(data) * 3 // 4, len(data) - 2):
+            assert isinstance(check(tmp_path / "cut.jpg", data[:end]), torch.Tensor)
+    assert check(tmp_path / "broken.jpg", helpers.undecodable()) is not None
+
+
+# -- where the error comes late -----------------------------------------------------------------------------
+
+
+def test_decode_error_names_the_file_and_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "broken.jpg"
+    path.write_bytes(helpers.undecodable())
+    with pytest.raises(OSError) as plain:
+        default_loader(str(path))
+    with accel.image_backend("cpu"):
+        late = F.to_tensor(default_loader(str(path)).resize((9, 9)))
+    assert is_late(late)
+    for _ in range(2):  # and again: it stays broken, and usable for messages
+        with pytest.raises(accel.DecodeError) as raised:
+            late.sum()
+        assert isinstance(raised.value, OSError)
+        assert isinstance(raised.value, accel.AccelError)
+        assert str(path) in str(raised.value)
+        assert str(plain.value) in str(raised.value)
+    assert late.shape == (3, 9, 9)
+    with accel.image_backend("cpu"), pytest.raises(accel.DecodeError, match=r"broken\.jpg: "):
+        default_loader(str(path)).getpixel((0, 0))
+    assert type(raised.value)("one string") is not None  # DataLoader rebuilds exceptions so
+
+
+def test_decode_error_names_the_place_in_the_batch() -> None:
+    with accel.image_backend("cpu"):
+        files = [GOOD, GOOD, helpers.undecodable(), GOOD]
+        batch = torch.stack([F.to_tensor(Image.open(BytesIO(data))) for data in files])
+    with pytest.raises(accel.DecodeError, match=r"image 2 of a batch of 4"):
+        batch.sum()
+
+
+def test_one_bad_image_leaves_the_others() -> None:
+    with accel.image_backend("cpu"):
+        tensors = [F.to_tensor(Image.open(BytesIO(data))) for data in (GOOD, helpers.undecodable(), GOOD)]
+        batch = torch.stack(tensors)
+    with pytest.raises(accel.DecodeError):
+        batch.numpy()
+    for late in (tensors[0], tensors[2]):
+        assert_same(late, F.to_tensor(Image.open(BytesIO(GOOD))))
+    again = torch.stack([F.to_tensor(Image.open(BytesIO(GOOD)))] * 3)
+    with accel.image_backend("cpu"):
+        assert_same(torch.stack([F.to_tensor(Image.open(BytesIO(GOOD))) for _ in range(3)]), again)
+
+
+# -- in a loader --------------------------------------------------------------------------------------------
+
+
+def broken_folder(root: Path, data: bytes) -> tuple[str, str]:
+    """Twelve files of which number 6 is broken; and the broken one's path."""
+    helpers.write_image_folder(root, broken={6: data})
+    return str(root), str(root / "dog" / "006.jpg")
+
+
+def epoch(dataset: Any, workers: int, **options: Any) -> list[Any]:
+    if workers:
+        options["timeout"] = TIMEOUT
+    return [
+        (images + 0 if isinstance(images, torch.Tensor) else images, labels)
+        for images, labels in helpers.batches(DataLoader(dataset, batch_size=4, num_workers=workers, **options))
+    ]
+
+
+def values(dataset: Any, workers: int) -> Any:
+    return [images for images, _ in epoch(dataset, workers)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", ["empty", "text", "half", "no-eoi", "no-tables"])
+def test_bad_files_in_a_loader(tmp_path: Path, workers: int, name: str) -> None:
+    root, broken = broken_folder(tmp_path, BROKEN[name])
+    dataset = ImageFolder(root, FIXED)
+    with pytest.raises(OSError) as expected:
+        values(dataset, workers)
+    with accel.image_backend("cpu"), pytest.raises(OSError) as actual:
+        values(dataset, workers)
+    if name == "no-tables":
+        assert type(actual.value) is accel.DecodeError
+        assert broken in str(actual.value)
+        assert "dataset index 6" in str(actual.value)
+        assert "image 2 of a batch of 4" in str(actual.value)
+    else:
+        assert type(actual.value) is type(expected.value)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_vanishes_between_epochs(tmp_path: Path, workers: int) -> None:
+    root = helpers.write_image_folder(tmp_path)
+    dataset = ImageFolder(str(root), FIXED)
+    (root / "cat" / "003.jpg").unlink()
+    for backend in ("torchvision", "cpu"):
+        with accel.image_backend(backend), pytest.raises(FileNotFoundError, match=r"003\.jpg"):
+            values(dataset, workers)
+
+
+def collate_list(samples: list[Any]) -> Any:
+    return [image for image, _ in samples], [index for _, index in samples]
+
+
+def touches(image: Image.Image) -> torch.Tensor:
+    return F.to_tensor(Image.fromarray(np.asarray(image).copy()).resize((32, 24)))
+
+
+@pytest.mark.parametrize("how", ["list", "touched", "batch"])
+def test_the_dataset_index_in_the_message_is_the_right_one(tmp_path: Path, how: str) -> None:
+    """Whether a batch is computed at once, image by image, or a transform asks for the pixels itself."""
+    _, broken = broken_folder(tmp_path, helpers.undecodable())
+    files = [str(path) for path in sorted(tmp_path.rglob("*.jpg"), key=lambda path: path.name)]
+    dataset = Files(files, touches if how == "touched" else FIXED)
+    options = {"collate_fn": collate_list} if how == "list" else {}
+    with accel.image_backend("cpu"), pytest.raises(accel.DecodeError) as raised:
+        epoch(dataset, 1, **options)
+    message = str(raised.value)
+    assert broken in message
+    assert "dataset index 4" not in message  # the first of its batch
+    assert "dataset index 6" in message or "dataset index" not in message
+
+
+def test_no_dataset_index_where_there_is_none(tmp_path: Path) -> None:
+    _, broken = broken_folder(tmp_path, helpers.undecodable())
+    files = [str(path) for path in sorted(tmp_path.rglob("*.jpg"))]
+    with accel.image_backend("cpu"), pytest.raises(accel.DecodeError) as raised:
+        helpers.batches(DataLoader(helpers.Stream(files, FIXED), batch_size=4, num_workers=1, timeout=TIMEOUT))
+    assert broken in str(raised.value)
+    assert "dataset index" not in str(raised.value)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", ["no-tables", "half", "no-eoi", "progressive-half"])
+def test_replace_finishes_the_epoch(tmp_path: Path, workers: int, name: str) -> None:
+    """Black pixels of the broken file's size go through the steps; all other images are right."""
+    root, _ = broken_folder(tmp_path, BROKEN[name])
+    steps = T.Compose([T.Pad(3, (255, 0, 9)), T.Resize((24, 32)), T.ToTensor(), T.Normalize(MEAN, STD)])
+    dataset = ImageFolder(root, steps)
+    before = accel.stats()["replaced"]
+    with accel.image_backend("cpu", on_error="replace"):
+        batches = epoch(dataset, workers)
+    assert accel.stats()["replaced"] == before + 1
+    black = steps(Image.new("RGB", (64, 48)))
+    number = 0
+    for images, _ in batches:
+        for image in images:
+            expected = black if number == 6 else steps(default_loader(dataset.samples[number][0]))
+            assert torch.equal(image, expected), number
+            number += 1
+    assert number == 12
+
+
+def test_replace_when_the_pixels_are_asked_for() -> None:
+    with accel.image_backend("cpu", on_error="replace"):
+        image = Image.open(BytesIO(helpers.undecodable()))
+        assert image.getextrema() == ((0, 0),) * 3
+        assert np.asarray(image.resize((5, 5))).max() == 0
+
+
+def test_a_broken_file_that_was_replaced_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    from accel.system import replaced
+
+    replaced._warn_once.cache_clear()
+    with accel.image_backend("cpu", on_error="replace"):
+        for _ in range(3):
+            F.to_tensor(Image.open(BytesIO(helpers.undecodable()))).sum()
+    warned = [record for record in caplog.records if "replaced" in record.message and record.levelname == "WARNING"]
+    assert len(warned) == 1
+
+
+# -- bad arguments ------------------------------------------------------------------------------------------
+
+
+def late_tensor() -> torch.Tensor:
+    return F.to_tensor(Image.open(BytesIO(GOOD)))
+
+
+ARGUMENTS: dict[str, Callable[[Any], Any]] = {
+    "resize-none": lambda image: F.resize(image, None),
+    "resize-text": lambda image: F.resize(image, "large"),
+    "resize-empty": lambda image: F.resize(image, []),
+    "resize-three": lambda image: F.resize(image, [1, 2, 3]),
+    "resize-max-size": lambda image: F.resize(image, [10, 10], max_size=20),
+    "resize-max-too-small": lambda image: F.resize(image, 30, max_size=20),
+    "resize-zero": lambda image: F.resize(image, [0, 10]),
+    "resize-negative": lambda image: F.resize(image, -5),
+    "resize-filter": lambda image: F.resize(image, 10, "bilinear"),
+    "resize-float": lambda image: F.resize(image, 10.5),
+    "pad-text": lambda image: F.pad(image, "wide"),
+    "pad-three": lambda image: F.pad(image, (1, 2, 3)),
+    "pad-none": lambda image: F.pad(image, None),
+    "pad-float": lambda image: F.pad(image, 1.5),
+    "pad-floats": lambda image: F.pad(image, (1.5, 2)),
+    "pad-mode": lambda image: F.pad(image, 1, padding_mode="wrap"),
+    "pad-mode-type": lambda image: F.pad(image, 1, padding_mode=3),
+    "pad-fill-count": lambda image: F.pad(image, 1, fill=(1, 2)),
+    "pad-fill-four": lambda image: F.pad(image, 1, fill=(1, 2, 3, 4)),
+    "pad-fill-type": lambda image: F.pad(image, 1, fill={}),
+    "pad-fill-text": lambda image: F.pad(image, 1, fill=("a", "b", "c")),
+    "pad-all-away": lambda image: F.pad(image, -30),
+    "crop-text": lambda image: F.crop(image, "a", 0, 1, 1),
+    "crop-negative": lambda image: F.crop(image, 0, 0, -5, 5),
+    "center-crop-text": lambda image: F.center_crop(image, "ab"),
+    "random-crop-large": lambda image: T.RandomCrop(500)(image),
+    "five-crop-large": lambda image: F.five_crop(image, [500, 500]),
+    "five-crop-three": lambda image: F.five_crop(image, [5, 5, 5]),
+    "to-tensor-type": lambda image: F.to_tensor("image"),
+    "pil-to-tensor-type": lambda image: F.pil_to_tensor(np.zeros((3, 3))),
+}
+
+TENSOR_ARGUMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "zero-std": lambda tensor: F.normalize(tensor, MEAN, (0.1, 0.0, 0.1)),
+    "all-zero-std": lambda tensor: F.normalize(tensor, [0], [0]),
+    "tiny-std": lambda tensor: F.normalize(tensor, MEAN, (0.1, 1e-60, 0.1)),
+    "mean-length": lambda tensor: F.normalize(tensor, (0.1, 0.2), (0.1, 0.2)),
+    "std-length": lambda tensor: F.normalize(tensor, MEAN, (0.1,) * 4),
+    "mean-none": lambda tensor: F.normalize(tensor, None, STD),
+    "mean-text": lambda tensor: F.normalize(tensor, "abc", STD),
+    "mean-texts": lambda tensor: F.normalize(tensor, ("a", "b", "c"), STD),
+    "mean-nested": lambda tensor: F.normalize(tensor, [[0.1, 0.2, 0.3]], STD),
+    "mean-empty": lambda tensor: F.normalize(tensor, (), ()),
+    "not-a-tensor": lambda tensor: F.normalize("tensor", MEAN, STD),
+    "uint8": lambda tensor: F.normalize(F.convert_image_dtype(tensor, torch.uint8), MEAN, STD),
+    "unsafe": lambda tensor: F.convert_image_dtype(tensor, torch.int64),
+    "unsafe-32": lambda tensor: F.convert_image_dtype(tensor, torch.int32),
+    "double-unsafe": lambda tensor: F.convert_image_dtype(tensor.double(), torch.int64),
+    "dtype-text": lambda tensor: F.convert_image_dtype(tensor, "float32"),
+    "convert-type": lambda tensor: F.convert_image_dtype(np.zeros(3), torch.float32),
+    "to-tensor": lambda tensor: F.to_tensor(tensor),
+    "pil-to-tensor": lambda tensor: F.pil_to_tensor(tensor),
+    "five-dims": lambda tensor: F.normalize(tensor[0], MEAN, STD),
+}
+
+
+@pytest.mark.parametrize("use", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_bad_arguments_on_images(use: Callable[[Any], Any]) -> None:
+    """Raised when the step is recorded, with torchvision's type and text."""
+
+    def error() -> Exception:
+        image = Image.open(BytesIO(GOOD))
+        with pytest.raises(Exception) as raised:
+            use(image)
+        return raised.value
+
+    expected = error()
+    with accel.image_backend("cpu"):
+        actual = error()
+    assert type(actual) is type(expected)
+    assert str(actual) == str(expected)
+
+
+@pytest.mark.parametrize("use", TENSOR_ARGUMENTS.values(), ids=TENSOR_ARGUMENTS)
+def test_bad_arguments_on_tensors(use: Callable[[torch.Tensor], Any]) -> None:
+    def error() -> Exception:
+        with pytest.raises(Exception) as raised:
+            use(late_tensor())
+        return raised.value
+
+    expected = error()
+    with accel.image_backend("cpu"):
+        actual = error()
+    assert type(actual) is type(expected)
+    assert str(actual).replace("accel.lazy.tensor.LazyTensor", "torch.Tensor") == str(expected)
+
+
+def test_a_refused_step_leaves_the_tensor_as_it_was() -> None:
+    with accel.image_backend("cpu"):
+        late = late_tensor()
+        with pytest.raises(ValueError, match="std evaluated to zero"):
+            F.normalize(late, MEAN, (0, 0, 0))
+        with pytest.raises(ValueError, match="std evaluated to zero"):
+            F.normalize(late, MEAN, (0, 0, 0), inplace=True)
+    assert_same(late, late_tensor())

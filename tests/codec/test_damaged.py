@@ -1,0 +1,74 @@
+"""What damaged files raise: torchvision's own types and texts, at once where it can be known, and notes where from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torchvision import io
+
+import accel
+from tests.support import damage, helpers
+from tests.support.damage import BACKENDS, KINDS, READERS, READINGS, failure
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Corrupt EXIF data:UserWarning"),  # Pillow's, of a TIFF file
+]
+
+KNOWN_LATER = ("no-tables", "marker-inside")  # what is behind the header is not looked at
+
+
+@pytest.mark.parametrize(("kind", "reader"), READINGS)
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
+def test_errors_are_torchvisions(tmp_path: Path, backend: str, options: dict[str, Any], kind: str, reader: str) -> None:
+    if backend == "dali":
+        helpers.optional("nvidia.dali")
+    path = tmp_path / f"{kind}.img"
+    path.write_bytes(KINDS[kind])
+    read = damage.READERS[reader]
+    if reader == "functional":
+        read = damage.PILLOW["open"]
+    expected, _ = failure(read, path)
+    assert expected is not None
+    with accel.image_backend(backend, **options):
+        found, at_once = failure(READERS[reader], path)
+    assert isinstance(found, type(expected))
+    assert str(expected) in str(found)
+    if kind not in KNOWN_LATER:
+        assert at_once
+        assert type(found) is type(expected)
+        assert str(found) == str(expected)
+
+
+@pytest.mark.parametrize("kind", KNOWN_LATER)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_torchvision_io_finds_later_is_a_runtime_error_too(tmp_path: Path, kind: str, workers: int) -> None:
+    paths = []
+    for number in range(4):
+        paths.append(tmp_path / f"{number}.jpg")
+        paths[-1].write_bytes(KINDS[kind] if number == 2 else damage.GOOD)
+    with pytest.raises(RuntimeError) as expected:
+        io.read_image(str(paths[2]))
+    loader = torch.utils.data.DataLoader([str(path) for path in paths], 4, num_workers=workers, collate_fn=read_all)
+    with accel.image_backend("cpu"), pytest.raises(RuntimeError) as raised:
+        sum(batch.sum() for batch in helpers.batches(loader))
+    assert isinstance(raised.value, accel.DecodeError)
+    assert str(expected.value) in str(raised.value)
+    assert str(paths[2]) in str(raised.value)
+    assert "image 2 of a batch of 4" in str(raised.value)
+
+
+def read_all(paths: list[str]) -> torch.Tensor:
+    return torch.stack([io.read_image(path) for path in paths])
+
+
+def test_of_pillows_files_it_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "file.jpg"
+    path.write_bytes(KINDS["marker-inside"])
+    with accel.image_backend("cpu"):
+        found, _ = failure(READERS["loader"], path)
+    assert isinstance(found, OSError)
+    assert not isinstance(found, RuntimeError)

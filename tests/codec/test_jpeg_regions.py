@@ -1,0 +1,198 @@
+"""Regions of JPEG files of every sampling, by the decoders that stand on libjpeg-turbo's; and the largest sizes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from shutil import which
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import io
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
+
+import accel
+from accel import testing
+from accel.backends.cuda import nvimg
+from accel.codec import engines, jpeg
+from accel.codec.engines import Box
+from accel.codec.header import claim
+from accel.planning.plan import plan
+from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
+from bench.fuzz.files import pillow
+from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans
+from tests.support import helpers
+from tests.support.helpers import assert_same
+
+SWEEP = os.environ.get("ACCEL_TEST_SWEEP") == "1"
+needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
+
+
+def samplings() -> Iterator[Any]:
+    """The sampling factors of three components; the sweep has all that libjpeg takes."""
+    if not SWEEP:
+        yield from [*SAMPLINGS, *UNEQUAL]
+        return
+    for factors in itertools.product(itertools.product((1, 2, 3, 4), repeat=2), repeat=3):
+        h_max, v_max = (max(each) for each in zip(*factors, strict=True))
+        if sum(h * v for h, v in factors) <= 10 and not any(h_max % h or v_max % v for h, v in factors):
+            yield list(factors)
+
+
+def made(factors: Any, size: tuple[int, int] = (21, 43), *, progressive: bool) -> bytes:
+    components = [(i, *each) for i, each in enumerate(factors, 1)]
+    if progressive:
+        return ProgressiveCoder().progressive(size, components, random_blocks(60), ordinary_scans(len(components)))
+    return Coder().file(size, components, random_blocks(60))
+
+
+def small_boxes(height: int, width: int) -> Iterator[Box]:
+    """Narrow ones everywhere, low ones everywhere."""
+    for left, columns in itertools.product(range(width), range(1, 7)):
+        if left + columns <= width:
+            top = (7 * left + columns) % height
+            yield 0, left, height, columns
+            yield top, left, 1 + (height - top) // 2, columns
+    for top, rows in itertools.product(range(height), (1, 2, 3)):
+        if top + rows <= height:
+            yield top, (5 * top) % width, rows, 1 + (width - (5 * top) % width) // 2
+
+
+@needs_nvimgcodec
+@pytest.mark.parametrize("progressive", [True, False], ids=["progressive", "baseline"])
+def test_small_regions_of_every_sampling(progressive: bool) -> None:
+    for number, factors in enumerate(samplings()):
+        size = (21, 43) if number % 3 or not SWEEP else (1 + number % 19, 1 + number % 37)
+        data = made(factors, size, progressive=progressive)
+        header, expected = claim(data), pillow(data)
+        assert header is not None
+        assert header.ordinary
+        assert header.progressive == progressive
+        for box in small_boxes(*size):
+            top, left, height, width = box
+            found = engines.nvimgcodec(data, box, expected.shape[2])
+            assert found is not None
+            assert np.array_equal(found, expected[top : top + height, left : left + width]), (factors, size, box)
+
+
+def test_regions_are_wide_enough() -> None:
+    assert engines.wide_enough((3, 0, 7, 1), 40) == (3, 0, 7, 5)
+    assert engines.wide_enough((3, 38, 7, 2), 40) == (3, 35, 7, 5)
+    assert engines.wide_enough((3, 1, 7, 5), 40) == (3, 1, 7, 5)
+    assert engines.wide_enough((3, 1, 7, 1), 3) == (3, 0, 7, 3)
+
+
+BACKENDS: dict[str, dict[str, Any]] = {
+    "cpu": {},
+    "cpu, by nvImageCodec": {"decode": "nvimgcodec"},
+    "cuda": {"device": "cpu", "exact": False, "decode": "nvimgcodec"},
+    "dali": {"device": "cpu"},
+}
+
+
+@needs_nvimgcodec
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_backend_has_narrow_crops_right(backend: str) -> None:
+    name, options = backend.split(",")[0], BACKENDS[backend]
+    if name == "cuda" and which("g++") is None:
+        pytest.skip("the kernels run on the host through g++")
+    if name == "dali":
+        helpers.optional("nvidia.dali")
+    for factors, (left, width) in itertools.product(UNEQUAL[:2], ((0, 2), (1, 1), (0, 3), (33, 2), (41, 2), (0, 43))):
+        data = made(factors, progressive=True)
+
+        def crop(data: bytes = data, left: int = left, width: int = width) -> torch.Tensor:
+            return torch.stack([F.pil_to_tensor(F.crop(Image.open(BytesIO(data)), 0, left, 21, width))])
+
+        expected = crop()
+        with accel.image_backend(name, **options):
+            assert_same(testing.computed(crop()).to("cpu"), expected)
+
+
+def test_the_device_is_not_given_narrow_regions() -> None:
+    with accel.image_backend("cpu"):
+        image = Image.open(BytesIO(made(UNEQUAL[0], progressive=True)))
+        narrow, wide = (plan([F.pil_to_tensor(F.crop(image, 0, 3, 9, n)).late.recipes[0]]) for n in (4, 5))
+    assert not nvimg.accepts(narrow.decodes[0])
+    assert nvimg.accepts(wide.decodes[0])
+
+
+@pytest.mark.parametrize("factors", [*SAMPLINGS, *UNEQUAL], ids=str)
+def test_the_end_of_progressive_files_is_seen(factors: Any) -> None:
+    """Whatever stands before it: a stuffed byte as well."""
+    for width in range(29, 45):
+        header = claim(made(factors, (29, width), progressive=True))
+        assert header is not None
+        assert header.complete
+        assert header.ordinary
+
+
+# -- sizes --------------------------------------------------------------------------------------------------
+
+LONG = {size: Coder().file(size, [(1, 1, 1)], random_blocks(9)) for size in ((8, 65500), (65500, 16))}
+TOO_LONG = {size: Coder().file(size, [(1, 1, 1)], random_blocks(9)) for size in ((8, 65501), (65535, 16), (1, 65535))}
+
+
+def ways(data: bytes) -> list[Callable[[], Any]]:
+    stream = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    return [
+        lambda: Image.open(BytesIO(data)).size,
+        lambda: np.asarray(Image.open(BytesIO(data)))[:4, :4],
+        lambda: F.pil_to_tensor(F.crop(Image.open(BytesIO(data)), 0, 0, 1, 8)),
+        lambda: F.pil_to_tensor(F.crop(Image.open(BytesIO(data)).convert("RGB"), 0, 0, 1, 8)),
+        lambda: io.decode_jpeg(stream)[:, :4, :4],
+        lambda: io.decode_image(stream, "RGB")[:, :4, :4],
+    ]
+
+
+def attempt(function: Callable[[], Any]) -> Any:
+    try:
+        found = function()
+        return found.to("cpu").clone() if isinstance(found, torch.Tensor) else found
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["cpu", "cuda", "dali"])
+@pytest.mark.parametrize("size", [*LONG, *TOO_LONG], ids=str)
+def test_sizes_end_where_libjpegs_do(size: tuple[int, int], backend: str) -> None:
+    data = {**LONG, **TOO_LONG}[size]
+    if backend == "cuda" and which("g++") is None:
+        pytest.skip("the kernels run on the host through g++")
+    if backend == "dali":
+        helpers.optional("nvidia.dali")
+    expected = [attempt(way) for way in ways(data)]
+    assert sum(isinstance(each, tuple) and each[0] in (OSError, RuntimeError) for each in expected) == 5 * (
+        size in TOO_LONG
+    )
+    with accel.image_backend(backend, **({} if backend == "cpu" else {"device": "cpu"})):
+        found = [attempt(way) for way in ways(data)]
+    assert_same(found, expected)
+
+
+def test_the_decoder_declines_them() -> None:
+    for data in TOO_LONG.values():
+        assert jpeg.decode(data) is None
+    for size, data in LONG.items():
+        found = jpeg.decode(data, (0, 0, 1, 8))
+        assert found is not None, size
+        assert np.array_equal(found, pillow(data)[:1, :8])
+
+
+def test_images_that_libjpeg_does_not_write_are_refused_at_once() -> None:
+    """Of tensors torchvision's own encoder ends the process (0.29)."""
+    image = Image.new("L", (65501, 4))
+    expected = attempt(lambda: v2.functional.jpeg(image, 50))
+    assert expected[0] is OSError
+    with accel.image_backend("cpu"):
+        begun = v2.functional.hflip(image)
+        assert [attempt(lambda start=start: v2.functional.jpeg(start, 50)) for start in (image, begun)] == [
+            expected
+        ] * 2

@@ -1,0 +1,233 @@
+"""Late samples through transforms of v2 without torch's pytree: what is asked, drawn and made is torchvision's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+from torchvision.transforms.v2._transform import _RandomApplyTransform
+
+import accel
+from accel.hooks import v2_forward as forward
+from accel.lazy.base import is_late
+from tests.support.helpers import jpeg, run
+
+ORIGINALS = (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list)
+
+
+def image() -> Image.Image:
+    return Image.open(BytesIO(jpeg(60, 40)))
+
+
+class Telling(v2.Transform):
+    """A user's own, which writes down what it is asked, and draws a number whenever it is."""
+
+    def __init__(self, *types: Any) -> None:
+        super().__init__()
+        self._transformed_types = types
+        self.told: list[Any] = []
+
+    def _tell(self, question: str, leaves: list[Any]) -> Any:
+        kinds = [next(kind for kind in (Image.Image, torch.Tensor, object) if isinstance(x, kind)) for x in leaves]
+        self.told.append((question, torch.rand(1).item(), kinds))
+        return self.told[-1][1]
+
+    def check_inputs(self, flat_inputs: list[Any]) -> None:
+        self._tell("check", flat_inputs)
+
+    def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
+        return {"drawn": self._tell("params", flat_inputs)}
+
+    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
+        self._tell(f"transform {params}", [inpt])
+        return v2.functional.horizontal_flip(inpt)
+
+
+class Every(Telling):
+    """That decides by itself what it transforms."""
+
+    def _needs_transform_list(self, flat_inputs: list[Any]) -> list[bool]:
+        self._tell("needs", flat_inputs)
+        return [not isinstance(leaf, int) for leaf in flat_inputs]
+
+
+class Rare(_RandomApplyTransform):
+    """A user's own with a probability of a type that torchvision does not check."""
+
+    def __init__(self, p: Any) -> None:
+        super().__init__(0.5)
+        self.p = p
+
+    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
+        return v2.functional.vertical_flip(inpt)
+
+
+TRANSFORMS: dict[str, Callable[[], Any]] = {
+    "told": lambda: Telling(torch.Tensor, Image.Image),
+    "told-nothing": Telling,
+    "told-tv": lambda: Telling(tv_tensors.Image),
+    "told-check": lambda: Telling(v2.functional.is_pure_tensor, lambda leaf: isinstance(leaf, Image.Image)),
+    "told-every": Every,
+    "never": lambda: Rare(0.0),
+    "half": lambda: Rare(0.5),
+    "tenth": lambda: Rare(0.1),
+    "always": lambda: Rare(1),
+    "tensor": lambda: Rare(torch.tensor(0.4)),
+    "crop": lambda: v2.RandomResizedCrop(20),
+    "erase": lambda: v2.RandomErasing(0.5),
+    "photometric": lambda: v2.RandomPhotometricDistort(),
+    "normalize": lambda: v2.Normalize([0.5], [0.5]),
+    "dtype": lambda: v2.ToDtype(torch.float32, scale=True),
+    "compose": lambda: v2.Compose([v2.RandomHorizontalFlip(0.3), v2.ToImage(), v2.RandomVerticalFlip(0.3)]),
+}
+
+FORMS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
+    "alone": lambda late: (late,),
+    "with a label": lambda late: (late, 3),
+    "in a tuple": lambda late: ((late, 3),),
+    "with leaves": lambda late: (late, None, "cat", 0.5, True, torch.ones(2)),
+    "in a list": lambda late: ([late, 3],),
+    "in a dict": lambda late: ({"image": late, "label": 3},),
+    "nested": lambda late: ((late, {"label": 3}),),
+    "with boxes": lambda late: (late, tv_tensors.BoundingBoxes([[1, 2, 9, 8]], format="XYXY", canvas_size=(40, 60))),
+    "behind a label": lambda late: ((3, late),),
+    "two": lambda late: ((late, late),),
+    "one in a tuple": lambda late: ((late,),),
+    "nothing": lambda late: ((),),
+    "no arguments": lambda late: (),
+}
+
+
+def known(sample: Any) -> Any:
+    """A sample in a form that can be compared."""
+    if isinstance(sample, (list, tuple)):
+        return type(sample), [known(each) for each in sample]
+    if isinstance(sample, dict):
+        return dict, {name: known(each) for name, each in sample.items()}
+    if isinstance(sample, Image.Image):
+        return Image.Image, sample.mode, sample.size, sample.tobytes()
+    if isinstance(sample, torch.Tensor):
+        plain = torch.clone(sample).as_subclass(torch.Tensor)
+        return plain.dtype, tuple(plain.shape), plain.numpy().tobytes(), isinstance(sample, tv_tensors.Image)
+    return sample
+
+
+@pytest.mark.parametrize("first", [v2.Identity(), v2.PILToTensor(), v2.ToImage()], ids=["PIL", "tensor", "tv"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_samples(name: str, form: str, first: Any) -> None:
+    def several() -> Any:
+        found = []
+        for _ in range(5):
+            transform = TRANSFORMS[name]()
+            try:
+                result = known(transform(*FORMS[form](first(image()))))
+            except Exception as error:
+                result = type(error), str(error).split(" supports inputs of type ")[0]
+            found.append((result, getattr(transform, "told", None)))
+        return found
+
+    expected, states = run("torchvision", several, 5)
+    found, after = run("cpu", several, 5)
+    assert found == expected
+    assert after == states
+
+
+def test_what_is_late_stays_late() -> None:
+    def sample() -> Any:
+        return v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip(1.0)])(image(), 3)
+
+    with accel.image_backend("cpu"):
+        late, label = sample()
+        assert is_late(late)
+        assert label == 3
+
+
+def test_hooks_and_calls_of_subclasses() -> None:
+    class Own(v2.RandomHorizontalFlip):
+        def forward(self, *inputs: Any) -> Any:
+            return "own", super().forward(*inputs)
+
+    def seen() -> Any:
+        calls: list[Any] = []
+        flip = v2.RandomHorizontalFlip(1.0)
+        flip.register_forward_pre_hook(lambda module, args: calls.append(("before", len(args))))
+        flip.register_forward_hook(lambda module, args, result: v2.functional.vertical_flip(result))
+        return known(flip(image())), known(Own(1.0)(image())), calls
+
+    expected, states = run("torchvision", seen)
+    assert run("cpu", seen) == (expected, states)
+    assert expected[2] == [("before", 1)]
+    assert expected[0] != expected[1][1][1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_default_dtypes(dtype: torch.dtype) -> None:
+    def flips() -> Any:
+        return [known(v2.RandomHorizontalFlip(0.3)(image())) for _ in range(30)]
+
+    torch.set_default_dtype(dtype)
+    try:
+        expected, states = run("torchvision", flips, 1)
+        assert run("cpu", flips, 1) == (expected, states)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert len(set(expected)) == 2
+
+
+def test_it_is_in_use_and_taken_back() -> None:
+    with accel.image_backend("cpu"):
+        ours = (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list)
+        assert all(new is not old for new, old in zip(ours, ORIGINALS, strict=True))
+        assert v2.RandomHorizontalFlip.forward is ours[1]
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("tree_flatten", "tree_unflatten"):
+                patch.setitem(ORIGINALS[0].__globals__, name, None)  # it would fail if it were called
+            assert v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip(1.0)])(image(), 3)[1] == 3
+    assert (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list) == ORIGINALS
+
+
+def test_another_forward_is_left_alone() -> None:
+    """Each differs from torchvision's in one thing that the check at the switch has to notice."""
+
+    def unchecked(self: Any, *inputs: Any) -> Any:
+        leaves = list(inputs if len(inputs) > 1 else inputs[0] if type(inputs[0]) is tuple else inputs)
+        takes = self._needs_transform_list(leaves)
+        params = self.make_params([leaf for leaf, taken in zip(leaves, takes, strict=True) if taken])
+        made = [self.transform(leaf, params) if taken else leaf for leaf, taken in zip(leaves, takes, strict=True)]
+        return tuple(made) if len(inputs) > 1 or type(inputs[0]) is tuple else made[0]
+
+    def asks_later(self: Any, *inputs: Any) -> Any:
+        result = unchecked(self, *inputs)
+        self.check_inputs(list(inputs))
+        return result
+
+    def draws_first(self: Any, *inputs: Any) -> Any:
+        return inputs if torch.rand(1) >= self.p else ORIGINALS[0](self, *inputs)
+
+    def needs_all(self: Any, flat_inputs: list[Any]) -> list[bool]:
+        return [True for _ in flat_inputs]
+
+    assert forward.plain(ORIGINALS[0]) is not ORIGINALS[0]
+    for other in (unchecked, asks_later):
+        assert forward.plain(other) is other
+    assert forward.by_chance(ORIGINALS[1]) is not ORIGINALS[1]
+    assert forward.by_chance(draws_first) is draws_first
+    assert forward.needs(ORIGINALS[2]) is not ORIGINALS[2]
+    assert forward.needs(needs_all) is needs_all
+
+
+def test_the_check_sees_every_form() -> None:
+    """Of what the check tries, some is alone, some in a tuple, some applied and some not."""
+    generator = random.Random(0)
+    samples = [forward._some_sample(generator) for _ in range(12)]
+    assert {len(sample) for sample in samples} == {2, 3}
+    assert {type(sample[1]) for sample in samples} >= {Image.Image, tuple}
+    assert any(0 < sample[0].p < 1 for sample in samples)

@@ -1,0 +1,137 @@
+"""``accel.explain``: what is recorded, what would run it, and who asked for pixels."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.datasets.folder import default_loader
+from torchvision.transforms import functional as F
+
+import accel
+from tests.support import helpers
+
+EVAL = T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(), T.Normalize((0.485, 0.5, 0.4), (0.2, 0.3, 0.1))])
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> str:
+    path = tmp_path / "a photo.jpg"
+    path.write_bytes(helpers.jpeg(500, 375))
+    return str(path)
+
+
+def late(path: str, transform: Any = EVAL, **options: Any) -> Any:
+    with accel.image_backend("cpu", **options):
+        return transform(default_loader(path))
+
+
+def test_names_file_steps_region_engine_and_backend(photo: str) -> None:
+    tensor = late(photo, threads=3)
+    text = accel.explain(tensor)
+    assert helpers.is_late(tensor), "explaining computes nothing"
+    for part in (
+        photo,
+        "500x375",
+        "late tensor [3, 224, 224] float32",
+        "resize(height=256, width=341, resample=2)",
+        "crop(top=16, left=58, height=224, width=224)",
+        "to_tensor(dtype=float32)",
+        "normalize(mean=(0.485, 0.5, 0.4)",
+        "BILINEAR",
+        "decode: rows 23..352",
+        "% of the picture",
+        "backend: cpu",
+        "threads=3",
+        "decoder: ",
+        "on 3 threads",
+    ):
+        assert part in text, (part, text)
+
+
+def test_names_the_decoder_that_would_run(photo: str) -> None:
+    assert "decoder: pillow" in accel.explain(late(photo, decode="pillow"))
+    assert "decoder: pillow" not in accel.explain(late(photo))
+
+
+def test_steps_in_their_order(photo: str) -> None:
+    image = late(photo, lambda image: F.vflip(F.pad(F.hflip(image), (1, 2, 3, 4), (5, 6, 7))))
+    text = accel.explain(image)
+    assert "hflip() -> pad(left=1, top=2, right=3, bottom=4, mode=constant, fill=(5, 6, 7)) -> vflip()" in text
+    assert "late image RGB 504x381" in text
+    assert helpers.is_late(image)
+
+
+def test_a_fresh_image_has_nothing_recorded(photo: str) -> None:
+    text = accel.explain(late(photo, lambda image: image))
+    assert "nothing yet" in text
+    assert "(100% of the picture)" in text
+
+
+def test_a_batch_names_its_files_once_counted(photo: str) -> None:
+    with accel.image_backend("cpu"):
+        image = default_loader(photo)
+        batch = torch.stack([EVAL(image), EVAL(F.hflip(image)), EVAL(default_loader(photo))])
+    text = accel.explain(batch)
+    assert "late tensor [3, 3, 224, 224] float32: 3 images from 2 files" in text
+    assert helpers.is_late(batch)
+
+
+def touching(image: Image.Image) -> Image.Image:
+    image.getpixel((0, 0))
+    return image
+
+
+def test_says_who_asked_for_the_pixels(photo: str) -> None:
+    image = late(photo, lambda image: touching(image.resize((20, 10))))
+    assert "its pixels are computed, asked for by touching (test_explain.py:" in accel.explain(image)
+    with accel.image_backend("cpu"):
+        resized = default_loader(photo).resize((20, 10))
+        F.affine(resized, 5, [40000, 0], 1.0, [0.0, 0.0])  # further than Pillow's fixed point reaches
+    assert "asked for by torchvision." in accel.explain(resized)
+    assert "affine" in accel.explain(resized)
+
+
+def test_plain_things(photo: str) -> None:
+    accel.set_image_backend("cpu")
+    assert "plain tensor [2, 3] float32" in accel.explain(torch.zeros(2, 3))
+    assert "'cpu'" in accel.explain(torch.zeros(2, 3))
+    assert "plain Pillow image (Image, RGB, (4, 5))" in accel.explain(Image.new("RGB", (4, 5)))
+    assert accel.explain("text").startswith("str: nothing of accel's")
+    accel.set_image_backend("torchvision")
+    assert "'torchvision'" in accel.explain(None)
+    tensor = late(photo)
+    tensor.sum()
+    assert "plain tensor [3, 224, 224] float32" in accel.explain(tensor)
+
+
+def test_lists_and_tuples(photo: str) -> None:
+    text = accel.explain([late(photo), torch.zeros(2), (late(photo, lambda image: image),)])
+    assert text.count("late tensor") == 1
+    assert text.count("plain tensor") == 1
+    assert text.count("late image") == 1
+
+
+def test_drafted_and_closed_images() -> None:
+    with accel.image_backend("cpu"):
+        image = Image.open(BytesIO(helpers.jpeg(200, 100)))
+        image.draft(None, (50, 25))
+        assert "computed" in accel.explain(image) or "Pillow" in accel.explain(image)
+
+
+def test_every_recorded_step_can_be_explained() -> None:
+    from accel.ops import OPS
+
+    with accel.image_backend("cpu"):
+        source = Image.open(BytesIO(helpers.jpeg(64, 48)))
+        for op in OPS.values():
+            for params in op.samples:
+                if op.kind == "value":
+                    continue
+                image = source.then(op.name, params)  # type: ignore[attr-defined]
+                assert f"{op.name}(" in accel.explain(image)

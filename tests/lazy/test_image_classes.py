@@ -1,0 +1,212 @@
+"""What other people's code asks of an image's class, and what an image is once it has gone elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from torch.utils.data import DataLoader
+from torchvision.transforms import functional as F
+
+import accel
+from tests.support import helpers
+
+
+class Own(Image.Image):
+    """A user's own class of images, as fastai has one."""
+
+
+def picture() -> Image.Image:
+    return Image.open(io.BytesIO(helpers.jpeg(60, 50)))
+
+
+def png() -> Image.Image:
+    stream = io.BytesIO()
+    helpers.picture(60, 50).save(stream, "PNG")
+    return Image.open(stream)
+
+
+def own() -> Image.Image:
+    image = helpers.picture(60, 50)
+    image.__class__ = Own  # type: ignore[assignment]
+    return image
+
+
+OLD: dict[str, Callable[[], Any]] = {
+    "plain": lambda: helpers.picture(60, 50),
+    "own": own,
+    "made of own": lambda: own().crop((0, 0, 50, 50)),
+    "opened": picture,
+    "loaded": lambda: picture().convert("L"),
+    "png": png,
+    "late": lambda: F.hflip(picture()),
+    "no image": lambda: 3,
+}
+NEW: dict[str, Callable[[], Any]] = {
+    "opened": picture,
+    "converted": lambda: picture().convert("RGB"),
+    "begun": lambda: F.pad(helpers.picture(60, 50), [2]),
+    "of own": lambda: F.resize(own().crop((0, 0, 50, 50)), [20, 20]),
+    "crop of own": lambda: F.crop(own(), 0, 0, 20, 20),
+    "of a tensor": lambda: F.to_pil_image(F.to_tensor(picture())),
+}
+
+
+def under_both(function: Callable[[], Any]) -> tuple[Any, Any]:
+    with accel.image_backend("torchvision"):
+        plain = function()
+    with accel.image_backend("cpu"):
+        return function(), plain
+
+
+@pytest.mark.parametrize("old", OLD)
+@pytest.mark.parametrize("new", NEW)
+def test_instances_and_subclasses_of_its_class(old: str, new: str) -> None:
+    def facts() -> Any:
+        one, other = OLD[old](), NEW[new]()
+        return isinstance(one, type(other)), issubclass(type(one), type(other))
+
+    late, plain = under_both(facts)
+    assert late == plain
+
+
+def test_pillows_own_classes_know_nothing_of_it() -> None:
+    with accel.image_backend("cpu"):
+        assert not isinstance(helpers.picture(9, 9), JpegImageFile)
+        assert not issubclass(PngImageFile, JpegImageFile)
+        assert not isinstance(png(), JpegImageFile)
+        assert isinstance(picture(), JpegImageFile)
+
+
+def test_whether_an_image_is_accels() -> None:
+    with accel.image_backend("cpu"):
+        for make in (picture, lambda: picture().convert("RGB"), lambda: F.pad(helpers.picture(9, 9), [2])):
+            assert isinstance(make(), accel.LazyImage)
+        for make in (own, png, lambda: helpers.picture(9, 9)):
+            assert not isinstance(make(), accel.LazyImage)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda image: F.resize(F.pad(image.crop((3, 3, 60, 50)), [4], padding_mode="reflect"), [20, 20]),
+        lambda image: F.center_crop(image, [30, 70]),
+        lambda image: F.hflip(image.resize((20, 10))),
+        lambda image: F.to_grayscale(F.crop(image, 1, 1, 20, 30)),
+    ],
+    ids=["resize", "center_crop", "hflip", "grey"],
+)
+def test_the_class_given_back(transform: Callable[[Any], Any]) -> None:
+    """As fastai's ``retain_type`` does it for what comes out of a transform."""
+
+    def made() -> Any:
+        old = own()
+        new = transform(old)
+        if isinstance(old, type(new)):
+            new.__class__ = type(old)
+        return type(new).__name__, new.size, np.asarray(new).tolist()
+
+    late, plain = under_both(made)
+    assert late == plain
+    assert late[0] == "Own"
+
+
+# -- pickled, copied and sent -------------------------------------------------------------------------------
+
+MADE: dict[str, Callable[[], Image.Image]] = {
+    "opened": picture,
+    "cropped": lambda: F.hflip(picture().crop((1, 2, 30, 40))),
+    "grey": lambda: picture().convert("L"),
+    "begun": lambda: F.pad(helpers.picture(60, 50), [2]),
+    "of a tensor": lambda: F.to_pil_image(F.to_tensor(picture())),
+}
+
+
+def test_what_is_pickled_needs_no_accel(tmp_path: Any) -> None:
+    with accel.image_backend("cpu"):
+        images = [make() for make in MADE.values()]
+        assert all(image.recipe is not None for image in images)  # type: ignore[attr-defined]
+        (tmp_path / "pickle").write_bytes(pickle.dumps(images))
+        torch.save([make() for make in MADE.values()], tmp_path / "torch")
+    helpers.python(
+        """if True:
+        import pickle, sys, torch
+        sys.modules["accel"] = None
+        with open(f"{sys.argv[1]}/pickle", "rb") as file:
+            images = pickle.load(file)
+        again = torch.load(f"{sys.argv[1]}/torch", weights_only=False)
+        for number, (one, other) in enumerate(zip(images, again, strict=True)):
+            assert type(one) is type(other) and type(one).__name__ == ("Image" if number else "JpegImageFile"), one
+            assert one.size == other.size and one.tobytes() == other.tobytes()
+        """,
+        str(tmp_path),
+    )
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_pickled_is_pillows(name: str) -> None:
+    def facts() -> Any:
+        image = pickle.loads(pickle.dumps(MADE[name]()))
+        return type(image), image.mode, image.info, image.tobytes()
+
+    late, plain = under_both(facts)
+    assert late == plain
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("way", ["sent", "deepcopy"])
+def test_what_stays_here_is_late(name: str, way: str) -> None:
+    """To other processes of the same program, as a DataLoader's, and as a copy."""
+    with accel.image_backend("cpu"):
+        image: Any = MADE[name]()
+        again = pickle.loads(ForkingPickler.dumps(image)) if way == "sent" else copy.deepcopy(image)
+        assert type(again) is type(image)
+        assert image.recipe is not None
+        assert again.recipe is not None
+        again.info["mine"] = 1
+        assert "mine" not in image.info
+        assert again.tobytes() == image.tobytes()
+
+
+def test_copied_with_its_pixels() -> None:
+    def facts() -> Any:
+        image = picture()
+        image.putpixel((0, 0), (1, 2, 3))
+        again, twice = copy.deepcopy([image, image]), copy.deepcopy(image.copy())
+        again[0].info["mine"] = 1
+        assert again[0] is again[1]
+        return type(again[0]), image.info, type(twice), again[0].tobytes(), twice.tobytes()
+
+    late, plain = under_both(facts)
+    assert late == plain
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_images_from_workers(paths: list[str], method: str) -> None:
+    def batches() -> Any:
+        loader = DataLoader(
+            helpers.Files(paths, F.hflip), 4, collate_fn=list, num_workers=1, multiprocessing_context=method
+        )
+        return [image for batch in loader for image, _ in batch]
+
+    late, plain = under_both(batches)
+    assert all(image.recipe is not None for image in late)
+    assert [image.tobytes() for image in late] == [image.tobytes() for image in plain]
+
+
+def test_a_damaged_picture_is_told_when_it_is_pickled() -> None:
+    with accel.image_backend("cpu"):
+        image = Image.open(io.BytesIO(helpers.undecodable()))
+        with pytest.raises(accel.DecodeError):
+            pickle.dumps(image)
+        ForkingPickler.dumps(image)

@@ -1,0 +1,184 @@
+"""Opening files: ways to name one, what stays Pillow's, what is left open or closed, decompression bombs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late, opened, outcome
+
+COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
+
+
+class Sized:
+    """A file object whose ``read`` wants a size, of what remains at most so much, as of an archive."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        self._file, self._most = BytesIO(data), most
+
+    def read(self, size: int) -> bytes:
+        assert size > 0
+        return self._file.read(min(size, self._most))
+
+    def seek(self, *position: int) -> int:
+        return self._file.seek(*position)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+# -- files --------------------------------------------------------------------------------------------------
+
+
+def test_ways_to_open(tmp_path: Path) -> None:
+    path = tmp_path / "picture.jpg"
+    path.write_bytes(COLOUR.data)
+    expected = COLOUR.open()
+    with accel.image_backend("cpu"):
+        for argument in (path, str(path), os.fsencode(path), BytesIO(COLOUR.data)):
+            image = Image.open(argument)
+            assert is_late(image)
+            assert_same(image, expected)
+        with path.open("rb") as file:
+            file.seek(17)  # Image.open goes to the start by itself
+            assert_same(Image.open(file), expected)
+        for most in (1 << 30, 1000):
+            image = Image.open(Sized(COLOUR.data, most))  # type: ignore[arg-type]
+            assert is_late(image)
+            assert_same(image, expected)
+        stream = BytesIO(COLOUR.data)
+        image = Image.open(stream)
+        stream.close()
+        assert_same(image, expected)
+
+
+@pytest.mark.parametrize("kind", ["str", "path", "bytes", "file", "stream"])
+def test_filename(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "picture.jpg"
+    path.write_bytes(COLOUR.data)
+    with path.open("rb") as file:
+        argument: Any = {
+            "str": str(path),
+            "path": path,
+            "bytes": os.fsencode(path),
+            "file": file,
+            "stream": BytesIO(COLOUR.data),
+        }[kind]
+        with Image.open(argument) as plain:
+            expected = plain.filename  # type: ignore[attr-defined]
+        with accel.image_backend("cpu"):
+            assert Image.open(argument).filename == expected  # type: ignore[attr-defined]
+
+
+def test_a_users_file_is_left_open_and_pillows_own_closed(tmp_path: Path) -> None:
+    path = tmp_path / "picture.jpg"
+    path.write_bytes(COLOUR.data)
+    before = len(os.listdir("/proc/self/fd"))
+    with accel.image_backend("cpu"), path.open("rb") as file:
+        images = [Image.open(path) for _ in range(50)]
+        assert len(os.listdir("/proc/self/fd")) == before + 1
+        mine = Image.open(file)
+        assert not file.closed
+        with Image.open(file) as again:
+            assert again.size == mine.size
+        assert not file.closed
+    path.unlink()  # all has been read
+    assert_same(images[7], COLOUR.open())
+    assert_same(mine, COLOUR.open())
+
+
+def test_nothing_leaks_when_opening_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "picture.jpg"
+    path.write_bytes(COLOUR.data)
+    (tmp_path / "text.jpg").write_text("no picture")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    with accel.image_backend("cpu"):
+        for _ in range(20):
+            with pytest.raises(Image.DecompressionBombError):
+                Image.open(path)
+            with pytest.raises(Image.UnidentifiedImageError):
+                Image.open(tmp_path / "text.jpg")
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_with_statement(tmp_path: Path) -> None:
+    path = tmp_path / "picture.jpg"
+    path.write_bytes(COLOUR.data)
+    with accel.image_backend("cpu"), Image.open(path) as image:
+        inside = image.convert("RGB").resize((20, 20))
+        assert is_late(image)
+    assert_same(inside, COLOUR.open().resize((20, 20)))
+
+
+def test_formats() -> None:
+    with accel.image_backend("cpu"):
+        assert is_late(Image.open(BytesIO(COLOUR.data), formats=["JPEG"]))
+        assert is_late(Image.open(BytesIO(COLOUR.data), formats=("PNG", "jpeg")))
+        with pytest.raises(Image.UnidentifiedImageError):
+            Image.open(BytesIO(COLOUR.data), formats=["PNG"])
+        with pytest.raises(TypeError):
+            Image.open(BytesIO(COLOUR.data), formats="JPEG")  # type: ignore[arg-type]
+        with pytest.raises(ValueError):
+            Image.open(BytesIO(COLOUR.data), mode="w")  # type: ignore[arg-type]
+
+
+def test_other_formats_stay_pillows() -> None:
+    for format_, mode in (("PNG", "RGB"), ("GIF", "P"), ("BMP", "RGB"), ("JPEG", "CMYK"), ("WEBP", "RGB")):
+        stream = BytesIO()
+        helpers.picture(30, 20).convert(mode).save(stream, format_)
+        stream.seek(0)
+        with accel.image_backend("cpu"):
+            image = Image.open(stream)
+        assert not isinstance(image, accel.LazyImage)
+        stream.seek(0)
+        assert_same(image, Image.open(stream))
+
+
+# -- decompression bombs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [None, 200 * 150, 200 * 150 - 1, 200 * 150 // 2, 200 * 150 // 2 - 1])
+def test_decompression_bombs(limit: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from torchvision.datasets import folder
+
+    path = tmp_path / "picture.jpg"
+    path.write_bytes(COLOUR.data)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+
+    def opening(load: Callable[[], Any]) -> list[Any]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = outcome(lambda: load().size)
+        return [result, *((warning.category, str(warning.message)) for warning in caught)]
+
+    for load in (lambda: Image.open(BytesIO(COLOUR.data)), lambda: folder.default_loader(str(path))):
+        expected = opening(load)
+        with accel.image_backend("cpu"):
+            assert opening(load) == expected
+
+
+@pytest.mark.parametrize("size", [(300, 200), (60, 50), (40, 30)])
+def test_crops_larger_than_the_limit(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    late, plain = opened(COLOUR)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
+
+    def crop(image: Image.Image) -> list[Any]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = outcome(lambda: image.crop((0, 0, *size)).tobytes())
+        return [result, *(warning.category for warning in caught)]
+
+    assert crop(late) == crop(plain)

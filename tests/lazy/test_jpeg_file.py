@@ -1,0 +1,211 @@
+"""What Image.open gives is Pillow's JpegImageFile, what is made of it is not; both can be given another class."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+from PIL.JpegImagePlugin import JpegImageFile, get_sampling
+from torchvision import tv_tensors
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
+
+import accel
+from tests.support import helpers
+
+
+class Own(Image.Image):
+    """A user's own class of images, as fastai has one."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A JPEG file with an EXIF orientation and colour that is not halved."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
+    Image.fromarray(pixels).save(content, "JPEG", quality=91, subsampling=0, exif=exif, comment="a", dpi=(72, 72))
+    file = tmp_path / "picture.jpg"
+    file.write_bytes(content.getvalue())
+    return file
+
+
+def under_both(function: Callable[[], Any]) -> tuple[Any, Any]:
+    with accel.image_backend("torchvision"):
+        plain = function()
+    with accel.image_backend("cpu"):
+        return function(), plain
+
+
+def saved(image: Image.Image, **options: Any) -> bytes:
+    content = io.BytesIO()
+    image.save(content, "JPEG", **options)
+    return content.getvalue()
+
+
+MADE: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "open": lambda image: image,
+    "copy": lambda image: image.copy(),
+    "convert": lambda image: image.convert("L"),
+    "convert to the same": lambda image: image.convert("RGB"),
+    "crop": lambda image: image.crop((1, 2, 30, 30)),
+    "crop nothing": lambda image: image.crop(),
+    "resize": lambda image: image.resize((20, 10)),
+    "transpose": lambda image: image.transpose(Image.Transpose.ROTATE_90),
+    "rotate": lambda image: image.rotate(10),
+    "exif_transpose": lambda image: ImageOps.exif_transpose(image),
+    "hflip": lambda image: F.hflip(image),
+    "pad": lambda image: F.pad(image, [1]),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_only_what_was_opened_is_a_file(path: Path, name: str) -> None:
+    def facts() -> Any:
+        image = MADE[name](Image.open(path))
+        return (
+            isinstance(image, JpegImageFile),
+            (image.format, image.format_description, getattr(image, "filename", None)),
+            (hasattr(image, "layers"), hasattr(image, "quantization"), get_sampling(image)),
+            (image.info, dict(image.getexif())),
+            np.asarray(image).tolist(),
+        )
+
+    late, plain = under_both(facts)
+    assert late == plain
+
+
+@pytest.mark.parametrize(
+    "options", [{"quality": "keep"}, {"subsampling": "keep"}, {"qtables": "keep"}, {"quality": 80}], ids=str
+)
+def test_saved_as_it_was(path: Path, options: dict[str, Any]) -> None:
+    late, plain = under_both(lambda: saved(Image.open(path), **options))
+    assert late == plain
+    assert late != saved(Image.fromarray(np.asarray(Image.open(path))))  # it would be seen if nothing were kept
+
+
+def test_keep_is_refused_for_what_is_no_file(path: Path) -> None:
+    with accel.image_backend("cpu"), pytest.raises(ValueError, match="keep"):
+        saved(Image.open(path).copy(), quality="keep")
+
+
+def test_equality_is_pillows(path: Path) -> None:
+    def facts() -> list[bool]:
+        one, other = Image.open(path), Image.open(path)
+        return [one == other, one != other, one == one.copy(), one.copy() == one, one.copy() == other.copy()]
+
+    late, plain = under_both(facts)
+    assert late == plain == [True, False, False, False, True]
+
+
+def test_equal_to_one_that_pillow_opened(path: Path) -> None:
+    plain = Image.open(path)
+    with accel.image_backend("cpu"):
+        late = Image.open(path)
+        assert late == plain
+        assert plain == late
+        assert late.copy() == plain.copy()
+        assert late != plain.copy()
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["late", "used"])
+def test_pickled(path: Path, used: bool) -> None:
+    def facts() -> Any:
+        image = Image.open(path)
+        if used:
+            image.getpixel((0, 0))
+        again = pickle.loads(pickle.dumps(image))
+        return isinstance(again, JpegImageFile), again.layers, again.layer, np.asarray(again).tolist()
+
+    late, plain = under_both(facts)
+    assert late == plain
+
+
+def test_pickled_with_pixels_needs_no_accel(path: Path, tmp_path: Path) -> None:
+    with accel.image_backend("cpu"):
+        for number, image in enumerate((Image.open(path), Image.open(path).copy())):
+            image.getpixel((0, 0))
+            (tmp_path / f"{number}.pickle").write_bytes(pickle.dumps(image))
+    code = """if True:
+    import pickle, sys
+    for number, name in enumerate(("JpegImageFile", "Image")):
+        with open(f"{sys.argv[1]}/{number}.pickle", "rb") as file:
+            image = pickle.load(file)
+        assert type(image).__name__ == name and image.size == (50, 40), image
+    assert "accel" not in sys.modules
+    """
+    helpers.python(code, str(tmp_path))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_another_class(path: Path, name: str) -> None:
+    def facts() -> Any:
+        image = MADE[name](Image.open(path))
+        image.load()
+        image.mine = 3  # type: ignore[attr-defined]
+        image.__class__ = Own  # type: ignore[assignment]
+        assert type(image) is Own
+        assert isinstance(image, Own)
+        assert not isinstance(image, accel.LazyImage)
+        attributes = {key: value for key, value in vars(image).items() if key not in ("_im", "_exif", "map")}
+        cropped = image.crop((0, 0, 9, 9))
+        return sorted(attributes), image.size, image.info, type(cropped), np.asarray(image).tolist()
+
+    late, plain = under_both(facts)
+    if name == "open":  # Pillow maps some files to memory, and remembers it
+        late[0].append("map")
+    assert (set(late[0]) | {"map"}, *late[1:]) == (set(plain[0]) | {"map"}, *plain[1:])
+
+
+def test_a_file_of_it_is_recorded_as_others_are(path: Path) -> None:
+    with accel.image_backend("cpu"):
+        for transform in (v2.Resize(20), v2.ToImage(), v2.Compose([v2.RandomResizedCrop(20), v2.ToImage()])):
+            made = transform(Image.open(path))
+            assert isinstance(made, (accel.LazyImage, tv_tensors.Image))
+            assert getattr(made, "recipe", None) is not None or hasattr(made, "late")
+
+
+def test_fill_by_type(path: Path) -> None:
+    fill = {JpegImageFile: (1, 2, 3), Image.Image: (4, 5, 6), "others": 0}
+
+    def padded() -> Any:
+        return np.asarray(v2.Pad(2, fill=fill)(Image.open(path))).tolist()
+
+    late, plain = under_both(padded)
+    assert late == plain
+
+
+def test_closed(path: Path) -> None:
+    def message() -> str:
+        with Image.open(path) as image:
+            assert image.getpixel((0, 0)) is not None
+        image.close()
+        with pytest.raises(ValueError, match="closed") as raised:
+            image.getpixel((0, 0))
+        return str(raised.value)
+
+    late, plain = under_both(message)
+    assert late == plain
+
+
+def test_thumbnail_and_draft() -> None:
+    big = helpers.jpeg(400, 300)
+
+    def facts() -> Any:
+        small, drafted = Image.open(io.BytesIO(big)), Image.open(io.BytesIO(big))
+        small.thumbnail((50, 50))
+        drafted.draft("L", (100, 100))
+        also = Image.open(io.BytesIO(big))
+        also.draft("L", (100, 100))
+        also.verify()
+        return np.asarray(small).tolist(), drafted.mode, drafted.size, np.asarray(drafted).tolist()
+
+    late, plain = under_both(facts)
+    assert late == plain

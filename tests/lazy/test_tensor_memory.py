@@ -1,0 +1,87 @@
+"""C++ code that asks a late tensor for its memory, past Python: it gets the values or an exception, never null."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import dlpack
+
+import accel
+from tests.support import helpers
+from tests.support.tensors import both, make_batch, make_single
+
+EXPORTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "torch.utils.dlpack": lambda tensor: dlpack.to_dlpack(tensor),
+    "torch": lambda tensor: torch.to_dlpack(tensor),  # type: ignore[attr-defined]
+    "method": lambda tensor: tensor.__dlpack__(),
+}
+
+
+@pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
+def test_dlpack_has_the_values(export: Callable[[torch.Tensor], Any]) -> None:
+    with accel.image_backend("cpu"):
+        for make in (make_single, make_batch):
+            late, expected = both(make)
+            assert torch.from_dlpack(export(late)).equal(expected)
+
+
+ASKING = """
+import sys
+import torch
+from io import BytesIO
+from PIL import Image
+from torchvision.transforms import functional as F
+
+keep, missing = sys.argv[1], sys.argv[2:]
+for name in missing:
+    delattr(torch._C, name)
+import accel
+
+picture = BytesIO()
+Image.new("RGB", (20, 20)).save(picture, "JPEG")
+early = torch._C._to_dlpack, torch._C._to_dlpack_versioned
+accel.set_image_backend("cpu")
+
+def share(tensor):
+    other = torch.empty(0)
+    other.data = tensor
+    other.sum()
+
+for ask in (*early, share) if keep == "some" else early:
+    tensor = F.to_tensor(Image.open(picture))
+    try:
+        ask(tensor)
+    except RuntimeError as error:
+        print("raised")
+    assert float(tensor.sum()) == 0
+"""
+GUARDS = [
+    name
+    for name in ("_set_storage_access_error_msg", "_set_storage_data_ptr_access_error_msg")
+    if hasattr(torch._C, name)
+]
+
+
+@pytest.mark.parametrize("missing", range(len(GUARDS) + 1))
+def test_c_functions_bound_early_raise(missing: int) -> None:
+    """In a process of its own, which would otherwise end with these tests; and as in builds of torch that lack some."""
+    some = missing < len(GUARDS)
+    raised = helpers.python(ASKING, "some" if some else "none", *GUARDS[:missing]).split()
+    assert raised == ["raised"] * (3 if some else 2)
+
+
+def test_what_is_raised_says_what_to_do() -> None:
+    late = both(make_single)[0]
+    if GUARDS:
+        with pytest.raises(RuntimeError, match=r"late tensor of accel's.*images\.detach\(\)"):
+            torch._C._to_dlpack(late)
+
+
+def test_the_c_interface_of_dlpack_is_found_on_plain_tensors_alone() -> None:
+    late = both(make_single)[0]
+    assert not hasattr(type(late), "__dlpack_c_exchange_api__")
+    late.sum()
+    assert hasattr(type(late), "__dlpack_c_exchange_api__") == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")

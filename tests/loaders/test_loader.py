@@ -1,0 +1,434 @@
+"""ImageFolder and DataLoader: the same batches, whatever the workers and the start method."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import ImageFilter
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data._utils.pin_memory import pin_memory
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+
+import accel
+from tests.support import helpers
+from tests.support.helpers import Files, Stream, assert_same, is_late, open_rgb
+from tests.support.loaders import FIXED, TIMEOUT, TRAIN, check, epoch
+
+# -- datasets and loaders -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loader", [None, open_rgb], ids=["default_loader", "own"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_image_folder(image_folder: Path, loader: Any, workers: int) -> None:
+    dataset = ImageFolder(str(image_folder), TRAIN, **({"loader": loader} if loader else {}))
+    batches = check(dataset, num_workers=workers, shuffle=True)
+    assert len(batches) == 3
+    with accel.image_backend("cpu"):
+        images, labels = epoch(dataset, num_workers=workers)[0]
+    assert is_late(images) == (workers == 0)
+    assert type(labels) is torch.Tensor
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_start_methods(paths: list[str], method: str) -> None:
+    accel.set_image_backend("cpu")
+    options: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": method, "persistent_workers": True}
+    before = accel.stats()
+    loader = DataLoader(Files(paths, FIXED), batch_size=4, timeout=TIMEOUT, **options)
+    epochs = [list(loader), list(loader)]
+    computed = accel.stats()["images"] - before["images"]
+    del loader
+    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED)))
+    for batches in epochs:
+        assert_same(batches, expected)
+    assert computed == 2 * len(paths)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop_last": True, "batch_size": 5},
+        {"batch_size": None},
+        {"batch_size": 1},
+        {"batch_size": 100},
+        {"shuffle": True, "generator": 7},
+        {"persistent_workers": True},
+        {"prefetch_factor": 1},
+        {"in_order": False, "batch_size": 12},
+        {"sampler": [3, 1, 1, 11]},
+        {"batch_sampler": [[0], [1, 2, 3], [5, 4]], "batch_size": 1},
+        {"pin_memory": False},
+    ],
+    ids=str,
+)
+def test_options_of_the_loader(paths: list[str], workers: int, options: dict[str, Any]) -> None:
+    if workers == 0:
+        options = {key: value for key, value in options.items() if key not in ("persistent_workers", "prefetch_factor")}
+
+    def run() -> list[Any]:
+        seeded = {"generator": torch.Generator().manual_seed(7)} if "generator" in options else {}
+        return epoch(Files(paths, TRAIN), num_workers=workers, **{**options, **seeded})
+
+    expected, states = helpers.run("torchvision", run)
+    actual, states_after = helpers.run("cpu", run)
+    assert states == states_after
+    assert_same(actual, expected)
+
+
+class Overtaken(Files):
+    """The first image comes when the other worker is at its second batch."""
+
+    def __init__(self, paths: list[str], transform: Any, sign: Path) -> None:
+        super().__init__(paths, transform)
+        self.sign = sign
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 6:
+            self.sign.touch()
+        while index == 0 and not self.sign.exists():
+            time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_batches_out_of_order(paths: list[str], tmp_path: Path, method: str) -> None:
+    options: dict[str, Any] = {"num_workers": 2, "in_order": False, "batch_size": 2, "multiprocessing_context": method}
+    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED), batch_size=2))
+    found, _ = helpers.run("cpu", lambda: epoch(Overtaken(paths, FIXED, tmp_path / "sign"), **options))
+    firsts = [int(labels[0]) for _, labels in found]
+    assert firsts != sorted(firsts)
+    assert_same(sorted(found, key=lambda batch: int(batch[1][0])), expected)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batch_size", [None, 1, 4])
+def test_iterable_datasets(paths: list[str], workers: int, batch_size: int | None) -> None:
+    check(Stream(paths, TRAIN), num_workers=workers, batch_size=batch_size)
+
+
+# -- what arrives from a worker -----------------------------------------------------------------------------
+
+
+def test_a_batch_from_a_worker_is_plain_and_stays_what_it_is(paths: list[str]) -> None:
+    """Even after its loader is gone, and while later batches arrive."""
+    large = T.Compose([T.Resize((300, 300)), T.ToTensor()])
+    expected = [images.clone() for images, _ in epoch(Files(paths, large), batch_size=2)]
+    kept = []
+    with accel.image_backend("cpu"):
+        for _ in range(3):
+            for images, _ in DataLoader(Files(paths, large), batch_size=2, num_workers=2, timeout=TIMEOUT):
+                assert type(images) is torch.Tensor
+                assert images.__dict__ == {}
+                kept.append(images)
+    gc.collect()
+    for number, images in enumerate(kept):
+        assert_same(images, expected[number % len(expected)])
+        images += number  # they are the user's own
+    for number, images in enumerate(kept):
+        assert_same(images, expected[number % len(expected)] + number)
+
+
+def test_views_of_batches_from_workers_stay_what_they_are(paths: list[str]) -> None:
+    large = T.Compose([T.Resize((300, 300)), T.ToTensor()])
+    views: list[Callable[[torch.Tensor], Any]] = [
+        lambda images: images[1, :, 5:9],
+        lambda images: images.numpy()[1, :, 5:9],
+        lambda images: images.permute(0, 2, 3, 1)[..., 1],
+        lambda images: images.flatten()[7:99],
+        lambda images: images.detach()[0],
+        lambda images: memoryview(images.numpy().reshape(-1)[:50]),
+    ]
+    expected = [images for images, _ in epoch(Files(paths, large), batch_size=2)] * 4
+    kept = []
+    with accel.image_backend("cpu"):
+        for _ in range(4):
+            for images, _ in DataLoader(Files(paths, large), batch_size=2, num_workers=1, timeout=TIMEOUT):
+                kept.append(views[len(kept) % len(views)](images))
+                del images
+    for number, (view, images) in enumerate(zip(kept, expected, strict=True)):
+        assert np.array_equal(np.asarray(view), np.asarray(views[number % len(views)](images))), number
+
+
+def keeps_its_batches(samples: list[Any], kept: list[Any] = []) -> Any:  # noqa: B006  a worker's own memory
+    """A collate function whose worker looks at its old batches again, and changes them."""
+    batch = torch.stack([image for image, _ in samples])
+    for old in kept:
+        old += 1
+    kept.append(batch)
+    return batch, len(kept)
+
+
+def test_a_worker_that_keeps_its_batches(paths: list[str]) -> None:
+    """In torch a worker's later change of a batch that it has sent may be seen by the parent: memory is shared.
+
+    What must never happen is that one batch shows another's pixels.
+    """
+    batches = epoch(Files(paths, FIXED), batch_size=3)
+    with accel.image_backend("cpu"):
+        arrived = epoch(Files(paths, FIXED), batch_size=3, num_workers=1, collate_fn=keeps_its_batches)
+    for (batch, _), (images, _) in zip(arrived, batches, strict=True):
+        changes = batch - images
+        assert torch.allclose(changes, changes.flatten()[0].expand_as(changes), atol=1e-5)
+
+
+# -- where the backend comes from ---------------------------------------------------------------------------
+
+
+class Names(Dataset[Any]):
+    """Says which backend is in force where it is asked, and what opening a file gives."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return accel.get_image_backend(), type(open_rgb(self.path)).__name__, get_worker_info() is not None
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_get_the_backend_in_force_at_iter(paths: list[str], method: str) -> None:
+    options: dict[str, Any] = {"batch_size": None, "num_workers": 1, "multiprocessing_context": method}
+    loader = DataLoader(Names(paths[0]), timeout=TIMEOUT, **options)
+    with accel.image_backend("cpu"):
+        iterator = iter(loader)
+    assert accel.get_image_backend() == "torchvision"
+    assert [tuple(sample) for sample in iterator] == [("cpu", "LazyPlainImage", True)] * 4
+    assert [tuple(sample) for sample in loader] == [("torchvision", "Image", True)] * 4
+
+
+def test_workers_stay_with_torchvision_in_a_context(paths: list[str]) -> None:
+    loader = DataLoader(Names(paths[0]), batch_size=None, num_workers=1, timeout=TIMEOUT)
+    accel.set_image_backend("cpu")
+    with accel.image_backend("torchvision"):
+        iterator = iter(loader)
+    assert [tuple(sample) for sample in iterator] == [("torchvision", "Image", True)] * 4
+
+
+def test_options_reach_the_workers(paths: list[str]) -> None:
+    with accel.image_backend("cpu", decode="pillow"):
+        assert_same(
+            epoch(Files(paths, FIXED), num_workers=1, multiprocessing_context="spawn"), epoch(Files(paths, FIXED))
+        )
+
+
+def test_the_readme_way_under_spawn(image_folder: Path, tmp_path: Path) -> None:
+    """A script that sets the backend under its main guard, as a program of its own."""
+    script = tmp_path / "train.py"
+    script.write_text(f"""
+import torch
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+import accel
+
+if __name__ == "__main__":
+    accel.set_image_backend("cpu")
+    data = ImageFolder({str(image_folder)!r}, T.Compose([T.RandomResizedCrop(32), T.ToTensor()]))
+    torch.manual_seed(0)
+    loader = DataLoader(data, 4, shuffle=True, num_workers=1, multiprocessing_context="spawn", timeout={TIMEOUT})
+    print(sum(images.double().sum().item() * (i + 1) for i, (images, _) in enumerate(loader)))
+    print(accel.stats()["images"])
+""")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=True)
+    dataset = ImageFolder(str(image_folder), T.Compose([T.RandomResizedCrop(32), T.ToTensor()]))
+    torch.manual_seed(0)
+    batches = epoch(dataset, shuffle=True, num_workers=1)
+    total = sum(images.double().sum().item() * (number + 1) for number, (images, _) in enumerate(batches))
+    assert done.stdout.split() == [str(total), "12"]
+
+
+# -- randomness in workers ----------------------------------------------------------------------------------
+
+
+class Randoms(Dataset[Any]):
+    """What a worker's random generators say before and after a sample was made."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        image = TRAIN(open_rgb(self.paths[index]))
+        return image, torch.rand(2), random.random(), np.random.rand()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_draw_the_same_numbers(paths: list[str], workers: int) -> None:
+    check(Randoms(paths), num_workers=workers, shuffle=True)
+
+
+def seed_worker(number: int, offset: int) -> None:
+    torch.manual_seed(number + offset)
+
+
+def test_a_users_worker_init_fn(paths: list[str]) -> None:
+    check(Randoms(paths), num_workers=2, worker_init_fn=partial(seed_worker, offset=5))
+
+
+# -- counting -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stats_count_images(paths: list[str], workers: int) -> None:
+    accel.set_image_backend("cpu")
+    before = accel.stats()
+    for images, _ in epoch(Files(paths, FIXED), num_workers=workers):
+        images.sum()
+    after = accel.stats()
+    assert after["images"] - before["images"] == len(paths)
+    assert after["replaced"] == before["replaced"]
+    assert after["realised early"] == before["realised early"]
+
+
+def test_stats_count_what_falls_back(paths: list[str]) -> None:
+    accel.set_image_backend("cpu")
+    before = accel.stats()
+    own = T.Lambda(lambda image: image.filter(ImageFilter.MedianFilter(3)))
+    epoch(Files(paths, T.Compose([T.RandomResizedCrop(40), own, T.ToTensor()])), num_workers=2)
+    after = accel.stats()
+    assert after["realised early"] - before["realised early"] >= len(paths)
+    reasons = [reason for reason, count in after["fallbacks"].items() if count > before["fallbacks"].get(reason, 0)]
+    assert any("test_loader.py" in reason for reason in reasons), after["fallbacks"]
+
+
+def test_stats_keep_apart_any_number_of_reasons() -> None:
+    """In a process of its own, which has more reasons to fall back than there are counters."""
+    code = """
+import accel, io
+from PIL import Image
+stream = io.BytesIO(); Image.new("RGB", (20, 20)).save(stream, "JPEG")
+accel.set_image_backend("cpu")
+from accel.system import counters
+for number in range(200):
+    counters.fallback(f"reason {number}")
+for number in range(7):
+    Image.open(stream).resize((5, 5)).tobytes()
+stats = accel.stats()
+assert stats["images"] == 7, stats["images"]
+assert stats["realised early"] == 7, stats["realised early"]
+assert stats["replaced"] == 0, stats["replaced"]
+assert stats["fallbacks"]["reason 0"] == 1
+assert sum(stats["fallbacks"].values()) == 207, sum(stats["fallbacks"].values())
+"""
+    helpers.python(code)
+
+
+# -- leaving early, and nothing left behind -----------------------------------------------------------------
+
+
+def resources() -> tuple[int, int]:
+    gc.collect()
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("leave", [True, False])
+def test_epochs_leak_nothing(paths: list[str], workers: int, leave: bool) -> None:
+    options: dict[str, Any] = {"num_workers": 1, "timeout": TIMEOUT} if workers else {}
+
+    def once() -> None:
+        for images, _ in DataLoader(Files(paths, FIXED), batch_size=2, **options):
+            images.sum()
+            if leave:
+                break
+
+    accel.set_image_backend("cpu")
+    once()
+    once()
+    before = resources()
+    for _ in range(6):
+        once()
+    for _ in range(50):  # a loader's own threads end a moment after it
+        threads, files = resources()
+        if threads <= before[0] and files <= before[1]:
+            break
+        time.sleep(0.1)
+    assert threads <= before[0]
+    assert files <= before[1]
+
+
+def test_leaving_a_persistent_loader_early(paths: list[str]) -> None:
+    accel.set_image_backend("cpu")
+    loader = DataLoader(Files(paths, FIXED), batch_size=2, num_workers=2, persistent_workers=True, timeout=TIMEOUT)
+    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED), batch_size=2))
+    kept = []
+    for _ in range(3):
+        for images, _ in loader:
+            kept.append(images)
+            break
+    assert_same(list(loader), expected)
+    for images in kept:
+        assert_same(images, expected[0][0])
+
+
+def test_two_loaders_at_once(paths: list[str]) -> None:
+    accel.set_image_backend("cpu")
+    options: dict[str, Any] = {"batch_size": 2, "num_workers": 1, "timeout": TIMEOUT}
+    first, second = DataLoader(Files(paths, FIXED), **options), DataLoader(Files(paths[::-1], FIXED), **options)
+    pairs = list(zip(first, second, strict=True))
+    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED), batch_size=2))
+    backwards, _ = helpers.run("torchvision", lambda: epoch(Files(paths[::-1], FIXED), batch_size=2))
+    assert_same([images for (images, _), _ in pairs], [images for images, _ in expected])
+    assert_same([images for _, (images, _) in pairs], [images for images, _ in backwards])
+
+
+def test_a_loader_inside_a_loader(paths: list[str]) -> None:
+    """A dataset that runs a DataLoader of its own, inside a worker."""
+    check(Nested(paths), num_workers=1, batch_size=2)
+
+
+class Nested(Dataset[Any]):
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return next(iter(DataLoader(Files(self.paths[index:], FIXED), batch_size=3)))[0]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_pin_step(paths: list[str], workers: int) -> None:
+    """The pin thread's own function on what a loader gives; pinning itself needs an accelerator."""
+    accel.set_image_backend("cpu")
+    batches = epoch(Files(paths, FIXED), num_workers=workers)
+    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED)))
+    if not torch.accelerator.is_available():
+        with pytest.raises(RuntimeError):
+            pin_memory(expected[0])
+        pytest.skip("pinning memory needs an accelerator")
+    pinned = [pin_memory(batch) for batch in batches]
+    assert all(images.is_pinned() for images, _ in pinned)
+    assert_same(pinned, expected)
+
+
+def test_a_loader_used_by_a_thread(paths: list[str]) -> None:
+    accel.set_image_backend("cpu")
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.extend(epoch(Files(paths, FIXED))))
+    thread.start()
+    thread.join(60)
+    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED)))
+    assert_same(results, expected)
+    with accel.image_backend("torchvision"):
+        assert not any(is_late(images) for images, _ in epoch(Files(paths, FIXED)))

@@ -1,0 +1,183 @@
+"""Where /dev/shm is missing, tiny or full; and how much shared memory the workers of a loader take."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from accel.system import memory
+from accel.workers.arena import Arena
+from tests.support.processes import ROOT, linux
+
+SCRIPT = """
+import sys
+sys.path[:0] = {path!r}
+import torch
+import accel
+from tests.support import helpers
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+def main():
+    start, *paths = sys.argv[1:]
+    files = helpers.Files(paths, T.Compose([T.Resize((100, 100)), T.ToTensor()]))
+    expected = [images for images, _ in DataLoader(files, batch_size=3)]
+    accel.set_image_backend("cpu")
+    workers = dict(num_workers=1, multiprocessing_context=start, timeout=60) if start else dict()
+    for (images, _), wanted in zip(DataLoader(files, batch_size=3, **workers), expected, strict=True):
+        assert torch.equal(images, wanted)
+    print(accel.stats()["images"], accel.stats()["fallbacks"])
+if __name__ == "__main__":
+    main()
+"""
+
+
+def without_shm(tmp_path: Path, mount: str, start: str, paths: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run the script where /dev/shm is another one; skips where that cannot be had."""
+    namespace = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-r", "-m"]
+    works = shutil.which("unshare") and subprocess.run([*namespace, "sh", "-c", mount], capture_output=True, timeout=60)
+    if not works or works.returncode:
+        pytest.skip("no namespace of mounts can be made here")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("{path!r}", repr([str(ROOT), *sys.path])))
+    command = [*namespace, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-W", "error", str(script), start]
+    return subprocess.run([*command, *paths], capture_output=True, text=True, timeout=300)
+
+
+@linux
+@pytest.mark.parametrize(
+    ("options", "start"), [("ro", ""), ("size=64k", ""), ("size=1m", "fork"), ("size=1m", "spawn")]
+)
+def test_no_shared_memory_file_system(tmp_path: Path, paths: list[str], options: str, start: str) -> None:
+    """A batch of 360 KB and accel's counters need none; torchvision's labels and DataLoader's locks take a little."""
+    mount = f"mount -t tmpfs -o {options} tmpfs /dev/shm"
+    done = without_shm(tmp_path, mount, start, paths)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{len(paths)} {{}}\n"
+    assert not done.stderr
+
+
+@linux
+def test_what_there_is_no_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no signal ends the process when it is written to."""
+    arena = Arena.make(torch.multiprocessing)
+    assert arena is not None
+
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert arena.take(1 << 20) is None
+    monkeypatch.undo()
+    assert arena.take(1 << 20) is not None
+
+
+@linux
+def test_a_file_that_may_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under a limit of the size of files."""
+    arena = Arena.make(torch.multiprocessing)
+    assert arena is not None
+
+    def limited(*_: int) -> None:
+        raise OSError(27, "File too large")
+
+    monkeypatch.setattr(os, "ftruncate", limited)
+    assert arena.take(1 << 27) is None
+    assert arena.take(1 << 20) is not None
+
+
+@linux
+def test_shared_memory_has_no_name() -> None:
+    before = set(os.listdir("/dev/shm"))
+    tensor = memory.shared((1000, 1000), torch.float32)
+    assert tensor.is_shared()
+    assert set(os.listdir("/dev/shm")) == before
+    assert memory.shared((0,), torch.uint8).shape == (0,)
+
+
+# -- slots --------------------------------------------------------------------------------------------------
+
+
+def pages(arena: Arena) -> int:
+    """Bytes of memory that the arena takes."""
+    return os.fstat(arena._file).st_blocks * 512
+
+
+def written(arena: Arena, size: int) -> int:
+    slot = arena.take(size)
+    assert slot is not None
+    arena.part(int(arena.offset[slot]), size)[:] = 1
+    return slot
+
+
+def freed(arena: Arena, slot: int) -> None:
+    arena.busy[slot] = 0
+
+
+SIZE = 1 << 20
+
+
+@linux
+def test_what_one_worker_had_the_next_one_takes() -> None:
+    arena = Arena.make(torch.multiprocessing)
+    assert arena is not None
+    for _ in range(50):
+        slots = [written(arena, SIZE) for _ in range(5)]
+        assert len(set(slots)) == 5
+        arena.sent[slots[0]] += 1
+        for slot in slots:
+            freed(arena, slot)
+        assert written(arena, SIZE) != slots[0]  # the parent has not seen the end of it
+        arena.busy[:] = 0
+        arena.ended[slots[0]] += 1
+    assert pages(arena) <= 6 * SIZE + (1 << 16)
+
+
+@linux
+def test_pages_that_nobody_takes_go_back() -> None:
+    arena = Arena.make(torch.multiprocessing)
+    assert arena is not None
+    for slot in [written(arena, SIZE) for _ in range(20)]:
+        freed(arena, slot)
+    assert pages(arena) >= 20 * SIZE
+    for _ in range(60):
+        freed(arena, written(arena, SIZE))
+    assert pages(arena) < 3 * SIZE
+
+
+@linux
+def test_slots_of_all_sizes_do_not_overlap() -> None:
+    arena = Arena.make(torch.multiprocessing)
+    assert arena is not None
+    order = torch.Generator().manual_seed(0)
+    held: list[tuple[int, int, int]] = []
+    for number in range(600):
+        size = int(torch.randint(1, 1 << int(torch.randint(8, 24, (1,), generator=order)), (1,), generator=order))
+        slot = arena.take(size)
+        assert slot is not None
+        arena.part(int(arena.offset[slot]), size)[:] = number % 251
+        held.append((slot, size, number % 251))
+        while len(held) > 12:
+            slot, size, value = held.pop(int(torch.randint(len(held), (1,), generator=order)))
+            assert (arena.part(int(arena.offset[slot]), size) == value).all()
+            freed(arena, slot)
+    large = written(arena, 200 << 20)  # more than the file's first part
+    for slot, size, value in held:
+        assert (arena.part(int(arena.offset[slot]), size) == value).all()
+    freed(arena, large)
+
+
+@linux
+def test_as_many_slots_as_there_are_batches_kept() -> None:
+    arena = Arena.make(torch.multiprocessing)
+    assert arena is not None
+    slots = [arena.take(100) for _ in range(255)]
+    assert len(set(slots)) == 255
+    assert arena.take(100) is None
+    freed(arena, slots[7] or 0)
+    assert arena.take(100) == slots[7]

@@ -1,0 +1,276 @@
+"""Colour ops, filters, warps and policies on late Pillow images: exact, with nothing realised early."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
+
+import accel
+from accel.ops import OPS
+from accel.planning.plan import plan
+from accel.planning.stages import Effect, Pass
+from tests.support import helpers
+from tests.support.steps import STEPS
+from tests.support.transforms import V1, V2
+
+COLOUR, GREY = helpers.jpeg(97, 70), helpers.jpeg(60, 83, "L")
+
+
+def check(transform: Callable[[Any], Any], data: bytes, seed: int) -> None:
+    """The same picture and random states as plain torchvision, with no pixel asked for before the end."""
+
+    def result() -> Any:
+        return transform(Image.open(io.BytesIO(data)).copy())
+
+    expected, states = helpers.run("torchvision", result, seed)
+    before = accel.stats()
+    actual, states_after = helpers.run("cpu", result, seed)
+    after = accel.stats()
+    assert states_after == states
+    assert helpers.is_late(actual)
+    assert after["realised early"] == before["realised early"]
+    assert after["fallbacks"] == before["fallbacks"]
+    assert (actual.mode, actual.size) == (expected.mode, expected.size)
+    assert np.array_equal(np.asarray(actual), np.asarray(expected))
+
+
+@pytest.mark.parametrize("name", V1)
+def test_v1_on_images(name: str) -> None:
+    for seed in range(20):
+        check(V1[name], (COLOUR, GREY)[seed % 2], seed)
+
+
+@pytest.mark.parametrize("name", V2)
+def test_v2_on_images(name: str) -> None:
+    for seed in range(20):
+        check(V2[name], (COLOUR, GREY)[seed % 2], seed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.floats(0, 1, exclude_max=True)), max_size=7), st.booleans()
+)
+def test_any_sequence_of_steps(steps: list[tuple[str, float]], grey: bool) -> None:
+    """What is fused, composed and cut equals what torchvision does one by one."""
+
+    def transform(image: Any) -> Any:
+        for name, x in steps:
+            image = STEPS[name](image, x)
+        return F.to_tensor(image)
+
+    def result() -> torch.Tensor:
+        return transform(Image.open(io.BytesIO(GREY if grey else COLOUR)).copy())  # type: ignore[no-any-return]
+
+    expected, _ = helpers.run("torchvision", result)
+    actual, _ = helpers.run("cpu", result)
+    assert helpers.is_late(actual)
+    helpers.assert_same(actual, expected)
+
+
+def test_hue_of_every_colour() -> None:
+    """All 2 ** 24 colours to HSV and back, both ways through Pillow's own tables."""
+    from accel.backends.cpu import compiled
+
+    red_green = np.stack(np.meshgrid(np.arange(256), np.arange(256), indexing="ij"), -1).astype(np.uint8)
+    for blue in range(0, 256, 5):
+        colours = np.concatenate([red_green, np.full((256, 256, 1), blue, np.uint8)], 2)
+        image, out = Image.fromarray(colours), np.empty_like(colours)
+        with accel.image_backend("torchvision"):
+            expected = np.asarray(F.adjust_hue(image, 0.3))
+        compiled.shift_hue(colours, int(0.3 * 255), out)
+        assert np.array_equal(out, expected)
+        compiled.shift_hue(colours, 77, out)
+        assert not np.array_equal(out, expected)
+
+
+# -- stages -------------------------------------------------------------------------------------------------
+
+
+def stages(*transforms: Callable[[Any], Any], data: bytes = COLOUR) -> list[str]:
+    """The kinds of stage of a pipeline."""
+    with accel.image_backend("cpu"):
+        late = F.to_tensor(T.Compose(transforms)(Image.open(io.BytesIO(data))))
+    (item,) = plan(late.late.recipes).decodes[0].items
+    return [stage.kind if isinstance(stage, Effect) else "pass" for stage in item.stages]
+
+
+def test_tables_cost_no_stage() -> None:
+    tables = [T.RandomInvert(1), T.RandomPosterize(4, 1), T.RandomSolarize(99, 1), T.ColorJitter(0.5)]
+    assert stages(*tables) == ["pass"]
+    assert stages(T.RandomResizedCrop(40), *tables, T.RandomHorizontalFlip(1)) == ["pass"]
+    assert stages(*tables, T.Resize(40)) == ["pass", "pass"]
+    sixteen = [*tables, T.RandomPosterize(4, 1)]  # levels of which none is 9
+    assert stages(*sixteen, T.Pad(4, 9)) == ["pass", "pass"], "the colour that comes in later is not looked up"
+    assert stages(T.Pad(4, 9), *tables, T.CenterCrop(30)) == ["pass"]
+
+
+def test_each_effect_is_one_stage() -> None:
+    jitter = T.Compose([T.RandomResizedCrop(40), T.ColorJitter((0.5, 0.5), (0.5, 0.5), (0.5, 0.5), (0.1, 0.1))])
+    for seed in range(5):
+        torch.manual_seed(seed)
+        kinds = stages(jitter, T.RandomHorizontalFlip())
+        assert sorted(kind for kind in kinds if kind != "pass") == ["mix", "mix", "statistic"]
+        assert kinds.count("pass") <= 3
+    assert stages(T.RandomAutocontrast(1), T.RandomEqualize(1)) == ["pass", "statistic", "statistic", "pass"]
+    assert stages(T.RandomRotation((30, 30))) == ["pass", "warp", "pass"]
+    assert stages(lambda image: F.affine(image, 0, [5, 3], 1.0, [0.0, 0.0])) == ["pass"], "a shift moves rows apart"
+    assert stages(T.Grayscale(), lambda image: image.convert("RGB")) == ["pass", "mix", "mode", "pass"]
+
+
+PRESETS: dict[str, tuple[Any, int]] = {
+    "eval": (T._presets.ImageClassification(crop_size=40, resize_size=48), 1),
+    "ra": (T.Compose([T.RandomResizedCrop(40), T.RandomHorizontalFlip(), T.RandAugment(), T.PILToTensor()]), 6),
+    "ta_wide": (
+        T.Compose([T.RandomResizedCrop(40), T.RandomHorizontalFlip(), T.TrivialAugmentWide(), T.ToTensor()]),
+        4,
+    ),
+    "ta_wide-erase": (
+        T.Compose([T.RandomResizedCrop(40), T.TrivialAugmentWide(), T.ToTensor(), T.RandomErasing(1.0)]),
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_reference_presets_need_few_stages(name: str) -> None:
+    preset, most = PRESETS[name]
+    for seed in range(20):
+        helpers.seed_everything(seed)
+        with accel.image_backend("cpu"):
+            late = preset(Image.open(io.BytesIO(COLOUR)))
+        assert helpers.is_late(late)
+        (item,) = plan(late.late.recipes).decodes[0].items
+        assert len(item.stages) <= most
+        assert isinstance(item.stages[-1], Pass)
+
+
+def test_a_statistic_is_of_the_whole_image() -> None:
+    """A crop that comes later takes nothing from what contrast and autocontrast look at, but from what is mixed."""
+    with accel.image_backend("cpu"):
+        image = Image.open(io.BytesIO(COLOUR))
+        cropped = [F.to_tensor(F.crop(op(image, 0.5), 5, 5, 8, 8)) for op in (F.adjust_contrast, F.adjust_saturation)]
+    whole, part = (plan(late.late.recipes).decodes[0].box for late in cropped)  # type: ignore[attr-defined]
+    assert whole == (0, 0, 70, 97)
+    assert part == (5, 5, 8, 8)
+
+
+def test_explain_shows_the_stages() -> None:
+    with accel.image_backend("cpu"):
+        image = F.rotate(F.posterize(F.adjust_contrast(Image.open(io.BytesIO(COLOUR)), 0.5), 3), 20)
+    text = accel.explain(image)
+    for part in ("statistic: adjust_contrast(contrast_factor=0.5)", "levels looked up", "warp: affine("):
+        assert part in text, text
+
+
+# -- arguments ----------------------------------------------------------------------------------------------
+
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "hue": lambda image: F.adjust_hue(image, 0.6),
+    "gamma": lambda image: F.adjust_gamma(image, -1),
+    "posterize": lambda image: F.posterize(image, "many"),
+    "channels": lambda image: F.rgb_to_grayscale(image, 2),
+    "missing": lambda image: F.adjust_brightness(image),
+    "text": lambda image: F.adjust_saturation(image, "much"),
+    "fill": lambda image: F.rotate(image, 10, fill=[1, 2]),
+    "blur-even": lambda image: F.gaussian_blur(image, 4),
+    "blur-sigma": lambda image: F.gaussian_blur(image, 3, -1.0),
+    "blur-size": lambda image: F.gaussian_blur(image, 301),
+    "elastic": lambda image: F.elastic_transform(image, torch.zeros(1, 2, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_raise_what_torchvision_raises(name: str) -> None:
+    def attempt() -> Any:
+        return helpers.outcome(lambda: WRONG[name](Image.open(io.BytesIO(COLOUR))))
+
+    expected, _ = helpers.run("torchvision", attempt)
+    assert issubclass(expected, Exception)
+    assert helpers.run("cpu", attempt)[0] is expected
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinity_are_refused_at_once(value: float) -> None:
+    with accel.image_backend("cpu"):
+        image = Image.open(io.BytesIO(COLOUR))
+        for function in (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_sharpness, F.solarize):
+            with pytest.raises(ValueError, match="finite"):
+                function(image, value)
+        with pytest.raises(ValueError):
+            F.adjust_hue(image, value)
+        with pytest.raises(ValueError, match="finite"):
+            F.gaussian_blur(image, 3, value)
+        with pytest.raises(ValueError, match="finite"):
+            image.transform((9, 9), Image.Transform.AFFINE, (1, 0, value, 0, 1, 0))
+        assert helpers.is_late(image)
+
+
+# -- should Pillow ever compute in another way ------------------------------------------------------------------
+
+
+def test_pillow_runs_what_a_kernel_gets_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accel.backends.cpu import effects
+
+    def wrong(pixels: Any, params: Any, out: Any) -> None:
+        out[:] = pixels
+
+    monkeypatch.setitem(effects._KERNELS, "adjust_saturation", wrong)
+    effects.agrees.cache_clear()
+    try:
+        assert not effects.agrees("adjust_saturation")
+        helpers.assert_equal_runs(lambda: F.pil_to_tensor(F.adjust_saturation(Image.open(io.BytesIO(COLOUR)), 0.3)))
+        assert any("adjust_saturation" in reason for reason in accel.stats()["fallbacks"])
+    finally:
+        effects.agrees.cache_clear()
+
+
+def test_every_effect_has_a_kernel() -> None:
+    from accel.backends.cpu import effects
+
+    kinds = {"mode", "statistic", "mix", "neighbourhood", "warp"}
+    named = {op.name for op in OPS.values() if op.kind in kinds} | {"jpeg"}
+    assert named == set(effects._KERNELS) | set(effects._STATISTICS)
+
+
+# -- erasing ------------------------------------------------------------------------------------------------
+
+ERASING = {
+    "constant": T.Compose([T.ToTensor(), T.RandomErasing(1.0, value=0.3)]),
+    "random": T.Compose([T.ToTensor(), T.RandomErasing(1.0, value="random"), T.Normalize((0.4,) * 3, (0.2, 0.3, 0.4))]),
+    "twice-inplace": T.Compose(
+        [T.ToTensor(), T.RandomErasing(1.0), T.RandomErasing(1.0, value=(1, 2, 3), inplace=True)]
+    ),
+    "uint8": T.Compose([T.PILToTensor(), T.RandomErasing(1.0, value=7), T.ConvertImageDtype(torch.float32)]),
+    "v2": v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.RandomErasing(1.0, value="random")]),
+    "v2-flip": v2.Compose([v2.ToImage(), v2.RandomErasing(1.0), v2.RandomHorizontalFlip(1.0)]),
+}
+
+
+@pytest.mark.parametrize("name", ERASING)
+def test_erasing(name: str) -> None:
+    for seed in range(5):
+        late = helpers.assert_equal_runs(lambda: ERASING[name](Image.open(io.BytesIO(COLOUR))), seed)
+        assert late.shape == (3, 70, 97)
+    with accel.image_backend("cpu"):
+        fresh = ERASING[name](Image.open(io.BytesIO(COLOUR)))
+    assert helpers.is_late(fresh)
+
+
+def test_an_erased_batch_is_one_plan() -> None:
+    def batch() -> torch.Tensor:
+        image = Image.open(io.BytesIO(COLOUR))
+        return torch.stack([ERASING["random"](image), ERASING["constant"](image), F.to_tensor(image)])
+
+    helpers.assert_equal_runs(batch, 3)

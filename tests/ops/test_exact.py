@@ -1,0 +1,453 @@
+"""torchvision's v1 transforms end to end: the same tensors, bit for bit, and the same random states after.
+
+``ACCEL_TEST_PHOTOS=DIR`` runs the pipelines on the JPEG files of a folder instead of the tests' own pictures.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.transforms import InterpolationMode as Mode
+from torchvision.transforms import functional as F
+
+import accel
+from tests.support import helpers
+from tests.support.exact import COLOUR, EVAL, GREY, MEAN, MODES, PADDINGS, PHOTOS, PICTURES, STD, TRAIN, check, rgb
+from tests.support.helpers import Named, assert_equal_runs, is_late
+
+# -- the usual recipes --------------------------------------------------------------------------------------
+
+CIFAR = T.Compose([T.RandomCrop(32, 4, pad_if_needed=True), T.RandomHorizontalFlip(), T.ToTensor()])
+
+RECIPES: dict[str, Callable[[Any], Any]] = {
+    "train": TRAIN,
+    "train-224": T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)]),
+    "eval": EVAL,
+    "eval-256-224": T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(), T.Normalize(MEAN, STD)]),
+    "cifar": CIFAR,
+    "tensor": T.ToTensor(),
+    "tensor-normalize": T.Compose([T.ToTensor(), T.Normalize(MEAN, STD)]),
+    "uint8": T.Compose([T.Resize((40, 50)), T.PILToTensor()]),
+    "uint8-float": T.Compose([T.PILToTensor(), T.ConvertImageDtype(torch.float32), T.Normalize(MEAN, STD)]),
+    "small-crop": T.Compose([T.RandomCrop(1, pad_if_needed=True), T.ToTensor()]),
+    "many": T.Compose(
+        [
+            T.Pad(3, (9, 8, 7)),
+            T.RandomVerticalFlip(),
+            T.Resize(90),
+            T.RandomCrop(70),
+            T.RandomHorizontalFlip(),
+            T.Resize((31, 47), Mode.BICUBIC),
+            T.Pad((1, 2), padding_mode="reflect"),
+            T.CenterCrop((20, 60)),
+            T.ToTensor(),
+        ]
+    ),
+    "random-apply": T.Compose([T.RandomApply([T.Resize(30), T.Pad(2)], p=0.5), T.ToTensor()]),
+    "random-choice": T.Compose([T.RandomChoice([T.Resize(30), T.Pad(2), T.CenterCrop(9)]), T.ToTensor()]),
+    "random-order": T.Compose([T.RandomOrder([T.Resize(30), T.Pad(2), T.CenterCrop(9)]), T.ToTensor()]),
+}
+
+
+@pytest.mark.parametrize("transform", RECIPES.values(), ids=RECIPES)
+def test_recipes(transform: Callable[[Any], Any]) -> None:
+    for seed in (0, 100) if PHOTOS else (0, 100, 200):
+        check(transform, late=True if seed == 0 else None, seed=seed)
+
+
+def test_recipes_through_the_default_loader(paths: list[str]) -> None:
+    from torchvision.datasets.folder import default_loader
+
+    for transform in (TRAIN, EVAL):
+        for number, path in enumerate(paths):
+            assert_equal_runs(lambda: transform(default_loader(path)), number)  # noqa: B023
+
+
+def test_wrong_variants_would_be_seen() -> None:
+    """The comparison tells other filters, other crops and other flips apart."""
+    right = T.Compose([T.Resize(72), T.CenterCrop(64), T.ToTensor()])
+    size = (72, 96)
+    actual, _ = helpers.run("cpu", lambda: right(rgb(COLOUR)))
+    wrong: list[Callable[[Any], Any]] = [
+        T.Compose([T.Resize(72, mode), T.CenterCrop(64), T.ToTensor()]) for mode in MODES if mode != Mode.BILINEAR
+    ]
+    wrong.append(lambda image: F.to_tensor(F.crop(F.resize(image, size), 4, 15, 64, 64)))  # torchvision's is at 16
+    wrong.append(lambda image: F.to_tensor(F.crop(F.resize(image, size), 5, 16, 64, 64)))
+    wrong.append(lambda image: F.to_tensor(F.hflip(F.center_crop(F.resize(image, size), 64))))
+    wrong.append(lambda image: F.center_crop(F.resize(F.to_tensor(image), size, antialias=True), 64))
+    wrong.append(lambda image: F.center_crop(F.resize(F.to_tensor(image), size, antialias=False), 64))
+    wrong.append(
+        lambda image: F.convert_image_dtype(F.center_crop(F.resize(F.pil_to_tensor(image), size, antialias=False), 64))
+    )
+    expected = right(rgb(COLOUR))
+    assert actual.equal(expected)
+    for transform in wrong:
+        other = transform(rgb(COLOUR))
+        assert other.shape == expected.shape
+        assert not other.equal(expected)
+
+
+# -- geometry -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("size", [7, 64, (1, 1), (33, 200), (300, 5), (211, 160)], ids=str)
+def test_resize_filters_and_sizes(mode: Mode, size: Any) -> None:
+    check(T.Compose([T.Resize(size, mode), T.PILToTensor()]), late=True, pictures=helpers.pictures())
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_filters_of_random_resized_crops(mode: Mode) -> None:
+    check(T.Compose([T.RandomResizedCrop((40, 56), interpolation=mode), T.ToTensor()]), late=True)
+
+
+RESIZES: dict[str, dict[str, Any]] = {
+    "int": {"size": 50},
+    "list-1": {"size": [50]},
+    "list-2": {"size": [50, 40]},
+    "max-size": {"size": 50, "max_size": 60},
+    "max-size-cuts": {"size": 50, "max_size": 51},
+    "larger": {"size": 400, "max_size": 401},
+    "antialias": {"size": 50, "antialias": True},
+    "no-antialias": {"size": 50, "antialias": False},
+    "antialias-none": {"size": 50, "antialias": None},
+    "filter-int": {"size": 50, "interpolation": 3},
+    "same": {"size": (150, 200)},
+}
+
+
+@pytest.mark.parametrize("options", RESIZES.values(), ids=RESIZES)
+def test_forms_of_resize(options: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some forms warn; that the warnings stay is tested below
+        check(T.Compose([T.Resize(**options), T.ToTensor()]), pictures=helpers.pictures())
+
+
+def test_a_resize_that_changes_nothing_returns_the_same_object() -> None:
+    with accel.image_backend("cpu"):
+        image = rgb(COLOUR)
+        assert F.resize(image, [150, 200]) is image
+        assert F.resize(image, 150) is image
+
+
+WARNS: dict[str, Callable[[Any], Any]] = {
+    "filter-int": lambda image: F.resize(image, [40], 3),  # type: ignore[arg-type]
+    "no-antialias": lambda image: F.resize(image, [40], antialias=False),
+    "to-pil": lambda image: F.to_pil_image(F.pil_to_tensor(image)),
+    "rotate": lambda image: F.rotate(image, 20, interpolation=2),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("transform", WARNS.values(), ids=WARNS)
+def test_warnings_are_the_same(transform: Callable[[Any], Any]) -> None:
+    def caught(backend: str) -> list[tuple[type[Warning], str]]:
+        with accel.image_backend(backend), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            transform(rgb(COLOUR))
+        return [(warning.category, str(warning.message)) for warning in warned]
+
+    assert caught("cpu") == caught("torchvision")
+
+
+@pytest.mark.parametrize("size", [1, 10, 64, 151, 500, (1, 300), (300, 1), (37, 90), (151, 201)], ids=str)
+def test_center_crops(size: Any) -> None:
+    check(T.Compose([T.CenterCrop(size), T.ToTensor()]), late=True, pictures=helpers.pictures())
+
+
+def _corner(offset: int) -> Iterator[tuple[int, int, int, int]]:
+    width, height = 131, 97
+    for top in (0, offset, height - 9 - offset, height - 9):
+        for left in (0, offset, width - 7 - offset, width - 7):
+            yield top, left, 9, 7
+    yield from ((0, 0, height, width), (0, 0, height, 1), (0, 0, 1, width), (height - 1, width - 1, 1, 1))
+
+
+@pytest.mark.parametrize("mode", [None, Mode.BILINEAR, Mode.LANCZOS, Mode.NEAREST], ids=str)
+@pytest.mark.parametrize("offset", [1, 8, -3], ids=str)
+def test_crops_at_every_border(mode: Mode | None, offset: int) -> None:
+    """Taps end at the crop's border, not at the picture's; where a crop leaves the picture it shows black."""
+    picture = helpers.pictures()[1]
+    for box in _corner(offset):
+
+        def transform(image: Any, box: tuple[int, int, int, int] = box) -> Any:
+            if mode is None:
+                return F.to_tensor(F.crop(image, *box))
+            return F.to_tensor(F.resized_crop(image, *box, size=[23, 31], interpolation=mode))
+
+        check(transform, late=True, pictures=[picture])
+
+
+def test_columns_and_rows_of_one_pixel() -> None:
+    """Where decoders of regions go wrong: at the borders of files with shared chroma."""
+    for picture in helpers.pictures():
+        width, height = picture.open().size
+        for left in sorted({0, 1, width // 2, width - 2, width - 1} & set(range(width))):
+            check(T.Lambda(lambda image: F.to_tensor(F.crop(image, 0, left, height, 1))), pictures=[picture])  # noqa: B023
+        for top in sorted({0, 1, height // 2, height - 2, height - 1} & set(range(height))):
+            check(T.Lambda(lambda image: F.to_tensor(F.crop(image, top, 0, 1, width))), pictures=[picture])  # noqa: B023
+
+
+@pytest.mark.parametrize("box", [(0, 900, 5, 6), (900, 0, 5, 6), (-9, -9, 3, 3), (0, -5, 200, 5)], ids=str)
+def test_crops_wholly_outside(box: tuple[int, int, int, int]) -> None:
+    for size in (None, [1, 1], [90, 80]):
+
+        def transform(image: Any, size: Any = size) -> Any:
+            image = F.crop(F.pad(image, 2, 99) if size is None else F.resize(image, size), *box)
+            return F.to_tensor(F.resize(image, [7, 8]))
+
+        check(transform, late=True, pictures=helpers.pictures())
+
+
+@pytest.mark.parametrize("flips", ["h", "v", "hv", "hh"])
+def test_flips_before_and_after_resizes(flips: str) -> None:
+    def flipped(image: Any) -> Any:
+        for flip in flips:
+            image = F.hflip(image) if flip == "h" else F.vflip(image)
+        return image
+
+    check(lambda image: F.to_tensor(F.resize(flipped(image), [50, 41])), late=True, pictures=helpers.pictures())
+    check(lambda image: F.to_tensor(flipped(F.resize(image, [50, 41]))), late=True, pictures=helpers.pictures())
+    check(
+        lambda image: F.to_tensor(
+            F.resize(flipped(F.crop(F.resize(flipped(image), [90, 71]), 5, 6, 70, 60)), [33, 44])
+        ),
+        late=True,
+        pictures=helpers.pictures(),
+    )
+
+
+def test_several_resizes_round_between() -> None:
+    """Two resizes are not one: the pixels between them are uint8."""
+    double = T.Compose([T.Resize((97, 83)), T.Resize((41, 37)), T.ToTensor()])
+    check(double, late=True)
+    single = T.Compose([T.Resize((41, 37)), T.ToTensor()])
+    assert not double(rgb(COLOUR)).equal(single(rgb(COLOUR)))
+
+
+@pytest.mark.parametrize("mode", PADDINGS)
+@pytest.mark.parametrize("padding", [0, 1, 30, (5,), (4, 9), (1, 2, 3, 4), [3, 0, 0, 40], (300, 0, 0, 200)], ids=str)
+def test_pads(mode: str, padding: Any) -> None:
+    check(T.Compose([T.Pad(padding, padding_mode=mode), T.ToTensor()]), pictures=helpers.pictures())
+
+
+@pytest.mark.parametrize(
+    "fill", [0, 255, 300, -4, 7.9, 200.5, True, (1, 2, 3), [9, 8, 7], (9,), (1.5, 2.5, 300.0), "red", None], ids=str
+)
+def test_fills(fill: Any) -> None:
+    check(lambda image: F.to_tensor(F.pad(image, (2, 3, 4, 5), fill)), pictures=helpers.pictures())
+    check(lambda image: F.to_tensor(F.pad(image.convert("L"), (2, 3, 4, 5), fill)), pictures=[GREY])
+    for picture in (COLOUR, GREY):
+
+        def transform(picture: Named = picture) -> Any:
+            return helpers.outcome(lambda: F.to_tensor(F.pad(picture.open(), [3], fill)))
+
+        assert_equal_runs(transform)
+
+
+@pytest.mark.parametrize("padding", [-1, (-5, 3), (-3, -4, 5, 6), (10, -20, -30, 5), -40, -100], ids=str)
+@pytest.mark.parametrize("mode", PADDINGS)
+def test_negative_pads(padding: Any, mode: str) -> None:
+    check(lambda image: F.to_tensor(F.pad(image, padding, 7, mode)), pictures=helpers.pictures())
+
+
+@pytest.mark.parametrize("mode", PADDINGS)
+def test_pads_around_other_steps(mode: str) -> None:
+    pad = T.Pad((9, 3, 1, 14), (200, 100, 50), mode)
+    for steps in (
+        [pad, T.Resize((50, 60))],
+        [T.Resize((50, 60)), pad],
+        [pad, T.RandomHorizontalFlip(1), T.Resize((33, 20), Mode.LANCZOS), pad, T.CenterCrop(40)],
+        [T.CenterCrop(30), pad, pad, T.Resize(70, Mode.NEAREST)],
+        [pad, T.CenterCrop(20), T.Resize(45)],
+    ):
+        check(T.Compose([*steps, T.ToTensor()]), pictures=helpers.pictures())
+
+
+@pytest.mark.parametrize("mode", PADDINGS)
+@pytest.mark.parametrize("padding", [None, 4, (30, 2)], ids=str)
+@pytest.mark.parametrize("fill", [0, (9, 99, 199)], ids=str)
+def test_random_crops(mode: str, padding: Any, fill: Any) -> None:
+    crop = T.RandomCrop((60, 70), padding=padding, pad_if_needed=True, fill=fill, padding_mode=mode)
+    check(T.Compose([crop, T.ToTensor()]), pictures=helpers.pictures())
+    check(T.Compose([T.RandomCrop(40, padding=padding, padding_mode=mode), T.ToTensor()]), pictures=helpers.pictures())
+
+
+@pytest.mark.parametrize("crop", [T.FiveCrop(40), T.TenCrop((30, 44)), T.TenCrop(40, vertical_flip=True)], ids=repr)
+def test_five_and_ten_crops(crop: Any) -> None:
+    tensor, normalize = T.ToTensor(), T.Normalize(MEAN, STD)
+    stacked = T.Compose([T.Resize(64), crop, T.Lambda(lambda crops: torch.stack([tensor(each) for each in crops]))])
+    check(stacked, late=True)
+    check(T.Compose([T.Resize(64), crop, T.Lambda(lambda crops: [normalize(tensor(each)) for each in crops])]))
+
+    def batch() -> Any:
+        return torch.utils.data.default_collate([stacked(rgb(picture)) for picture in PICTURES[:4]])
+
+    assert assert_equal_runs(batch).shape[:2] == (4, 5 if isinstance(crop, T.FiveCrop) else 10)
+    assert is_late(helpers.run("cpu", batch)[0])
+
+
+# -- sizes --------------------------------------------------------------------------------------------------
+
+SIZES = [(1, 1), (1, 2), (2, 1), (3, 3), (7, 9), (8, 8), (16, 17), (1, 300), (300, 1), (33, 64), (500, 375)]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+def test_file_sizes_up_and_down(size: tuple[int, int], subsampling: int) -> None:
+    picture = Named("sized", helpers.jpeg(*size, subsampling=subsampling))
+    for target in ((1, 1), (224, 224), (5, 400)):
+        check(T.Compose([T.Resize(target), T.ToTensor()]), late=True, pictures=[picture])
+    check(TRAIN, late=True, pictures=[picture])
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_large_file(progressive: bool) -> None:
+    picture = Named("large", helpers.jpeg(4000, 3000, subsampling=2, progressive=progressive))
+    check(RECIPES["eval-256-224"], late=True, pictures=[picture])
+    check(
+        T.Compose([T.RandomResizedCrop(224, scale=(0.01, 0.05)), T.ToTensor()]), late=True, pictures=[picture], seed=3
+    )
+    check(T.Compose([T.CenterCrop(2), T.Resize((300, 400)), T.PILToTensor()]), late=True, pictures=[picture])
+
+
+# -- grey ---------------------------------------------------------------------------------------------------
+
+GEOMETRY: dict[str, Callable[[Any], Any]] = {
+    "resize": T.Resize((33, 45)),
+    "nearest": T.Resize((33, 45), Mode.NEAREST),
+    "crop": T.CenterCrop(50),
+    "outside": T.CenterCrop(200),
+    "pad": T.Pad(5, 77),
+    "flip": T.RandomVerticalFlip(1),
+}
+
+
+@pytest.mark.parametrize("step", GEOMETRY.values(), ids=GEOMETRY)
+@pytest.mark.parametrize("when", ["never", "before", "after", "loader"])
+def test_grey_files(step: Callable[[Any], Any], when: str) -> None:
+    for picture in (GREY, helpers.pictures()[9], COLOUR):
+
+        def transform(picture: Named = picture) -> Any:
+            image = picture.open()
+            if when == "before":
+                image = image.convert("RGB")
+            image = step(image)
+            return F.to_tensor(image.convert("RGB") if when == "after" else image)
+
+        assert is_late(helpers.run("cpu", transform)[0])
+        assert_equal_runs(transform)
+
+
+def test_grey_to_rgb_and_back() -> None:
+    for change in (
+        lambda image: image.convert("RGB").convert("L"),
+        lambda image: image.convert("L").resize((20, 20)),
+        lambda image: T.Grayscale(3)(image).resize((20, 20)),
+        lambda image: T.Grayscale(1)(image.convert("RGB")),
+    ):
+        for picture in (GREY, COLOUR):
+            assert_equal_runs(lambda: F.to_tensor(change(picture.open())))  # noqa: B023
+
+
+# -- transforms that accel does not record ------------------------------------------------------------------
+
+MATRIX, VECTOR = torch.eye(3 * 8 * 8) * 2, torch.arange(192.0)
+
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "ColorJitter": T.ColorJitter(0.4, 0.4, 0.4, 0.2),
+    "RandomRotation": T.RandomRotation(30, Mode.BILINEAR, expand=True, fill=9),
+    "RandomAffine": T.RandomAffine(30, (0.1, 0.2), (0.5, 2), 10, Mode.BICUBIC, fill=3),
+    "RandomPerspective": T.RandomPerspective(0.5, 1.0),
+    "ElasticTransform": T.ElasticTransform(40.0),
+    "RandAugment": T.RandAugment(3, 15),
+    "AutoAugment": T.AutoAugment(),
+    "TrivialAugmentWide": T.TrivialAugmentWide(),
+    "AugMix": T.AugMix(),
+    "RandomInvert": T.RandomInvert(1),
+    "RandomPosterize": T.RandomPosterize(3, 1),
+    "RandomSolarize": T.RandomSolarize(99, 1),
+    "RandomAdjustSharpness": T.RandomAdjustSharpness(2, 1),
+    "RandomAutocontrast": T.RandomAutocontrast(1),
+    "RandomEqualize": T.RandomEqualize(1),
+    "Grayscale": T.Grayscale(3),
+    "RandomGrayscale": T.RandomGrayscale(1),
+    "Lambda": T.Lambda(lambda image: image.point(lambda level: level // 2)),
+    "numpy": T.Lambda(lambda image: Image.fromarray(np.asarray(image)[::-1].copy())),
+    "adjust_gamma": T.Lambda(lambda image: F.adjust_gamma(image, 0.7)),
+    "adjust_hue": T.Lambda(lambda image: F.adjust_hue(image, 0.2)),
+}
+ON_TENSORS: dict[str, Callable[[Any], Any]] = {
+    "RandomErasing": T.RandomErasing(1),
+    "RandomErasing-random": T.RandomErasing(1, value="random"),
+    "RandomErasing-inplace": T.RandomErasing(1, inplace=True),
+    "ToPILImage": T.Compose([T.ToPILImage(), T.PILToTensor()]),
+    "Resize": T.Resize(20),
+    "RandomResizedCrop": T.RandomResizedCrop(20),
+    "Pad": T.Pad(3, padding_mode="edge"),
+    "flip": T.RandomHorizontalFlip(1),
+    "ColorJitter": T.ColorJitter(0.4, 0.4, 0.4, 0.2),
+    "GaussianBlur": T.GaussianBlur(5),
+    "RandomAffine": T.RandomAffine(30),
+    "CenterCrop": T.CenterCrop(150),
+    "LinearTransformation": T.Compose([T.Resize((8, 8)), T.LinearTransformation(MATRIX, VECTOR)]),
+    "Lambda": T.Lambda(lambda tensor: (tensor * 2 - 1).clamp(-1, 1)),
+    "ConvertImageDtype": T.ConvertImageDtype(torch.uint8),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_transforms_of_images(name: str) -> None:
+    pictures = [picture for picture in helpers.pictures() if min(picture.open().size) > 60]
+    for seed in range(3):
+        check(T.Compose([OTHERS[name], T.ToTensor()]), pictures=pictures[:3], seed=seed)
+        check(
+            T.Compose([T.RandomCrop(50), T.RandomHorizontalFlip(), OTHERS[name], T.Resize(33), T.Pad(2), T.ToTensor()]),
+            pictures=pictures[:3],
+            seed=10 + seed,
+        )
+
+
+@pytest.mark.parametrize("name", ON_TENSORS)
+def test_other_transforms_of_tensors(name: str) -> None:
+    for seed in range(3):
+        check(T.Compose([T.Resize(40), T.ToTensor(), ON_TENSORS[name]]), pictures=helpers.pictures()[:4], seed=seed)
+    if name != "LinearTransformation":
+        check(T.Compose([T.Resize((44, 37)), T.PILToTensor(), ON_TENSORS[name]]), pictures=helpers.pictures()[:4])
+
+
+def test_transforms_do_realise_here() -> None:
+    """Else the two tests above would prove nothing about the seam between late and plain pixels."""
+    with accel.image_backend("cpu"):
+        assert not is_late(OTHERS["numpy"](rgb(COLOUR)))
+        assert not is_late(ON_TENSORS["Lambda"](T.ToTensor()(rgb(COLOUR))))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_v2_transforms_are_right_too(seed: int) -> None:
+    """Values; a crop of a tensor is a view there, and late ones have no strides of views."""
+    from torchvision.transforms import v2
+
+    head = [v2.RandomResizedCrop(50, antialias=True), v2.RandomHorizontalFlip()]
+    for transform in (
+        v2.Compose([*head, v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]),
+        v2.Compose([v2.PILToTensor(), *head, v2.ConvertImageDtype(torch.float32)]),
+        v2.Compose([v2.Pad(4, fill=3), v2.RandomRotation(20), v2.ColorJitter(0.3), *head, v2.PILToTensor()]),
+        v2.Compose([v2.Pad(4, fill=7), v2.RandomRotation(20, fill=9), v2.ToImage()]),
+        v2.Compose([T.Resize(60), v2.RandomCrop(50), v2.ToImage(), v2.RandomErasing(1), v2.ToPureTensor()]),
+    ):
+        check(T.Compose([transform, torch.Tensor.contiguous]), pictures=helpers.pictures()[:3], seed=seed)
+
+
+def test_v2_fill_by_type() -> None:
+    from torchvision.transforms import v2
+
+    check(
+        v2.Compose([v2.Pad(4, fill={Image.Image: 200, "others": 0}), v2.PILToTensor()]), pictures=helpers.pictures()[:3]
+    )

@@ -1,0 +1,87 @@
+"""Any sequence of recorded steps: fused equals one step at a time equals torchvision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import accel
+from tests.support import helpers
+from tests.support.helpers import Named, assert_same, is_late
+from tests.support.steps import FILTERS, ON_IMAGES, ON_TENSORS, PICTURES, SIZE, TO_TENSOR, Step, outcome
+
+
+def touched(value: Any) -> Any:
+    """The same value with its pixels computed: what comes next is not fused with what was."""
+    if isinstance(value, Image.Image):
+        value.getpixel((0, 0))
+        return value
+    _ = value == 0
+    return value
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(
+    picture=st.sampled_from(PICTURES),
+    images=st.lists(ON_IMAGES, max_size=6),
+    to_tensor=TO_TENSOR,
+    tensors=st.lists(ON_TENSORS, max_size=4),
+)
+def test_fused_equals_stepwise_equals_torchvision(
+    picture: Named, images: list[Step], to_tensor: Callable[[Any], Any], tensors: list[Step]
+) -> None:
+    chain: list[Any] = [*images, to_tensor, *tensors]
+    expected = outcome(picture, chain)
+    with accel.image_backend("cpu"):
+        fused = outcome(picture, chain)
+        stepwise = outcome(picture, chain, touched)
+    if isinstance(expected, type):
+        assert fused is expected
+        assert stepwise is expected
+    else:
+        assert_same(fused, expected)
+        assert_same(stepwise, expected)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(
+    chosen=st.lists(st.sampled_from(PICTURES), min_size=1, max_size=5),
+    images=st.lists(ON_IMAGES, max_size=4),
+    size=SIZE,
+)
+def test_batches_of_any_sequence(chosen: list[Named], images: list[Step], size: list[int]) -> None:
+    """Different files and steps, one shape: one program, equal to torchvision's stack."""
+
+    def batch() -> Any:
+        tensors = []
+        for number, picture in enumerate(chosen):
+            image = picture.open().convert("RGB")
+            for step in images[number:]:
+                image = step(image)
+            tensors.append(F.to_tensor(F.resize(image, size, FILTERS[number])))
+        return torch.stack(tensors)
+
+    expected = helpers.outcome(batch)
+    with accel.image_backend("cpu"):
+        actual = helpers.outcome(batch)
+    if isinstance(expected, type):
+        assert actual is expected
+    else:
+        assert_same(actual, expected)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(images=st.lists(ON_IMAGES.filter(lambda step: step.function is not F.pad), max_size=6))
+def test_recorded_steps_stay_late(images: list[Step]) -> None:
+    with accel.image_backend("cpu"):
+        image = PICTURES[0].open()
+        for step in images:
+            image = step(image)
+        assert is_late(image)
+        assert is_late(F.to_tensor(image))

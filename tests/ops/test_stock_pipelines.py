@@ -1,0 +1,159 @@
+"""Random pipelines of stock transforms: fused equals torchvision, and what is refused is refused alike."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision import transforms as v1
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F2
+
+import accel
+from tests.support.helpers import is_late, jpeg, run
+from tests.support.transforms import KINDS, OF_BOTH, OF_V2
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|passing through).*")
+
+SEVERAL = {"FiveCrop", "TenCrop", "LinearTransformation"}
+"""Of which nothing, or one size of image alone, can be made next."""
+
+
+@st.composite
+def pipelines(draw: Any) -> tuple[str, list[str]]:
+    kind = draw(st.sampled_from(sorted(KINDS)))
+    names = set(OF_BOTH) | (set() if kind.startswith("v1") else set(OF_V2))
+    return kind, draw(st.lists(st.sampled_from(sorted(names - SEVERAL)), min_size=1, max_size=5))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pipelines(), st.integers(0, 1000), st.booleans())
+@example(("v2-float", ["ConvertImageDtype", "AugMix"]), 105, False)  # of halves, whose strides show in the values
+def test_random_pipelines(pipeline: tuple[str, list[str]], seed: int, grey: bool) -> None:
+    kind, names = pipeline
+    module, before, after = KINDS[kind]
+    made = [{**OF_BOTH, **OF_V2}[name](module) for name in names]
+    chain = module.Compose([*before, *made, *after])
+    data = jpeg(45, 41, "L") if grey else jpeg(45, 41)
+
+    def attempt() -> Any:
+        try:
+            return chain(Image.open(io.BytesIO(data)))
+        except Exception as error:
+            return type(error)
+
+    expected, states = run("torchvision", attempt, seed)
+    with accel.image_backend("cpu"):
+        found, states_after = run("cpu", attempt, seed)
+        assert states_after == states
+        if isinstance(expected, type):
+            assert found is expected
+            return
+        assert isinstance(found, type(expected))
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        values = torch.clone(found) + 0
+    wrong = int((values != expected).sum()) - int((expected.isnan() & values.isnan()).sum())
+    assert wrong == 0, f"{wrong} of {expected.numel()} values differ"
+
+
+# -- arguments that are wrong ---------------------------------------------------------------------------------
+
+WRONG: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    ("brightness", lambda f, x: f.adjust_brightness(x, -0.1)),
+    ("contrast", lambda f, x: f.adjust_contrast(x, -0.1)),
+    ("contrast-text", lambda f, x: f.adjust_contrast(x, "a")),
+    ("saturation", lambda f, x: f.adjust_saturation(x, -0.1)),
+    ("sharpness", lambda f, x: f.adjust_sharpness(x, -0.1)),
+    ("hue", lambda f, x: f.adjust_hue(x, 0.6)),
+    ("gamma", lambda f, x: f.adjust_gamma(x, -1)),
+    ("solarize", lambda f, x: f.solarize(x, 300)),
+    ("grey", lambda f, x: f.rgb_to_grayscale(x, 2)),
+    ("blur-size", lambda f, x: f.gaussian_blur(x, [4, 3], [1.0, 1.0])),
+    ("blur-sigma", lambda f, x: f.gaussian_blur(x, [3, 3], [0.0, 1.0])),
+    ("blur-reflect", lambda f, x: f.gaussian_blur(x, [201, 3], [1.0, 1.0])),
+    ("rotate-fill", lambda f, x: f.rotate(x, 20, fill=[1.0, 2.0])),
+    ("rotate-mode", lambda f, x: f.rotate(x, 20, interpolation=v2.InterpolationMode.BICUBIC)),
+    ("affine-scale", lambda f, x: f.affine(x, 0.0, [0, 0], 0.0, [0.0])),
+    ("affine-translate", lambda f, x: f.affine(x, 0.0, [0, 0, 0], 1.0, [0.0])),
+    ("perspective", lambda f, x: f.perspective(x, [[0, 0]], [[1, 1]])),
+    ("pad-mode", lambda f, x: f.pad(x, 3, padding_mode="mirror")),
+    ("pad-three", lambda f, x: f.pad(x, [1, 2, 3])),
+    ("pad-reflect", lambda f, x: f.pad(x, 90, padding_mode="reflect")),
+    ("resize-mode", lambda f, x: f.resize(x, [9, 9], interpolation=v2.InterpolationMode.HAMMING)),
+    ("resize-zero", lambda f, x: f.resize(x, [0, 9])),
+    ("erase-value", lambda f, x: f.erase(x, 0, 0, 2, 2, torch.zeros(5, 2, 2))),
+    ("elastic-shape", lambda f, x: f.elastic_transform(x, torch.zeros(1, 7, 9, 2))),
+    ("normalize-length", lambda f, x: f.normalize(x, [0.1, 0.2], [0.1, 0.2])),
+]
+WRONG_IN_V2: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    ("posterize", lambda f, x: f.posterize(x, 9)),
+    ("permute", lambda f, x: f.permute_channels(x, [0, 1])),
+    ("permute-range", lambda f, x: f.permute_channels(x, [0, 1, 7])),
+    ("noise", lambda f, x: f.gaussian_noise(x, 0.0, -1.0)),
+    ("affine-angle", lambda f, x: f.affine(x, "a", [0, 0], 1.0, [0.0])),
+    ("pad-fill", lambda f, x: f.pad(x, 3, fill=[1, 2])),
+]
+
+
+@pytest.mark.parametrize("kind", ["v1-uint8", "v1-float", "v2-uint8", "v2-float"])
+@pytest.mark.parametrize("call", [*WRONG, *WRONG_IN_V2], ids=lambda call: call[0])
+def test_wrong_arguments_raise_what_torchvision_raises(call: tuple[str, Callable[..., Any]], kind: str) -> None:
+    module, before, _ = KINDS[kind]
+    functional = F if kind.startswith("v1") else F2
+    if functional is F and call in WRONG_IN_V2:
+        pytest.skip("not in v1, or not checked there")
+
+    def attempt() -> Any:
+        image = module.Compose(before)(Image.open(io.BytesIO(jpeg(45, 41))))
+        image = functional.adjust_saturation(image, 0.5)
+        try:
+            result = call[1](functional, image)
+        except Exception as error:
+            return type(error), str(error)
+        return torch.clone(result) + 0
+
+    expected, states = run("torchvision", attempt)
+    found, states_after = run("cpu", attempt)
+    assert states_after == states
+    if isinstance(expected, tuple):
+        assert found == expected
+    else:  # torchvision takes it
+        assert torch.equal(found, expected)
+
+
+NOT_FINITE: list[tuple[str, Callable[[Any, Any, float], Any]]] = [
+    ("brightness", lambda f, x, n: f.adjust_brightness(x, n)),
+    ("contrast", lambda f, x, n: f.adjust_contrast(x, n)),
+    ("saturation", lambda f, x, n: f.adjust_saturation(x, n)),
+    ("sharpness", lambda f, x, n: f.adjust_sharpness(x, n)),
+    ("gamma", lambda f, x, n: f.adjust_gamma(x, n)),
+    ("solarize", lambda f, x, n: f.solarize(x, n)),
+    ("blur", lambda f, x, n: f.gaussian_blur(x, [3, 3], [n, 1.0])),
+    ("rotate", lambda f, x, n: f.rotate(x, n)),
+    ("affine", lambda f, x, n: f.affine(x, 0.0, [0, 0], 1.0, [n, 0.0])),
+    ("affine-fill", lambda f, x, n: f.affine(x, 9.0, [0, 0], 1.0, [0.0], fill=[n])),
+    ("pad-fill", lambda f, x, n: f.pad(x, 2, fill=n)),
+    ("elastic", lambda f, x, n: f.elastic_transform(x, torch.full((1, 41, 45, 2), n))),
+]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
+@pytest.mark.parametrize("kind", ["v1-uint8", "v1-float", "v2-uint8", "v2-float"])
+@pytest.mark.parametrize("call", NOT_FINITE, ids=lambda call: call[0])
+def test_numbers_that_are_none_are_refused(call: tuple[str, Callable[..., Any]], kind: str, value: float) -> None:
+    module, before, _ = KINDS[kind]
+    functional = F if kind.startswith("v1") else F2
+    with accel.image_backend("cpu"):
+        image = module.Compose(before)(Image.open(io.BytesIO(jpeg(45, 41))))
+        with pytest.raises((ValueError, OverflowError, RuntimeError)):
+            call[1](functional, image, value)
+        assert is_late(image)
+        assert torch.isfinite(v1.functional.convert_image_dtype(torch.clone(image) + 0)).all()

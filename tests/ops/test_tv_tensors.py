@@ -1,0 +1,112 @@
+"""What torch makes of a late ``tv_tensors.Image``: torchvision's class and values, with either return type."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import default_collate
+from torchvision import tv_tensors
+from torchvision.transforms import functional as v1
+from torchvision.transforms.v2 import functional as F
+
+import accel
+from accel.hooks.v2_kernels import LazyTVImage
+from accel.lazy.base import LateTensor, is_late
+from accel.lazy.tensor import LazyTensor
+from tests.support.helpers import jpeg, run
+
+FILE = jpeg(40, 30)
+
+
+def saved(image: torch.Tensor) -> Any:
+    stream = BytesIO()
+    torch.save(image, stream)
+    stream.seek(0)
+    return torch.load(stream, weights_only=False)
+
+
+def filled(image: torch.Tensor) -> torch.Tensor:
+    image[0] = 3
+    return image
+
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "cpu": lambda x: x.cpu(),
+    "to": lambda x: [x.to("cpu"), x.to(torch.float32), x.to(torch.zeros(1)), x.to("cpu", copy=True)],
+    "casts": lambda x: [x.float(), x.half(), x.byte(), x.type(torch.float64)],
+    "clone": lambda x: [x.clone(), torch.clone(x), x.detach(), torch.detach(x), x.data],
+    "contiguous": lambda x: x.contiguous(),
+    "gradient": lambda x: x.to(torch.float32).requires_grad_(True),
+    "stack": lambda x: [torch.stack([x, x]), torch.stack([x, x], 1), torch.cat([x, x])],
+    "collate": lambda x: default_collate([x, x]),
+    "arithmetic": lambda x: [x + 1, x == x, x.float().mean(), x.add_(1)],
+    "index": lambda x: [x[0], list(x), x.unbind(), x.chunk(3), filled(x)],
+    "views": lambda x: [x.mT, x.unsqueeze(0), x.permute(1, 2, 0)],
+    "made-like": lambda x: [x.new_zeros(2), torch.zeros_like(x)],
+    "copies": lambda x: [copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x)), saved(x)],
+    "wrapped": lambda x: [tv_tensors.Image(x), tv_tensors.wrap(x + 1, like=x), tv_tensors.Mask(x[:1])],
+    "wrapped-like-itself": lambda x: tv_tensors.wrap(x, like=x),
+    "of-its-class": lambda x: (x + 1).as_subclass(type(x)) * 2,
+    "pure": lambda x: x.as_subclass(torch.Tensor),
+    "questions": lambda x: [repr(x), len(x), x.type(), x.is_shared(), x.is_pinned(), x.requires_grad],
+    "sizes": lambda x: [F.get_size(x), F.get_dimensions(x), F.get_num_channels(x)],
+    "v2": lambda x: [F.crop(x, 1, 2, 10, 12), F.resize(x, [20, 21]), F.to_dtype(x, torch.float32, True), F.invert(x)],
+    "v1-geometry": lambda x: [v1.crop(x, 1, 2, 10, 12), v1.hflip(x), v1.resize(x, [20, 21]), v1.pad(x, [1])],
+    "v1-values": lambda x: [v1.convert_image_dtype(x), v1.normalize(v1.convert_image_dtype(x), [0.5], [0.2])],
+    "v1-erase": lambda x: v1.erase(x, 1, 1, 3, 3, torch.tensor([[[7]]])),
+    "v1-image": lambda x: [v1.to_pil_image(x), v1.adjust_brightness(x, 0.5)],
+}
+
+
+def known(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [known(each) for each in value]
+    if isinstance(value, Image.Image):
+        return value.mode, value.tobytes()
+    if isinstance(value, torch.Tensor):
+        kind = value.becomes if isinstance(value, LateTensor) else type(value)
+        plain = value.as_subclass(torch.Tensor)
+        return kind, plain.dtype, tuple(plain.shape), value.requires_grad, plain.detach().numpy().tobytes()
+    return value
+
+
+@pytest.mark.parametrize("make", [F.to_image, F.pil_to_tensor], ids=["image", "tensor"])
+@pytest.mark.parametrize("returned", ["Tensor", "TVTensor"])
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_uses(name: str, returned: str, make: Callable[[Any], Any]) -> None:
+    def use() -> Any:
+        with tv_tensors.set_return_type(returned):
+            return known(USES[name](make(Image.open(BytesIO(FILE)))))
+
+    expected, _ = run("torchvision", use)
+    assert run("cpu", use)[0] == expected
+
+
+def test_the_return_types_differ() -> None:
+    """So that the wrong one would be noticed above."""
+    with accel.image_backend("cpu"):
+        image = F.to_image(Image.open(BytesIO(FILE)))
+        assert type(torch.stack([image, image])) is LazyTensor
+        with tv_tensors.set_return_type("TVTensor"):
+            assert type(torch.stack([image, image])) is tv_tensors.Image
+
+
+@pytest.mark.parametrize("kind", [LazyTensor, LazyTVImage])
+def test_a_plain_tensor_told_to_be_of_a_late_class(kind: type[LateTensor]) -> None:
+    """As code does that takes the class from another tensor."""
+    plain = torch.arange(12.0).view(3, 2, 2)
+    told = plain.as_subclass(kind)
+    assert not is_late(told)
+    assert told.shape == (3, 2, 2)
+    assert torch.equal(told + 1, plain + 1)
+    told.add_(1)
+    assert plain[0, 0, 0] == 1
+    assert repr(told)

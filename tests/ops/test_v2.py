@@ -1,0 +1,246 @@
+"""torchvision.transforms.v2: from Pillow images and, after ToImage(), in torch's own uint8 arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+from torchvision import tv_tensors
+from torchvision.transforms import InterpolationMode, v2
+
+import accel
+from accel.lazy.base import LateTensor
+from tests.support.helpers import Named, pictures, python, run
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+SCALED = v2.ToDtype(torch.float32, scale=True)
+BY_TYPE = v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True)
+
+STAYS_LATE = {
+    "train": [v2.ToImage(), v2.RandomResizedCrop(64), v2.RandomHorizontalFlip(), SCALED, v2.Normalize(MEAN, STD)],
+    "eval": [v2.ToImage(), v2.Resize(70), v2.CenterCrop(64), SCALED, v2.Normalize(MEAN, STD), v2.ToPureTensor()],
+    "pure": [v2.PILToTensor(), v2.RandomResizedCrop(33), v2.RandomVerticalFlip(), SCALED],
+    "bicubic": [v2.ToImage(), v2.Resize((50, 37), interpolation=InterpolationMode.BICUBIC), SCALED],
+    "lanczos": [v2.ToImage(), v2.Resize((50, 37), interpolation=InterpolationMode.LANCZOS), SCALED],
+    "point": [v2.ToImage(), v2.Resize((50, 37), antialias=False), SCALED],
+    "bicubic-point": [v2.ToImage(), v2.Resize((5, 7), InterpolationMode.BICUBIC, antialias=False), SCALED],
+    "nearest": [v2.ToImage(), v2.Resize((90, 17), InterpolationMode.NEAREST)],
+    "nearest-exact": [v2.ToImage(), v2.Resize((90, 97), InterpolationMode.NEAREST_EXACT), SCALED],
+    "larger-crop": [v2.ToImage(), v2.CenterCrop((180, 90)), SCALED],
+    "padded-crop": [v2.ToImage(), v2.RandomCrop(60, padding=5, pad_if_needed=True), SCALED],
+    "pad-edge": [v2.ToImage(), v2.Resize(40), v2.Pad((1, 2, 3, 4), padding_mode="edge"), SCALED],
+    "pad-reflect": [v2.ToImage(), v2.Resize(40), v2.Pad(5, padding_mode="reflect"), v2.Resize(30), SCALED],
+    "pad-fill": [v2.ToImage(), v2.Resize(40), v2.Pad(3, fill=9), v2.Resize(30), v2.ToDtype(torch.float16, scale=True)],
+    "several": [v2.ToImage(), v2.Resize(60), v2.Resize(31, max_size=50), v2.Resize((77, 80)), SCALED],
+    "both-dialects": [v2.Resize(60), v2.RandomCrop(50), v2.ToImage(), v2.Resize(31), SCALED],
+    "pillow": [v2.Resize(60), v2.Pad(4, fill=7), v2.RandomResizedCrop(32), v2.RandomHorizontalFlip(), v2.ToImage()],
+    "by-type": [v2.ToImage(), v2.Resize(40), BY_TYPE],
+    "by-type-others": [
+        v2.PILToTensor(),
+        v2.ToDtype({tv_tensors.Mask: torch.int64, "others": torch.float16}, scale=True),
+    ],
+    "jitter": [v2.ToImage(), v2.Resize(40), v2.ColorJitter(0.4, 0.4, 0.4, 0.1), SCALED],
+    "erasing": [v2.ToImage(), v2.Resize((40, 40)), SCALED, v2.RandomErasing(1.0)],
+    "randaugment": [v2.ToImage(), v2.Resize(40), v2.RandAugment(), SCALED],
+    "by-type-none": [v2.PILToTensor(), v2.ToDtype({tv_tensors.Image: torch.float32, "others": None})],
+    "blur": [v2.ToImage(), v2.Resize(40), v2.GaussianBlur(3), v2.ToPureTensor()],
+    "resize-of-floats": [v2.ToImage(), SCALED, v2.Resize((40, 31))],
+    "float-fill": [v2.ToImage(), v2.Pad(3, fill=7.5)],
+}
+
+
+def same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Equal in type, dtype and every value. Memory order is not compared: a late tensor's is dense, while
+    torchvision's crops of tensors are views."""
+    assert isinstance(found, type(expected))
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    assert torch.equal(found, expected), f"{int((found != expected).sum())} of {expected.numel()} values differ"
+
+
+@pytest.mark.parametrize("picture", pictures()[:7], ids=repr)
+@pytest.mark.parametrize("name", STAYS_LATE)
+def test_pipelines(name: str, picture: Named) -> None:
+    steps: list[Any] = STAYS_LATE[name]
+    if picture.name == "grey" and any(isinstance(step, v2.Normalize) for step in steps):
+        steps = [v2.RGB(), *steps]
+    pipeline = v2.Compose(steps)
+    for seed in range(6):
+        try:
+            expected, states = run("torchvision", lambda: pipeline(picture.open()), seed)
+        except NotImplementedError as error:
+            pytest.skip(f"this torch cannot: {error}")
+        found, states_after = run("cpu", lambda: pipeline(picture.open()), seed)
+        assert states_after == states
+        if not isinstance(steps[0], v2.RGB):
+            assert isinstance(found, LateTensor)
+        same(found, expected)
+
+
+def test_the_dialects_differ() -> None:
+    """So that a kernel of the wrong one would be noticed above."""
+    picture = pictures()[0]
+    with accel.image_backend("cpu"):
+        pillow = v2.Compose([v2.Resize(64), v2.PILToTensor()])(picture.open())
+        torchs = v2.Compose([v2.PILToTensor(), v2.Resize(64)])(picture.open())
+        point = v2.Compose([v2.PILToTensor(), v2.Resize(64, antialias=False)])(picture.open())
+        assert isinstance(torchs, LateTensor)
+        assert not torch.equal(pillow, torchs)
+        assert not torch.equal(point, torchs)
+
+
+def test_a_resize_to_the_same_size_is_the_same_object() -> None:
+    with accel.image_backend("cpu"):
+        image = v2.functional.to_image(pictures()[0].open())
+        assert v2.functional.resize(image, list(image.shape[-2:])) is image
+
+
+def test_sample_with_boxes_and_masks() -> None:
+    pipeline = v2.Compose([v2.ToImage(), v2.RandomResizedCrop((64, 48)), v2.RandomHorizontalFlip(), SCALED])
+
+    def sample() -> Any:
+        image = pictures()[0].open()
+        boxes = tv_tensors.BoundingBoxes(
+            [[10, 10, 60, 50]],
+            format="XYXY",
+            canvas_size=image.size[::-1],  # type: ignore[call-overload]
+        )
+        mask = tv_tensors.Mask(torch.arange(image.size[0] * image.size[1]).view(1, *image.size[::-1]) % 7)
+        return pipeline(image, {"boxes": boxes, "masks": mask, "label": 3})
+
+    for seed in range(4):
+        (expected, target), states = run("torchvision", sample, seed)
+        (found, found_target), states_after = run("cpu", sample, seed)
+        assert states_after == states
+        assert isinstance(found, LateTensor)
+        same(found, expected)
+        same(found_target["boxes"], target["boxes"])
+        same(found_target["masks"], target["masks"])
+        assert found_target["label"] == 3
+
+
+class Pictures(Dataset[Any]):
+    """The colour pictures, through a pipeline."""
+
+    def __init__(self, steps: list[Any]) -> None:
+        self.files = [picture for picture in pictures() if picture.open().mode == "RGB"]
+        self.pipeline = v2.Compose(steps)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.pipeline(self.files[index].open()), index % 3
+
+
+def mixed(batch: Any) -> Any:
+    return v2.MixUp(num_classes=3)(*torch.utils.data.default_collate(batch))
+
+
+@pytest.mark.parametrize("collate", [None, mixed], ids=["default", "mixup"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loaders(workers: int, collate: Callable[..., Any] | None) -> None:
+    dataset = Pictures(STAYS_LATE["train"])
+
+    def batches() -> Any:
+        loader = DataLoader(dataset, 3, num_workers=workers, collate_fn=collate)
+        return [(images.to("cpu"), labels) for images, labels in loader]
+
+    expected, _ = run("torchvision", batches)
+    found, _ = run("cpu", batches)
+    assert len(found) == len(expected)
+    for (images, labels), (wanted, wanted_labels) in zip(found, expected, strict=True):
+        assert type(images) is torch.Tensor
+        same(images, wanted)
+        assert torch.equal(labels, wanted_labels)
+
+
+def brighter(image: torch.Tensor) -> torch.Tensor:
+    """A transform of somebody's own."""
+    return image.clamp(min=9)
+
+
+def test_what_is_computed_early_is_counted() -> None:
+    """And named, where a batch of it could have been one program."""
+    steps = [v2.ToImage(), v2.Resize((40, 31)), v2.ColorJitter(0.4), brighter, SCALED]
+    accel.set_image_backend("cpu")
+    before = accel.stats()
+    files = Pictures(steps)
+    list(DataLoader(files, 3, num_workers=1))
+    after = accel.stats()
+    assert after["realised early"] - before["realised early"] == len(files)
+    reason = "the values of a single late tensor were asked for by brighter (test_v2.py:"
+    counts = {name: n - before["fallbacks"].get(name, 0) for name, n in after["fallbacks"].items()}
+    assert [n for name, n in counts.items() if name.startswith(reason)] == [len(files)], counts
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda image: v2.functional.resize(image, [0, 3]),
+        lambda image: v2.functional.resize(image, [3], max_size=2),
+        lambda image: v2.functional.resize(image, [3, 4], interpolation=InterpolationMode.HAMMING),
+        lambda image: v2.functional.pad(image, [1, 2, 3]),
+        lambda image: v2.functional.pad(image, [1, 2], padding_mode="mirror"),
+        lambda image: v2.functional.pad(image, 500, padding_mode="reflect"),
+        lambda image: v2.functional.normalize(image, MEAN, STD),
+        lambda image: v2.functional.normalize(v2.functional.to_dtype(image, torch.float32), MEAN, [1.0, 0.0, 1.0]),
+        lambda image: v2.functional.normalize(v2.functional.to_dtype(image, torch.float32), [1.0, 2.0], [1.0, 2.0]),
+        lambda image: v2.functional.crop(image, "a", 0, 1, 1),
+    ],
+)
+def test_wrong_arguments_raise_what_torchvision_raises(wrong: Callable[[Any], Any]) -> None:
+    def attempt() -> Any:
+        try:
+            wrong(v2.functional.to_image(pictures()[0].open()))
+        except Exception as error:
+            return type(error), str(error)
+        return None
+
+    expected, _ = run("torchvision", attempt)
+    assert expected is not None
+    assert run("cpu", attempt)[0] == expected
+
+
+WITHOUT_VECTORS = """
+import sys
+import torch
+from torchvision import tv_tensors
+from torchvision.transforms import InterpolationMode, v2
+import accel
+from accel.lazy.base import LateTensor
+assert torch.backends.cpu.get_cpu_capability() == "DEFAULT"
+from io import BytesIO
+from PIL import Image
+file = BytesIO()
+Image.radial_gradient("L").resize((10, 4)).convert("RGB").save(file, "JPEG")
+late = []
+for mode in InterpolationMode:
+    for antialias in (True, False):
+        for size in ((166, 205), (3, 7), (90, 41), (7, 1)):  # nearest-exact differs at the first
+            both = []
+            for backend in ("torchvision", "cpu"):
+                with accel.image_backend(backend):
+                    image = v2.functional.to_image(Image.open(file))
+                    try:
+                        made = v2.functional.resize(image, list(size), mode, antialias=antialias)
+                    except Exception as error:
+                        made = type(error), str(error)
+                    if isinstance(made, LateTensor):
+                        late.append(mode.value)
+                        made = made.clone() + 0
+                    both.append(made if isinstance(made, tuple) else made.as_subclass(torch.Tensor))
+            one, other = both
+            same = one == other if isinstance(one, tuple) or isinstance(other, tuple) else torch.equal(one, other)
+            assert same, (mode, antialias, size)
+print(*sorted(set(late)))
+"""
+
+
+def test_a_machine_without_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch computes some resizes otherwise there; those are left to its own kernels, later."""
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    late = python(WITHOUT_VECTORS).split()
+    assert {"nearest", "bilinear"} <= set(late)

@@ -1,0 +1,54 @@
+"""Pictures, and the check that a pipeline gives the same with and without accel.
+
+``ACCEL_TEST_PHOTOS=DIR`` runs the pipelines on the JPEG files of a folder instead of the tests' own pictures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.transforms import InterpolationMode as Mode
+
+from tests.support import helpers
+from tests.support.helpers import Named, assert_equal_runs, is_late
+
+PHOTOS = os.environ.get("ACCEL_TEST_PHOTOS")
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MODES = (Mode.NEAREST, Mode.BILINEAR, Mode.BICUBIC, Mode.BOX, Mode.HAMMING, Mode.LANCZOS)
+PADDINGS = ("constant", "edge", "reflect", "symmetric")
+TRAIN = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)])
+EVAL = T.Compose([T.Resize(72), T.CenterCrop(64), T.ToTensor(), T.Normalize(MEAN, STD)])
+
+
+def all_pictures() -> tuple[Named, ...]:
+    if PHOTOS:
+        return tuple(Named(path.name, path.read_bytes()) for path in sorted(Path(PHOTOS).rglob("*.jp*g")))
+    return helpers.pictures()
+
+
+PICTURES = all_pictures()
+COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
+
+
+def rgb(picture: Named) -> Image.Image:
+    return picture.open().convert("RGB")
+
+
+def check(
+    transform: Callable[[Any], Any], *, late: bool | None = None, pictures: Any = PICTURES, seed: int = 0
+) -> None:
+    """``transform`` gives the same with and without accel, on every picture."""
+    for number, picture in enumerate(pictures):
+        actual = assert_equal_runs(lambda: outcome_or_value(transform, rgb(picture)), seed + number)  # noqa: B023
+        if late is not None:
+            fresh, _ = helpers.run("cpu", lambda: outcome_or_value(transform, rgb(picture)), seed + number)  # noqa: B023
+            assert type(actual) is type or is_late(fresh) == late, picture.name
+
+
+def outcome_or_value(transform: Callable[[Any], Any], image: Image.Image) -> Any:
+    return helpers.outcome(lambda: transform(image))

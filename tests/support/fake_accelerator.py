@@ -1,0 +1,133 @@
+"""An accelerator backend without an accelerator: its devices are the host's, its hands the cpu backend's.
+
+It can be held up, made to fail, and says what it was asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+import torch
+
+from accel import backend
+from accel.backend import AcceleratorOptions, find, instance
+from accel.system import memory
+
+CPU, CPU0 = torch.device("cpu"), torch.device("cpu:0")  # two devices, for torch tells them apart
+
+
+@dataclass(frozen=True)
+class FakeOptions(AcceleratorOptions):
+    run: int = 0
+    """Sets tests apart: what one learns another does not know."""
+
+
+class Fake:
+    Options = FakeOptions
+    devices = ("cpu",)
+    auto_rank = None
+    host = "cpu"
+
+    runs: list[tuple[list[str], torch.device, str]] = []  # noqa: RUF012  files, device, thread
+    gate = threading.Semaphore(0)
+    gated = False
+    error: Exception | None = None
+
+    def __init__(self, options: FakeOptions) -> None:
+        self.cpu = instance("cpu", find("cpu").Options(on_error=options.on_error))
+
+    @classmethod
+    def unavailable(cls, options: FakeOptions | None = None) -> str | None:
+        return None
+
+    def prepare(self) -> None:
+        self.cpu.prepare()
+
+    def describe(self, plan: Any) -> list[str]:
+        return ["runs: as if"]
+
+    def run_on(self, plan: Any, device: torch.device) -> torch.Tensor:
+        if Fake.gated:
+            assert Fake.gate.acquire(timeout=60)
+        names = [decode.source.name for decode in plan.decodes]
+        Fake.runs.append((names, device, threading.current_thread().name))
+        if Fake.error is not None:
+            raise Fake.error
+        result = self.cpu.run(plan, memory.results.empty)
+        assert isinstance(result, torch.Tensor)
+        return result
+
+
+@contextmanager
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Have ``image_backend("fake")`` known; yields what chooses it, with options."""
+    known = backend._entry_points()
+    entry = EntryPoint("fake", "tests.support.fake_accelerator:Fake", backend.GROUP)
+    monkeypatch.setattr(backend, "_entry_points", lambda **_: {**known, "fake": entry})
+    Fake.runs, Fake.gate, Fake.gated, Fake.error = [], threading.Semaphore(0), False, None
+    installed.run += 1  # type: ignore[attr-defined]
+
+    def choose(**options: Any) -> None:
+        import accel
+
+        accel.set_image_backend("fake", run=installed.run, **options)  # type: ignore[attr-defined]
+
+    try:
+        yield choose
+    finally:
+        Fake.gated = False
+        Fake.gate.release(1000)
+
+
+installed.run = 0  # type: ignore[attr-defined]
+
+
+class Recorder:
+    """Stands in for torch's module of a device with streams: who launched, waited and kept what, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str]] = []
+        self._current = threading.local()
+
+    def __call__(self, device: torch.device) -> Recorder:
+        return self
+
+    def Stream(self, device: torch.device) -> _Stream:
+        return _Stream(self, f"side of {device}")
+
+    @contextmanager
+    def stream(self, stream: _Stream) -> Iterator[None]:
+        before, self._current.stream = self.current_stream(), stream
+        try:
+            yield
+        finally:
+            self._current.stream = before
+
+    def current_stream(self, device: Any = None) -> _Stream:
+        own = _Stream(self, f"current of {threading.current_thread().name}")
+        return getattr(self._current, "stream", own)
+
+    def launch(self, *_: Any) -> None:
+        self.log.append(("launch", self.current_stream().name))
+
+
+class _Stream:
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self.recorder = recorder
+        self.name = name
+
+    def record_event(self) -> str:
+        self.recorder.log.append(("record", self.name))
+        return f"event of {self.name}"
+
+    def wait_event(self, event: str) -> None:
+        self.recorder.log.append(("wait", f"{self.name} for {event}"))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"the host would wait, or worse: Stream.{name}")

@@ -1,0 +1,44 @@
+"""Epochs of a DataLoader with and without accel, and the pipelines they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+from torchvision.transforms import functional as F
+
+from tests.support import helpers
+from tests.support.helpers import assert_same, open_rgb
+
+TIMEOUT = 100
+TRAIN = T.Compose(
+    [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))]
+)
+FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
+
+
+def epoch(dataset: Any, **options: Any) -> list[Any]:
+    options = {"batch_size": 4, **options}
+    if options.get("num_workers"):
+        options.setdefault("timeout", TIMEOUT)
+    return helpers.batches(DataLoader(dataset, **options))
+
+
+def check(dataset: Any, **options: Any) -> list[Any]:
+    """The same epoch and random states, with and without accel; gives accel's."""
+    expected, states = helpers.run("torchvision", lambda: epoch(dataset, **options))
+    actual, states_after = helpers.run("cpu", lambda: epoch(dataset, **options))
+    assert states_after == states
+    assert_same(actual, expected)
+    assert expected
+    return actual
+
+
+def tensor(path: str, size: int = 24) -> torch.Tensor:
+    return F.to_tensor(F.resize(open_rgb(path), [size, size + 8]))
+
+
+def batch(paths: list[str], size: int = 24) -> torch.Tensor:
+    return torch.stack([tensor(path, size) for path in paths])
