@@ -12,69 +12,35 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import torch
 
 from accel.errors import BackendUnavailable
+from accel.options import AcceleratorOptions, Options, Selection
+from accel.planning.plan import Plan
 from accel.system import fork
 from accel.system.imports import importing
+from accel.system.memory import Allocate
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from accel.planning.plan import Plan
-    from accel.system.memory import Allocate
+__all__ = [
+    "AcceleratorBackend",
+    "AcceleratorOptions",
+    "Backend",
+    "HostBackend",
+    "Options",
+    "availability",
+    "backend_of",
+    "best",
+    "find",
+    "host_of",
+    "instance",
+    "parse_options",
+]
 
 GROUP = "accel.backends"
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """The options every backend takes.
-
-    Args:
-        exact: results equal torchvision's (the default); False permits a faster engine with a stated difference.
-        on_error: ``"raise"``, or ``"replace"`` the pixels of a file that cannot be read by black ones of its size, or
-            256 x 256 where it has none; it is counted and named in ``accel.stats()``, and the first is warned of.
-            What is no damage of a file (it is missing, or may not be read) is raised all the same.
-    """
-
-    exact: bool = True
-    on_error: Literal["raise", "replace"] = "raise"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.exact, bool):
-            raise TypeError(f"exact must be True or False, got {self.exact!r}")
-        if self.on_error not in ("raise", "replace"):
-            raise ValueError(f"on_error must be 'raise' or 'replace', got {self.on_error!r}")
-
-
-@dataclasses.dataclass(frozen=True)
-class AcceleratorOptions(Options):
-    """The options every accelerator backend takes besides.
-
-    Args:
-        device: where batches are computed, as ``torch.device`` takes it; None: where the first ``.to(device)`` sends
-            them. ``"cpu"``: the backend runs on the host, as it would on its device (for tests).
-        prefetch: how many batches of a DataLoader may be on their way to the device before they are used, at least 1.
-    """
-
-    device: str | None = None
-    prefetch: int = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.device is not None:
-            if not isinstance(self.device, str):
-                raise TypeError(f"device must be a string or None, got {self.device!r}")
-            try:
-                torch.device(self.device)
-            except RuntimeError as error:
-                raise ValueError(f"device must be a torch device, got {self.device!r}") from error
-        if type(self.prefetch) is not int or self.prefetch < 1:
-            raise ValueError(f"prefetch must be a positive int, got {self.prefetch!r}")
 
 
 @runtime_checkable
@@ -208,6 +174,20 @@ def instance(name: str, options: Options) -> Backend:
         if key not in _instances:
             _instances[key] = find(name)(options)
         return _instances[key]
+
+
+def backend_of(selection: Selection) -> Backend:
+    """The backend of a selection."""
+    return instance(selection.name, selection.options)
+
+
+def host_of(selection: Selection) -> HostBackend:
+    """The backend that computes a selection's values on the host."""
+    backend = backend_of(selection)
+    if backend.host != selection.name:
+        options = Options(exact=selection.options.exact, on_error=selection.options.on_error)
+        backend = instance(backend.host, find(backend.host).Options(**vars(options)))
+    return cast(HostBackend, backend)
 
 
 def parse_options(name: str, options: dict[str, Any]) -> Options:

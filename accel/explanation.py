@@ -9,16 +9,17 @@ import torch
 from PIL import Image
 
 from accel import switch
+from accel.backend import backend_of
+from accel.codec.header import Raw
+from accel.lazy.base import LateTensor
 from accel.lazy.image import LazyImage
-from accel.lazy.late import LateTensor
 from accel.ops import OPS
 from accel.ops.kernels import THREADS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.plan import Plan, plan
-from accel.planning.program import needs_program, program
 from accel.planning.stages import Axis, Effect, Pass, Stage
-from accel.sources.header import Raw
-from accel.sources.recipe import Branch, Recipe, Source, Step
+from accel.planning.torch_tail import needs_program, program
+from accel.recipe import Branch, Recipe, Source, Step
 
 
 def explain(x: Any) -> str:
@@ -94,7 +95,7 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
         names = " -> ".join(name for name, _ in after if name != THREADS)
         lines.append(f"  then on the whole batch: {names}")
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
-    lines.extend(f"  {line}" for line in selection.backend.describe(first))
+    lines.extend(f"  {line}" for line in backend_of(selection).describe(first))
     return "\n".join(lines)
 
 

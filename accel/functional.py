@@ -35,8 +35,8 @@ from PIL import Image
 from torchvision.transforms import functional as v1
 from torchvision.transforms.v2 import functional as v2
 
+from accel.lazy.from_pixels import begin, begin_tensor
 from accel.ops import OPS
-from accel.recording.begin import begin, begin_tensor
 
 _COMPOSED = ("center_crop", "resized_crop", "five_crop", "ten_crop", "rotate")
 _OF_V1 = ("to_tensor", "convert_image_dtype")  # v2's are deprecated, or kernels of v2's and nothing to record

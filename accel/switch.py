@@ -1,6 +1,6 @@
 """The switch: which backend is in force, for the process and for a context.
 
-The patches that let accel in (``accel.interop``) are held in place while any backend but "torchvision" is in
+The patches that let accel in (``accel.hooks.install``) are held in place while any backend but "torchvision" is in
 force anywhere; interop registers how with ``on_use``, so that this file knows nothing of torchvision.
 """
 
@@ -9,37 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 from accel import backend as registry
-from accel.backend import Backend, HostBackend, Options
+from accel.options import STEPS_ASIDE, Options, Selection
 from accel.system import fork, log
-
-STEPS_ASIDE = "torchvision"
-
-
-class Selection(NamedTuple):
-    """A backend's name and options: small, comparable, picklable."""
-
-    name: str
-    options: Options
-
-    @property
-    def steps_aside(self) -> bool:
-        return self.name == STEPS_ASIDE
-
-    @property
-    def backend(self) -> Backend:
-        return registry.instance(self.name, self.options)
-
-    @property
-    def host(self) -> HostBackend:
-        """The backend that computes this selection's values on the host."""
-        backend = self.backend
-        if backend.host != self.name:
-            options = Options(exact=self.options.exact, on_error=self.options.on_error)
-            backend = registry.instance(backend.host, registry.find(backend.host).Options(**vars(options)))
-        return cast(HostBackend, backend)
 
 
 class _Block:
@@ -99,7 +73,7 @@ def select(name: str, options: dict[str, Any]) -> Selection:
             raise TypeError(f"backend {STEPS_ASIDE!r} takes no options, got {', '.join(options)}")
         return _TORCHVISION
     selection = Selection(name, registry.parse_options(name, options))
-    _ = selection.backend
+    registry.backend_of(selection)
     return selection
 
 

@@ -1,6 +1,7 @@
 """The conformance suite: every op of the table, as any backend must run it.
 
 import pytest
+from accel.backend import backend_of
 from accel import testing
 
 @pytest.mark.parametrize("case", testing.cases(), ids=str)
@@ -19,12 +20,13 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from accel.backend import AcceleratorOptions
+from accel.backend import backend_of
+from accel.lazy.base import LateTensor
 from accel.lazy.image import LazyImage
-from accel.lazy.late import LateTensor
 from accel.ops import OPS, Op, Params
-from accel.running import realise
-from accel.switch import Selection, image_backend
+from accel.options import AcceleratorOptions, Selection
+from accel.runtime import materialize
+from accel.switch import image_backend
 
 SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
 """The (height, width) of the images tried."""
@@ -114,10 +116,10 @@ def computed(late: Any) -> Any:
     else:
         assert late.recipe is not None, "its pixels were computed"
         recipes, interleaved = (late.recipe,), True
-    selection = realise.selection_of(recipes)
-    if not selection.backend.devices:
+    selection = materialize.selection_of(recipes)
+    if not backend_of(selection).devices:
         return late
-    values = realise.tensors_on(_device(selection), recipes, interleaved=interleaved).cpu()
+    values = materialize.tensors_on(_device(selection), recipes, interleaved=interleaved).cpu()
     if isinstance(late, LateTensor):
         return parts.shaped(values)
     pixels = values[0].permute(1, 2, 0).contiguous().numpy()
@@ -154,7 +156,7 @@ def _run(op: Op, params: Params, image: Any) -> Any:
 
 def _device(selection: Selection) -> torch.device:
     options = cast(AcceleratorOptions, selection.options)
-    return torch.empty(0, device=options.device or selection.backend.devices[0]).device  # with its index
+    return torch.empty(0, device=options.device or backend_of(selection).devices[0]).device  # with its index
 
 
 def _refused(case: Case) -> bool:

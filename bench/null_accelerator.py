@@ -19,7 +19,7 @@ import torch
 
 import accel
 from accel.backend import AcceleratorOptions
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 from accel.planning.plan import Plan, plan
 from bench.contestants.torchvision_v1 import TorchvisionV1
 from bench.job import Batch, Job

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 from accel.workers import packing
 from bench import usage
 from bench.contestants import CONTESTANTS

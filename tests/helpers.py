@@ -19,8 +19,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import accel
-from accel.lazy import late
-from accel.lazy.late import LateTensor
+from accel.lazy import base as late
+from accel.lazy.base import LateTensor
 
 ORIENTATION = 0x0112
 

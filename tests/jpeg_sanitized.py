@@ -90,7 +90,7 @@ def check(numbers: range) -> tuple[int, int]:
 
     from accel.backends.cuda import backend
     from accel.backends.cuda.jpeg import Wanted
-    from accel.sources.header import claim
+    from accel.codec.header import claim
     from bench.fuzz.files import pillow
 
     files = damaged_files(numbers)

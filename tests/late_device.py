@@ -78,7 +78,7 @@ class Stream:
 
 
 class LateDevice(host.HostDevice):
-    """See ``accel.backends.cuda.device.Device``; and torch's module of it, as ``accel.running.streams`` takes that."""
+    """See ``accel.backends.cuda.device.Device``; and torch's module of it, as ``accel.runtime.streams`` takes that."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # bench
 
 import accel
 from accel import testing
+from accel.codec import arrow, jpeg
 from accel.codec import decode as codec
-from accel.codec import jpeg, packed
+from accel.codec.header import claim
 from accel.codec.jpeg.memory import pointer_to
-from accel.sources.header import claim
 from accel.system import memory
 from bench import guard
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
@@ -95,8 +95,8 @@ def decoder() -> None:
         image = Image.fromarray(picture("noise", *size))
         for top, left, height, width in boxes(*size):
             part = image.crop((left, top, left + width, top + height))
-            assert bytes(packed.region(image, (top, left, height, width)) or part.tobytes()) == part.tobytes()
-        assert bytes(packed.luma(image) or b"") in (b"", image.convert("L").tobytes())
+            assert bytes(arrow.region(image, (top, left, height, width)) or part.tobytes()) == part.tobytes()
+        assert bytes(arrow.luma(image) or b"") in (b"", image.convert("L").tobytes())
 
 
 def kernels() -> None:

@@ -13,7 +13,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.cli import info
-from accel.running.team import Team
+from accel.runtime.parallel import Team
 from accel.system import cores
 from accel.system.cores import cpuset, quota, share
 

@@ -27,6 +27,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import testing
+from accel.backend import backend_of
 from accel.backends.cpu import stages
 from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
 from accel.backends.cuda.jpeg.decoder import Decoder
@@ -263,7 +264,7 @@ def test_a_giant_buffer_goes_back_to_the_system(at_once: int, monkeypatch: pytes
 
 def test_buffers_are_used_again() -> None:
     with accel.image_backend("cuda", device=DEVICE, prefetch=3):  # a backend of its own
-        running: Any = current().backend
+        running: Any = backend_of(current())
         for _ in range(5):
             testing.computed(pipeline())
         assert running._engine(ON).ring.kept <= 2 << 20
@@ -323,7 +324,7 @@ def test_many_threads_at_once() -> None:
     with accel.image_backend("torchvision"):
         expected = pipeline()
     with accel.image_backend("cuda", device=DEVICE):
-        running: Any = current().backend
+        running: Any = backend_of(current())
         program = planned(pipeline())
     results: list[Any] = [None] * 8
 

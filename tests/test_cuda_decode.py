@@ -18,8 +18,9 @@ import accel
 from accel import testing
 from accel.backends.cuda import backend, host
 from accel.backends.cuda import jpeg as cuda_jpeg
-from accel.codec import agreement, decode
+from accel.codec import agreement
 from accel.planning.plan import plan
+from accel.runtime import read as runtime_read
 from bench.fuzz.files import encode, picture
 
 pytestmark = needs_compiler
@@ -31,7 +32,7 @@ DECLINED = "accel declined a JPEG on the device; the host decoded it"
 def decoded(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """How many files each batch's decoder took, and how many the host read."""
     counts: dict[str, list[int]] = {"device": [], "host": []}
-    on_device, on_the_host = cuda_jpeg.Decoder.decode, decode.read
+    on_device, on_the_host = cuda_jpeg.Decoder.decode, runtime_read.pixels
 
     def counted(self: Any, wanted: Any) -> Any:
         found = on_device(self, wanted)
@@ -44,7 +45,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
 
     monkeypatch.setattr(agreement, "agrees", lambda *_: True)  # which decodes as well
     monkeypatch.setattr(cuda_jpeg.Decoder, "decode", counted)
-    monkeypatch.setattr(decode, "read", read)
+    monkeypatch.setattr(runtime_read, "pixels", read)
     return counts
 
 

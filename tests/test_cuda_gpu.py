@@ -19,6 +19,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
+from accel.backend import backend_of
 from accel.backends.cuda.backend import CudaBackend
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
@@ -56,7 +57,7 @@ def expected(streams: list[bytes], size: int = 96, *, effects: bool = False) -> 
 
 def program(streams: list[bytes], size: int = 96, *, effects: bool = False, **options: Any) -> tuple[CudaBackend, Plan]:
     with accel.image_backend("cuda", **options):
-        running: Any = current().backend
+        running: Any = backend_of(current())
         return running, plan(batch(streams, size, effects=effects).late.recipes)  # type: ignore[attr-defined]
 
 
@@ -116,7 +117,7 @@ def test_memory_is_given_back() -> None:
     giant = noise(6000, 6000)
     with accel.image_backend("cuda"):
         late: Any = stacked([giant], lambda image: F.to_tensor(F.resize(image, [64, 64])))
-        current().backend.run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
+        backend_of(current()).run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
     for _ in range(20):
         running.run_on(wanted, device())
     torch.cuda.synchronize()
@@ -130,7 +131,7 @@ def test_pinned_memory_is_given_back() -> None:
     before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
     with accel.image_backend("cuda", decode="host"):
         late: Any = stacked([noise(10000, 10000)], lambda image: F.to_tensor(F.resize(image, [64, 64])))
-        current().backend.run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
+        backend_of(current()).run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
     torch.cuda.synchronize()
     assert torch.cuda.host_memory_stats()["allocated_bytes.current"] > before + (1 << 28), "this shows nothing"
     for _ in range(40):
@@ -147,7 +148,7 @@ def test_out_of_memory_runs_in_smaller_chunks() -> None:
     total = torch.cuda.get_device_properties(device()).total_memory
     with accel.image_backend("cuda", memory=1 << 40):
         late: Any = stacked(pictures, lambda image: F.to_tensor(F.resize(image, [64, 64])))
-        running: Any = current().backend
+        running: Any = backend_of(current())
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (48 << 20)) / total)
         try:
             found = running.run_on(plan(late.late.recipes), device()).cpu()

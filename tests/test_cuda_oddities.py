@@ -15,7 +15,7 @@ from cuda_support import host_only, needs_compiler
 from accel.backends.cuda import backend
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.backends.cuda.jpeg import Wanted
-from accel.sources.header import claim
+from accel.codec.header import claim
 from bench.fuzz.files import pillow
 from bench.fuzz.recipes import Corpus, make, recipe
 

@@ -16,6 +16,7 @@ from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 import accel
+from accel.backend import backend_of
 from accel.planning.plan import Plan, plan
 from accel.switch import current
 
@@ -48,7 +49,7 @@ def expected(streams: list[bytes], size: int = 96) -> torch.Tensor:
 
 def program(streams: list[bytes], size: int = 96, **options: Any) -> tuple[Any, Plan]:
     with accel.image_backend("dali", **options):
-        return current().backend, plan(batch(streams, size).late.recipes)  # type: ignore[attr-defined]
+        return backend_of(current()), plan(batch(streams, size).late.recipes)  # type: ignore[attr-defined]
 
 
 def near(found: torch.Tensor, wanted: torch.Tensor, exact: bool) -> None:

@@ -18,12 +18,12 @@ from accel.backends.dali import lower as lowering
 from accel.backends.dali.batch import Shares, shared_out
 from accel.backends.dali.lower import NOT_INTACT, TOO_LARGE
 from accel.backends.dali.moves import _region, _run
+from accel.codec.header import claim
 from accel.ops import OPS
 from accel.ops.index import Index
-from accel.planning import levels as tables
+from accel.planning import lut as tables
 from accel.planning.plan import plan
-from accel.sources.header import claim
-from accel.sources.recipe import Recipe, Source, Step
+from accel.recipe import Recipe, Source, Step
 from accel.switch import current
 
 TENSOR: Step = ("to_tensor", (torch.float32,))

@@ -23,7 +23,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import accel
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 pytestmark = pytest.mark.filterwarnings(

@@ -11,7 +11,7 @@ import pytest
 from hard_support import linux
 
 from accel.codec import engines
-from accel.system import native
+from accel.native import units
 
 SCRIPT = """
 import io, torch
@@ -42,14 +42,14 @@ def test_numba_is_told_not_to_compile(tmp_path: Path) -> None:
 def test_nothing_can_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(native, "get_executable", lambda: None)
-    unit = native.Unit("markers", "codec/jpeg/markers.py", seconds=1)
+    monkeypatch.setattr(units, "get_executable", lambda: None)
+    unit = units.Unit("markers", "codec/jpeg/markers.py", seconds=1)
     unit.function("codec.jpeg.markers", "first_marker", "u1[1] int")
     try:
         with pytest.raises(RuntimeError, match="NUMBA_DISABLE_JIT"):
-            native.ready([unit])
+            units.ready([unit])
     finally:
-        native._units.remove(unit)
+        units._units.remove(unit)
 
 
 @linux

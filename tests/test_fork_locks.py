@@ -29,8 +29,8 @@ import accel
 from accel import backend as registry
 from accel import switch
 from accel.codec import engines
-from accel.lazy import late, together
-from accel.running import lanes, pools, streams
+from accel.lazy import base, group
+from accel.runtime import prefetch, streams, work_queue
 from accel.system import counters, fork, imports
 
 pytestmark = linux
@@ -81,15 +81,15 @@ def computes() -> bool:
 
 LOCKS: dict[str, Any] = {
     "instances": registry._instances_lock,
-    "lanes": lanes._lock,
-    "pools": pools._lock,
+    "lanes": prefetch._lock,
+    "pools": work_queue._lock,
     "streams": streams._lock,
 }
 WAITED_FOR: dict[str, Any] = {
     "switch": switch._lock,
     "counters": counters._lock,
     "imports": imports.importing,
-    "swaps": late._swapping,
+    "swaps": base._swapping,
     "numba's": global_compiler_lock,
 }
 
@@ -161,7 +161,7 @@ def test_what_another_thread_computes_is_computed_by_the_child(monkeypatch: pyte
     assert batch().shape == (3, 3, 48, 64)
     tensors = [F.to_tensor(opened()) for _ in range(2)]
     if grouped:
-        together.group([tensor.late for tensor in tensors])  # type: ignore[attr-defined]
+        group.group([tensor.late for tensor in tensors])  # type: ignore[attr-defined]
     begun, done = held_decoding(monkeypatch)
     thread = threading.Thread(target=lambda: tensors[0].sum())
     thread.start()
@@ -268,9 +268,9 @@ PLAIN = {
     "accel/system/fork.py": "what a Lock is made of",
     "accel/system/memory.py": "made anew in a child",
     "accel/system/counters.py": "waited for by forks",
-    "accel/lazy/late.py": "waited for by forks",
-    "accel/running/lanes.py": "a lane is its process's",
-    "accel/running/kernels.py": "made for one call",
+    "accel/lazy/base.py": "waited for by forks",
+    "accel/runtime/prefetch.py": "a lane is its process's",
+    "accel/runtime/torch_ops.py": "made for one call",
 }
 
 

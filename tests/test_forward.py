@@ -16,8 +16,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2._transform import _RandomApplyTransform
 
 import accel
-from accel.lazy.late import is_late
-from accel.recording import forward
+from accel.hooks import v2_forward as forward
+from accel.lazy.base import is_late
 
 ORIGINALS = (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list)
 

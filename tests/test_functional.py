@@ -21,7 +21,7 @@ from torchvision.transforms.v2 import functional as v2
 
 import accel
 from accel import functional as F
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 from accel.ops import OPS
 
 COLOUR, GREY = jpeg(83, 61), jpeg(57, 44, "L")

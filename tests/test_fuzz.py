@@ -27,7 +27,7 @@ from PIL import Image
 
 import accel
 from accel.codec import jpeg
-from accel.sources.header import claim
+from accel.codec.header import claim
 from bench.fuzz import __main__ as command
 from bench.fuzz import oracle, run, trial
 from bench.fuzz.coder import random_blocks

@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import functional as F
 
 import accel
-from accel.workers import ring
+from accel.workers import slot_pool
 
 # -- forked children of the consumer ------------------------------------------------------------------------
 
@@ -104,8 +104,8 @@ def test_a_child_that_keeps_a_batch_for_longer_than_the_loader(paths: list[str])
 @linux
 @pytest.mark.parametrize("lives", [True, False])
 def test_what_children_looked_at_is_used_again_when_they_have_ended(lives: bool) -> None:
-    with ring.loader():
-        known = ring._known[ring.loader_number()]
+    with slot_pool.loader():
+        known = slot_pool._known[slot_pool.loader_number()]
     arena = known.arena
     assert arena is not None
     looked_at = []
@@ -126,16 +126,16 @@ def test_what_children_looked_at_is_used_again_when_they_have_ended(lives: bool)
 
 @linux
 def test_a_child_that_drops_an_iterator(paths: list[str]) -> None:
-    with ring.loader():
-        number = ring.loader_number()
-    known = ring._known[number]
+    with slot_pool.loader():
+        number = slot_pool.loader_number()
+    known = slot_pool._known[number]
     assert known.arena is not None
     slot = known.arena.take(1 << 20)
     assert slot is not None
     known.arena.part(int(known.arena.offset[slot]), 1 << 20)[:] = 7
 
     def drop() -> bool:
-        ring._end(number)
+        slot_pool._end(number)
         return True
 
     assert in_child(drop)()

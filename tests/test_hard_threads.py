@@ -22,6 +22,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import switch
+from accel.backend import host_of
 
 # -- threads ------------------------------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ kept = [next(first), next(second), next(second)]
 threading.Thread(target=lambda: kept[2][0].sum()).start()
 print("end")
 """
-    switch.select("cpu", {}).host.prepare()  # that kernels are compiled, the first time, is told
+    host_of(switch.select("cpu", {})).prepare()  # that kernels are compiled, the first time, is told
     status, out, err = finished(started(script, os.pathsep.join(paths)))
     assert (status, out, err) == (0, "end\n", "")
 

@@ -24,8 +24,8 @@ from accel import testing
 from accel.backends.cuda import nvimg
 from accel.codec import engines, jpeg
 from accel.codec.engines import Box
+from accel.codec.header import claim
 from accel.planning.plan import plan
-from accel.sources.header import claim
 from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
 from bench.fuzz.files import pillow
 from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans

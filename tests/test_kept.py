@@ -16,7 +16,9 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 from torchvision import datasets, transforms
 
 import accel
-from accel.codec import engines, kept
+from accel.backend import host_of
+from accel.codec import engines
+from accel.runtime import kept
 
 WIDTH, HEIGHT = 120, 96
 Load = Callable[[Path], Image.Image]
@@ -47,7 +49,7 @@ def decodes(monkeypatch: pytest.MonkeyPatch) -> Decodes:
         return original(data, box, channels)
 
     with accel.image_backend("cpu"):
-        accel.switch.current().host.prepare()
+        host_of(accel.switch.current()).prepare()
     monkeypatch.setattr(engines, "accel", decode)
     return counted
 

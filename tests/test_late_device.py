@@ -16,9 +16,9 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, staging
+from accel.codec.header import Header
 from accel.planning.plan import plan
-from accel.running import streams
-from accel.sources.header import Header
+from accel.runtime import streams
 
 pytestmark = [needs_compiler, host_only]
 

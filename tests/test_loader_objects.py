@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import accel
 from accel.lazy import hidden, search
-from accel.lazy.content import pending
+from accel.lazy.state import pending
 
 # -- classes ------------------------------------------------------------------------------------------------
 

@@ -18,13 +18,13 @@ import pytest
 from PIL import Image
 
 from accel import __main__, backend
-from accel.codec import jpeg, packed
-from accel.system import native
+from accel.codec import arrow, jpeg
+from accel.native import units
 
-ROOT = Path(native.__file__).resolve().parents[1]
+ROOT = Path(units.__file__).resolve().parents[1]
 for name in backend.availability():
     backend.find(name)  # imports their units
-UNITS = native.units()
+UNITS = units.units()
 
 
 @pytest.fixture
@@ -34,21 +34,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def unit(monkeypatch: pytest.MonkeyPatch) -> native.Unit:
+def unit(monkeypatch: pytest.MonkeyPatch) -> units.Unit:
     """One that is compiled quickly, not loaded yet."""
-    monkeypatch.setattr(native, "_units", [])
-    made = native.Unit("markers", *jpeg.MARKERS.sources, seconds=1)
+    monkeypatch.setattr(units, "_units", [])
+    made = units.Unit("markers", *jpeg.MARKERS.sources, seconds=1)
     made.function("codec.jpeg.markers", "first_marker", "u1[1] int")
     return made
 
 
-def works(unit: native.Unit) -> bool:
+def works(unit: units.Unit) -> bool:
     return unit.functions[0](np.array([1, 0xFF, 0, 0xFF, 0xD9], np.uint8), 0) == 0xD9
 
 
-def again(unit: native.Unit) -> native.Unit:
+def again(unit: units.Unit) -> units.Unit:
     """The same in another process."""
-    other = native.Unit(unit.name, *unit.sources, seconds=1)
+    other = units.Unit(unit.name, *unit.sources, seconds=1)
     for function in unit.functions:
         module, name, signature = function.order
         other.function(module.removeprefix("accel."), name, signature)
@@ -58,53 +58,51 @@ def again(unit: native.Unit) -> native.Unit:
 # -- what is kept -------------------------------------------------------------------------------------------
 
 
-def test_compiled_once(folder: Path, unit: native.Unit) -> None:
-    assert native.ready([unit]) == [unit]
+def test_compiled_once(folder: Path, unit: units.Unit) -> None:
+    assert units.ready([unit]) == [unit]
     assert works(unit)
     (path,) = folder.iterdir()
     assert path.name == unit.file
     assert path.stat().st_mode & 0o777 == 0o644  # another user's process may read it
     other = again(unit)
-    assert native.ready([other]) == []
+    assert units.ready([other]) == []
     assert works(other)
 
 
 @pytest.mark.parametrize("left", [0, 10, 2000, -1], ids=["empty", "cut short", "half", "a byte"])
-def test_damaged_files_are_replaced(folder: Path, unit: native.Unit, left: int) -> None:
-    native.ready([unit])
+def test_damaged_files_are_replaced(folder: Path, unit: units.Unit, left: int) -> None:
+    units.ready([unit])
     path = folder / unit.file
     sound = path.read_bytes()
     path.write_bytes(sound[:left])
     other = again(unit)
-    assert native.ready([other]) == [other]
+    assert units.ready([other]) == [other]
     assert works(other)
-    assert native.ready([again(unit)]) == []
+    assert units.ready([again(unit)]) == []
 
 
 def test_what_cannot_be_kept_is_used_all_the_same(
-    tmp_path: Path, unit: native.Unit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, unit: units.Unit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "file"))
-    native.cache._not_kept.cache_clear()
+    units.cache._not_kept.cache_clear()
     with caplog.at_level(logging.WARNING, "accel"):
         for each in (unit, again(unit)):
-            assert native.ready([each]) == [each]
+            assert units.ready([each]) == [each]
             assert works(each)
-    native.log.settle()
+    units.log.settle()
     told = [record.getMessage() for record in caplog.records if "not kept" in record.getMessage()]
     assert len(told) == 1
     assert "ACCEL_CACHE_DIR" in told[0]
 
 
-def test_without_processes_it_is_compiled_here(
-    folder: Path, unit: native.Unit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_processes_it_is_compiled_here(folder: Path, unit: units.Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     for executable in (None, "/not/there", shutil.which("true")):
         shutil.rmtree(folder, ignore_errors=True)
-        monkeypatch.setattr(native, "get_executable", lambda executable=executable: executable)
+        monkeypatch.setattr(units, "get_executable", lambda executable=executable: executable)
         each = again(unit)
-        assert native.ready([each]) == [each]
+        assert units.ready([each]) == [each]
         assert works(each)
 
 
@@ -172,8 +170,8 @@ def imported(path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_all_sources_count(unit: native.Unit) -> None:
-    counted = {path for pattern in (*unit.sources, *native._COMPILER) for path in ROOT.glob(pattern)}
+def test_all_sources_count(unit: units.Unit) -> None:
+    counted = {path for pattern in (*unit.sources, *units._COMPILER) for path in ROOT.glob(pattern)}
     assert all(list(ROOT.glob(pattern)) for pattern in unit.sources)
     ahead = [ROOT.joinpath(*function.order[0].split(".")[1:]).with_suffix(".py") for function in unit.functions]
     seen: set[Path] = set()
@@ -187,7 +185,7 @@ def test_all_sources_count(unit: native.Unit) -> None:
 
 def test_only_compiled_sources_import_numba() -> None:
     known = {path.resolve() for unit in UNITS for pattern in unit.sources for path in ROOT.glob(pattern)}
-    known |= {ROOT / name for name in native._COMPILER}
+    known |= {ROOT / name for name in units._COMPILER}
     for path in (*ROOT.rglob("*.py"), *(ROOT / "backends").resolve().rglob("*.py")):
         if re.search(r"^\s*(from|import) (numba|llvmlite)", path.read_text(), re.MULTILINE):
             assert path.resolve() in known, path
@@ -203,9 +201,9 @@ sys.path.insert(0, {str(ROOT / "system")!r})
 import compiler_process
 sys.path.pop(0)
 sys.meta_path.insert(0, compiler_process.Bare(Path({str(ROOT)!r})))
-for name in ["accel.system.compiling", *{modules!r}]:
+for name in ["accel.native.compiling", *{modules!r}]:
     import_module(name)
-print([name for name in ("torch", "PIL", "rich", "accel.interop") if name in sys.modules])
+print([name for name in ("torch", "PIL", "rich", "accel.hooks.install") if name in sys.modules])
 """
     assert helpers.python(code) == "[]\n"
 
@@ -235,7 +233,7 @@ def test_what_may_not_be_written_is_refused() -> None:
     levels = np.zeros(4, np.uint8)
     levels.flags.writeable = False
     with pytest.raises(TypeError, match="luma takes"):
-        packed._pack_luma(0, levels)
+        arrow._pack_luma(0, levels)
 
 
 # -- ahead of time ------------------------------------------------------------------------------------------
@@ -244,14 +242,14 @@ def test_what_may_not_be_written_is_refused() -> None:
 def test_warm(capsys: pytest.CaptureFixture[str]) -> None:
     """Into the tests' own cache, where most of it is."""
     assert __main__.main(["warm", "--processes", "2"]) == 0
-    assert all(native.cache.read(unit.file) is not None for unit in UNITS)
+    assert all(units.cache.read(unit.file) is not None for unit in UNITS)
     assert "kept in" in capsys.readouterr().out
     assert __main__.main(["warm"]) == 0
     assert f"all {len(UNITS)} units were there" in capsys.readouterr().out
 
 
 def test_warm_says_that_nothing_is_kept(
-    tmp_path: Path, unit: native.Unit, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, unit: units.Unit, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "file"))

@@ -23,7 +23,7 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
-from accel.sources.progressive import survey
+from accel.codec.progressive import survey
 
 LARGE = 1 << 18
 

@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel.codec import packed
+from accel.codec import arrow
 
 needs_arrow = pytest.mark.skipif(not hasattr(Image.Image, "__arrow_c_array__"), reason="Pillow before 11.2")
 
@@ -26,9 +26,9 @@ def picture(width: int, height: int, mode: str = "RGB") -> Image.Image:
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_equal_to_tobytes(size: tuple[int, int], mode: str) -> None:
     image = picture(*size, mode)
-    assert bytes(packed.pixels(image)) == image.tobytes()
+    assert bytes(arrow.pixels(image)) == image.tobytes()
     cropped = image.crop((1, 1, size[0] + 2, size[1] + 2))  # black outside
-    assert bytes(packed.pixels(cropped)) == cropped.tobytes()
+    assert bytes(arrow.pixels(cropped)) == cropped.tobytes()
 
 
 @needs_arrow
@@ -40,13 +40,13 @@ def test_colour_is_read_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("tobytes was called")
 
     monkeypatch.setattr(Image.Image, "tobytes", no)
-    assert bytes(packed.pixels(image)) == expected
+    assert bytes(arrow.pixels(image)) == expected
 
 
 def test_a_copy() -> None:
     image = picture(40, 30)
     before = image.tobytes()
-    found = packed.pixels(image)
+    found = arrow.pixels(image)
     image.paste((1, 2, 3), (0, 0, 40, 30))
     assert bytes(found) == before != image.tobytes()
     with pytest.raises((TypeError, ValueError)):
@@ -61,7 +61,7 @@ def test_an_image_in_several_blocks() -> None:
     image = picture(3000, 1500)  # 18 MB in Pillow's memory, in blocks of 16
     with pytest.raises(ValueError, match=r".*"):
         image.__arrow_c_array__()
-    assert bytes(packed.pixels(image)) == image.tobytes()
+    assert bytes(arrow.pixels(image)) == image.tobytes()
 
 
 def test_rows_that_are_aligned() -> None:
@@ -69,7 +69,7 @@ def test_rows_that_are_aligned() -> None:
     try:
         image = picture(33, 21)
         expected = image.tobytes()
-        assert bytes(packed.pixels(image)) == expected
+        assert bytes(arrow.pixels(image)) == expected
     finally:
         Image.core.set_alignment(1)
 
@@ -78,7 +78,7 @@ def test_rows_that_are_aligned() -> None:
 @pytest.mark.parametrize("size", [(1, 1), (5, 3), (33, 47), (500, 375)])
 def test_luma(size: tuple[int, int]) -> None:
     image = picture(*size)
-    found = packed.luma(image)
+    found = arrow.luma(image)
     assert found is not None
     assert bytes(found) == image.convert("L").tobytes()
 
@@ -89,7 +89,7 @@ def test_luma(size: tuple[int, int]) -> None:
 )
 def test_regions(box: tuple[int, int, int, int]) -> None:
     image, (top, left, height, width) = picture(33, 47), box
-    found = packed.region(image, box)
+    found = arrow.region(image, box)
     assert found is not None
     assert bytes(found) == image.crop((left, top, left + width, top + height)).tobytes()
 
@@ -114,11 +114,11 @@ def test_a_luma_that_is_not_pillows_is_not_used(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         Image.Image, "convert", lambda image, mode: convert(image, mode).point(lambda level: level // 2)
     )
-    packed._luma_agrees.cache_clear()
+    arrow._luma_agrees.cache_clear()
     try:
-        assert packed.luma(picture(9, 9)) is None
+        assert arrow.luma(picture(9, 9)) is None
     finally:
-        packed._luma_agrees.cache_clear()
+        arrow._luma_agrees.cache_clear()
 
 
 def test_grey_of_an_eager_image() -> None:

@@ -23,7 +23,7 @@ import accel
 from accel.ops.index import Index
 from accel.planning import stages as planned_stages
 from accel.planning.plan import Box, Plan, plan
-from accel.sources.recipe import Recipe
+from accel.recipe import Recipe
 
 Array = npt.NDArray[np.uint8]
 WIDTH, HEIGHT = 500, 375

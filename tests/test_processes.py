@@ -11,7 +11,7 @@ import helpers
 import pytest
 
 import accel
-from accel.system import patches
+from accel.hooks import patch
 
 SCRIPT = """
 import multiprocessing
@@ -73,11 +73,11 @@ def test_what_processes_are_prepared_by_is_put_back() -> None:
 
 def test_an_environment_variable_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ACCEL_TESTED", raising=False)
-    undo = patches.item(os.environ, "ACCEL_TESTED", "ours")
+    undo = patch.item(os.environ, "ACCEL_TESTED", "ours")
     assert os.environ["ACCEL_TESTED"] == "ours"
     undo()
     assert "ACCEL_TESTED" not in os.environ
-    undo = patches.item(os.environ, "ACCEL_TESTED", "ours")
+    undo = patch.item(os.environ, "ACCEL_TESTED", "ours")
     os.environ["ACCEL_TESTED"] = "somebody's"
     undo()
     assert os.environ["ACCEL_TESTED"] == "somebody's"

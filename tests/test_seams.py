@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import accel
-from accel.system import seams
+from accel.system import private_names
 
 GONE = {
     "PIL.Image._decompression_bomb_check": ("PIL.Image", "_decompression_bomb_check"),
@@ -110,7 +110,7 @@ for key, (module, path) in json.loads(sys.argv[1]).items():
     assert state() == before, key
     put_back()
     outcomes[key] = messages
-import accel.interop
+import accel.hooks.install
 for name in [name for name in sys.modules if name.split(".")[0] == "accel"]:
     del sys.modules[name]
 import accel
@@ -132,12 +132,12 @@ def test_a_name_that_is_gone_is_named_at_the_switch() -> None:
 
 
 def test_all_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seams, "_missing", [])
-    assert seams.private("torch.utils.data", "DataLoader.vanished", "DataLoader", "no.such") is torch.utils.data
-    gone = seams.private("torchvision._a_module_that_is_gone", "anything")
+    monkeypatch.setattr(private_names, "_missing", [])
+    assert private_names.private("torch.utils.data", "DataLoader.vanished", "DataLoader", "no.such") is torch.utils.data
+    gone = private_names.private("torchvision._a_module_that_is_gone", "anything")
     names = "torch.utils.data.DataLoader.vanished, torch.utils.data.no.such, torchvision._a_module_that_is_gone"
     with pytest.raises(accel.BackendUnavailable, match=f"they lack {names}. It is tested with"):
-        seams.check()
+        private_names.check()
     with pytest.raises(accel.BackendUnavailable, match=r"they lack torchvision\._a_module_that_is_gone"):
         gone.anything()
     with pytest.raises(accel.BackendUnavailable):

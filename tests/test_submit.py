@@ -24,7 +24,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.running import streams
+from accel.runtime import streams
 
 Choose = Callable[..., None]
 WAIT = 300  # seconds, none of which is waited in vain: the first test may have kernels to compile
@@ -165,9 +165,9 @@ def test_alike_images_are_one_program(paths: list[str], fake: Choose) -> None:
 
 
 def test_it_returns_at_once_and_does_not_compute_twice(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from accel.running import realise
+    from accel.runtime import materialize
 
-    started, go, real = threading.Event(), threading.Event(), realise.tensors
+    started, go, real = threading.Event(), threading.Event(), materialize.tensors
 
     def slowly(*arguments: Any, **options: Any) -> Any:
         started.set()
@@ -176,7 +176,7 @@ def test_it_returns_at_once_and_does_not_compute_twice(paths: list[str], monkeyp
 
     accel.set_image_backend("cpu")
     images, before = batch(paths), accel.stats()["images"]
-    monkeypatch.setattr(realise, "tensors", slowly)
+    monkeypatch.setattr(materialize, "tensors", slowly)
     future = accel.submit(images)
     assert started.wait(60)
     assert future.running()

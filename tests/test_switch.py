@@ -22,8 +22,9 @@ from torchvision.transforms import _functional_pil, functional
 
 import accel
 from accel import backend as registry
-from accel import interop, switch
-from accel.recording import parameters
+from accel import switch
+from accel.backend import backend_of
+from accel.hooks import install, random_params
 
 # -- names and options --------------------------------------------------------------------------------------
 
@@ -112,12 +113,12 @@ def test_a_failed_switch_leaves_the_one_in_force() -> None:
 
 def test_options_reach_the_backend_and_equal_ones_share_an_instance() -> None:
     with accel.image_backend("cpu", threads=3):
-        first = switch.current().backend
+        first = backend_of(switch.current())
         assert first.options.threads == 3  # type: ignore[attr-defined]
     with accel.image_backend("cpu", threads=3):
-        assert switch.current().backend is first
+        assert backend_of(switch.current()) is first
     with accel.image_backend("cpu", threads=4):
-        assert switch.current().backend is not first
+        assert backend_of(switch.current()) is not first
 
 
 # -- contexts -----------------------------------------------------------------------------------------------
@@ -407,7 +408,7 @@ def test_switching_from_many_threads_at_once() -> None:
     accel.set_image_backend("torchvision")
     assert_installed(False)
     assert switch._users == 0
-    assert not interop._undo
+    assert not install._undo
 
 
 # -- other people's backends --------------------------------------------------------------------------------
@@ -436,7 +437,7 @@ DUMMY_MODULE = '''
 """A third party's backends."""
 from dataclasses import dataclass
 
-from accel.backend import Options, find, instance
+from accel.backend import Options, backend_of, find, instance
 
 
 @dataclass(frozen=True)
@@ -568,16 +569,16 @@ assert "dummy_accel" not in sys.modules
 
 def test_the_group_of_entry_points_is_the_documented_one() -> None:
     assert registry.GROUP == "accel.backends"
-    assert isinstance(switch.select("cpu", {}).backend, registry.Backend)
+    assert isinstance(backend_of(switch.select("cpu", {})), registry.Backend)
 
 
 def test_switching_seeds_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the host's nor an accelerator's, though the way parameters are drawn is checked by drawing some."""
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
-    monkeypatch.setattr(parameters, "_alike", {})
+    monkeypatch.setattr(random_params, "_alike", {})
     before = helpers.random_states()
     with accel.image_backend("cpu"):
-        assert parameters._alike  # it was checked
+        assert random_params._alike  # it was checked
     assert not seeded
     assert helpers.random_states() == before

@@ -18,9 +18,9 @@ from torchvision.transforms import functional as v1
 from torchvision.transforms.v2 import functional as F
 
 import accel
-from accel.lazy.late import LateTensor, is_late
+from accel.hooks.v2_kernels import LazyTVImage
+from accel.lazy.base import LateTensor, is_late
 from accel.lazy.tensor import LazyTensor
-from accel.recording.tv import LazyTVImage
 
 FILE = jpeg(40, 30)
 

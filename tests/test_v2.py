@@ -13,7 +13,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SCALED = v2.ToDtype(torch.float32, scale=True)
@@ -210,7 +210,7 @@ import torch
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 import accel
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 assert torch.backends.cpu.get_cpu_capability() == "DEFAULT"
 from io import BytesIO
 from PIL import Image

@@ -15,7 +15,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 import accel
-from accel.lazy.late import is_late
+from accel.lazy.base import is_late
 
 FIRST = {"pillow": v2.Identity(), "tensor": v2.PILToTensor(), "image": v2.ToImage()}
 SCALED = v2.ToDtype(torch.float32, scale=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 import accel
 from accel.cli import machine, samples, screen
 from accel.codec import decode
-from accel.sources.header import Header, claim
+from accel.codec.header import Header, claim
 
 
 def add_parser(commands: Any) -> None:

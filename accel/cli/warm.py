@@ -11,7 +11,7 @@ from accel import backend
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.errors import BackendUnavailable
-from accel.system import cache, native
+from accel.native import cache, units
 
 
 def add_parser(commands: Any) -> None:
@@ -34,14 +34,14 @@ def run(args: argparse.Namespace) -> int:
     for name in backend.availability():
         with suppress(BackendUnavailable):
             backend.find(name)  # imports it, and so its units
-    units = native.units()
-    with screen.Bar("compiling", len(units)) as bar:
-        made = native.ready(units, processes=args.processes, done=lambda unit: bar.advance())
-    lost = [unit.name for unit in units if cache.read(unit.file) is None]
+    all_units = units.units()
+    with screen.Bar("compiling", len(all_units)) as bar:
+        made = units.ready(all_units, processes=args.processes, done=lambda unit: bar.advance())
+    lost = [unit.name for unit in all_units if cache.read(unit.file) is None]
     seconds = time.perf_counter() - begun
     names = ", ".join(sorted(unit.name for unit in made))
     screen.out.print(
-        f"compiled {names} in {seconds:.1f} s" if made else f"all {len(units)} units were there", markup=False
+        f"compiled {names} in {seconds:.1f} s" if made else f"all {len(all_units)} units were there", markup=False
     )
     if lost:
         screen.fail("warm", f"not kept: {', '.join(lost)} (folder: {_folder()})")

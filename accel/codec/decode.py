@@ -11,17 +11,13 @@ from functools import cache
 import numpy as np
 from PIL import Image
 
-from accel.backend import Options
-from accel.codec import agreement, engines, jpeg, kept, packed
+from accel.codec import agreement, arrow, engines, jpeg
 from accel.codec.engines import Box, Data, Pixels
+from accel.codec.header import Header, Raw
 from accel.errors import DecodeError, TorchvisionDecodeError
-from accel.planning.plan import Decode
-from accel.sources.header import Header, Raw
-from accel.sources.recipe import Source
 from accel.system import counters
-from accel.system.replaced import replaced
 
-UNITS = (jpeg.UNIT, packed.UNIT)
+UNITS = (jpeg.UNIT, arrow.UNIT)
 """What is compiled for most pictures."""
 
 ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
@@ -38,7 +34,7 @@ def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: st
         return raw(data, header, box, channels)
     chosen = choose(header, engine)
     if chosen != header.judge:
-        pixels = _decoded(data, header, box, channels, chosen)
+        pixels = decoded(data, header, box, channels, chosen)
         if pixels is not None:
             return pixels
         counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.judge]} decoded it")
@@ -48,7 +44,7 @@ def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: st
         raise _ERRORS[header.judge](str(error) or type(error).__name__) from error
 
 
-def _decoded(data: Data, header: Header, box: Box, channels: int, chosen: str) -> Pixels | None:
+def decoded(data: Data, header: Header, box: Box, channels: int, chosen: str) -> Pixels | None:
     """What an engine makes of a file; None where it declines, or had better."""
     sound = chosen in ("accel", header.judge) or header.progressive or one_scan(data, header)
     return getattr(engines, chosen)(data, box, channels) if sound else None
@@ -73,69 +69,20 @@ _EOI = 0xD9
 
 def raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
     """The region of pixels that nobody encoded, C-contiguous: a view of ``data`` where its memory can stay as it is."""
-    return np.ascontiguousarray(_raw(data, header, box, channels))
+    return np.ascontiguousarray(view(data, header, box, channels))
 
 
-def _raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
+def view(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
     pixels = np.frombuffer(data, np.uint8).reshape(header.height, header.width, -1)
-    return _region(pixels, box, channels)
+    return region(pixels, box, channels)
 
 
-def _region(pixels: Pixels, box: Box, channels: int) -> Pixels:
+def region(pixels: Pixels, box: Box, channels: int) -> Pixels:
     top, left, height, width = box
     region = pixels[top : top + height, left : left + width]
     if region.shape[2] != channels:  # grey as three equal channels
         region = np.broadcast_to(region, (height, width, channels))
     return region
-
-
-def read(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
-    """Decode what a plan of ``of`` images wants of one source; the options say what becomes of a broken file.
-
-    What is not decoded now is a view of pixels that are there, which nobody may change.
-
-    Raises:
-        DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
-    """
-    source = wanted.source
-    whole = picture(source, engine)
-    if isinstance(source.header, Raw):
-        return _raw(source.data, source.header, wanted.box, wanted.channels)
-    if whole is not None:
-        return _region(whole, wanted.box, wanted.channels)
-    try:
-        return decode(source.data, source.header, wanted.box, wanted.channels, engine)
-    except DecodeError as error:
-        place = f" (image {wanted.items[0].position} of a batch of {of})" if of > 1 else ""
-        if options.on_error == "raise":
-            failure = type(error)(f"{source.name}: {error}{place}")
-            failure.position = wanted.items[0].position
-            raise failure from error
-        replaced(source.name, str(error), len(wanted.items))
-    return np.zeros((*wanted.box[2:], wanted.channels), np.uint8)
-
-
-def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pixels | None:
-    """All of a file that is asked for again (or ``again`` says that it will be), decoded once and kept from then on.
-
-    None where only what is needed is to be decoded: it is the first time, or there is no room, or some engine declines
-    the whole file, whatever it makes of a region.
-    """
-    again = again or source.shared or source.asked > 0
-    source.asked += 1
-    header = source.header
-    if not again or isinstance(header, Raw):
-        return None
-    channels = 1 if header.mode == "L" else 3
-
-    def decoded() -> Pixels | None:
-        try:
-            box = (0, 0, header.height, header.width)
-            return _decoded(source.data, header, box, channels, choose(header, engine))
-        except Exception:
-            return None  # the region's own decoding will tell
-
-    return kept.pixels(source, header.height * header.width * channels, decoded)
 
 
 def choose(header: Header | Raw, engine: str = "auto") -> str:
@@ -157,7 +104,7 @@ def choose(header: Header | Raw, engine: str = "auto") -> str:
 def prepare(engine: str = "auto") -> None:
     """Load the decoder of baseline files, and what copies pixels in memory, so that forked workers inherit it."""
     choose(Header(8, 8, "RGB"), engine)
-    packed.pixels(Image.new("RGB", (1, 1)))
+    arrow.pixels(Image.new("RGB", (1, 1)))
 
 
 @cache

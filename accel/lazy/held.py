@@ -12,15 +12,16 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from accel.codec import decode, kept
+from accel.backend import backend_of
+from accel.codec.header import Raw
 from accel.errors import DecodeError
-from accel.lazy import together
+from accel.lazy import group
+from accel.lazy.base import LateTensor, is_late
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile
-from accel.lazy.late import LateTensor, is_late
-from accel.running.team import Team
-from accel.sources.header import Raw
-from accel.sources.recipe import Recipe
+from accel.recipe import Recipe
+from accel.runtime import kept, read
+from accel.runtime.parallel import Team
 from accel.system import log
 
 _AT_ONCE = 256
@@ -44,7 +45,7 @@ def compute(dataset: Any, threads: int | None) -> None:
     log.note(log.INFO, "what the dataset holds is computed before its workers start: %d images", len(found))
     for start in range(0, len(samples), _AT_ONCE):
         some = samples[start : start + _AT_ONCE]
-        together.group([sample.late for sample in some])
+        group.group([sample.late for sample in some])
         for sample in some:
             try:
                 LateTensor.evaluate(sample)
@@ -58,19 +59,19 @@ def _keep(image: LazyImage) -> None:
     if recipe is not None and recipe.steps:
         image.keep_pixels()
     elif recipe is not None:
-        decode.picture(recipe.source, again=True)
+        read.picture(recipe.source, again=True)
 
 
 def _is_kept(recipe: Recipe) -> bool:
     source = recipe.source
     has_pixels = isinstance(source.header, Raw) or source.picture is not None
-    return bool(source.selection.backend.devices) or (has_pixels and not recipe.steps)
+    return bool(backend_of(source.selection).devices) or (has_pixels and not recipe.steps)
 
 
 def _late(value: Any, depth: int) -> Iterator[Any]:
     """The late tensors, and the late images that Pillow would have loaded, in a value."""
     if isinstance(value, LateTensor):
-        if is_late(value) and not value.late.recipes[0].source.selection.backend.devices:
+        if is_late(value) and not backend_of(value.late.recipes[0].source.selection).devices:
             yield value
     elif isinstance(value, LazyImage):
         loaded = value._loaded or not isinstance(value, LazyJpegFile)

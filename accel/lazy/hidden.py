@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from accel.lazy.late import LateTensor, unfinished
+from accel.lazy.base import LateTensor, unfinished
 
 _KNOWN = (torch.Tensor, numbers.Number, np.generic, str, bytes, bytearray, Image.Image, type(None))
 

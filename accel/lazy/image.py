@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
-from accel.codec import kept
+from accel.backend import backend_of
+from accel.codec.header import Header, Raw
 from accel.errors import DecodeError
-from accel.lazy import resizing
+from accel.lazy import pillow_args, resizing
 from accel.ops import OPS
 from accel.ops.index import PadMode
-from accel.planning import levels, warp
-from accel.running import realise
-from accel.sources.header import Header, Raw
-from accel.sources.recipe import Recipe, Source
+from accel.planning import lut as levels
+from accel.recipe import Recipe, Source
+from accel.runtime import kept, materialize
 from accel.system import counters, log
 from accel.system.caller import caller
 
@@ -121,7 +121,7 @@ class LazyImage(Image.Image):
         source, steps = recipe.source, recipe.steps
         if not steps or steps == _COLOUR:
             source.shared = True
-        elif source.asked > 1 and not source.selection.backend.devices:
+        elif source.asked > 1 and not backend_of(source.selection).devices:
             width, height = self._size
             if kept.values_fit(3 * width * height):
                 self.keep_pixels()
@@ -132,7 +132,7 @@ class LazyImage(Image.Image):
         assert recipe is not None
         _ = self.info  # of the file
         with suppress(DecodeError), log.settling:
-            pixels = realise.pixels(recipe).tobytes()
+            pixels = materialize.pixels(recipe).tobytes()
             source = recipe.source
             self._recipe = Recipe(Source(pixels, Raw(*self._size, mode=self._mode), source.name, source.selection))
             counters.count(counters.KEPT)
@@ -214,7 +214,7 @@ class LazyImage(Image.Image):
         return None
 
     def transpose(self, method: Image.Transpose) -> Image.Image:
-        steps = warp.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
+        steps = pillow_args.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
         if steps is None:
             return super().transpose(method)
         image: LazyImage = self
@@ -226,7 +226,7 @@ class LazyImage(Image.Image):
         self, size: Any, method: Any, data: Any = None, resample: int = 0, fill: int = 1, fillcolor: Any = None
     ) -> Image.Image:
         late = self._im is None and self._recipe is not None
-        step = warp.step(self, size, method, data, resample, fillcolor) if late else None
+        step = pillow_args.step(self, size, method, data, resample, fillcolor) if late else None
         if step is None:
             return super().transform(size, method, data, resample, fill, fillcolor)
         return self.then(*step)
@@ -265,7 +265,7 @@ class LazyImage(Image.Image):
         what = f"the pixels of a late image were asked for by {self._touched_by}"
         counters.early(what if self._recipe.steps else None)
         with log.settling:
-            pixels = realise.pixels(self._recipe)
+            pixels = materialize.pixels(self._recipe)
         return Image.frombytes(self._mode, self._size, pixels.tobytes()).im
 
     def load(self) -> Any:

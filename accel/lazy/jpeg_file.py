@@ -11,11 +11,11 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
+from accel.codec.header import Header, claim
 from accel.lazy.image import LazyImage, StandsFor, send
-from accel.sources.header import Header, claim
-from accel.sources.recipe import Recipe, Source
-from accel.sources.unread import Unread
-from accel.switch import Selection
+from accel.lazy.unread import Unread
+from accel.options import Selection
+from accel.recipe import Recipe, Source
 from accel.system import counters
 
 UNCLAIMED = "a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's"

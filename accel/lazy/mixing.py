@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from accel.lazy.late import LateTensor, is_late
+from accel.lazy.base import LateTensor, is_late
 from accel.ops.kernels import DTYPES
-from accel.sources.recipe import Branch, Recipe
+from accel.recipe import Branch, Recipe
 from accel.system.caller import caller
 
 _POLICIES = ("torchvision.transforms.autoaugment.", "torchvision.transforms.v2._auto_augment.")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from accel.system.seams import private
+from accel.system.private_names import private
 
 private("torch", "_C._len_torch_dispatch_stack")
 ops = private("torch._ops", "_len_torch_dispatch_stack_pre_dispatch")

@@ -14,7 +14,7 @@ from PIL.MpoImagePlugin import MpoImageFile
 
 from accel.lazy.image import send
 from accel.lazy.jpeg_file import LazyJpegFile
-from accel.sources.recipe import Source
+from accel.recipe import Source
 
 
 class LazyMpoFile(LazyJpegFile, MpoImageFile):

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 from accel.ops import OPS
-from accel.sources.recipe import Recipe
+from accel.recipe import Recipe
 
 
 def item(batch: LateTensor, index: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from accel.ops.resample import SUPPORT
-from accel.system.seams import private
+from accel.system.private_names import private
 
 if TYPE_CHECKING:
     from accel.lazy.image import LazyImage

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 from accel.lazy import hidden
-from accel.lazy.content import pending
-from accel.lazy.late import LateTensor, unfinished
+from accel.lazy.base import LateTensor, unfinished
+from accel.lazy.state import pending
 
 _LEAVES = frozenset((int, float, bool, complex, str, bytes, bytearray, type(None), range, slice, torch.Tensor))
 _OTHER_LEAVES = (torch.Tensor, np.generic, str, bytes, Image.Image, type, types.ModuleType, types.FunctionType)

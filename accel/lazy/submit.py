@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.backend import AcceleratorOptions
 from accel.errors import DecodeError
-from accel.lazy.content import Late
+from accel.lazy.base import LateTensor, is_late
 from accel.lazy.image import LazyImage
-from accel.lazy.late import LateTensor, is_late
-from accel.running import lanes, realise, streams, tasks
-from accel.running.lanes import Lane
-from accel.running.tasks import Part, Submission, Task
-from accel.sources.recipe import Recipe
-from accel.switch import Selection
+from accel.lazy.state import Late
+from accel.options import AcceleratorOptions, Selection
+from accel.recipe import Recipe
+from accel.runtime import materialize, prefetch, streams, submissions
+from accel.runtime.prefetch import Lane
+from accel.runtime.submissions import Part, Submission, Task
 from accel.system import fork, log, memory
 
 
@@ -98,7 +97,7 @@ class Future(concurrent.futures.Future[Any]):
         submission, parts = _coalesced(tuple(lates.values()))
         lane = _lane(selection, next(iter(lates.values())).loader, self._device)
         if lane is None:
-            tasks.on_host(submission.tasks)
+            submissions.on_host(submission.tasks)
         elif lane.device is None:
             raise ValueError(f"backend {selection.name!r} does not know its device yet: pass device=, here or to it")
         else:
@@ -226,21 +225,21 @@ def to_device(tensor: LateTensor, device: torch.device, non_blocking: bool = Fal
         DecodeError: an image cannot be decoded.
     """
     late = _late(tensor)
-    if late is not None and lanes.usable(_selection(late), device):
+    if late is not None and prefetch.usable(_selection(late), device):
         with log.settling, late.lock:
             if late.value is None and "late" in tensor.__dict__:
                 return _on_device(late, streams.indexed(device)).as_subclass(tensor.becomes)
     elif late is not None and late.part is None and late.group is None and get_worker_info() is None:
         lates = _companions(late)
         if len(lates) > 1:
-            tasks.on_host(_submission(lates).tasks)
+            submissions.on_host(_submission(lates).tasks)
     return LateTensor.evaluate(tensor).to(device, non_blocking=non_blocking)
 
 
 def _on_device(late: Late, device: torch.device) -> torch.Tensor:
     selection, part = _selection(late), late.part
     lane = None if part is None or part.submission.foreign else part.submission.lane
-    lanes.learn(selection, lane or lanes.lane(selection, late.loader), device)
+    prefetch.learn(selection, lane or prefetch.lane(selection, late.loader), device)
     if part is None:
         if late.member is not None and late.loader and not late.member.batch.submitted:
             _hint_to_pin()
@@ -256,7 +255,7 @@ def _submitted(late: Late, device: torch.device) -> torch.Tensor:
     value = late.submitted()
     if value is None:
         with late.told():
-            value = late.shaped(tasks.now(late.recipes, late.interleaved, device))
+            value = late.shaped(submissions.now(late.recipes, late.interleaved, device))
     return value
 
 
@@ -270,17 +269,17 @@ def _hint_to_pin() -> None:
 
 
 def _selection(late: Late) -> Selection:
-    return realise.selection_of(late.recipes)
+    return materialize.selection_of(late.recipes)
 
 
 def _lane(selection: Selection, loader: int, device: torch.device | None = None) -> Lane | None:
     """The lane to submit to, which leads to ``device`` if that is given; None where the host computes."""
     if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
         return None
-    lane = lanes.lane(selection, loader)
-    if device is not None and lanes.usable(selection, device):
-        lanes.learn(selection, lane, streams.indexed(device))
-    return lane if lane.device is None or lanes.usable(selection, lane.device) else None
+    lane = prefetch.lane(selection, loader)
+    if device is not None and prefetch.usable(selection, device):
+        prefetch.learn(selection, lane, streams.indexed(device))
+    return lane if lane.device is None or prefetch.usable(selection, lane.device) else None
 
 
 def _companions(late: Late) -> list[Late]:

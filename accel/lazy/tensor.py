@@ -1,7 +1,7 @@
 """LazyTensor: a torch tensor whose values are late; one image or a batch of images.
 
 ``torch.stack``, ``.half()``, ``.contiguous(memory_format=...)`` and the like keep it late; a move to a device gives
-a plain tensor there; anything else has its values computed (``accel.lazy.late``).
+a plain tensor there; anything else has its values computed (``accel.lazy.base``).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.codec import kept
-from accel.lazy import mixing, parts, together
-from accel.lazy.late import LateTensor, is_late, unfinished
-from accel.lazy.shipping import send
+from accel.backend import backend_of
+from accel.lazy import group, mixing, parts
+from accel.lazy.base import LateTensor, is_late, unfinished
+from accel.lazy.loader_batch import send
 from accel.lazy.submit import pin, to_device
-from accel.running import realise
-from accel.sources.recipe import Step
+from accel.recipe import Step
+from accel.runtime import kept, materialize
 from accel.system import memory
-from accel.system.seams import private
-from accel.workers import ring
+from accel.system.private_names import private
+from accel.workers import slot_pool
 
 private("torch", "_C._nn._parse_to")
 
@@ -59,16 +59,16 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
         torch.stack([torch.zeros((), device="cpu").expand(late.lead + late.shape) for late in lates])  # raises
         return None
     recipes = tuple(recipe for late in lates for recipe in late.recipes)
-    if any(late.dtype != first.dtype or late.after for late in lates) or not realise.alike(recipes):
+    if any(late.dtype != first.dtype or late.after for late in lates) or not materialize.alike(recipes):
         return None
     again = [late for late in lates if late.stacked]
-    if again and not realise.selection_of(recipes).backend.devices:
+    if again and not backend_of(materialize.selection_of(recipes)).devices:
         size = prod((*first.lead, *first.shape)) * first.dtype.itemsize * len(again)
         if kept.values_fit(size):  # somebody keeps the samples: torchvision's have their values
             for late in again:
                 for recipe in late.recipes:
                     recipe.source.asked = 0  # its values are kept: its pixels need not be
-            together.group(again)
+            group.group(again)
             return None
     for late in lates:
         late.stacked = True
@@ -92,9 +92,9 @@ def fetching() -> Iterator[None]:
 def evaluated_in_worker(tensor: LateTensor) -> torch.Tensor:
     """The tensor, computed into shared memory if this is a DataLoader worker of a host backend."""
     late = unfinished(tensor)
-    if get_worker_info() is None or late is None or realise.selection_of(late.recipes).backend.devices:
+    if get_worker_info() is None or late is None or backend_of(materialize.selection_of(late.recipes)).devices:
         return tensor
-    slots = ring.of_worker()
+    slots = slot_pool.of_worker()
     return LateTensor.evaluate(tensor, memory.shared if slots is None else slots.empty)
 
 

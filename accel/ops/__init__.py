@@ -10,7 +10,7 @@ A row states what the planner and the tests need to know. Its kind says how it i
 - ``value``: the same on tensors of any dtype, made by running torchvision itself on 0..255;
 - ``patch``: values given with the step take the place of a rectangle's;
 - ``kernel``: torchvision's own function on tensors, which is run on the values when they are there, wherever that is
-  (``accel.running.kernels``). After one, all that follows runs so, whatever its kind.
+  (``accel.runtime.torch_ops``). After one, all that follows runs so, whatever its kind.
 
 A backend has one kernel for all ops of each of these kinds. Those of the other kinds are effects, each with a
 kernel of its own:

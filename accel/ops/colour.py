@@ -11,7 +11,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
 from accel.ops.row import Kind, Op, Params
-from accel.system.seams import private
+from accel.system.private_names import private
 
 F_pil = private(
     "torchvision.transforms._functional_pil",

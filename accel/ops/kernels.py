@@ -16,7 +16,7 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops.row import Kind, Op, Params, Size
 from accel.system import counters
-from accel.system.seams import private
+from accel.system.private_names import private
 
 V1 = (
     "adjust_brightness",

@@ -11,7 +11,7 @@ from torchvision.transforms.v2 import functional as F2
 from accel.ops import resample
 from accel.ops.index import Positions, nearest
 from accel.ops.row import Axes, Op, Params, Size
-from accel.system.seams import private
+from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
 

@@ -10,7 +10,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
 from accel.ops.row import Op
-from accel.system.seams import private
+from accel.system.private_names import private
 
 F_t = private("torchvision.transforms._functional_tensor", "convert_image_dtype", "normalize")
 

@@ -14,7 +14,7 @@ import torch
 from accel.planning import values
 from accel.planning.stages import Box, Stage, chain
 from accel.planning.values import Patch
-from accel.sources.recipe import Recipe, Source, Step
+from accel.recipe import Recipe, Source, Step
 from accel.system.memory import Allocate
 
 

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from accel.ops import OPS, Kind, Params, resample
 from accel.ops.index import Index
-from accel.planning import levels
-from accel.sources.recipe import Step
+from accel.planning import lut
+from accel.recipe import Step
 
 Box = tuple[int, int, int, int]
 """(top, left, height, width) in pixels of the source."""
@@ -218,7 +218,7 @@ def _closed(current: _OpenPass, steps: tuple[Step, ...]) -> tuple[list[Stage], i
                 current = current.close_into(done)
             current.resample(*params)
         elif op.kind == "levels":
-            current.look_up(levels.table(name, params, current.channels))
+            current.look_up(lut.table(name, params, current.channels))
         elif op.kind != "mode" or current.channels != 3:
             current = current.close_into(done)
             height, width = current.size
@@ -258,7 +258,7 @@ class _OpenPass:
         code = -len(self.fills + colour)
         window = op.lower(self.window, params, code)
         if colour and self.levels is not None and any(axis.shows(code) for axis in window):
-            given = levels.before(self.levels, colour[0])
+            given = lut.before(self.levels, colour[0])
             if given is None:
                 return False
             colour = [given]
@@ -276,7 +276,7 @@ class _OpenPass:
         self.window = (Index.identity(height), Index.identity(width))
 
     def look_up(self, table: Levels) -> None:
-        self.levels = levels.composed(self.levels, table)
+        self.levels = lut.composed(self.levels, table)
 
     def close_into(self, done: list[Stage], *, last: bool = False) -> _OpenPass:
         """Add the pass, unless it changes nothing and need not be there, and open one on its output."""
@@ -291,5 +291,5 @@ class _OpenPass:
             done.append(closed)
         elif self.levels is not None:  # it only looks up levels, which the effect before it may do itself
             before = done[-1]
-            done[-1] = before._replace(levels=levels.composed(before.levels, self.levels))
+            done[-1] = before._replace(levels=lut.composed(before.levels, self.levels))
         return _OpenPass(closed.output_size, self.channels)

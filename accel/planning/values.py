@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from accel.ops import OPS
-from accel.sources.recipe import Step
+from accel.recipe import Step
 from accel.system import arithmetic
 
 

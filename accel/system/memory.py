@@ -22,7 +22,7 @@ import torch
 from torch.multiprocessing import get_sharing_strategy
 
 from accel.system import children, fork
-from accel.system.seams import private
+from accel.system.private_names import private
 
 private("torch", "UntypedStorage._new_shared", "UntypedStorage._new_shared_fd_cpu")
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from accel.codec.header import Header, Raw
 from accel.ops import OPS
-from accel.sources.header import Header, Raw
-from accel.sources.recipe import Branch, Recipe, Source
-from accel.switch import Selection
+from accel.options import Selection
+from accel.recipe import Branch, Recipe, Source
 from accel.system import memory
 
 

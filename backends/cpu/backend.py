@@ -13,10 +13,12 @@ import torch
 
 from accel.backend import Options
 from accel.codec import decode
+from accel.native import units
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Stage
-from accel.running.team import Team
-from accel.system import fork, native
+from accel.runtime import read
+from accel.runtime.parallel import Team
+from accel.system import fork
 from accel.system.memory import Allocate
 
 from . import effects, kernels
@@ -66,7 +68,7 @@ class CpuBackend:
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                native.ready([kernels.UNIT, *decode.UNITS])
+                units.ready([kernels.UNIT, *decode.UNITS])
                 decode.prepare(self.options.decode)
                 resizes_as_pillow()
                 self._prepared = True
@@ -115,7 +117,7 @@ class CpuBackend:
 
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
         """Decode one source and write all images made from it into ``target``."""
-        pixels = decode.read(wanted, of, self.options, self.options.decode)
+        pixels = read.pixels(wanted, of, self.options, self.options.decode)
         part = pixels
         for position, stages, table, patches in wanted.items:
             if not pixels.flags.c_contiguous:  # a view of more: of that only what this image reads

@@ -5,17 +5,17 @@ The files that they are compiled from say what each does.
 
 from __future__ import annotations
 
-from accel.system import native
+from accel.native import units
 
 _ARRAYS, _VECTORS = "backends/cpu/arrays.py", "backends/cpu/vector_floats.py"
 
-COLOUR = native.Unit("colour", "backends/cpu/effect_colour.py", _ARRAYS, seconds=5)
-FILTER = native.Unit("filter", "backends/cpu/effect_filter.py", _ARRAYS, seconds=1.5)
-WARP = native.Unit("warp", "backends/cpu/effect_warp.py", _ARRAYS, seconds=4)
-BLUR = native.Unit("blur", "backends/cpu/effect_blur.py", _ARRAYS, _VECTORS, seconds=5)
+COLOUR = units.Unit("colour", "backends/cpu/effect_colour.py", _ARRAYS, seconds=5)
+FILTER = units.Unit("filter", "backends/cpu/effect_filter.py", _ARRAYS, seconds=1.5)
+WARP = units.Unit("warp", "backends/cpu/effect_warp.py", _ARRAYS, seconds=4)
+BLUR = units.Unit("blur", "backends/cpu/effect_blur.py", _ARRAYS, _VECTORS, seconds=5)
 
 
-def _of(unit: native.Unit, name: str, signature: str) -> native.Function:
+def _of(unit: units.Unit, name: str, signature: str) -> units.Function:
     return unit.function(f"backends.cpu.effect_{unit.name}", name, signature)
 
 

@@ -15,15 +15,15 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2.functional import elastic_image
 
 from accel.codec import decode
+from accel.codec.header import claim
 from accel.ops import OPS
 from accel.ops.row import Params
-from accel.planning import levels
+from accel.planning import lut
 from accel.planning.plan import Plan
 from accel.planning.stages import Effect, Levels
-from accel.sources.header import claim
 from accel.switch import image_backend
 from accel.system import arithmetic, counters
-from accel.system.seams import private
+from accel.system.private_names import private
 
 from . import compiled, gaussian
 
@@ -83,7 +83,7 @@ def _run(pixels: Pixels, name: str, params: Params) -> tuple[Pixels, Levels | No
 
 
 def _contrast(pixels: Pixels, params: Params) -> Levels:
-    return levels.towards(compiled.mean_luma(pixels), params[0], pixels.shape[2])
+    return lut.towards(compiled.mean_luma(pixels), params[0], pixels.shape[2])
 
 
 def _table_by(kernel: str) -> Callable[[Pixels, Params], Levels]:

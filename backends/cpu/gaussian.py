@@ -14,7 +14,7 @@ from accel.ops.row import Params
 from accel.switch import image_backend
 from accel.system import arithmetic
 from accel.system.imports import LazyModule
-from accel.system.seams import private
+from accel.system.private_names import private
 
 from . import compiled
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.native import units
 from accel.ops.resample import rows_first
-from accel.system import native
 
 from .factors import NO_FACTORS, factors
 
-UNIT = native.Unit("kernels", "backends/cpu/kernel_*.py", "backends/cpu/vector.py", seconds=6)
+UNIT = units.Unit("kernels", "backends/cpu/kernel_*.py", "backends/cpu/vector.py", seconds=6)
 _emit = UNIT.function(
     "backends.cpu.kernel_emit",
     "emit_image",

@@ -12,7 +12,7 @@ from PIL import Image
 
 from accel.ops.index import Index
 from accel.ops.resample import SUPPORT
-from accel.planning.levels import composed
+from accel.planning.lut import composed
 from accel.planning.stages import Axis, Effect, Levels, Pass, Stage
 from accel.system import counters
 

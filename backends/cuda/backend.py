@@ -18,7 +18,8 @@ from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Pass
-from accel.running.team import Team
+from accel.runtime import read
+from accel.runtime.parallel import Team
 from accel.system import counters, fork, memory
 
 from ..cpu import effects
@@ -210,7 +211,7 @@ class CudaBackend:
             if isinstance(error, DecodeError) and error.position is not None:
                 for number in decoding.flagged():  # one of them may fail as well, and come before
                     if decodes[number].items[0].position < error.position:
-                        decode.read(decodes[number], plan.shape[0], self.options)
+                        read.pixels(decodes[number], plan.shape[0], self.options)
             raise
         finally:
             if any(images):
@@ -223,7 +224,7 @@ class CudaBackend:
 
     def _decode(self, wanted: Decode, of: int, execution: Execution, number: int) -> None:
         """Decode on the host, into the memory that is uploaded."""
-        pixels = decode.read(wanted, of, self.options)
+        pixels = read.pixels(wanted, of, self.options)
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
 
 

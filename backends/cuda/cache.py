@@ -1,10 +1,10 @@
-"""Where the kernels' sources are, and what they are called when compiled; ``accel.system.cache`` keeps them."""
+"""Where the kernels' sources are, and what they are called when compiled; ``accel.native.cache`` keeps them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from accel.system.cache import cached, cached_path, digest, folder
+from accel.native.cache import cached, cached_path, digest, folder
 
 __all__ = ["SOURCES", "cached", "cached_path", "folder", "key"]
 

@@ -10,7 +10,7 @@ import torch
 from accel.planning import values
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import chain
-from accel.sources.recipe import Source
+from accel.recipe import Source
 from accel.system import counters
 
 from ..cpu.effects import by_pillow

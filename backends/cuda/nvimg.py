@@ -19,8 +19,8 @@ import torch
 
 from accel.codec import engines
 from accel.codec.decode import one_scan
+from accel.codec.header import Header
 from accel.planning.plan import Decode
-from accel.sources.header import Header
 from accel.system import counters, fork
 
 from .device import Mark

@@ -15,9 +15,9 @@ from accel import backend as registry
 from accel.backend import AcceleratorBackend, AcceleratorOptions, Backend, HostBackend
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
+from accel.codec.header import claim
 from accel.errors import DecodeError
 from accel.planning.plan import Plan
-from accel.sources.header import claim
 from accel.system import counters, fork, memory
 from accel.system.cores import cores
 

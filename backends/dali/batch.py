@@ -11,9 +11,9 @@ from torch.utils.dlpack import from_dlpack
 
 from accel.codec import decode
 from accel.codec.engines import Pixels
+from accel.codec.header import Header, Raw
 from accel.planning.plan import Decode, Plan
-from accel.sources.header import Header, Raw
-from accel.sources.recipe import Source
+from accel.recipe import Source
 from accel.system import counters
 
 from .lower import Work, decoding, lower, refused, split

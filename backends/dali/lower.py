@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from accel.codec.decode import one_scan
+from accel.codec.header import Raw
 from accel.ops.resample import Aten
 from accel.planning.plan import Decode, Item
 from accel.planning.stages import Axis, Box, Effect, Pass, Stage
-from accel.sources.header import Raw
 
 from . import effects, levels, moves
 from .program import Numbers, Program, Structure

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.codec import jpeg
-from accel.sources.header import claim
+from accel.codec.header import claim
 from bench.fuzz.walls import SIDES, Side, walled, walled_copy
 
 Pixels = npt.NDArray[np.uint8]

@@ -20,7 +20,7 @@ import torch
 from PIL import Image, ImageFile
 
 import accel
-from accel.lazy.late import LateTensor
+from accel.lazy.base import LateTensor
 from bench import guard
 from bench.fuzz.codec import Box, described
 from bench.fuzz.mutations import Rng

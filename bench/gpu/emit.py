@@ -9,9 +9,9 @@ import torch
 
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lower import lower
-from accel.codec import decode
 from accel.planning.plan import Plan
 from accel.planning.plan import plan as planned
+from accel.runtime import read
 from bench.gpu.setting import Setting, in_turns, recorded
 
 REPEATS = 10
@@ -37,7 +37,7 @@ def uploaded(backend: Any, plan: Plan, device: torch.device) -> tuple[Execution,
         result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
         execution = Execution(lower(plan, [None] * len(plan.decodes)), engine.device, engine.ring)
         for number, wanted in enumerate(plan.decodes):
-            pixels = decode.read(wanted, plan.shape[0], backend.options)
+            pixels = read.pixels(wanted, plan.shape[0], backend.options)
             np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
         for fill in execution.sent():
             fill()

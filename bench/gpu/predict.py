@@ -18,7 +18,7 @@ from accel.backends.cuda.jpeg import Wanted
 from accel.backends.cuda.jpeg.decoder import KERNELS, is_plain
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
-from accel.sources.header import claim
+from accel.codec.header import claim
 from bench.gpu import counts, decode
 from bench.gpu.setting import photos
 

@@ -12,6 +12,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import switch
+from accel.backend import backend_of
 from accel.cli import samples
 from accel.planning.plan import plan
 from bench.gpu.setting import Setting
@@ -47,7 +48,7 @@ def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
         wanted = F.pil_to_tensor(Image.open(BytesIO(data)))
         with accel.image_backend("cuda", device=str(setting.device), exact=False):
             late: Any = torch.stack([F.pil_to_tensor(Image.open(BytesIO(data)))])
-            found = switch.current().backend.run_on(plan(late.late.recipes), setting.device)[0].cpu()  # type: ignore[attr-defined]
+            found = backend_of(switch.current()).run_on(plan(late.late.recipes), setting.device)[0].cpu()  # type: ignore[attr-defined]
         apart = (found.int() - wanted.int()).abs()
         highest = max(highest, int(apart.max()))
         total += float(apart.sum())

@@ -16,7 +16,8 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import switch
-from accel.sources.recipe import Recipe
+from accel.backend import backend_of
+from accel.recipe import Recipe
 from bench.pipelines import MEAN, PIPELINES, STD, Draw
 
 SIZE = 224
@@ -77,7 +78,7 @@ def recorded(
     """The cuda backend, and the recipes of a batch."""
     with accel.image_backend("cuda", device=str(device), **options):
         late: Any = batch(photos, between)
-        return switch.current().backend, late.late.recipes
+        return backend_of(switch.current()), late.late.recipes
 
 
 def wait(device: torch.device) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import accel
-from accel.workers import processes
+from accel.hooks import multiprocessing
 
 helpers.optional("ray")
 
@@ -134,12 +134,12 @@ def test_workers_that_accel_cannot_reach(paths: list[str], tmp_path: Path, order
 def test_the_hook_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_RUNTIME_ENV_HOOK", raising=False)
     with accel.image_backend("cpu"):
-        assert processes.os.environ["RAY_RUNTIME_ENV_HOOK"] == "accel.workers.processes.for_ray"
+        assert multiprocessing.os.environ["RAY_RUNTIME_ENV_HOOK"] == "accel.hooks.multiprocessing.for_ray"
         given = {"env_vars": {"A": "1"}}
-        assert processes.for_ray(given).keys() == {"env_vars", "worker_process_setup_hook"}
+        assert multiprocessing.for_ray(given).keys() == {"env_vars", "worker_process_setup_hook"}
         assert given == {"env_vars": {"A": "1"}}
-    assert "RAY_RUNTIME_ENV_HOOK" not in processes.os.environ
-    assert processes.for_ray(None) is None
+    assert "RAY_RUNTIME_ENV_HOOK" not in multiprocessing.os.environ
+    assert multiprocessing.for_ray(None) is None
     monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "mine")
     with accel.image_backend("cpu"):
-        assert processes.os.environ["RAY_RUNTIME_ENV_HOOK"] == "mine"
+        assert multiprocessing.os.environ["RAY_RUNTIME_ENV_HOOK"] == "mine"

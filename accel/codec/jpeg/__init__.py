@@ -4,10 +4,10 @@
     tables.py    Huffman look-up tables                 stream.py   the scan without byte stuffing
     entropy.py   one block's coefficients               idct.py     one block's samples
     scan.py      the loop over all MCUs                 rows.py, pixels.py   upsampling, colour, rows out
-    lanes.py, memory.py   vectors and pointers for numba
-    header_places.py, layout_places.py, rooms.py   what is in the arrays that these work on, and the arrays
+    simd.py, memory.py   vectors and pointers for numba
+    header_fields.py, layout_fields.py, scratch.py   what is in the arrays that these work on, and the arrays
 
-Everything below `decode` is compiled (accel/system/native.py): nothing here imports numba.
+Everything below `decode` is compiled (accel/native/units.py): nothing here imports numba.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from accel.system import native
+from accel.native import units
 
-from . import header_places as hd
-from .layout_places import LAYOUT_SIZE
-from .rooms import SLACK, full_order, new_room, new_tables
+from . import header_fields as hd
+from .layout_fields import LAYOUT_SIZE
+from .scratch import SLACK, full_order, new_room, new_tables
 
 __all__ = ["MARKERS", "UNIT", "decode", "first_marker"]
 
-SOURCES = ("codec/jpeg/*.py", "sources/header.py", "sources/progressive.py")
-UNIT = native.Unit("jpeg", *SOURCES, seconds=6)
+SOURCES = ("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py")
+UNIT = units.Unit("jpeg", *SOURCES, seconds=6)
 _prepare = UNIT.function("codec.jpeg.layout", "prepare", "u1[1] i8[1]w i8[2]w bool int int int int")
 _decode_scan = UNIT.function(
     "codec.jpeg.scan",
     "decode_scan",
     "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u1[1]w u1[1]w u1[3]w",
 )
-MARKERS = native.Unit("markers", "codec/jpeg/markers.py", seconds=1)
+MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=1)
 first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int")
 
 _KEPT = 1 << 25  # scratch bytes of one kind that a thread keeps; what a larger picture needs is given back

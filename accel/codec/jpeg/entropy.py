@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from .memory import i64, load_big_endian, u64
-from .rooms import LOOK
+from .scratch import LOOK
 from .tables import CODE_PLACE, DC_LOOK, END, UNRESOLVED
 
 BAD = -1  # returned in place of a block's extent

@@ -10,9 +10,9 @@ from typing import Any
 
 from numba import njit
 
-from accel.sources.header import LARGEST_SIDE
+from accel.codec.header import LARGEST_SIDE
 
-from .header_places import (
+from .header_fields import (
     AC_TABLE,
     COLOUR,
     COMPONENT,

@@ -16,10 +16,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .lanes import Lanes, load, sum_of
 from .memory import step
+from .simd import Lanes, load, sum_of
 
-# A block lies in memory as rooms.PAIRS says.
+# A block lies in memory as scratch.PAIRS says.
 CONSTANT_BITS = 13
 PASS1_BITS = 2
 # |output of the column pass| <= 4 * sqrt(2) * cos(pi / 16) * (sum of the column's magnitudes) + 1, and the row pass of

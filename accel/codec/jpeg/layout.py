@@ -6,9 +6,9 @@ from typing import Any
 
 from numba import njit
 
-from . import header_places as hd
+from . import header_fields as hd
 from .header import parse
-from .layout_places import (
+from .layout_fields import (
     BLOCK_BOTTOM,
     BLOCK_LEFT,
     BLOCK_RIGHT,

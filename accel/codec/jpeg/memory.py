@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .lanes import BYTE, WORD, load
+from .simd import BYTE, WORD, load
 
 # Numba keeps signed and unsigned apart (their sum would be a float); mypy takes no numpy scalar for an int.
 i64: Any = np.int64

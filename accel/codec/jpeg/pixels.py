@@ -12,9 +12,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .lanes import Lanes, load
 from .memory import step
-from .rooms import CHUNK
+from .scratch import CHUNK
+from .simd import Lanes, load
 
 
 def _wide(builder: ir.IRBuilder, base: Any, offset: int, bits: int) -> Lanes:

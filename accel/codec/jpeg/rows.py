@@ -6,11 +6,11 @@ from typing import Any
 
 from numba import njit
 
-from . import header_places as hd
-from . import layout_places as lo
+from . import header_fields as hd
+from . import layout_fields as lo
 from .memory import pointer_to, u64
 from .pixels import interleave, upsample_h1v2, upsample_h2v1, upsample_h2v2, ycc_to_rgb
-from .rooms import CHUNK
+from .scratch import CHUNK
 
 
 @njit

@@ -6,13 +6,13 @@ from typing import Any
 
 from numba import njit
 
-from . import header_places as hd
-from . import layout_places as lo
+from . import header_fields as hd
+from . import layout_fields as lo
 from .entropy import BAD, read_ac, read_dc, refill
 from .idct import LOW, MAX_QUANT, idct_block, idct_low
 from .memory import advanced, i64, pointer_to, u64
-from .rooms import CODES_SIZE, LOOK_SIZE, SLOT_SIZE
 from .rows import finish_rows
+from .scratch import CODES_SIZE, LOOK_SIZE, SLOT_SIZE
 from .stream import unstuff
 from .tables import build
 

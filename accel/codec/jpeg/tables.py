@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit
 
 from .memory import i64, u64
-from .rooms import LOOK, LOOK_SIZE
+from .scratch import LOOK, LOOK_SIZE
 
 DC_LOOK = 8
 END = 128

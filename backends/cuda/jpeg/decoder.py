@@ -11,8 +11,8 @@ import torch
 
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
+from accel.codec.header import Header, Raw
 from accel.planning.plan import Decode
-from accel.sources.header import Header, Raw
 
 from ..descriptors import Region, bind
 from ..device import Device, Mark

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel.codec.jpeg import header_places as hd
-from accel.codec.jpeg import layout_places as lo
+from accel.codec.jpeg import header_fields as hd
+from accel.codec.jpeg import layout_fields as lo
 
 from ..descriptors import THREADS, Region, place
 from .descriptors import (

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import njit
 
-from accel.codec.jpeg import header_places as hd
+from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg.layout import prepare
 
 

@@ -1,0 +1,111 @@
+"""Pixels of four bytes, as Pillow keeps "RGB", to three, by numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from accel.codec.jpeg.memory import advanced, pointer_to, step
+from accel.codec.jpeg.simd import BYTE, load
+
+u32: Any = np.uint32
+_BLOCK = 16
+_LENGTH, _BUFFERS, _CHILDREN = 0, 5, 6  # words of the Arrow C data interface's ArrowArray
+
+
+@intrinsic
+def _words(typing_context: Any, address: Any) -> Any:
+    """The address of 64-bit words as a pointer."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+
+    return types.CPointer(types.int64)(types.int64), generate
+
+
+@intrinsic
+def _bytes(typing_context: Any, address: Any) -> Any:
+    """The address of bytes as a pointer."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], BYTE.as_pointer())
+
+    return types.CPointer(types.uint8)(types.int64), generate
+
+
+@intrinsic
+def _pack_block(typing_context: Any, source: Any, target: Any, pixel: Any) -> Any:
+    """The first three bytes of each of 16 pixels of four, from ``pixel`` on."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        source, target, pixel = arguments
+        four, three = (builder.mul(pixel, ir.Constant(pixel.type, size)) for size in (4, 3))
+        block = load(builder, step(builder, source, four), 4 * _BLOCK, 8)
+        block.shuffle([4 * i + c for i in range(_BLOCK) for c in range(3)]).store(step(builder, target, three))
+        return context.get_dummy_value()
+
+    return types.void(source, target, types.int64), generate
+
+
+@intrinsic
+def _pixels(typing_context: Any, address: Any) -> Any:
+    """The address of pixels of four bytes as a pointer."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+
+    return types.CPointer(types.uint32)(types.int64), generate
+
+
+@njit
+def _start(address: int, count: int) -> Any:
+    """Where the pixels are that the ArrowArray at ``address`` shows: ``count`` lists of four bytes; 0: it does not."""
+    array = _words(address)
+    if array[_LENGTH] != count or array[_CHILDREN - 2] != 1:
+        return 0
+    child = _words(_words(array[_CHILDREN])[0])
+    return _words(child[_BUFFERS])[1] if child[_LENGTH] == 4 * count else 0
+
+
+@njit
+def pack(address: int, pixels: int, pitch: int, first: int, width: int, packed: Any) -> Any:
+    """Fill ``packed`` (three bytes a pixel) with rows of an image whose ArrowArray is at ``address``.
+
+    ``pixels``: those of the image; a row has ``width`` of them, the first one begins at pixel ``first``, and each
+    ``pitch`` pixels after the one before. False, with nothing written, where there is no such image.
+    """
+    start = _start(address, pixels)
+    rows = len(packed) // (3 * width)
+    if start == 0 or first + (rows - 1) * pitch + width > pixels:
+        return False
+    for y in range(rows):
+        source, target = _bytes(start + 4 * (first + y * pitch)), advanced(pointer_to(packed), 3 * y * width)
+        if width < _BLOCK:
+            for i in range(width):
+                for c in range(3):
+                    target[3 * i + c] = source[4 * i + c]
+        else:
+            for i in range(0, width - _BLOCK + 1, _BLOCK):
+                _pack_block(source, target, i)
+            _pack_block(source, target, width - _BLOCK)  # the last block overlaps the one before
+    return True
+
+
+@njit
+def luma(address: int, levels: Any) -> Any:
+    """Fill ``levels`` with the luma of each pixel (ITU-R 601-2, in Pillow's fixed point: Convert.c, L24).
+
+    False as above.
+    """
+    start = _start(address, len(levels))
+    if start == 0:
+        return False
+    source, target = _pixels(start), pointer_to(levels)
+    for i in range(len(levels)):
+        red, green, blue = source[i] & u32(255), (source[i] >> u32(8)) & u32(255), (source[i] >> u32(16)) & u32(255)
+        target[i] = (red * u32(19595) + green * u32(38470) + blue * u32(7471) + u32(0x8000)) >> u32(16)
+    return True

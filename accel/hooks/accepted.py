@@ -1,0 +1,278 @@
+"""Which calls of torchvision's functions on tensors are recorded: those that cannot fail when they are run.
+
+All others run at once, on the values, and raise what torchvision raises. NaN and infinity, for which the results are
+undefined, are refused here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from operator import index
+from typing import Any
+
+import torch
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional as F
+
+from accel.hooks.tv_functional_pil import blurred
+from accel.lazy.state import Late
+from accel.ops.kernels import padded
+from accel.ops.row import Params
+from accel.system.private_names import private
+
+Accept = Callable[[Late, Params], Params | None]
+"""The parameters to record, from those given; None for what torchvision decides."""
+
+_geometry = private(
+    "torchvision.transforms.v2.functional._geometry",
+    "_affine_parse_args",
+    "_check_interpolation",
+    "_compute_resized_output_size",
+)
+
+
+class NotFinite(ValueError):
+    """A parameter is NaN or infinite."""
+
+
+def plain(*numbers: Any) -> tuple[int, ...] | None:
+    """Whole numbers of any kind (NumPy's, ...) as ints, which steps have; None if others are among them."""
+    try:
+        return tuple(map(index, numbers))
+    except TypeError:
+        return None
+
+
+def numbers(values: Any, name: str) -> bool:
+    """Whether these are numbers; all of them are finite then.
+
+    Raises:
+        NotFinite: one is not.
+    """
+    if not all(isinstance(value, (int, float)) for value in values):
+        return False
+    for value in values:
+        if not math.isfinite(value):
+            raise NotFinite(f"{name} must be finite, got {value}")
+    return True
+
+
+def _listed(value: Any, name: str, *lengths: int) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) in lengths and numbers(value, name)
+
+
+def _factor(late: Late, params: Params) -> Params | None:
+    return params if numbers(params, "a factor") and params[0] >= 0 else None
+
+
+def _gamma(late: Late, params: Params) -> Params | None:
+    return params if numbers(params, "gamma and gain") and params[0] >= 0 else None
+
+
+def _hue(late: Late, params: Params) -> Params | None:
+    return params if numbers(params, "hue_factor") and -0.5 <= params[0] <= 0.5 else None
+
+
+def _bits(late: Late, params: Params) -> Params | None:
+    return params if type(params[0]) is int and 0 <= params[0] <= 8 else None
+
+
+def _threshold(late: Late, params: Params) -> Params | None:
+    largest = 1 if late.dtype.is_floating_point else 255
+    return params if numbers(params, "threshold") and params[0] <= largest else None
+
+
+def _as_given(late: Late, params: Params) -> Params | None:
+    return params
+
+
+def _uint8(late: Late, params: Params) -> Params | None:
+    return params if late.dtype == torch.uint8 else None
+
+
+def _bits_of_uint8(late: Late, params: Params) -> Params | None:
+    return _uint8(late, params) and _bits(late, params)
+
+
+def _channels(late: Late, params: Params) -> Params | None:
+    return params if params[0] in (1, 3) else None
+
+
+def _permutation(late: Late, params: Params) -> Params | None:
+    order = tuple(map(int, params[0]))
+    return (order,) if sorted(order) == list(range(late.shape[0])) else None
+
+
+def _blur(late: Late, params: Params) -> Params | None:
+    kernel_size, sigma = params
+    try:
+        found = blurred(kernel_size, sigma, (late.shape[2], late.shape[1]))
+    except ValueError as error:
+        raise NotFinite(*error.args) from error
+    return None if found is None else (found[:2], found[2:])
+
+
+def _quality(late: Late, params: Params) -> Params | None:
+    return _uint8(late, params) if type(params[0]) is int and 1 <= params[0] <= 100 else None
+
+
+def _place(late: Late, params: Params) -> Params | None:
+    """A crop of any place that does not end before the image begins (of others torchvision makes something else)."""
+    if not all(type(value) is int for value in params):
+        return None
+    top, left, height, width = params
+    return params if height > 0 < width and top + height >= 0 <= left + width else None
+
+
+def _padding(late: Late, params: Params) -> Params | None:
+    padding, fill, mode = params
+    sides = [padding] if isinstance(padding, int) else padding
+    if not isinstance(sides, (list, tuple)) or len(sides) not in (1, 2, 4):
+        return None
+    if not all(type(side) is int and side >= 0 for side in sides):
+        return None
+    channels, *size = late.shape
+    if mode != "constant":
+        rows, columns = padded((0, 0), padding)
+        largest = {"edge": rows + columns, "reflect": min(size) - 1, "symmetric": min(size)}.get(mode, -1)
+        return (padding, 0, mode) if fill in (0, None, [0], [0.0]) and max(sides) <= largest else None
+    fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else fill
+    if len(fills) not in (1, channels) or not numbers(fills, "fill"):
+        return None
+    if late.dtype == torch.uint8 and not all(0 <= value <= 255 for value in fills):
+        return None
+    return padding, fills[0] if len(fills) == 1 else fills, mode
+
+
+def _scalar_padding(late: Late, params: Params) -> Params | None:
+    return None if isinstance(params[1], (list, tuple)) else _padding(late, params)
+
+
+def _size(late: Late, params: Params) -> Params | None:
+    size, mode, _ = params
+    sides = isinstance(size, (list, tuple)) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)
+    return params if sides and mode in ("nearest", "nearest-exact", "bilinear", "bicubic") else None
+
+
+def _any_size(late: Late, params: Params) -> Params | None:
+    size, interpolation, max_size, antialias = params
+    mode = _geometry._check_interpolation(interpolation)
+    height, width = _geometry._compute_resized_output_size(late.shape[1:], size=size, max_size=max_size)
+    if min(height, width) < 1 or (late.dtype == torch.uint8 and min(height, width) == 1):
+        return None  # torch 2.15 refuses some uint8 images as small as that
+    return (size, mode, max_size, antialias) if _resizes(mode, bool(antialias), late.dtype) else None
+
+
+@cache
+def _resizes(mode: InterpolationMode, antialias: bool, dtype: torch.dtype) -> bool:
+    """Whether the installed torch resizes tensors so."""
+    try:
+        F.resize(torch.zeros((3, 5, 5), dtype=dtype, device="cpu"), [3, 4], mode, antialias=antialias)
+    except Exception:
+        return False
+    return True
+
+
+def _fill(late: Late, fill: Any) -> bool:
+    if fill is None:
+        return True
+    return numbers([fill], "fill") if not isinstance(fill, (list, tuple)) else _listed(fill, "fill", 1, late.shape[0])
+
+
+def _matrix(late: Late, params: Params) -> Params | None:
+    """Of v1's ``affine``, ``rotate`` and ``perspective``."""
+    matrix, mode, *_, fill = params
+    whole = isinstance(matrix, list) and _listed(matrix, "the matrix", 6, 8)
+    return params if whole and mode in ("nearest", "bilinear") and _fill(late, fill) else None
+
+
+_MODES = (InterpolationMode.NEAREST, InterpolationMode.BILINEAR)
+
+
+def _affine(late: Late, params: Params) -> Params | None:
+    angle, translate, scale, shear, interpolation, fill, center = params
+    mode = _geometry._check_interpolation(interpolation)
+    parsed = _geometry._affine_parse_args(angle, translate, scale, shear, mode, center)
+    every = [angle, *translate, scale, *parsed[2], *(center or ())]
+    if not numbers(every, "the parameters of affine") or mode not in _MODES or not _fill(late, fill):
+        return None
+    return (angle, translate, scale, parsed[2], mode, fill, center) if len(center or (0, 0)) == 2 else None
+
+
+def _rotate(late: Late, params: Params) -> Params | None:
+    angle, interpolation, expand, center, fill = params
+    mode = _geometry._check_interpolation(interpolation)
+    placed = center is None or _listed(center, "center", 2)
+    if not placed or not numbers([angle], "angle") or mode not in _MODES or not _fill(late, fill):
+        return None
+    return angle, mode, bool(expand), center, fill
+
+
+def _perspective(late: Late, params: Params) -> Params | None:
+    start, end, interpolation, fill, coefficients = params
+    mode = _geometry._check_interpolation(interpolation)
+    if coefficients is not None:
+        known = start is None is end and _listed(coefficients, "coefficients", 8)
+    else:
+        known = all(isinstance(points, (list, tuple)) and len(points) == 4 for points in (start, end))
+        known = known and all(_listed(point, "a corner", 2) for point in (*start, *end))
+    return (start, end, mode, fill, coefficients) if known and mode in _MODES and _fill(late, fill) else None
+
+
+def _displacement(late: Late, params: Params) -> Params | None:
+    displacement, interpolation, fill = params
+    if not isinstance(displacement, torch.Tensor) or displacement.shape != (1, *late.shape[1:], 2):
+        return None
+    if not displacement.is_cpu or displacement.requires_grad or not _fill(late, fill):
+        return None
+    mode = interpolation.value if isinstance(interpolation, InterpolationMode) else interpolation
+    if mode not in ("nearest", "bilinear"):
+        return None
+    if not displacement.sum().isfinite():
+        raise NotFinite("the displacement must be finite")
+    return displacement.clone(), interpolation, fill
+
+
+_SHARED: dict[str, Accept] = {
+    "adjust_brightness": _factor,
+    "adjust_contrast": _factor,
+    "adjust_saturation": _factor,
+    "adjust_sharpness": _factor,
+    "adjust_gamma": _gamma,
+    "adjust_hue": _hue,
+    "invert": _as_given,
+    "autocontrast": _as_given,
+    "solarize": _threshold,
+    "gaussian_blur": _blur,
+    "rgb_to_grayscale": _channels,
+    "crop": _place,
+}
+
+ACCEPTED: dict[str, Accept] = {
+    **{f"v{version}.{name}": accept for version in (1, 2) for name, accept in _SHARED.items()},
+    "v1.posterize": _bits_of_uint8,
+    "v2.posterize": _bits,
+    "v1.equalize": _uint8,
+    "v2.equalize": _as_given,
+    "v2.grayscale_to_rgb": _as_given,
+    "v2.permute_channels": _permutation,
+    "v2.jpeg": _quality,
+    "v1.hflip": _as_given,
+    "v1.vflip": _as_given,
+    "v2.horizontal_flip": _as_given,
+    "v2.vertical_flip": _as_given,
+    "v1.pad": _scalar_padding,
+    "v2.pad": _padding,
+    "v1.resize": _size,
+    "v2.resize": _any_size,
+    "v1.affine": _matrix,
+    "v1.rotate": _matrix,
+    "v1.perspective": _matrix,
+    "v2.affine": _affine,
+    "v2.rotate": _rotate,
+    "v2.perspective": _perspective,
+    "v1.elastic_transform": _displacement,
+    "v2.elastic": _displacement,
+}

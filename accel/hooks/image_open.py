@@ -1,0 +1,189 @@
+"""Image files that cannot be read: under ``on_error="replace"`` a black picture takes the place of one.
+
+What has a size is black of that size; what cannot be opened as a picture is one of 256 x 256, and so is what Pillow
+refuses for its size. A file that is missing, or that may not be read, is no damaged one; nor is it the file if what
+the caller gave to read from fails in its own way.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from PIL import Image, ImageFile, UnidentifiedImageError
+
+from accel import switch
+from accel.hooks import patch
+from accel.lazy.image import LazyImage
+from accel.system import fork
+from accel.system.replaced import replaced
+
+Function = Callable[..., Any]
+
+UNKNOWN_SIZE = 256
+"""Rows and columns of what takes the place of a picture whose size is not known."""
+
+_OPENED = "_accel_opened"  # what an image that is to be replaced is called in messages
+_NOT_OF_THE_FILE = (
+    MemoryError,
+    ImportError,
+    Warning,
+    ConnectionError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    TimeoutError,
+)
+
+
+def replaces() -> bool:
+    """Whether damaged files that are opened now are to be replaced."""
+    selection = switch.current()
+    return selection.options.on_error == "replace" and not selection.steps_aside
+
+
+def black_tensor(channels: int) -> torch.Tensor:
+    """What ``torchvision.io`` gives of a file that it cannot decode."""
+    return torch.zeros((channels, UNKNOWN_SIZE, UNKNOWN_SIZE), dtype=torch.uint8)
+
+
+# -- Pillow -------------------------------------------------------------------------------------------------
+
+
+def image_open(original: Function) -> Function:
+    """``PIL.Image.open``."""
+
+    def open(fp: Any, mode: Any = "r", formats: Any = None) -> Any:
+        if not replaces() or _asked_by_pillow():
+            return original(fp, mode, formats)
+        name = _name(fp)
+        try:
+            image = original(fp, mode, formats)
+        except Exception as error:
+            if not isinstance(error, UnidentifiedImageError) and not _is_damage(error, original, False):
+                raise
+            replaced(name, _text(error))
+            return _unsized(fp)
+        if isinstance(image, ImageFile.ImageFile) and not isinstance(image, LazyImage):
+            _watch(type(image))
+            image.__dict__[_OPENED] = name
+        return image
+
+    return open
+
+
+def _asked_by_pillow() -> bool:
+    """Whether it is Pillow itself that opens a file: its ``Parser`` tries with what has come so far."""
+    caller = sys._getframe(3)  # past this function, ours and what stands in Pillow's
+    return str(caller.f_globals.get("__name__")).startswith("PIL.")
+
+
+def _unsized(fp: Any) -> Image.Image:
+    image = Image.new("RGB", (UNKNOWN_SIZE, UNKNOWN_SIZE))
+    image.filename = os.fspath(fp) if _is_path(fp) else ""  # type: ignore[attr-defined]
+    return image
+
+
+def _name(fp: Any) -> str:
+    """As accel's sources are called."""
+    return os.fsdecode(fp) if _is_path(fp) else str(getattr(fp, "name", "") or "<bytes>")
+
+
+def _is_path(fp: Any) -> bool:
+    return isinstance(fp, (str, bytes, os.PathLike))
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _is_damage(error: Exception, function: Any, itself: bool) -> bool:
+    """Whether it is a file's content that a function of Pillow's has failed of.
+
+    Args:
+        itself: what is raised by the function, and by nothing that it called.
+    """
+    if isinstance(error, _NOT_OF_THE_FILE) or (isinstance(error, OSError) and error.errno is not None):
+        return False
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code is not function.__code__:
+        traceback = traceback.tb_next
+    inside = traceback.tb_next if traceback is not None else None
+    if inside is None:
+        return itself
+    # Pillow's code, that of others whose openers are registered there, and what they use
+    readers = {
+        "PIL",
+        "accel",
+        *sys.stdlib_module_names,
+        *(_package(opener.__module__) for opener, _ in Image.OPEN.values()),
+    }
+    while inside is not None:
+        if _package(str(inside.tb_frame.f_globals.get("__name__"))) not in readers:
+            return False
+        inside = inside.tb_next
+    return True
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+# -- images that were opened and cannot be loaded -----------------------------------------------------------
+
+_watched: dict[type, patch.Undo] = {}
+_lock = fork.Lock()
+
+
+def _watch(kind: type) -> None:
+    """Have what ``load`` of this class of Pillow's raises looked at."""
+    for cls in kind.__mro__:
+        if "load" in vars(cls) and issubclass(cls, ImageFile.ImageFile) and cls not in _watched:
+            with _lock:
+                if cls not in _watched:
+                    _watched[cls] = patch.attribute(cls, "load", _load(vars(cls)["load"]))
+
+
+def unwatch() -> None:
+    """Take ``_watch`` back."""
+    while _watched:
+        _watched.popitem()[1]()
+
+
+def _load(original: Function) -> Function:
+    """``load`` of a class of Pillow's: what is not intact is black."""
+
+    @functools.wraps(original)
+    def load(self: Any, *args: Any, **kwargs: Any) -> Any:
+        name = self.__dict__.get(_OPENED)
+        if name is None or getattr(self.__dict__.get("fp"), "closed", True):  # by somebody who still wants to read it
+            return original(self, *args, **kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        except Exception as error:
+            if not _is_damage(error, original, True):
+                raise
+            replaced(name, _text(error))
+            return _blacken(self)
+
+    return load
+
+
+def _blacken(image: Any) -> Any:
+    """Have an image that was being loaded be black, as loaded."""
+    black = Image.new("RGB", image.size)
+    try:
+        black = black.convert(image.mode)
+    except ValueError:  # such modes are black where all is 0
+        black = Image.new(image.mode, image.size)
+    if image._exclusive_fp and image.fp is not None:
+        image.fp.close()
+    image.fp, image.tile, image.readonly = None, [], 0
+    image.im, image.palette = black.im, black.palette
+    return Image.Image.load(image)

@@ -1,0 +1,84 @@
+"""Recorders: Pillow's own ``ImageEnhance`` and ``ImageOps`` on late images, as timm's policies call them.
+
+``ImageEnhance`` blends an image with a degenerate one, which is what a factor of 0 gives; both are recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from PIL import ImageEnhance, ImageOps
+
+from accel.hooks.tv_functional_pil import recorded
+from accel.lazy.image import LazyImage
+from accel.system.private_names import private
+
+private("PIL.ImageEnhance", "_Enhance.enhance")
+_Enhance: Any = ImageEnhance._Enhance
+
+Function = Callable[..., Any]
+
+ENHANCERS = {
+    ImageEnhance.Brightness: "adjust_brightness",
+    ImageEnhance.Color: "adjust_saturation",
+    ImageEnhance.Contrast: "adjust_contrast",
+    ImageEnhance.Sharpness: "adjust_sharpness",
+}
+"""The op that each class's ``enhance`` is."""
+
+_NEITHER: tuple[Any, Any] = None, None
+_LARGEST = 3.4028234663852886e38
+"""Of float32, in which Pillow blends."""
+
+
+def entries() -> list[tuple[Any, Callable[[Function], Function]]]:
+    """Pillow's functions and the recorders that take their places."""
+    found: list[tuple[Any, Callable[[Function], Function]]] = [(cls.__init__, _init) for cls in ENHANCERS]
+    found.append((_Enhance.enhance, _enhance))
+    return [*found, (ImageOps.equalize, _whole("equalize")), (ImageOps.autocontrast, _whole("autocontrast"))]
+
+
+def _init(original: Function) -> Function:
+    def init(self: Any, image: Any) -> None:
+        name = ENHANCERS.get(type(self))
+        if name is None or not _is_late(image):
+            original(self, image)
+            return
+        self.image, self.degenerate = image, recorded(image, name, (0.0,))
+        self._late = image, self.degenerate
+        if name == "adjust_saturation":
+            self.intermediate_mode = "L"
+
+    return init
+
+
+def _enhance(original: Function) -> Function:
+    def enhance(self: Any, factor: Any) -> Any:
+        image, degenerate = getattr(self, "_late", _NEITHER)
+        known = image is self.image and degenerate is self.degenerate
+        number = isinstance(factor, (int, float)) and math.isfinite(factor) and abs(factor) <= _LARGEST
+        if not known or not number or not _is_late(image) or not _is_late(degenerate):
+            return original(self, factor)
+        return recorded(image, ENHANCERS[type(self)], (factor,))
+
+    return enhance
+
+
+def _whole(name: str) -> Callable[[Function], Function]:
+    """The recorder of a function of an image; with other arguments it is Pillow's."""
+
+    def make(original: Function) -> Function:
+        def function(image: Any, *args: Any, **kwargs: Any) -> Any:
+            if args or kwargs or not _is_late(image):
+                return original(image, *args, **kwargs)
+            return recorded(image, name, ())
+
+        return function
+
+    return make
+
+
+def _is_late(image: Any) -> bool:
+    return isinstance(image, LazyImage) and image.recipe is not None

@@ -1,0 +1,270 @@
+"""Drawing random parameters as torchvision does, with less work between the draws.
+
+Most of what is left to the host for an image is torchvision's own drawing of parameters, and most of that is
+making one-element tensors. Its code runs as it is, only with a ``torch`` whose ``log(tensor(ratio))`` remembers and
+whose ``empty(1)``, ``randint`` and ``rand`` use the same tensor again: the draws, their order and the results are
+the same, which is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from PIL import Image
+from torchvision.transforms import RandomCrop
+from torchvision.transforms import functional as F
+
+from accel.lazy.base import LateTensor
+from accel.lazy.image import LazyImage
+from accel.system.private_names import private
+
+Function = Callable[..., Any]
+
+_device = private("torch.utils._device", "CURRENT_DEVICE")
+F_pil = private("torchvision.transforms._functional_pil", "pad")
+
+
+def get_params(original: FunctionType) -> Callable[..., Any]:
+    """``torchvision.transforms.RandomResizedCrop.get_params`` (img, scale, ratio) -> (top, left, height, width)."""
+    quick = with_cheap_tensors(original, get_dimensions=lambda image: (3, image.height, image.width))
+    if not checked(original, quick, _some_crop):
+        return original
+
+    def get_params(img: Any, scale: Any, ratio: Any) -> Any:
+        return (quick if isinstance(img, LazyImage) and usual() else original)(img, scale, ratio)
+
+    return get_params
+
+
+def make_params(original: FunctionType) -> Callable[..., Any]:
+    """``make_params`` of ``torchvision.transforms.v2.RandomResizedCrop`` (images) -> top, left, height, width."""
+    code = with_cheap_tensors(original)
+    code.__globals__["query_size"] = _size_of_one
+
+    def quick(self: Any, flat_inputs: list[Any]) -> Any:
+        limits = SimpleNamespace(scale=self.scale, ratio=self.ratio, _log_ratio=self._log_ratio.tolist())
+        return code(limits, flat_inputs)
+
+    if not checked(original, quick, _some_crop_of_v2):
+        return original
+
+    @functools.wraps(original)
+    def make_params(self: Any, flat_inputs: list[Any]) -> Any:
+        one = len(flat_inputs) == 1 and isinstance(flat_inputs[0], (LateTensor, LazyImage))
+        quickly = one and isinstance(self._log_ratio, torch.Tensor) and usual()
+        return (quick if quickly else original)(self, flat_inputs)
+
+    return make_params
+
+
+def _size_of_one(images: list[Any]) -> tuple[int, int]:
+    image = images[0]
+    late = image.__dict__.get("late")  # quicker than asking a tensor for its shape
+    if late is not None:
+        return late.shape[1], late.shape[2]
+    height, width = image.shape[-2:] if isinstance(image, torch.Tensor) else (image.height, image.width)
+    return height, width
+
+
+def flip(original: FunctionType) -> Callable[..., Any]:
+    """``forward`` of ``torchvision.transforms.RandomHorizontalFlip`` or ``RandomVerticalFlip`` (img) -> image."""
+    quick = with_cheap_tensors(
+        original,
+        hflip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+        vflip=lambda image: image.transpose(Image.Transpose.FLIP_TOP_BOTTOM),
+    )
+    if not checked(original, quick, _some_flip):
+        return original
+
+    def forward(self: Any, img: Any) -> Any:
+        late = isinstance(img, LazyImage) and type(self.p) is float
+        return (quick if late and usual() else original)(self, img)
+
+    return forward
+
+
+def get_crop(original: FunctionType) -> Callable[..., Any]:
+    """``torchvision.transforms.RandomCrop.get_params`` (img, output_size) -> (top, left, height, width)."""
+    quick = with_cheap_tensors(original, get_dimensions=_dimensions)
+    if not checked(original, quick, _some_small_crop):
+        return original
+
+    def get_params(img: Any, output_size: Any) -> Any:
+        return (quick if isinstance(img, LazyImage) and usual() else original)(img, output_size)
+
+    return get_params
+
+
+def crop(original: FunctionType) -> Callable[..., Any]:
+    """``forward`` of ``torchvision.transforms.RandomCrop`` (img) -> image, of a Pillow image."""
+    quick = with_cheap_tensors(
+        original,
+        get_dimensions=_dimensions,
+        pad=lambda image, padding, fill, mode="constant": F_pil.pad(image, padding, fill, mode),
+        crop=lambda image, top, left, height, width: image.crop((left, top, left + width, top + height)),
+    )
+    if not checked(original, quick, _some_crop_transform):
+        return original
+
+    def forward(self: Any, img: Any) -> Any:
+        padded = self.padding is not None and isinstance(img, Image.Image)
+        return (quick if padded or isinstance(img, LazyImage) else original)(self, img)
+
+    return forward
+
+
+def _dimensions(image: Any) -> tuple[int, int, int]:
+    """Of a Pillow image, whose channels nobody asks for."""
+    width, height = image.size
+    return 3, height, width
+
+
+def usual() -> bool:
+    """Whether tensors are made on the CPU, of a dtype there is a scratch tensor for."""
+    return _device.CURRENT_DEVICE is None and torch.get_default_dtype() in _scratch.floats
+
+
+def with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:
+    """``function`` with cheaper ones of the functions of ``torch``, and these of ``transforms.functional``."""
+    cheap = {
+        "torch": _like(
+            torch, tensor=tuple, log=_logarithms, exp=torch.Tensor.exp_, empty=_empty, randint=_randint, rand=rand
+        ),
+        "F": _like(F, **functional),
+    }
+    surroundings = {**function.__globals__, **cheap}
+    quick = FunctionType(
+        function.__code__, surroundings, function.__name__, function.__defaults__, function.__closure__
+    )
+    quick.__kwdefaults__ = function.__kwdefaults__
+    return quick
+
+
+def _like(module: ModuleType, **replaced: Callable[..., Any]) -> SimpleNamespace:
+    namespace = SimpleNamespace()
+    namespace.__dict__.update(vars(module), **replaced)
+    return namespace
+
+
+def _logarithms(values: tuple[float, ...]) -> tuple[float, ...]:
+    return _logarithms_of(values, torch.get_default_dtype())
+
+
+@lru_cache(maxsize=64)
+def _logarithms_of(values: tuple[float, ...], dtype: torch.dtype) -> tuple[float, ...]:
+    return tuple(torch.log(torch.tensor(values, dtype=dtype, device="cpu")).tolist())
+
+
+class _Scratch(threading.local):
+    """A thread's tensors of one element; what is drawn into one is read before the next draw."""
+
+    def __init__(self) -> None:
+        with torch.inference_mode(False):  # else they could not be used outside of it
+            self.floats = {dtype: torch.empty(1, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.float64)}
+            self.integer = torch.empty(1, dtype=torch.int64, device="cpu")
+
+
+_scratch = _Scratch()
+
+
+def _empty(size: int) -> torch.Tensor:
+    return _scratch.floats[torch.get_default_dtype()]
+
+
+def _randint(low: int, high: int, *, size: tuple[int]) -> torch.Tensor:
+    return _scratch.integer.random_(low, high)
+
+
+def rand(size: int) -> _Drawn:
+    dtype = torch.get_default_dtype()
+    return _Drawn(_scratch.floats[dtype].uniform_().item(), dtype)
+
+
+class _Drawn:
+    """A drawn value, which compares with a number as a tensor of one element does: in the tensor's dtype."""
+
+    __slots__ = ("dtype", "value")
+
+    def __init__(self, value: float, dtype: torch.dtype) -> None:
+        self.value = value
+        self.dtype = dtype
+
+    def __lt__(self, other: float) -> bool:
+        return self.value < _rounded(other, self.dtype)
+
+    def __ge__(self, other: float) -> bool:
+        return self.value >= _rounded(other, self.dtype)
+
+
+@lru_cache(maxsize=64)
+def _rounded(value: float, dtype: torch.dtype) -> float:
+    return torch.tensor(value, dtype=dtype, device="cpu").item()
+
+
+# -- the check ----------------------------------------------------------------------------------------------
+
+_alike: dict[CodeType, bool] = {}
+
+
+def checked(one: FunctionType, other: Function, arguments: Callable[[random.Random], tuple[Any, ...]]) -> bool:
+    """Whether two versions return the same from the same draws and leave the generator in the same state."""
+    code = one.__code__
+    if code not in _alike:
+        _alike[code] = _draw_alike(one, other, arguments)
+    return _alike[code]
+
+
+def _draw_alike(
+    one: Callable[..., Any], other: Callable[..., Any], arguments: Callable[[random.Random], tuple[Any, ...]]
+) -> bool:
+    generator = random.Random(0)
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        for _ in range(12):
+            given = arguments(generator)
+            seed = generator.randint(0, 99)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the accelerators as well
+            expected = one(*given), torch.get_rng_state()
+            torch.default_generator.manual_seed(seed)
+            try:
+                found = other(*given), torch.get_rng_state()
+            except Exception:
+                return False
+            if found[0] != expected[0] or not torch.equal(found[1], expected[1]):
+                return False
+    return True
+
+
+def _some_crop(generator: random.Random) -> tuple[Any, ...]:
+    """Ordinary crops, and images so flat that only the last resort is left."""
+    image = Image.new("L", (generator.randint(1, 600), generator.choice((3, 400))))
+    return image, (generator.uniform(0.01, 1), 1.0), (0.75, generator.uniform(0.8, 3))
+
+
+def _some_small_crop(generator: random.Random) -> tuple[Any, ...]:
+    size = generator.randint(5, 40), generator.randint(5, 40)
+    return Image.new("L", size), (generator.randint(1, size[1]), generator.randint(1, size[0]))
+
+
+def _some_crop_transform(generator: random.Random) -> tuple[Any, ...]:
+    image = Image.effect_noise((generator.randint(5, 40), generator.randint(5, 40)), 50)
+    size = generator.randint(3, 50)
+    padding = generator.choice((None, 4, (1, 2), (1, 2, 3, 4)))
+    mode = generator.choice(("constant", "reflect"))
+    return RandomCrop(size, padding, True, generator.choice((0, 7)), mode), image
+
+
+def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
+    image, scale, ratio = _some_crop(generator)
+    return SimpleNamespace(scale=scale, ratio=ratio, _log_ratio=torch.log(torch.tensor(ratio))), [image]
+
+
+def _some_flip(generator: random.Random) -> tuple[Any, ...]:
+    image = Image.linear_gradient("L").resize((3, 2))
+    return SimpleNamespace(p=generator.choice((0.0, 0.1, 0.5, 1.0, generator.random()))), image

@@ -1,0 +1,168 @@
+"""Recorders of what moves the pixels of late tensors: as steps on the pixels, ahead of those on values, where that is
+the same, else as torchvision's kernels.
+
+After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``accel.ops.resample.Aten``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torchvision.transforms import InterpolationMode
+
+from accel.hooks import v2_resize
+from accel.hooks.accepted import plain
+from accel.hooks.tv_functional_pil import blurred
+from accel.lazy.base import LateTensor
+from accel.recipe import Step
+from accel.system import arithmetic
+from accel.system.private_names import private
+
+_geometry = private(
+    "torchvision.transforms.v2.functional._geometry",
+    "_parse_pad_padding",
+)
+
+
+def _horizontal_flip(image: LateTensor) -> LateTensor:
+    return image.moved(("hflip", ()))
+
+
+def _vertical_flip(image: LateTensor) -> LateTensor:
+    return image.moved(("vflip", ()))
+
+
+def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:
+    step = _crop_step(image, top, left, height, width)
+    if step is None:
+        return None
+    if not inside(image, top, left, height, width):
+        return image.moved(step, interleaved=False)
+    cropped = image.moved(step)
+    cropped.late.view = image.late.view or width < image.late.shape[2]
+    return cropped
+
+
+def _crop_step(image: LateTensor, top: int, left: int, height: int, width: int) -> Step | None:
+    box = plain(top, left, height, width)
+    if box is None or height < 1 or width < 1 or not (inside(image, *box) or _is_pixels(image)):
+        return None
+    return "crop", box
+
+
+def inside(image: LateTensor, top: int, left: int, height: int, width: int) -> bool:
+    """Whether a crop shows nothing but the image."""
+    _, old_height, old_width = image.late.shape
+    return top >= 0 and left >= 0 and top + height <= old_height and left + width <= old_width
+
+
+def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = "constant") -> LateTensor | None:
+    edges = plain(*_geometry._parse_pad_padding(padding))
+    if edges is None:
+        return None
+    left, right, top, bottom = edges
+    channels, height, width = image.late.shape
+    fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
+    if not _is_pixels(image) or min(left, right, top, bottom) < 0 or len(fills) not in (1, channels):
+        return None
+    if padding_mode == "constant":
+        possible = all(value == int(value) and 0 <= value <= 255 for value in fills)
+    else:  # torch refuses to reflect more than there is
+        possible = padding_mode in ("edge", "reflect", "symmetric") and fills == [0]
+        possible = possible and max(left, right) < width and max(top, bottom) < height
+    if not possible:
+        return None
+    colour = tuple(int(value) for value in fills) * (channels if len(fills) == 1 else 1)
+    colours = colour if any(colour) else None
+    return image.moved(("pad", (left, top, right, bottom, padding_mode, colours)), interleaved=False)
+
+
+def _permute_channels(image: LateTensor, permutation: Any) -> LateTensor | None:
+    order = tuple(map(int, permutation))
+    if not _is_pixels(image) or image.late.shape[0] != 3 or sorted(order) != [0, 1, 2]:
+        return None
+    return image.moved(("permute_channels", (order,)), interleaved=False)
+
+
+def _gaussian_blur(version: int) -> Callable[..., LateTensor | None]:
+    """Of one image: torch may add up otherwise in a batch of grey ones."""
+
+    def blur(image: LateTensor, kernel_size: Any, sigma: Any = None) -> LateTensor | None:
+        channels, height, width = image.late.shape
+        if not _is_pixels(image) or image.late.lead or channels not in (1, 3) or arithmetic.autocasts():
+            return None
+        params = blurred(kernel_size, sigma, (width, height))
+        return None if params is None else image.moved(("gaussian_blur", (*params, version)), interleaved=False)
+
+    return blur
+
+
+def _resize(
+    image: LateTensor,
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    max_size: int | None = None,
+    antialias: bool | None = True,
+) -> LateTensor | None:
+    steps = v2_resize.steps(image.late.shape[1:], size, interpolation, max_size, antialias)
+    if not steps:
+        return image if steps == () else None
+    if not _is_pixels(image):
+        return None
+    return image.moved(*steps, interleaved=False if image.late.view else None)
+
+
+def resized_crop(
+    image: LateTensor,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    antialias: bool | None = True,
+) -> LateTensor | None:
+    crop = _crop_step(image, top, left, height, width)
+    resize = None if crop is None else v2_resize.steps(crop[1][2:], size, interpolation, None, antialias)
+    if crop is None or resize is None or (resize and not _is_pixels(image)):
+        return None
+    view = image.late.view or width < image.late.shape[2]
+    if resize:  # of a view torch makes a tensor of planes
+        return image.moved(crop, *resize, interleaved=False if view else None)
+    cropped = image.moved(crop)
+    cropped.late.view = view
+    return cropped
+
+
+def takes_pixels(image: LateTensor) -> bool:
+    """Whether steps on its pixels can still be recorded: no values were put in since, and no kernel stands between."""
+    late = image.late
+    return not late.after and not any(
+        kernels or (values != _PIXELS and any(name == "erase" for name, _ in values))
+        for _, _, values, kernels in late.recipes
+    )
+
+
+def _is_pixels(image: LateTensor) -> bool:
+    """Whether the values are the pixels themselves, so that what combines them can be recorded."""
+    return all(values == _PIXELS for _, _, values, _ in image.late.recipes)
+
+
+_PIXELS = (("pil_to_tensor", ()),)
+
+ON_PIXELS: dict[str, Callable[..., LateTensor | None]] = {
+    "v1.hflip": _horizontal_flip,
+    "v1.vflip": _vertical_flip,
+    "v1.crop": _crop,
+    "v1.pad": _pad,
+    "v2.horizontal_flip": _horizontal_flip,
+    "v2.vertical_flip": _vertical_flip,
+    "v2.crop": _crop,
+    "v2.pad": _pad,
+    "v2.resize": _resize,
+    "v2.permute_channels": _permute_channels,
+    "v1.gaussian_blur": _gaussian_blur(1),
+    "v2.gaussian_blur": _gaussian_blur(2),
+}
+"""By the name of the kernel that does the same: the late result, or None."""

@@ -1,0 +1,83 @@
+"""Late tensors as arguments of what torch compiles, traces or exports: computed before torch looks at them.
+
+A tracer would follow the computing itself. Where late tensors come to light inside a compiled function all the same,
+it is interrupted there (a graph break), and they are computed as if nothing were compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from accel.lazy.base import LateTensor
+from accel.runtime import materialize
+from accel.system.private_names import private
+
+dynamo = private("torch._C._dynamo.eval_frame", "set_code_exec_strategy", "_FrameAction.SKIP", "_FrameExecStrategy")
+
+Function = Callable[..., Any]
+
+
+def keep_out() -> None:
+    """Have torch's compiler neither look into the computing of late values nor compile it."""
+    skip = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
+    entries: list[Any] = [
+        LateTensor.__torch_function__.__func__,  # type: ignore[attr-defined]
+        LateTensor.__torch_dispatch__.__func__,  # type: ignore[attr-defined]
+        LateTensor.evaluate,
+        materialize.tensors,
+    ]
+    for function in entries:
+        function._torchdynamo_disable = True
+        dynamo.set_code_exec_strategy(function.__code__, skip)
+
+
+def settling(original: Function) -> Function:
+    """A function that is called with plain tensors, where they were late."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return original(*map(_settled, args), **{name: _settled(value) for name, value in kwargs.items()})
+
+    return call
+
+
+def compile(original: Function) -> Function:
+    """``torch.compile``."""
+
+    @functools.wraps(original)
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        compiled = original(*args, **kwargs)
+        model = args[0] if args else kwargs.get("model")
+        if isinstance(compiled, torch.nn.Module):
+            if compiled is not model:
+                compiled.forward = _settling_compiled(compiled.forward)
+            return compiled
+        if isinstance(compiled, FunctionType) and model is not None and compiled is not model:
+            return _settling_compiled(compiled)
+        return compiled
+
+    return compile
+
+
+def _settling_compiled(function: Function) -> Function:
+    call: Any = settling(function)
+    call._torchdynamo_wrapper_id = id(call)  # by which torch knows its own wrappers
+    return call  # type: ignore[no-any-return]
+
+
+def _settled(value: Any, depth: int = 3) -> Any:
+    """A value with the late tensors in it computed; of lists, tuples and dictionaries only those that hold some."""
+    if isinstance(value, LateTensor):
+        return LateTensor.evaluate(value)
+    if not depth or type(value) not in (list, tuple, dict):
+        return value
+    parts = value.values() if isinstance(value, dict) else value
+    settled = [_settled(part, depth - 1) for part in parts]
+    if all(new is old for new, old in zip(settled, parts, strict=True)):
+        return value
+    return dict(zip(value, settled, strict=True)) if isinstance(value, dict) else type(value)(settled)

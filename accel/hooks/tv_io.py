@@ -1,0 +1,223 @@
+"""``torchvision.io``'s image readers: late uint8 tensors for the JPEG files that accel claims.
+
+Where its decoder's pixels are not those of Pillow (grey from colour), or need what is not recorded (a file with EXIF
+that is to be turned), and for whatever is not plainly intact, torchvision reads at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from accel import switch
+from accel.codec import decode
+from accel.codec.header import SOI, Header, claim
+from accel.hooks import image_open
+from accel.lazy.tensor import LazyTensor
+from accel.recipe import Recipe, Source, Step
+from accel.system import counters
+from accel.system.memory import file_buffers
+from accel.system.replaced import replaced
+
+Function = Callable[..., Any]
+
+_MODULE = "torchvision.io.image"
+_UNCHANGED, _GRAY, _RGB = "UNCHANGED", "GRAY", "RGB"
+_CHANNELS = {_GRAY: 1, "GRAY_ALPHA": 2, "RGB_ALPHA": 4, "RGBA": 4}
+_NOT_OF_JPEG = ("GRAY_ALPHA", "RGB_ALPHA", "RGBA")
+_IN_MEMORY = "image in memory"
+
+
+def readers() -> Iterator[tuple[FunctionType, Callable[[Function], Function]]]:
+    """What to replace, and what makes the replacement; nothing where torchvision has no such functions (any more)."""
+    try:
+        module = import_module(_MODULE)
+    except ImportError:
+        return
+    for name, make in _READERS.items():
+        function = getattr(module, name, None)
+        if isinstance(function, FunctionType):
+            yield function, make
+
+
+def _of_path(original: Function) -> Function:
+    """``torchvision.io.read_image``."""
+
+    def read_image(path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
+        late = _from_file(str(path), mode, apply_exif_orientation)
+        if late is None:
+            return _at_once(original, path, mode, apply_exif_orientation)
+        _warn_as(original)
+        return late
+
+    return read_image
+
+
+def _of_either(original: Function) -> Function:
+    """``torchvision.io.decode_image``."""
+
+    def decode_image(input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
+        if isinstance(input, torch.Tensor):
+            late = _from_memory(input, mode, apply_exif_orientation)
+        else:
+            late = _from_file(str(input), mode, apply_exif_orientation)
+        if late is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
+            return original(input, mode, apply_exif_orientation)
+        if late is None:
+            return _at_once(original, input, mode, apply_exif_orientation)
+        _warn_as(original)
+        return late
+
+    return decode_image
+
+
+def _of_tensor(original: Function) -> Function:
+    """``torchvision.io.decode_jpeg``."""
+
+    def decode_jpeg(
+        input: Any, mode: Any = _UNCHANGED, device: Any = "cpu", apply_exif_orientation: Any = False
+    ) -> Any:
+        streams = input if isinstance(input, list) else [input]
+        late = []
+        if str(device) == "cpu" and all(isinstance(stream, torch.Tensor) for stream in streams):
+            late = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
+        if not late or any(each is None for each in late):
+            if str(device) != "cpu" or not streams or not image_open.replaces():
+                return original(input, mode, device, apply_exif_orientation)
+            if isinstance(input, list):
+                return [decode_jpeg(stream, mode, device, apply_exif_orientation) for stream in input]
+            return _at_once(original, input, mode, device, apply_exif_orientation)
+        _warn_as(original)
+        return late if isinstance(input, list) else late[0]
+
+    return decode_jpeg
+
+
+def _of_other(original: Function) -> Function:
+    """``torchvision.io.decode_png`` and others, which are never late."""
+
+    @functools.wraps(original)
+    def decode(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return _at_once(original, input, *args, **kwargs)
+
+    return decode
+
+
+def _of_bytes(original: Function) -> Function:
+    """``torchvision.io.read_file``: an empty file is none that cannot be read, where damaged ones are replaced."""
+
+    def read_file(path: Any) -> Any:
+        if image_open.replaces() and _beginning(path) == b"":
+            return torch.empty(0, dtype=torch.uint8)
+        return original(path)
+
+    return read_file
+
+
+def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """What torchvision's own function gives, or what takes the place of a damaged file."""
+    if not image_open.replaces():
+        return original(input, *args, **kwargs)
+    try:
+        return original(input, *args, **kwargs)
+    except RuntimeError as error:
+        mode, begin = _name(args[0] if args else kwargs.get("mode", _UNCHANGED)), _beginning(input)
+        if begin is None or (begin == SOI and mode in _NOT_OF_JPEG):
+            raise
+        replaced(_IN_MEMORY if isinstance(input, torch.Tensor) else str(input), str(error))
+        return image_open.black_tensor(_CHANNELS.get(mode, 3))
+
+
+def _beginning(input: Any) -> bytes | None:
+    """The first bytes of a file or stream; None where there is nothing to be decoded."""
+    if isinstance(input, torch.Tensor):
+        is_stream = input.dtype == torch.uint8 and input.ndim == 1 and input.is_cpu
+        return bytes(input[: len(SOI)].tolist()) if is_stream else None
+    try:
+        with open(str(input), "rb") as file:
+            return file.read(len(SOI))
+    except (OSError, ValueError):
+        return None
+
+
+def _warn_as(original: Function) -> None:
+    """The deprecation warning of torchvision versions that have one."""
+    warn = original.__globals__.get("_warn_deprecated")
+    if warn is not None:
+        warn()
+
+
+def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
+    if not _takes(mode):
+        return None
+    read = file_buffers.read(path)
+    if read is None:
+        return None
+    buffer, size = read
+    header = _claimed(buffer, size, mode, turned)
+    if header is None:
+        file_buffers.give_back(buffer)
+        return None
+    return _late(Source(memoryview(buffer)[:size].toreadonly(), header, path, switch.current(), buffer), mode)
+
+
+def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | None:
+    plain = type(stream) is torch.Tensor and stream.dtype == torch.uint8 and stream.ndim == 1
+    if not plain or not stream.is_cpu or not _takes(mode):
+        return None
+    data = stream.numpy().tobytes()
+    header = _claimed(data, len(data), mode, turned)
+    return None if header is None else _late(Source(data, header, _IN_MEMORY, switch.current()), mode)
+
+
+def _takes(mode: Any) -> bool:
+    """Whether anything is read late, so far as can be said before it is read."""
+    if switch.current().steps_aside or _name(mode) not in (_UNCHANGED, _GRAY, _RGB):
+        return False
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return False
+    return hasattr(torch.ops.image, "decode_jpeg") and decode.agrees("torchvision")
+
+
+def _name(mode: Any) -> str:
+    return mode.upper() if isinstance(mode, str) else getattr(mode, "name", "")
+
+
+def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Header | None:
+    """The header of a file that is read late, else None."""
+    header = claim(data, size)
+    if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
+        counters.fallback("a file that accel does not claim was read by torchvision.io itself")
+    elif _name(mode) == _GRAY and header.mode != "L":
+        counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")
+    elif turned and b"Exif" in data[: header.scan]:
+        counters.fallback("apply_exif_orientation of a file with EXIF was left to torchvision.io itself")
+    else:
+        return header._replace(judge="torchvision")
+    return None
+
+
+def _late(source: Source, mode: Any) -> LazyTensor:
+    header = source.header
+    to_rgb = _name(mode) == _RGB and header.mode == "L"
+    steps: tuple[Step, ...] = (("convert", ("RGB",)),) if to_rgb else ()
+    shape = (3 if to_rgb or header.mode == "RGB" else 1, header.height, header.width)
+    recipe = Recipe(source, steps, (("pil_to_tensor", ()),))
+    return LazyTensor.of((recipe,), (), shape, torch.uint8, interleaved=True)
+
+
+_READERS: dict[str, Callable[[Function], Function]] = {
+    "read_file": _of_bytes,
+    "read_image": _of_path,
+    "decode_image": _of_either,
+    "decode_jpeg": _of_tensor,
+    "decode_png": _of_other,
+    "decode_webp": _of_other,
+    "decode_gif": _of_other,
+}

@@ -1,0 +1,385 @@
+"""Late tensors: what any class of them does.
+
+Size, dtype and strides are known and answered at once. A class names the functions that keep its tensors late
+(``handlers``); anything else computes the values and goes on with them, and the object itself becomes a plain
+tensor (``torch.utils.swap_tensors``), so that nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from copy import deepcopy
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch.utils.data import get_worker_info
+
+from accel.lazy import modes
+from accel.lazy.metadata import METADATA
+from accel.lazy.state import ImageShape, Late, undisturbed
+from accel.ops import OPS
+from accel.ops.kernels import THREADS
+from accel.recipe import Recipe, Step
+from accel.system import counters, fork, log, memory
+from accel.system.caller import caller
+from accel.system.memory import Allocate
+from accel.system.private_names import private
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+pytree = private("torch.utils._pytree", "tree_map")
+private(
+    "torch",
+    "Tensor._make_wrapper_subclass",
+    "Tensor._use_count",
+    "_C.DisableTorchFunctionSubclass",
+    "_C._DisableTorchDispatch",
+    "_C._set_throw_on_mutable_data_ptr",
+    "_C._swap_tensor_impl",
+)
+
+_CPU = torch.device("cpu")
+
+T = TypeVar("T", bound="LateTensor")
+
+_NO_MEMORY = (
+    "C++ code asked for the memory of a late tensor of accel's, whose values are not computed yet; "
+    "any function of torch on it computes them, images.detach() for one"
+)
+
+
+def _without_memory(shell: torch.Tensor) -> None:
+    """Have C++ code that asks for the tensor's memory, past Python, raise RuntimeError; it would get a null pointer."""
+    if hasattr(torch._C, "_set_storage_access_error_msg"):  # builds with CUDA
+        torch._C._set_storage_access_error_msg(shell, _NO_MEMORY)
+    elif hasattr(torch._C, "_set_storage_data_ptr_access_error_msg"):  # without, by a longer way
+        with torch._C.DisableTorchFunctionSubclass():
+            torch._C._set_storage_data_ptr_access_error_msg(shell.untyped_storage()._cdata, _NO_MEMORY)
+    else:
+        torch._C._set_throw_on_mutable_data_ptr(shell)  # all but const_data_ptr() of no type
+
+
+class _Absent:
+    """An attribute that a class does not have, though its base does."""
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise AttributeError("late tensors are exported by __dlpack__")
+
+
+@lru_cache(maxsize=1024)
+def _strides(lead: tuple[int, ...], shape: ImageShape, interleaved: bool) -> tuple[int, ...]:
+    """Those torchvision's tensor has: images one after another, each in its memory order."""
+    channels, height, width = shape
+    strides = [1, width * channels, channels] if interleaved else [height * width, width, 1]
+    step = channels * height * width
+    for length in reversed(lead):
+        strides.insert(0, step)
+        step *= length
+    return tuple(strides)
+
+
+class LateTensor(torch.Tensor):
+    """What the classes of late tensors share; the tensors are on the CPU.
+
+    Attributes:
+        late: what it is made of. becomes: the class of tensor it is once computed.
+        handlers: functions that keep it late; NotImplemented from one has the values computed.
+        either: those of them that take a late tensor as the second argument as well.
+    """
+
+    late: Late
+    becomes: ClassVar[type[torch.Tensor]] = torch.Tensor
+    handlers: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    either: ClassVar[frozenset[Any]] = frozenset(
+        {torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__}
+    )
+    __dlpack_c_exchange_api__ = _Absent()  # C functions that would ask the shell for its memory
+
+    @classmethod
+    def of(
+        cls,
+        recipes: tuple[Recipe, ...],
+        lead: tuple[int, ...],
+        shape: ImageShape,
+        dtype: torch.dtype,
+        interleaved: bool = False,
+        after: tuple[Step, ...] = (),
+        made: tuple[ImageShape, torch.dtype] | None = None,
+        offset: int = 0,
+    ) -> Self:
+        """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``. ``offset``: in a batch."""
+        strides = _strides(lead, shape, interleaved)
+        tensor: Self = torch.Tensor._make_wrapper_subclass(
+            cls, (*lead, *shape), strides=strides, storage_offset=offset, dtype=dtype, device=_CPU
+        )
+        _without_memory(tensor)
+        tensor.late = Late(recipes, lead, shape, dtype, interleaved, after, made)
+        return tensor
+
+    def evaluate(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
+        """The values as a plain tensor; this object becomes it, unless something still refers to the shell.
+
+        Raises:
+            DecodeError: an image cannot be decoded.
+        """
+        late = self.__dict__.get("late")
+        if late is None:  # another thread was faster: this is a plain tensor by now
+            return self
+        with log.settling, late.lock:
+            if "late" not in self.__dict__:
+                return self
+            if late.value is None:
+                alone = late.whole is None or late.part is not None  # submitted by itself
+                values = late.compute(allocate) if alone else _part(*late.whole)
+                late.value, late.pending = values.as_subclass(self.becomes), None
+                if late.aliased:
+                    with undisturbed():
+                        late.shared = late.value.detach()
+            value: torch.Tensor = late.value
+            if not _swap(self, value):
+                value.__dict__.update(_attributes(self))
+                modes.replaced(self, value)
+                return value
+            late.value = None
+            return self
+
+    def then(self, *steps: Step, dtype: torch.dtype | None = None, interleaved: bool | None = None) -> Self:
+        """A new tensor: this one with more steps on single values recorded, which lead to ``dtype``."""
+        late = self.late
+        if late.after:
+            return self.onto_batch(*steps, dtype=dtype)
+        recipes = tuple(
+            [
+                Recipe(source, pixels, values + steps) if not after else Recipe(source, pixels, values, after + steps)
+                for source, pixels, values, after in late.recipes
+            ]
+        )
+        return self._made(recipes, late.shape, late.dtype if dtype is None else dtype, interleaved)
+
+    def onto_batch(self, *steps: Step, dtype: torch.dtype | None = None) -> Self:
+        """A new tensor: this one with more steps on the batch as a whole recorded, of the same shape."""
+        late = self.late
+        return self._made(late.recipes, late.shape, late.dtype if dtype is None else dtype, after=steps)
+
+    def moved(self, *steps: Step, interleaved: bool | None = None) -> Self:
+        """A new tensor: this one with more steps on its pixels recorded, ahead of the steps on values.
+
+        ``interleaved``: how torchvision's tensor lies in memory then; None: as before.
+        """
+        late = self.late
+        channels, height, width = late.shape
+        for name, params in steps:
+            height, width = OPS[name].size((height, width), params)
+        recipes = tuple([Recipe(source, pixels + steps, values) for source, pixels, values, _ in late.recipes])
+        return self._made(recipes, (channels, height, width), late.dtype, interleaved)
+
+    def called(
+        self, name: str, params: tuple[Any, ...], dtype: torch.dtype | None = None, interleaved: bool | None = None
+    ) -> Self:
+        """A new tensor: this one with one more of torchvision's kernels recorded, on a batch as on a whole."""
+        late, op = self.late, OPS[name]
+        on_batch = bool(late.after) or len(late.recipes) > 1
+        onto = late.after if on_batch else late.recipes[0].kernels
+        steps: tuple[Step, ...] = (() if op.elementwise else _threads(onto)) + ((name, params),)
+        channels, height, width = late.shape
+        shape = (op.channels(channels, params), *op.size((height, width), params))
+        dtype = late.dtype if dtype is None else dtype
+        if on_batch:
+            return self._made(late.recipes, shape, dtype, after=steps)
+        source, pixels, values, _ = late.recipes[0]
+        return self._made((Recipe(source, pixels, values, onto + steps),), shape, dtype, interleaved)
+
+    def as_late(self, cls: type[T]) -> T:
+        """The same late values as a tensor of another class."""
+        late = self.late
+        offset = int(self.storage_offset()) if late.aliased else 0
+        same = cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made, offset)
+        same.late.view = late.view
+        same.late.succeeds(late, late.part, late.since)
+        same.late.whole, same.late.aliased = late.whole, late.aliased
+        return same
+
+    def _made(
+        self,
+        recipes: tuple[Recipe, ...],
+        shape: ImageShape,
+        dtype: torch.dtype,
+        interleaved: bool | None = None,
+        after: tuple[Step, ...] = (),
+    ) -> Self:
+        late = self.late
+        interleaved = late.interleaved if interleaved is None else interleaved
+        after = late.after + after
+        made = self.of(recipes, late.lead, shape, dtype, interleaved, after, late.made if after else None)
+        if late.group is not None:
+            late.group.join(made.late, late)
+        if late.member is not None or late.part is not None:
+            # what comes after can be done to what was submitted
+            made.late.succeeds(late, *((late.part, late.since) if len(after) > len(late.after) else (None, ())))
+        return made
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in METADATA and is_late(args[0]):
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        handler = cls.handlers.get(func)
+        recorded = handler is not None and args and "out" not in kwargs
+        if recorded and (is_late(args[0]) or (func in cls.either and is_late(args[1]))):
+            try:
+                result = handler(*args, **kwargs)  # type: ignore[misc]
+            except AttributeError:  # another thread has computed it meanwhile
+                if all(map(is_late, args[:2])):
+                    raise
+                result = NotImplemented
+            if result is not NotImplemented:
+                return result
+        if func in _RESIZING or "out" in kwargs:
+            return func(*pytree.tree_map(_resizable, args), **pytree.tree_map(_resizable, kwargs))
+        if len(args) == 1 and not kwargs and isinstance(args[0], LateTensor):
+            return func(_plain(args[0]))
+        return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs))
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch's stub knows only the disabled one
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # reached only where __torch_function__ is disabled
+        return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs or {}))
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def as_subclass(self, cls: Any) -> Any:
+        """As torch's. (In its own method torch holds references, which keep this object from becoming the value.)"""
+        if issubclass(cls, LateTensor):
+            if is_late(self):
+                return self.as_late(cls)
+            cls = cls.becomes
+        return values_of(self).as_subclass(cls)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = values_of(self).numpy()
+        return array if dtype is None and not copy else np.array(array, dtype=dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        late = unfinished(self)
+        if late is not None and late.aliased:
+            return deepcopy(LateTensor.evaluate(self), memo)
+        copy = self.clone()
+        copy.__dict__.update(deepcopy(_attributes(self), memo))
+        return copy
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As a plain tensor: what is saved can be loaded without accel."""
+        return LateTensor.evaluate(self).__reduce_ex__(protocol)
+
+
+def _threads(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """What is recorded between these kernels and the next one, for that one to run on as many threads as here."""
+    here: Step = (THREADS, (torch.get_num_threads(),))
+    known = next((step for step in reversed(steps) if step[0] == THREADS), None)
+    return () if known == here else (here,)
+
+
+def is_late(value: Any) -> bool:
+    """Whether a tensor, or every tensor of a list or tuple, is late and its values are not there yet.
+
+    Values that somebody has may have been changed in place: nothing more is recorded on such a tensor.
+    """
+    if isinstance(value, LateTensor):
+        late = value.__dict__.get("late")
+        if late is None or late.value is not None or late.ready is not None:
+            return False
+        return late.whole is None or late.whole[1].shared is None
+    return isinstance(value, (list, tuple)) and all(map(is_late, value))
+
+
+def unfinished(value: Any) -> Late | None:
+    """What a tensor without its values is made of; None for all else."""
+    if not isinstance(value, LateTensor):
+        return None
+    late: Late | None = value.__dict__.get("late")
+    return None if late is None or late.value is not None else late
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, LateTensor):
+        return value
+    if "late" in value.__dict__:
+        return values_of(value)
+    kind = getattr(value, "becomes", None)  # none left if another thread has just computed it
+    if kind is None:
+        return value
+    with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
+        return torch.Tensor.as_subclass(value, kind)  # a plain tensor that was told to be of a late one's class
+
+
+_RESIZING = {torch.Tensor.resize_, torch.Tensor.resize_as_, torch.Tensor.untyped_storage}
+
+
+def _resizable(value: Any) -> Any:
+    """As ``_plain``, with values in memory of torch's own, unless these are parts of a batch's."""
+    late = unfinished(value)
+    own, plain = isinstance(value, LateTensor) and (late is None or not late.aliased), _plain(value)
+    if own and not plain.untyped_storage().resizable():
+        with torch._C.DisableTorchFunctionSubclass():
+            plain.set_(plain.clone())
+    return plain
+
+
+def values_of(tensor: LateTensor) -> torch.Tensor:
+    """The values, for somebody who does not go on late; of a single image that is counted.
+
+    Raises:
+        DecodeError: an image cannot be decoded.
+    """
+    late = tensor.__dict__.get("late")
+    alone = late is not None and not late.lead and late.group is None and late.whole is None
+    if alone and late.value is None and late.ready is None:  # type: ignore[union-attr]
+        in_pipeline = get_worker_info() is not None
+        counters.early(f"the values of a single late tensor were asked for by {caller()}" if in_pipeline else None)
+    return LateTensor.evaluate(tensor)
+
+
+def _part(batch: torch.Tensor, late: Late, index: Any) -> torch.Tensor:
+    """Part of a batch, which is computed for it."""
+    if isinstance(batch, LateTensor):
+        LateTensor.evaluate(batch)
+    assert late.shared is not None
+    with undisturbed():
+        return late.shared[index]
+
+
+def _attributes(tensor: LateTensor) -> dict[str, Any]:
+    """What somebody has set on the object."""
+    return {name: value for name, value in tensor.__dict__.items() if name != "late"}
+
+
+def _swap(shell: LateTensor, value: torch.Tensor) -> bool:
+    """Make ``shell`` the tensor that ``value`` is, unless something refers to one of them from elsewhere.
+
+    As torch.utils.swap_tensors does, but the class last: as long as another thread sees a late tensor it waits for
+    the lock that is held here.
+    """
+    if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
+        return False
+    with _swapping:
+        value.__dict__.update(_attributes(shell))
+        torch._C._swap_tensor_impl(shell, value)
+        shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
+        shell.__class__, value.__class__ = value.__class__, shell.__class__  # type: ignore[assignment]
+    return True
+
+
+_swapping = threading.RLock()
+fork.wait_for(_swapping, fork.SWAPS)

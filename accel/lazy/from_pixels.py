@@ -1,0 +1,117 @@
+"""Where late images begin without a file: on pixels that somebody has already.
+
+An eager Pillow image becomes late at the first step that is recorded on it. Its pixels are copied, for whoever has
+the image may paint on it later.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from PIL import Image
+
+from accel import switch
+from accel.codec import arrow
+from accel.codec.header import Raw
+from accel.lazy.base import LateTensor, is_late
+from accel.lazy.image import LazyImage
+from accel.lazy.tensor import LazyTensor
+from accel.options import Selection
+from accel.recipe import Recipe, Source
+from accel.system.private_names import private
+
+functorch = private("torch._C._functorch", "is_functorch_wrapped_tensor")
+
+_IN_MEMORY = "image in memory"
+
+
+def begin(image: Any) -> LazyImage | None:
+    """What to record a step on: ``image`` itself while it is late, else a late image with a copy of its pixels.
+
+    None where nothing is to be recorded: it is no Pillow image of mode "RGB" or "L", it is of a class of the user's
+    own, it is empty, or accel steps aside.
+
+    Raises:
+        OSError, SyntaxError, ...: whatever Pillow raises for a file that it has not read yet.
+    """
+    if isinstance(image, LazyImage) and image._im is None and image._recipe is not None:
+        return image
+    selection = _selected(image, ("RGB", "L"))
+    return None if selection is None else _made(arrow.pixels(image), image, image.size, image.mode, selection)
+
+
+def begin_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
+    """A late image of a box (top, left, height, width) inside an eager "RGB" image, of which no more is copied.
+
+    None for all else.
+    """
+    selection = _selected(image, ("RGB",))
+    if selection is None or not all(type(edge) is int for edge in box):
+        return None
+    top, left, height, width = box
+    inside = 0 <= top < top + height <= image.height and 0 <= left < left + width <= image.width
+    pixels = arrow.region(image, (top, left, height, width)) if inside else None
+    return None if pixels is None else _made(pixels, image, (width, height), "RGB", selection)
+
+
+def begin_grey(image: Any) -> LazyImage | None:
+    """A late image of the luma of an eager "RGB" image, of which no colour is copied then; None for all else."""
+    selection = _selected(image, ("RGB",))
+    levels = None if selection is None or "transparency" in image.info else arrow.luma(image)
+    return None if levels is None or selection is None else _made(levels, image, image.size, "L", selection)
+
+
+def _selected(image: Any, modes: tuple[str, ...]) -> Selection | None:
+    """The backend that an eager Pillow image of one of these modes is late under; None: it is not to be."""
+    kind: Any = type(image)
+    if image.recipe is not None if isinstance(image, LazyImage) else not _is_pillows(kind):
+        return None
+    selection = switch.current()
+    if selection.steps_aside or image.mode not in modes:
+        return None
+    image.load()  # which may change the size: TIFF files that lie on their side
+    return selection if image.mode in modes and image.width and image.height else None
+
+
+def _made(
+    pixels: bytes | memoryview, image: Image.Image, size: tuple[int, int], mode: str, selection: Selection
+) -> LazyImage:
+    return LazyImage.of_pixels(Source(pixels, Raw(*size, mode=mode), _name(image), selection), image.info)
+
+
+def begin_tensor(image: torch.Tensor) -> LateTensor | None:
+    """What to record a step on: ``image`` itself while it is late, else a late tensor with a copy of its values.
+
+    None where nothing is to be recorded: it is not uint8 [channels, height, width] of one or three channels on the
+    CPU, it is of a class of the user's own, it is empty, or accel steps aside.
+    """
+    if is_late(image):
+        return image  # type: ignore[return-value]
+    if type(image) is not torch.Tensor or image.dtype != torch.uint8 or image.ndim != 3 or not image.is_cpu:
+        return None
+    selection = switch.current()
+    channels, height, width = image.shape
+    if (
+        selection.steps_aside
+        or channels not in (1, 3)
+        or not image.numel()
+        or functorch.is_functorch_wrapped_tensor(image)
+    ):
+        return None
+    data = image.permute(1, 2, 0).numpy().tobytes()
+    source = Source(data, Raw(width, height, "RGB" if channels == 3 else "L"), _IN_MEMORY, selection)
+    recipe = Recipe(source, (), (("pil_to_tensor", ()),))
+    interleaved = channels > 1 and image.stride(0) == 1
+    return LazyTensor.of((recipe,), (), (channels, height, width), torch.uint8, interleaved)
+
+
+@cache
+def _is_pillows(kind: type) -> bool:
+    """Whether a class is one of Pillow's images; a user's own may do something else in any of its methods."""
+    return issubclass(kind, Image.Image) and kind.__module__.split(".")[0] == "PIL"
+
+
+def _name(image: Image.Image) -> str:
+    return str(getattr(image, "filename", "")) or _IN_MEMORY

@@ -1,0 +1,78 @@
+"""Pillow's ``Image.transform`` and the transpositions as steps: which ops they are, and with which parameters."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from PIL import Image
+
+from accel.recipe import Step
+
+_NEAREST, _BILINEAR, _BICUBIC = Image.Resampling.NEAREST, Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
+
+TRANSPOSITIONS: dict[int, tuple[Step, ...]] = {
+    Image.Transpose.FLIP_LEFT_RIGHT: (("hflip", ()),),
+    Image.Transpose.FLIP_TOP_BOTTOM: (("vflip", ()),),
+    Image.Transpose.ROTATE_180: (("hflip", ()), ("vflip", ())),
+    Image.Transpose.TRANSPOSE: (("transpose", ()),),
+    Image.Transpose.ROTATE_90: (("transpose", ()), ("vflip", ())),
+    Image.Transpose.ROTATE_270: (("transpose", ()), ("hflip", ())),
+    Image.Transpose.TRANSVERSE: (("transpose", ()), ("hflip", ()), ("vflip", ())),
+}
+"""Each of Pillow's transpositions as steps."""
+
+
+def step(image: Image.Image, size: Any, method: Any, data: Any, resample: Any, fillcolor: Any) -> Step | None:
+    """``image.transform(...)`` as a step; None for what is left to Pillow.
+
+    Raises:
+        ValueError: a coefficient is NaN or infinite, so that no pixel has a place.
+    """
+    if method == Image.Transform.EXTENT:
+        return _extent(image, size, data, resample, fillcolor)
+    count = {Image.Transform.AFFINE: 6, Image.Transform.PERSPECTIVE: 8}.get(method)
+    if count is None or resample not in (_NEAREST, _BILINEAR, _BICUBIC) or len(data) < count:
+        return None
+    try:
+        width, height = map(operator.index, size)
+        numbers = tuple(float(value) for value in data[:count])
+    except (TypeError, ValueError):
+        return None
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"transform: the coefficients must be finite, got {numbers}")
+    if width < 1 or height < 1 or max(width, height, *image.size) >= 1 << 15:
+        return None
+    pixel = Image.new(image.mode, (1, 1), 0 if fillcolor is None else fillcolor).getpixel((0, 0))
+    fill = pixel if isinstance(pixel, tuple) else (pixel,)
+    if count == 8:
+        return "perspective", (height, width, numbers, int(resample), fill)
+    if resample != _NEAREST:
+        return "affine", (height, width, numbers, int(resample), fill)
+    if numbers[1] == numbers[3] == 0:
+        return "scale_nearest", (height, width, (numbers[0], numbers[2], numbers[4], numbers[5]), fill)
+    if _fits_fixed_point(numbers, width, height):
+        return "affine", (height, width, numbers, int(resample), fill)
+    return None
+
+
+def _extent(image: Image.Image, size: Any, data: Any, resample: Any, fillcolor: Any) -> Step | None:
+    """A rectangle shown at a size: the affine transform that Pillow makes of it (Image.py, __transformer)."""
+    try:
+        (width, height), (left, top, right, bottom) = size, data
+        matrix = (right - left) / width, 0, left, 0, (bottom - top) / height, top
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None
+    if not isinstance(size, (list, tuple)) or not all(map(math.isfinite, matrix)):
+        return None
+    return step(image, size, Image.Transform.AFFINE, matrix, resample, fillcolor)
+
+
+def _fits_fixed_point(a: tuple[float, ...], width: int, height: int) -> bool:
+    """Whether Pillow computes a nearest affine transform in 16.16 fixed point (Geometry.c, check_fixed)."""
+    return all(
+        abs(x * a[0] + y * a[1] + a[2]) < 32768 and abs(x * a[3] + y * a[4] + a[5]) < 32768
+        for x in (0, width)
+        for y in (0, height)
+    )

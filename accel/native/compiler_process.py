@@ -1,0 +1,55 @@
+"""A process that compiles: it imports numba and the sources, and nothing else of accel.
+
+    python compiler_process.py < order > object code, of each unit behind its size
+
+The packages around the sources stay bare, so that neither torch nor Pillow is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+
+class Bare:
+    """Finds accel's packages, and runs nothing of them."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        first, *rest = name.split(".")
+        folder = self._root.joinpath(*rest)
+        if first != "accel" or not folder.is_dir():
+            return None
+        spec = ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+        spec.submodule_search_locations = [str(folder)]
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: object) -> None:
+        pass
+
+
+def main() -> None:
+    result = os.dup(1)
+    os.dup2(2, 1)  # whatever is printed on the way
+    order = json.load(sys.stdin)
+    sys.path[:] = order["path"]
+    sys.meta_path.insert(0, Bare(Path(__file__).resolve().parents[1]))
+    compiled = import_module("accel.native.compiling").compiled
+    with open(result, "wb") as file:
+        for functions in order["units"]:
+            code = compiled(functions, order["cpu"], order["features"])
+            file.write(len(code).to_bytes(8, "little") + code)
+            file.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Compiled functions: loaded from ``cache`` without numba, or compiled by processes that import it.
+
+A ``Unit`` is what is compiled together; a ``Function`` of it is called from Python, and runs without the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache
+from importlib import metadata
+from importlib.util import find_spec
+from multiprocessing.spawn import get_executable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from accel.native import cache
+from accel.native.signatures import FAILED, parameters
+from accel.system import cores, log
+from accel.system.imports import LazyModule, importing
+from accel.version import __version__
+
+_ROOT = Path(__file__).resolve().parents[1]
+_COMPILER = ("native/compiling.py", "native/processor.py", "native/signatures.py")
+
+_llvmlite = LazyModule("llvmlite")
+_llvm = LazyModule("llvmlite.binding")
+_processor = LazyModule("accel.native.processor")
+_compiling = LazyModule("accel.native.compiling")  # it imports numba
+
+
+class Function:
+    """One of a unit's. Called first, it has the unit loaded, and compiled if need be."""
+
+    def __init__(self, unit: Unit, module: str, name: str, signature: str) -> None:
+        self.order = (module, name, signature)
+        self._unit = unit
+        self._entry: Any = None
+
+    def __call__(self, *arguments: Any) -> int:
+        """Call it.
+
+        Raises:
+            TypeError: what should be an array of the signature's kind is none.
+        """
+        if self._entry is None:
+            ready([self._unit])
+        result: int = self._entry(_NDARRAY, *arguments)
+        if result <= FAILED:
+            self._refuse(result, arguments)
+        return result
+
+    def bind(self, engine: Any) -> None:
+        """Take the function's address from LLVM."""
+        _, name, signature = self.order
+        numbers = {"f": ctypes.c_double}
+        kinds: list[Any] = [
+            ctypes.py_object if parameter.dimensions else numbers.get(parameter.code[0], ctypes.c_int64)
+            for parameter in parameters(signature)
+        ]
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, *kinds)
+        self._entry = kind(engine.get_function_address(name))
+
+    def _refuse(self, result: int, arguments: Sequence[Any]) -> NoReturn:
+        if result == FAILED:
+            raise RuntimeError(f"{self.order[1]} failed")
+        found = (f"{a.dtype}{list(a.shape)}" if isinstance(a, np.ndarray) else repr(a) for a in arguments)
+        raise TypeError(f"{self.order[1]} takes ({self.order[2]}), C-contiguous, not ({' '.join(found)})")
+
+
+class Unit:
+    """Functions that are compiled together.
+
+    Args:
+        name: of the file in the cache.
+        sources: where its code is: patterns of files below the package, all of them.
+        seconds: how long it takes to compile, roughly.
+    """
+
+    def __init__(self, name: str, *sources: str, seconds: float) -> None:
+        self.name, self.sources, self.seconds = name, sources, seconds
+        self.functions: list[Function] = []
+        self._engine: Any = None
+        _units.append(self)
+
+    def function(self, module: str, name: str, signature: str) -> Function:
+        """One more of the unit: of a module below the package, which imports no more of it than sources."""
+        made = Function(self, f"accel.{module}", name, signature)
+        self.functions.append(made)
+        return made
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._engine is not None
+
+    @property
+    def file(self) -> str:
+        """Its name in the cache: of the sources, the compiler and the processor."""
+        paths = [path for pattern in (*self.sources, *_COMPILER) for path in _ROOT.glob(pattern)]
+        signatures = json.dumps([function.order for function in self.functions])
+        return f"{self.name}-{cache.digest(paths, _ROOT, signatures, *_circumstances())}.o"
+
+    def load(self, code: bytes) -> None:
+        """Make object code ready to run."""
+        engine = _processor.engine(code)
+        for function in self.functions:
+            function.bind(engine)
+        self._engine = engine
+
+
+_units: list[Unit] = []
+
+
+def units() -> list[Unit]:
+    """All units of what was imported."""
+    return list(_units)
+
+
+def ready(wanted: Iterable[Unit], *, processes: int | None = None, done: Done = lambda unit: None) -> list[Unit]:
+    """Load units; compile first, in several processes, those that the cache lacks, and put them there.
+
+    Args:
+        processes: at most so many at a time; None: as many as there are cores.
+        done: called, in some thread, with each that was compiled.
+
+    Returns:
+        Those that were compiled.
+    """
+    with importing:
+        missing: dict[Unit, bytes | None] = {}
+        for unit in (unit for unit in wanted if not unit.is_loaded):
+            if (code := cache.read(unit.file)) is not None:
+                unit.load(code)
+            else:
+                missing[unit] = None
+        if missing:
+            _in_processes(missing, processes or cores.cores(), done)
+        for unit, made in missing.items():
+            unit.load(_compiled_here(unit, done) if made is None else made)
+    return list(missing)
+
+
+Done = Callable[[Unit], object]
+
+
+def _in_processes(missing: dict[Unit, bytes | None], processes: int, done: Done) -> None:
+    """Have processes compile units; those that they could not are left as they are."""
+    if getattr(sys, "frozen", False) or not (executable := get_executable()):
+        return
+    shares: list[list[Unit]] = [[] for _ in range(min(processes, len(missing)))]
+    for unit in sorted(missing, key=lambda unit: -unit.seconds):
+        min(shares, key=_seconds).append(unit)
+    _hint(max(map(_seconds, shares)))
+
+    def work(share: list[Unit]) -> None:
+        with suppress(OSError):
+            for unit, code in zip(share, _process(os.fsdecode(executable), share), strict=False):
+                missing[unit] = code
+                cache.keep(unit.file, code)
+                done(unit)
+
+    with ThreadPoolExecutor(len(shares), initializer=log.is_ours) as pool:
+        list(pool.map(work, shares))
+
+
+def _compiled_here(unit: Unit, done: Done) -> bytes:
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        raise RuntimeError("no process could be started to compile in, and NUMBA_DISABLE_JIT forbids it in this one")
+    code: bytes = _compiling.compiled([function.order for function in unit.functions], *_processor.found())
+    cache.keep(unit.file, code)
+    done(unit)
+    return code
+
+
+def _seconds(share: list[Unit]) -> float:
+    return sum(unit.seconds for unit in share)
+
+
+@lru_cache(maxsize=1)
+def _told() -> list[bool]:
+    return []
+
+
+def _hint(seconds: float) -> None:
+    """Say what takes so long, the first time."""
+    if not _told():
+        _told().append(True)
+        log.at_once(log.WARNING, f"accel compiles its kernels for this machine, once: about {seconds + 1:.0f} s")
+
+
+def _process(executable: str, share: list[Unit]) -> Iterator[bytes]:
+    """The object code of units as it is made; of fewer of them where something is wrong."""
+    cpu, features = _processor.found()
+    order = {
+        "path": [os.path.abspath(folder) for folder in sys.path],
+        "units": [[function.order for function in unit.functions] for unit in share],
+        "cpu": cpu,
+        "features": features,
+    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
+    with subprocess.Popen(
+        [executable, "-W", "ignore", str(_ROOT / "system" / "compiler_process.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=_ROOT,  # numba reads settings from where it is
+        env=environment,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with process.stdin as stdin:
+                stdin.write(json.dumps(order).encode())
+            while len(size := process.stdout.read(8)) == 8:
+                code = process.stdout.read(int.from_bytes(size, "little"))
+                if len(code) == int.from_bytes(size, "little"):
+                    yield code
+        finally:
+            process.kill()
+
+
+@lru_cache(maxsize=1)
+def _circumstances() -> tuple[str, ...]:
+    """What code depends on besides its sources."""
+    found = find_spec("numba")
+    version = Path(found.origin).parent / "_version.py" if found is not None and found.origin else None
+    numba = version.read_text() if version is not None and version.exists() else metadata.version("numba")
+    python = f"{sys.implementation.cache_tag} {object.__basicsize__}"
+    return __version__, numba, _llvmlite.__version__, _llvm.get_process_triple(), python, *_processor.found()
+
+
+_NDARRAY = id(np.ndarray)

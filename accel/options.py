@@ -1,0 +1,68 @@
+"""A backend's options, and the selection of a backend with its options: plain data that every room may know."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+import torch
+
+STEPS_ASIDE = "torchvision"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options every backend takes.
+
+    Args:
+        exact: results equal torchvision's (the default); False permits a faster engine with a stated difference.
+        on_error: ``"raise"``, or ``"replace"`` the pixels of a file that cannot be read by black ones of its size, or
+            256 x 256 where it has none; it is counted and named in ``accel.stats()``, and the first is warned of.
+            What is no damage of a file (it is missing, or may not be read) is raised all the same.
+    """
+
+    exact: bool = True
+    on_error: Literal["raise", "replace"] = "raise"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.exact, bool):
+            raise TypeError(f"exact must be True or False, got {self.exact!r}")
+        if self.on_error not in ("raise", "replace"):
+            raise ValueError(f"on_error must be 'raise' or 'replace', got {self.on_error!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class AcceleratorOptions(Options):
+    """The options every accelerator backend takes besides.
+
+    Args:
+        device: where batches are computed, as ``torch.device`` takes it; None: where the first ``.to(device)`` sends
+            them. ``"cpu"``: the backend runs on the host, as it would on its device (for tests).
+        prefetch: how many batches of a DataLoader may be on their way to the device before they are used, at least 1.
+    """
+
+    device: str | None = None
+    prefetch: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.device is not None:
+            if not isinstance(self.device, str):
+                raise TypeError(f"device must be a string or None, got {self.device!r}")
+            try:
+                torch.device(self.device)
+            except RuntimeError as error:
+                raise ValueError(f"device must be a torch device, got {self.device!r}") from error
+        if type(self.prefetch) is not int or self.prefetch < 1:
+            raise ValueError(f"prefetch must be a positive int, got {self.prefetch!r}")
+
+
+class Selection(NamedTuple):
+    """A backend's name and options: small, comparable, picklable."""
+
+    name: str
+    options: Options
+
+    @property
+    def steps_aside(self) -> bool:
+        return self.name == STEPS_ASIDE

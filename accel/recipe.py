@@ -1,0 +1,99 @@
+"""What a late image is made of: a source and the steps recorded on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from accel.codec.header import Header, Raw
+from accel.options import Selection
+from accel.system.memory import file_buffers
+
+Step = tuple[str, tuple[Any, ...]]
+"""An op's name in the table (``accel.ops``) and its parameters."""
+
+
+class Source:
+    """The encoded bytes of one file with a header that accel claims, or raw pixels.
+
+    Shared by every image made from it, never changed; copying it returns itself.
+
+    Attributes:
+        data: the whole file, or the pixels. header: their size and mode, and how they are encoded.
+        name: what to call them in messages. selection: the backend that runs the images made from it.
+        origin: of pixels that are late themselves (values that became an image again), what they are made of;
+            ``data`` is empty then.
+        asked: how often it was decoded, or looked up. shared: whether several images were recorded from the file's.
+        picture: its decoded pixels, where they are kept (``accel.runtime.kept``).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_buffer",
+        "asked",
+        "data",
+        "header",
+        "name",
+        "origin",
+        "picture",
+        "selection",
+        "shared",
+    )
+
+    def __init__(
+        self,
+        data: bytes | memoryview,
+        header: Header | Raw,
+        name: str,
+        selection: Selection,
+        buffer: bytes | bytearray | None = None,
+        origin: Recipe | None = None,
+    ) -> None:
+        """``buffer``: what ``data`` looks at, to be used for other files when the source is gone."""
+        self.data = data
+        self.header = header
+        self.name = name
+        self.selection = selection
+        self.origin = origin
+        self.asked = 0
+        self.shared = False
+        self.picture: Any = None
+        self._buffer = buffer
+
+    def __del__(self, give_back: Callable[[bytes | bytearray], None] = file_buffers.give_back) -> None:
+        if self._buffer is not None and isinstance(self.data, memoryview):
+            try:
+                self.data.release()
+            except BufferError:  # somebody still looks at it
+                return
+            give_back(self._buffer)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Source, (bytes(self.data), self.header, self.name, self.selection, None, self.origin)
+
+    def __copy__(self) -> Source:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
+        return self
+
+    def __repr__(self) -> str:
+        kind = "pixels" if isinstance(self.header, Raw) else "JPEG"
+        return f"<{self.name}: {kind} {self.header.width}x{self.header.height} {self.header.mode}>"
+
+
+class Recipe(NamedTuple):
+    """One late image: its source, the steps on pixels, then those on single values, then torchvision's kernels."""
+
+    source: Source
+    steps: tuple[Step, ...] = ()
+    values: tuple[Step, ...] = ()
+    kernels: tuple[Step, ...] = ()
+
+
+class Branch(NamedTuple):
+    """Another image made of the same source, as a parameter of a step that mixes the two."""
+
+    steps: tuple[Step, ...]
+    values: tuple[Step, ...]
+    kernels: tuple[Step, ...]

@@ -1,1 +1,0 @@
-"""Recorders: torchvision's functions, v1 and v2, as steps on late values."""

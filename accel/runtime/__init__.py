@@ -1,0 +1,1 @@
+"""Plans carried out: reading, backends, threads, and submissions ahead of use."""

@@ -1,0 +1,199 @@
+"""Computing late values: recipes to pixels or tensors, on the backend their sources were made under."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import islice
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.backend import AcceleratorBackend, backend_of, host_of
+from accel.errors import DecodeError
+from accel.options import Selection
+from accel.planning.plan import plan
+from accel.planning.torch_tail import Program, needs_program, program
+from accel.recipe import Recipe, Source
+from accel.runtime import torch_ops
+from accel.runtime.parallel import Team
+from accel.system import counters, memory
+from accel.system.memory import Allocate
+
+
+def pixels(recipe: Recipe) -> npt.NDArray[np.uint8]:
+    """One image's pixels, uint8 [height, width, channels], computed on the host.
+
+    Raises:
+        DecodeError: the file cannot be decoded.
+    """
+    values = tensors([recipe], interleaved=True)
+    return values[0].permute(1, 2, 0).numpy()
+
+
+def tensors(
+    recipes: Sequence[Recipe], *, interleaved: bool = False, allocate: Allocate = memory.results.empty
+) -> torch.Tensor:
+    """Images that come out alike, as one plain tensor [images, channels, height, width] on the host.
+
+    Args:
+        interleaved: strided as torch's channels_last.
+        allocate: makes the memory for the result.
+
+    Raises:
+        DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
+    """
+    result = several([(recipes, interleaved)], allocate)[0]
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def several(
+    batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
+) -> list[torch.Tensor | Exception]:
+    """For several (recipes, interleaved) what ``tensors`` gives, or raises, computed together."""
+    results: dict[int, torch.Tensor | Exception] = {}
+    places: dict[Selection, list[int]] = {}
+    for place, (recipes, _) in enumerate(batches):
+        counters.count(counters.IMAGES, len(recipes))
+        places.setdefault(selection_of(recipes), []).append(place)
+    for selection, own in places.items():
+        plain = [place for place in own if not needs_program(batches[place][0])]
+        if plain:
+            plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in plain]
+            results.update(zip(plain, host_of(selection).run_all(plans, allocate), strict=True))
+        others = [place for place in own if place not in results]
+        if others:
+            finished = _finished([batches[place] for place in others], selection, allocate)
+            results.update(zip(others, finished, strict=True))
+    return [results[place] for place in range(len(batches))]
+
+
+def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
+    """Images of an accelerator backend that come out alike, as one plain tensor on ``device``.
+
+    Launched on torch's current stream there, which is not waited for.
+
+    Raises:
+        DecodeError: as ``tensors`` does.
+    """
+    counters.count(counters.IMAGES, len(recipes))
+    backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
+    if not needs_program(recipes):
+        return backend.run_on(plan(recipes, interleaved=interleaved), device)
+    if any(recipe.source.origin is not None for recipe in recipes):
+        counters.fallback("tensors that became Pillow images again were computed on the host up to there")
+    whole = program(_with_pixels(recipes))
+    _count(whole)
+    made = []
+    for number, each in enumerate(whole.plans):
+        try:
+            made.append(backend.run_on(each, device))
+        except DecodeError as error:
+            raise _placed(error, whole, number) from error.__cause__
+    return torch_ops.on_device(whole, made, interleaved)
+
+
+# -- images that torchvision's kernels finish ---------------------------------------------------------------
+
+
+def _finished(
+    batches: Sequence[tuple[Sequence[Recipe], bool]], selection: Selection, allocate: Allocate
+) -> list[torch.Tensor | Exception]:
+    """What becomes of batches for which plans are not all; the plans of all of them are run together."""
+    programs = [_program(recipes) for recipes, _ in batches]
+    plans = [each for whole in programs if isinstance(whole, Program) for each in whole.plans]
+    made = iter(host_of(selection).run_all(plans, memory.results.empty))
+    team = _team(getattr(selection.options, "threads", None))
+    results: list[torch.Tensor | Exception] = []
+    for whole, (_, interleaved) in zip(programs, batches, strict=True):
+        if isinstance(whole, DecodeError):
+            results.append(whole)
+            continue
+        values: list[torch.Tensor] = []
+        failed: list[Exception] = []
+        for number, each in enumerate(islice(made, len(whole.plans))):
+            if isinstance(each, Exception):
+                failed.append(_placed(each, whole, number) if isinstance(each, DecodeError) else each)
+            else:
+                values.append(each)
+        if failed:
+            results.append(min(failed, key=lambda error: getattr(error, "position", None) or 0))
+        else:
+            _count(whole)
+            results.append(torch_ops.on_host(whole, values, interleaved, allocate, team))
+    return results
+
+
+def _program(recipes: Sequence[Recipe]) -> Program | DecodeError:
+    try:
+        return program(_with_pixels(recipes))
+    except DecodeError as error:
+        return error
+
+
+def _count(whole: Program) -> None:
+    counters.count(counters.KERNELS, sum(bool(work.kernels) for work in whole.works))
+
+
+@cache
+def _team(threads: int | None) -> Team:
+    return Team(threads, "accel-kernels")
+
+
+def _placed(error: DecodeError, whole: Program, number: int) -> DecodeError:
+    """An error of a plan, told by the place of the image in the batch."""
+    if error.position is None or len(whole.plans) == 1:
+        return error
+    position = whole.owners[whole.places.index((number, error.position))]
+    source = next(
+        each.source
+        for each in whole.plans[number].decodes
+        if any(item.position == error.position for item in each.items)
+    )
+    return _told(error, source, position, len(whole.works))
+
+
+def _told(error: DecodeError, source: Source, position: int, count: int) -> DecodeError:
+    reason = error.__cause__ if isinstance(error.__cause__, DecodeError) else error
+    placed = type(error)(
+        f"{source.name}: {reason}" + (f" (image {position} of a batch of {count})" if count > 1 else "")
+    )
+    placed.position, placed.__cause__ = position, error.__cause__
+    return placed
+
+
+def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
+    """The recipes with pixels in place of sources that are late themselves.
+
+    Raises:
+        DecodeError: one of those cannot be computed.
+    """
+    late = {id(recipe.source): recipe.source for recipe in recipes if recipe.source.origin is not None}
+    if not late:
+        return list(recipes)
+    made = several([((source.origin,), True) for source in late.values() if source.origin is not None])
+    computed = {}
+    for (key, source), result in zip(late.items(), made, strict=True):
+        if isinstance(result, DecodeError):
+            position = next(n for n, recipe in enumerate(recipes) if recipe.source is source)
+            raise _told(result, source, position, len(recipes))
+        if isinstance(result, Exception):
+            raise result
+        pixels = result[0].permute(1, 2, 0).numpy().tobytes()
+        computed[key] = Source(pixels, source.header, source.name, source.selection)
+    return [recipe._replace(source=computed.get(id(recipe.source), recipe.source)) for recipe in recipes]
+
+
+def selection_of(recipes: Sequence[Recipe]) -> Selection:
+    """The selection of the images, which is one for all that are stacked."""
+    return recipes[0].source.selection
+
+
+def alike(recipes: Sequence[Recipe]) -> bool:
+    """Whether the images run on one backend, so that they can be one program."""
+    first = recipes[0].source.selection
+    return all(recipe.source.selection == first for recipe in recipes)

@@ -1,0 +1,64 @@
+"""The pixels that a plan wants of a source: decoded, taken from those kept, or black where a file cannot be read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accel.codec.decode import choose, decode, decoded, region, view
+from accel.codec.engines import Pixels
+from accel.codec.header import Raw
+from accel.errors import DecodeError
+from accel.options import Options
+from accel.planning.plan import Decode
+from accel.recipe import Source
+from accel.runtime import kept
+from accel.system.replaced import replaced
+
+
+def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
+    """Decode what a plan of ``of`` images wants of one source; the options say what becomes of a broken file.
+
+    What is not decoded now is a view of pixels that are there, which nobody may change.
+
+    Raises:
+        DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
+    """
+    source = wanted.source
+    whole = picture(source, engine)
+    if isinstance(source.header, Raw):
+        return view(source.data, source.header, wanted.box, wanted.channels)
+    if whole is not None:
+        return region(whole, wanted.box, wanted.channels)
+    try:
+        return decode(source.data, source.header, wanted.box, wanted.channels, engine)
+    except DecodeError as error:
+        place = f" (image {wanted.items[0].position} of a batch of {of})" if of > 1 else ""
+        if options.on_error == "raise":
+            failure = type(error)(f"{source.name}: {error}{place}")
+            failure.position = wanted.items[0].position
+            raise failure from error
+        replaced(source.name, str(error), len(wanted.items))
+    return np.zeros((*wanted.box[2:], wanted.channels), np.uint8)
+
+
+def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pixels | None:
+    """All of a file that is asked for again (or ``again`` says that it will be), decoded once and kept from then on.
+
+    None where only what is needed is to be decoded: it is the first time, or there is no room, or some engine declines
+    the whole file, whatever it makes of a region.
+    """
+    again = again or source.shared or source.asked > 0
+    source.asked += 1
+    header = source.header
+    if not again or isinstance(header, Raw):
+        return None
+    channels = 1 if header.mode == "L" else 3
+
+    def whole() -> Pixels | None:
+        try:
+            box = (0, 0, header.height, header.width)
+            return decoded(source.data, header, box, channels, choose(header, engine))
+        except Exception:
+            return None  # the region's own decoding will tell
+
+    return kept.pixels(source, header.height * header.width * channels, whole)

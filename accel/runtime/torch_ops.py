@@ -1,0 +1,144 @@
+"""torchvision's kernels on values that are there: on the host image by image, on a device as many at once as may be."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from accel.ops import OPS
+from accel.ops.kernels import THREADS
+from accel.planning.torch_tail import Program, Work
+from accel.recipe import Step
+from accel.runtime.parallel import Team
+from accel.system import arithmetic
+from accel.system.memory import Allocate
+
+
+def on_host(
+    program: Program, made: Sequence[torch.Tensor], interleaved: bool, allocate: Allocate, team: Team
+) -> torch.Tensor:
+    """The images of a program, from what its plans gave, one by one: every number is then as torchvision has it."""
+    bases = [made[plan][image] for plan, image in program.places]
+    first = _image(bases, program.works[0])
+    result = _empty((len(program.works), *first.shape), first.dtype, interleaved, allocate)
+    result[0] = first
+
+    # kernels have threads of their own: of twice as many as the team's, some run while others wait for each other
+    threads = max(map(_threads, program.works))
+    turn = threading.Semaphore(max(2 * team.size // threads, 1))
+
+    def finish(number: int) -> None:
+        with turn:
+            image = _image(bases, program.works[number])
+        _check_alike(image, first)
+        result[number] = image
+
+    team.each(range(1, len(program.works)), finish)
+    return result
+
+
+def _threads(work: Work) -> int:
+    """The largest number of threads that one of its kernels runs on."""
+    branches = [each for _, params in work.kernels for each in params if isinstance(each, Work)]
+    return max([threads or 1 for _, threads in _steps(work.kernels)] + list(map(_threads, branches)), default=1)
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype, interleaved: bool, allocate: Allocate) -> torch.Tensor:
+    if not interleaved:
+        return allocate(shape, dtype)
+    count, channels, height, width = shape
+    return allocate((count, height, width, channels), dtype).permute(0, 3, 1, 2)
+
+
+def _check_alike(image: torch.Tensor, first: torch.Tensor) -> None:
+    """Raise ValueError for an image that would not be stacked, but broadcast or cast."""
+    if (image.shape, image.dtype) != (first.shape, first.dtype):
+        raise ValueError(
+            f"images of one program must come out alike, got {list(image.shape)} {image.dtype} and "
+            f"{list(first.shape)} {first.dtype}"
+        )
+
+
+def _image(bases: Sequence[torch.Tensor], work: Work) -> torch.Tensor:
+    with arithmetic.as_recorded(bases[work.base].device.type):
+        return _finished(bases, work)
+
+
+def _finished(bases: Sequence[torch.Tensor], work: Work) -> torch.Tensor:
+    values = bases[work.base]
+    for step, threads in _steps(work.kernels):
+        values = _applied(bases, values, step, threads)
+    return values
+
+
+def _steps(recorded: Sequence[Step]) -> Iterator[tuple[Step, int | None]]:
+    """Each step, and the number of threads that torch is to run it on; None: any."""
+    threads = None
+    for step in recorded:
+        name, params = step
+        if name == THREADS:
+            (threads,) = params
+        else:
+            yield step, threads if OPS[name].kind == "kernel" and not OPS[name].elementwise else None
+
+
+def _applied(bases: Sequence[torch.Tensor], values: torch.Tensor, step: Step, threads: int | None) -> torch.Tensor:
+    name, params = step
+    apply = OPS[name].apply
+    assert apply is not None, f"{name} is no op on tensors"
+    given = [_finished(bases, each) if isinstance(each, Work) else each for each in params]
+    if threads is not None:
+        arithmetic.use_threads(threads)
+    return apply(values, *given)
+
+
+def on_device(program: Program, made: Sequence[torch.Tensor], interleaved: bool) -> torch.Tensor:
+    """The images of a program, from what its plans gave, where that is.
+
+    Images that have the same elementwise steps before them up to the end take these together.
+    """
+    bases = [made[plan][image] for plan, image in program.places]
+    with arithmetic.as_recorded(bases[0].device.type):
+        images = [bases[work.base] for work in program.works]
+        recorded = [list(_steps(work.kernels)) for work in program.works]
+        left = max(map(len, recorded))
+        while left:
+            now = [(n, *steps[-left], images[n]) for n, steps in enumerate(recorded) if len(steps) >= left]
+            for step, threads, numbers in _together(now):
+                if len(numbers) == 1:
+                    images[numbers[0]] = _applied(bases, images[numbers[0]], step, threads)
+                else:
+                    batch = _applied(bases, torch.stack([images[n] for n in numbers]), step, threads)
+                    for n, image in zip(numbers, batch, strict=True):
+                        images[n] = image
+            left -= 1
+        for image in images[1:]:
+            _check_alike(image, images[0])
+        order = torch.channels_last if interleaved else torch.contiguous_format
+        return torch.stack(images).contiguous(memory_format=order)
+
+
+def _together(
+    steps: Sequence[tuple[int, Step, int | None, torch.Tensor]],
+) -> Iterator[tuple[Step, int | None, list[int]]]:
+    """The steps of several images, those that may be one call as one."""
+    groups: dict[Any, list[int]] = {}
+    for number, (name, params), threads, values in steps:
+        op = OPS[name]
+        if not op.holds_tensors and (op.elementwise or op.kind == "value"):
+            groups.setdefault((name, params, values.shape, values.dtype), []).append(number)
+        else:
+            yield (name, params), threads, [number]
+    for (name, params, _, _), numbers in groups.items():
+        yield (name, params), None, numbers
+
+
+def on_batch(batch: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
+    """What steps that were recorded on a batch make of it."""
+    with arithmetic.as_recorded(batch.device.type):
+        for step, threads in _steps(steps):
+            batch = _applied((), batch, step, threads)
+    return batch

@@ -1,1 +1,0 @@
-"""What late images are made of: sources, read from their headers, and the steps recorded on them."""
