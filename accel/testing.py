@@ -1,12 +1,11 @@
 """The conformance suite: every op of the table, as any backend must run it.
 
-import pytest
-from accel.backend import backend_of
-from accel import testing
+    import pytest
+    from accel import testing
 
-@pytest.mark.parametrize("case", testing.cases(), ids=str)
-def test_conformance(case):
-    testing.check(case, "mine", some_option=1)
+    @pytest.mark.parametrize("case", testing.cases(), ids=str)
+    def test_conformance(case):
+        testing.check(case, "mine", some_option=1)
 """
 
 from __future__ import annotations
@@ -33,7 +32,14 @@ SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
 
 
 class Case(NamedTuple):
-    """An op with one of its sample parameters, on an image of one size (height, width) and mode ("RGB" or "L")."""
+    """An op with one of its sample parameters, on an image of one size and mode.
+
+    Attributes:
+        op: the op's name in the table.
+        params: its parameters, in the row's order.
+        size: (height, width) of the image.
+        mode: "RGB" or "L".
+    """
 
     op: str
     params: Params
@@ -64,9 +70,13 @@ def cases() -> Iterator[Case]:
 
 
 class Within(NamedTuple):
-    """Bounds of how far uint8 results may be from torchvision's, in levels: the largest difference, and the mean.
+    """Bounds of how far uint8 results may be from torchvision's, in levels.
 
     Float results are compared by ``torch.testing.assert_close``, whatever the bounds.
+
+    Attributes:
+        largest: of the largest difference.
+        mean: of the mean difference.
     """
 
     largest: float

@@ -88,7 +88,7 @@ def stats() -> dict[str, Any]:
     """Count what accel has done since the process began, its DataLoader workers included.
 
     Returns:
-        A dictionary of ints, but for the last two entries:
+        A dictionary of ints, but for the last two entries.
 
         - ``images``: lazy images whose pixels were computed;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
