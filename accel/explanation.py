@@ -30,8 +30,8 @@ def explain(x: Any) -> str:
             says that it is not accel's and which backend is in force.
 
     Returns:
-        Lines of text: the source, the recorded steps, the part of the picture that is decoded, the fused stages, and
-        the backend and decoder that run them.
+        Lines of text, which name the source, the recorded steps, the part of the picture that is decoded, the fused
+        stages, and the backend and decoder that run them.
     """
     if isinstance(x, LazyImage):
         return _explain_image(x)
