@@ -40,7 +40,7 @@ class LazyImage(Image.Image):
     """A ``PIL.Image.Image`` of mode "RGB" or "L" whose pixels are not computed yet.
 
     Its size, mode and ``info`` are those that Pillow's image would have. What accel's table of ops has is recorded on
-    it; whatever else touches the pixels has them computed, once, and is an ordinary image's business from then on.
+    it; whatever else touches the pixels has them computed, and from then on it is an ordinary image.
     What ``Image.open`` gives of a JPEG file is a ``PIL.JpegImagePlugin.JpegImageFile``, too. accel makes such images;
     the class is there for ``isinstance``.
 
