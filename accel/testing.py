@@ -1,5 +1,7 @@
 """The conformance suite: every op of the table, as any backend must run it.
 
+With pytest:
+
     import pytest
     from accel import testing
 
