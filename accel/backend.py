@@ -1,6 +1,6 @@
-"""What a backend is, and where backends come from: the entry points ``accel.backends``.
+"""The contract of a backend, and the entry points ``accel.backends``, which name the backends.
 
-A backend is a class that runs plans. It is named by an entry point, here or in any installed distribution:
+A backend is a class that runs plans. It is named by an entry point, of accel or of any installed distribution:
 
     [project.entry-points."accel.backends"]
     mine = "my_package:MyBackend"
@@ -45,30 +45,30 @@ GROUP = "accel.backends"
 
 @runtime_checkable
 class Backend(Protocol):
-    """What every backend has; it is a ``HostBackend`` or an ``AcceleratorBackend`` as well.
+    """The members of every backend, each of which is a ``HostBackend`` or an ``AcceleratorBackend`` as well.
 
-    Instances are shared by threads and survive a fork (or notice it).
+    An instance is made for each set of options, is shared by threads, and must work in a forked child.
     """
 
     Options: ClassVar[type[Options]]
-    """The options it takes, a frozen dataclass derived from ``accel.backend.Options``."""
+    """The class of its options, a frozen dataclass derived from ``accel.backend.Options``."""
 
     devices: ClassVar[tuple[str, ...]]
-    """The types of torch devices it computes on; () for a host backend.
+    """The types of torch devices it computes on, such as ("cuda",); () for a host backend.
 
-    With them DataLoader workers ship recipes; without, a worker computes its batch at collate."""
+    DataLoader workers of an accelerator backend send recipes; those of a host backend compute their batches."""
 
     auto_rank: ClassVar[int | None]
-    """Its place under ``"auto"``: the lowest rank that can run here wins; None keeps it out."""
+    """The rank under ``"auto"``: the backend of the lowest rank that can run here is taken; None keeps it out."""
 
     host: ClassVar[str]
-    """The name of the backend that realises what is needed on the host (itself, for a host backend)."""
+    """The name of the backend that computes what is needed on the host; a host backend's own name."""
 
     def __init__(self, options: Any) -> None: ...
 
     @classmethod
     def unavailable(cls, options: Any = None) -> str | None:
-        """None where it can run with these options (None: the usual ones), else what is missing and how to get it.
+        """Say what is missing to run with these options (None: the defaults), and how to get it; None if nothing is.
 
         Cheap; imports no engine."""
 
@@ -76,33 +76,43 @@ class Backend(Protocol):
         """Load and compile what a run needs, so that forked workers inherit it."""
 
     def describe(self, plan: Plan) -> list[str]:
-        """Lines for ``accel.explain``: which engines would run this plan, and why."""
+        """Return lines for ``accel.explain``: which engines would run this plan, and why."""
 
 
 @runtime_checkable
 class HostBackend(Backend, Protocol):
-    """Computes in host memory."""
+    """A backend that computes in host memory."""
 
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
-        """The plan's values as a plain tensor in memory from ``allocate``.
+        """Compute a plan's values, as a plain tensor in memory from ``allocate``.
+
+        Args:
+            plan: what to decode, and what to make of it (``accel.planning.plan.Plan``).
+            allocate: takes a shape and a dtype, and gives an uninitialised tensor on the host.
+
+        Returns:
+            A tensor [images, channels, height, width] of the plan's shape and dtype.
 
         Raises:
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
         """
 
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
-        """Several plans at once: for each its values, or what ``run`` would raise."""
+        """Compute several plans at once; return for each its values, or the exception that ``run`` would raise."""
 
 
 @runtime_checkable
 class AcceleratorBackend(Backend, Protocol):
-    """Computes on torch devices; its options are ``AcceleratorOptions``, or derived from them."""
+    """A backend that computes on torch devices; its options are ``AcceleratorOptions``, or derived from them."""
 
     def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
-        """The plan's values as a plain tensor on ``device``, which has an index where its type has them.
+        """Compute a plan's values on ``device``, which has an index where its type has them.
 
         What the host does for it is done in the calling thread, or waited for there; uploads and launches go to
         torch's current stream of the device, and nothing waits for the result. Threads may call it at the same time.
+
+        Returns:
+            A plain tensor [images, channels, height, width] on the device, of the plan's shape and dtype.
 
         Raises:
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 
 class AccelError(Exception):
-    """Base of accel's exceptions."""
+    """Base class of accel's exceptions."""
 
 
 class DecodeError(AccelError, OSError):
-    """An image could not be decoded; the message names the file, its place in the batch and the reason."""
+    """Error of an image that cannot be decoded.
+
+    Its message names the file, the image's place in the batch, the dataset index where it is known, and the reason.
+    """
 
     position: int | None = None
     """The image's place in its plan, or the sample's in its batch, where there is one of ``batch`` samples.
@@ -37,4 +40,4 @@ class TorchvisionDecodeError(DecodeError, RuntimeError):
 
 
 class BackendUnavailable(AccelError, RuntimeError):
-    """A backend cannot run here; the message says what is missing and how to get it."""
+    """Error of a backend that cannot run here; its message says what is missing and how to get it."""

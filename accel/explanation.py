@@ -1,4 +1,4 @@
-"""``accel.explain``: in words, what was recorded and what would run it."""
+"""``accel.explain``: a description of what was recorded and what would run it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from accel.recipe import Branch, Recipe, Source, Step
 
 
 def explain(x: Any) -> str:
-    """What accel would do for ``x``, as text.
+    """Describe what accel would do for ``x``. Nothing is computed.
 
     Args:
-        x: a late image or tensor (one image or a batch), a list or tuple of such; for anything else the text
-            says that it is not accel's, and why that may be.
+        x: a lazy image, a lazy tensor (one image or a batch), or a list or tuple of such. Of anything else the text
+            says that it is not accel's and which backend is in force.
 
     Returns:
-        The source, the recorded steps, the fused stages with what they read, the backend and decoder that run
-        them, and what fell back.
+        Lines of text, which name the source, the recorded steps, the part of the picture that is decoded, the fused
+        stages, and the backend and decoder that run them.
     """
     if isinstance(x, LazyImage):
         return _explain_image(x)

@@ -1,4 +1,4 @@
-"""torchvision's functional transforms, on whatever holds an image, with late results.
+"""torchvision's functional transforms, on whatever holds an image, with lazy results.
 
     from accel import functional as F
     batch = torch.stack([F.normalize(F.to_tensor(F.resized_crop(path, *box, [224, 224])), mean, std) for path in paths])
@@ -13,7 +13,7 @@ results; and ``decode``. The first argument may be
 - pixels: a uint8 array [height, width, channels] or [height, width], of 1 or 3 channels;
 - a uint8 tensor [channels, height, width], which is resized as ``torchvision.transforms.v2`` resizes tensors;
 
-late or not. It is never changed, and may be changed afterwards. What accel does not record (images of other modes,
+lazy or not. It is never changed, and may be changed afterwards. What accel does not record (images of other modes,
 float tensors, batches, tensors on a device) torchvision computes at once; under the backend "torchvision" it computes
 everything at once.
 """
@@ -44,16 +44,20 @@ _ENCODED = (bytes, bytearray, memoryview)
 
 
 def decode(source: Any, mode: str | None = None) -> Image.Image:
-    """An image as ``PIL.Image.open`` gives it, late if accel decodes it.
+    """Open an image as ``PIL.Image.open`` does, from whatever holds one; lazy if accel decodes it.
 
     Args:
-        source: an encoded image, a Pillow image or pixels; see the module's docstring.
+        source: an encoded image (bytes, a path, a one-dimensional uint8 array or tensor), a Pillow image, or a uint8
+            array [height, width, channels] or [height, width].
         mode: a Pillow mode to convert it to, as in ``Image.convert``; None: the source's own.
+
+    Returns:
+        A Pillow image.
 
     Raises:
         OSError: there is no such file, or (``PIL.UnidentifiedImageError``) it is no image; the message names it.
-            Pixels that turn out to be broken raise ``accel.DecodeError`` when they are used.
-        TypeError: it is nothing of these.
+            Damaged pixels raise ``accel.DecodeError`` when they are used.
+        TypeError: the source is nothing of these.
     """
     image = _image(source)
     if not isinstance(image, Image.Image):

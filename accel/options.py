@@ -12,13 +12,17 @@ STEPS_ASIDE = "torchvision"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options every backend takes.
+    """Options that every backend takes.
 
     Args:
         exact: results equal torchvision's (the default); False permits a faster engine with a stated difference.
         on_error: ``"raise"``, or ``"replace"`` the pixels of a file that cannot be read by black ones of its size, or
             256 x 256 where it has none; it is counted and named in ``accel.stats()``, and the first is warned of.
-            What is no damage of a file (it is missing, or may not be read) is raised all the same.
+            A file that is missing, or may not be read, raises all the same.
+
+    Raises:
+        TypeError: a value is of the wrong type.
+        ValueError: a value is out of range.
     """
 
     exact: bool = True
@@ -33,7 +37,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class AcceleratorOptions(Options):
-    """The options every accelerator backend takes besides.
+    """Options that every accelerator backend takes, besides those of ``Options``.
 
     Args:
         device: where batches are computed, as ``torch.device`` takes it; None: where the first ``.to(device)`` sends

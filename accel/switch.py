@@ -90,17 +90,17 @@ def set_image_backend(name: str, **options: Any) -> None:
     """Choose the backend that decodes and augments images, for the whole process.
 
     Args:
-        name: "cpu", "auto" (the best one that runs here), the name of any installed backend, or
+        name: "cpu", "cuda", "dali" or the name of any other installed backend; "auto", the best one that runs here; or
             "torchvision": accel steps aside and every torchvision and Pillow name is the original again.
         **options: ``exact`` and ``on_error`` (see ``accel.backend.Options``) and the backend's own.
 
-    Files are decoded when a batch is collated or used. So damage in the middle of one raises there, a ``DecodeError``,
+    Files are decoded when a batch is collated or used. So damage in the middle of a file raises ``DecodeError`` there,
     and not inside a ``try`` in a dataset's ``__getitem__``; with ``on_error="replace"`` the epoch goes on, with a black
-    picture. What a header or the missing end of a file gives away raises at once, as without accel.
+    picture. A damaged header or a missing end raises when the file is opened, as without accel.
 
     Raises:
         ValueError: the name is unknown, or an option's value is out of range.
-        TypeError: the backend does not know an option.
+        TypeError: the name is no string, the backend does not know an option, or its value is of the wrong type.
         BackendUnavailable: the backend cannot run here; the message says what is missing.
     """
     adopt(select(name, options))
@@ -130,12 +130,12 @@ def image_backend(name: str, **options: Any) -> Iterator[None]:
 
 
 def get_image_backend() -> str:
-    """The name of the backend in force here."""
+    """Return the name of the backend in force in this context, "torchvision" if there is none."""
     return current().name
 
 
 def image_backends() -> dict[str, str | None]:
-    """Every known backend, with None or the reason why it cannot run here."""
+    """Return every known backend's name, with None where it can run here, else the reason why it cannot."""
     return {STEPS_ASIDE: None, **registry.availability()}
 
 

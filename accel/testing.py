@@ -1,12 +1,13 @@
 """The conformance suite: every op of the table, as any backend must run it.
 
-import pytest
-from accel.backend import backend_of
-from accel import testing
+With pytest:
 
-@pytest.mark.parametrize("case", testing.cases(), ids=str)
-def test_conformance(case):
-    testing.check(case, "mine", some_option=1)
+    import pytest
+    from accel import testing
+
+    @pytest.mark.parametrize("case", testing.cases(), ids=str)
+    def test_conformance(case):
+        testing.check(case, "mine", some_option=1)
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ from accel.runtime import materialize
 from accel.switch import image_backend
 
 SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
-"""(height, width) of the images tried."""
+"""The (height, width) of the images tried."""
 
 
 class Case(NamedTuple):
-    """One op with one of its samples, on an image of one size and mode."""
+    """An op with one of its sample parameters, on an image of one size and mode.
+
+    Attributes:
+        op: the op's name in the table.
+        params: its parameters, in the row's order.
+        size: (height, width) of the image.
+        mode: "RGB" or "L".
+    """
 
     op: str
     params: Params
@@ -53,7 +61,7 @@ def _short(value: Any) -> str:
 
 
 def cases() -> Iterator[Case]:
-    """All cases of the table; those that the reference refuses are left out."""
+    """Yield every case of the table of ops; those that torchvision itself refuses are left out."""
     for op in OPS.values():
         for params in op.samples:
             for size in SIZES:
@@ -64,9 +72,13 @@ def cases() -> Iterator[Case]:
 
 
 class Within(NamedTuple):
-    """How far results may be from the reference's, in levels of uint8: the farthest value, and all on average.
+    """Bounds of how far uint8 results may be from torchvision's, in levels.
 
-    Of floats, which are made of levels, only as much as another order of float operations gives is allowed for.
+    Float results are compared by ``torch.testing.assert_close``, whatever the bounds.
+
+    Attributes:
+        largest: of the largest difference.
+        mean: of the mean difference.
     """
 
     largest: float
@@ -74,12 +86,15 @@ class Within(NamedTuple):
 
 
 def check(case: Case, backend: str, within: Within | None = None, **options: Any) -> None:
-    """Run a case on a backend, late, and on plain torchvision, and compare.
+    """Run a case lazily on a backend, and by plain torchvision, and compare.
 
     An accelerator backend computes on the device that the option ``device`` names, or else on the first of its kind.
 
     Args:
+        case: one of ``cases()``.
+        backend: a backend's name.
         within: how far results may differ under ``exact=False``; None: not at all.
+        **options: the backend's options.
 
     Raises:
         AssertionError: values, shape, dtype, mode or strides differ, or nothing was recorded.
@@ -98,10 +113,13 @@ def check(case: Case, backend: str, within: Within | None = None, **options: Any
 
 
 def computed(late: Any) -> Any:
-    """A late tensor or image, computed by the backend itself: an accelerator leaves single images to its host backend.
+    """Compute a lazy tensor or image by its backend itself; an accelerator would leave a single image to the host.
 
     Returns:
         A tensor on the host, or a Pillow image.
+
+    Raises:
+        AssertionError: it is not lazy.
     """
     assert isinstance(late, (LateTensor, LazyImage)), f"not recorded: {late!r}"
     if isinstance(late, LateTensor):
@@ -121,7 +139,16 @@ def computed(late: Any) -> Any:
 
 
 def picture(size: tuple[int, int], mode: str, quality: int = 90) -> bytes:
-    """A JPEG of structured noise, always the same for the same arguments."""
+    """Encode a JPEG file of structured noise, always the same for the same arguments.
+
+    Args:
+        size: (height, width).
+        mode: "RGB" or "L".
+        quality: as Pillow takes it, 1 to 100.
+
+    Returns:
+        The file's bytes.
+    """
     height, width = size
     noise = np.random.default_rng((height, width)).normal(0, 24, (height, width, 3))
     waves = 127 + 90 * np.sin(np.add.outer(np.arange(height) / 9, np.arange(width) / 7))

@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 
 
 class LazyImage(Image.Image):
-    """A ``PIL.Image.Image`` of mode "RGB" or "L" with late pixels; see the module's docstring.
+    """A ``PIL.Image.Image`` of mode "RGB" or "L" whose pixels are not computed yet.
 
-    Its ``info`` is that of the file it was made from, as Pillow hands it down. What ``Image.open`` gives is a
-    ``accel.lazy.jpeg_file.LazyJpegFile``, all others are ``LazyPlainImage``s.
+    Its size, mode and ``info`` are those that Pillow's image would have. What accel's table of ops has is recorded on
+    it; whatever else touches the pixels has them computed, and from then on it is an ordinary image.
+    What ``Image.open`` gives of a JPEG file is a ``PIL.JpegImagePlugin.JpegImageFile``, too. accel makes such images;
+    the class is there for ``isinstance``.
 
     Attributes:
         becomes: the class of Pillow's image that it stands for.

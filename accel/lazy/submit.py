@@ -24,20 +24,20 @@ from accel.system import fork, log, memory
 
 
 def submit(images: Any, device: Any = None) -> Future:
-    """Start computing late images, and return at once.
+    """Start computing lazy images, and return at once.
 
-    Under a host backend the work begins on threads of accel's own; a late tensor becomes the result itself, and waits
+    Under a host backend the work begins on threads of accel's own; a lazy tensor becomes the result itself, and waits
     for it if it is used before. Under an accelerator backend it is launched on a stream of accel's own.
 
     Args:
-        images: a late tensor (one image or a batch), a late image, or a list or tuple of such. Those that come out
-            alike are one program. What is not late passes as it is.
-        device: where the results shall be; None: on the host under a host backend, else on the device that is known
-            from the option ``device`` or from an earlier ``.to(device)``.
+        images: a lazy tensor (one image or a batch), a lazy image, or a list or tuple of such. Those that come out
+            with the same shape and dtype are one program. What is not lazy is passed on as it is.
+        device: where the results shall be, as ``torch.device`` takes it; None: on the host under a host backend, else
+            on the device that is known from the option ``device`` or from an earlier ``.to(device)``.
 
     Returns:
-        A future of one tensor, shaped as the late one or, for a late image, uint8 [channels, height, width]; for a
-        list or tuple, of a list of them. See ``Future``.
+        A future of a plain tensor with the lazy one's shape and dtype or, for a lazy image, of a uint8 tensor
+        [channels, height, width]; for a list or tuple, of a list of such. See ``Future``.
 
     Raises:
         ValueError: an accelerator backend does not know its device yet.
@@ -66,13 +66,13 @@ def _late(image: Any) -> Late | None:
 
 
 class Future(concurrent.futures.Future[Any]):
-    """What ``submit`` returns: a ``concurrent.futures.Future``, which can be waited for along with others.
+    """Future of submitted images: a ``concurrent.futures.Future``, made by ``submit``.
 
-    ``done()``, ``exception()`` and callbacks speak of the host's part of the work. ``result()`` has the caller's
+    ``done()``, ``exception()`` and callbacks are about the host's part of the work. ``result()`` has the caller's
     current stream wait for the device's part; the host does not wait for it.
 
-    In a process that was forked meanwhile ``result()`` and ``exception()`` compute for themselves; the others speak of
-    what was done when it was forked.
+    In a process that was forked after ``submit``, ``result()`` and ``exception()`` compute in that process; the other
+    methods report what was done when it was forked.
     """
 
     def __init__(self, items: list[_Item], device: torch.device | None, listed: bool) -> None:
@@ -137,7 +137,7 @@ class Future(concurrent.futures.Future[Any]):
                 yield _in_list(error, late.recipes[error.position - part.first], number, len(self._items))
 
     def cancel(self) -> bool:
-        """Cancel what has not begun; False if some of it has. The late images stay what they were."""
+        """Cancel what has not begun; False if some of it has. The lazy images stay what they were."""
         for part in tuple(self._parts.values()):
             part.task.future.cancel()
         return self.cancelled()
@@ -148,14 +148,15 @@ class Future(concurrent.futures.Future[Any]):
         return not self.done() and any(future.running() or future.done() for future in begun)
 
     def result(self, timeout: float | None = None) -> Any:
-        """The computed images; see ``submit``. Always the same ones, however often it is asked for.
+        """Return the computed images; see ``submit``. Each call returns the same ones.
 
         Args:
             timeout: seconds to wait for the host's part; None: as long as it takes.
 
         Raises:
             DecodeError: an image cannot be decoded; the message names the file, its place and the reason.
-            concurrent.futures.TimeoutError: it takes longer. concurrent.futures.CancelledError: it was cancelled.
+            concurrent.futures.TimeoutError: it takes longer.
+            concurrent.futures.CancelledError: it was cancelled.
         """
         if self._process == os.getpid():  # in a forked child nobody will finish it
             super().result(timeout)
@@ -166,7 +167,7 @@ class Future(concurrent.futures.Future[Any]):
             return list(self._results) if self._listed else self._results[0]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What ``result`` would raise; waits as that does."""
+        """Return what ``result`` would raise, or None; waits as that does."""
         if self._process == os.getpid():
             return super().exception(timeout)
         try:

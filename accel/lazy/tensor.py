@@ -30,7 +30,14 @@ private("torch", "_C._nn._parse_to")
 
 
 class LazyTensor(LateTensor):
-    """A ``torch.Tensor`` on the CPU with late values; see the module's docstring."""
+    """A ``torch.Tensor`` on the CPU whose values are not computed yet.
+
+    It is one image [channels, height, width] or a batch of them, with one more axis in front, of any dtype that
+    torchvision's transforms give. Shape, dtype and strides are known. ``torch.stack``, ``.half()``,
+    ``.contiguous(memory_format=...)`` and transforms of a batch keep it lazy; ``.to(device)`` gives a plain tensor
+    there; anything else has the values computed, and the object itself becomes a plain tensor. accel makes such
+    tensors; the class is there for ``isinstance``.
+    """
 
 
 ForkingPickler.register(LazyTensor, send)  # as torch registers its own tensors

@@ -85,16 +85,19 @@ def show(name: str, value: Callable[[], Any]) -> None:
 
 
 def stats() -> dict[str, Any]:
-    """What accel has done since the process began, its DataLoader workers included.
+    """Count what accel has done since the process began, its DataLoader workers included.
 
     Returns:
-        ``images``: late images whose pixels were computed; ``replaced``: broken ones replaced by black
-        (``on_error="replace"``); ``replaced files``: the names of the first 100 of their files; ``realised early``:
-        images whose pixels were asked for one at a time, before a batch was made; ``finished by torchvision``: images
-        whose last steps were torchvision's own kernels, run on the values that accel made; ``kept``: files that were
-        asked for again, all of whose pixels were decoded, once, and kept; ``in flight``: batches of this process
-        submitted and not yet used; ``waiting``: batches that follow them; ``fallbacks``: how often what fell back, by
-        reason.
+        A dictionary of ints, but for the last two entries.
+
+        - ``images``: lazy images whose pixels were computed;
+        - ``replaced``: damaged files replaced by black (``on_error="replace"``);
+        - ``computed early``: images whose pixels were asked for one at a time, before a batch was made;
+        - ``finished by torchvision``: images whose last steps were torchvision's own kernels, run on accel's values;
+        - ``kept``: files that were asked for again, all of whose pixels were decoded, once, and kept;
+        - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
+        - ``replaced files``: the names of the first 100 files that were replaced, a list;
+        - ``fallbacks``: what was not done the fast way, a dictionary of the counts by reason.
     """
     totals: dict[str, int] = {}
     with _lock:
