@@ -20,7 +20,8 @@ from torch.utils.data import get_worker_info
 
 from accel.lazy import modes
 from accel.lazy.metadata import METADATA
-from accel.lazy.state import ImageShape, Late, undisturbed
+from accel.lazy.modes import undisturbed
+from accel.lazy.state import ImageShape, Late
 from accel.ops import OPS
 from accel.ops.kernels import THREADS
 from accel.recipe import Recipe, Step

@@ -27,7 +27,7 @@ from accel.lazy import pillow_args, resizing
 from accel.ops import OPS
 from accel.ops.index import PadMode
 from accel.planning import lut as levels
-from accel.recipe import Recipe, Source
+from accel.recipe import Recipe, Source, Step
 from accel.runtime import kept, materialize
 from accel.system import counters, log
 from accel.system.caller import caller
@@ -142,6 +142,15 @@ class LazyImage(Image.Image):
             image._info = self._info.copy()
         return image
 
+    def _recorded(self, steps: tuple[Step, ...]) -> Image.Image:
+        """This image with these steps recorded; a copy where there are none."""
+        if not steps:
+            return self.copy()
+        image = self
+        for name, params in steps:
+            image = image.then(name, params)
+        return image
+
     # -- recorded: the Pillow methods that torchvision and users call ---------------------------------------
 
     def copy(self) -> Image.Image:
@@ -184,15 +193,17 @@ class LazyImage(Image.Image):
         self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
     ) -> Image.Image:
         late = self._im is None and self._recipe is not None
-        image = resizing.resized(self, size, resample, box, reducing_gap) if late else None
-        if image is None and late and _has_no_pixels(size):  # let Pillow raise what it raises, without decoding for it
+        steps = resizing.resize_steps(self, size, resample, box, reducing_gap) if late else None
+        if steps is not None:
+            return self._recorded(steps)
+        if late and _has_no_pixels(size):  # let Pillow raise what it raises, without decoding for it
             return Image.new(self._mode, (2, 2)).resize(size, resample, None, reducing_gap)
-        return super().resize(size, resample, box, reducing_gap) if image is None else image
+        return super().resize(size, resample, box, reducing_gap)
 
     def reduce(self, factor: Any, box: Any = None) -> Image.Image:
         late = self._im is None and self._recipe is not None
-        image = resizing.reduced(self, factor, box) if late else None
-        return super().reduce(factor, box) if image is None else image
+        steps = resizing.reduce_steps(self._size, factor, box) if late else None
+        return super().reduce(factor, box) if steps is None else self._recorded(steps)
 
     def thumbnail(self, size: Any, resample: Any = Image.Resampling.BICUBIC, reducing_gap: float | None = 2.0) -> None:
         drafts = reducing_gap is not None and isinstance(self, JpegImageFile) and not self._loaded
@@ -213,12 +224,7 @@ class LazyImage(Image.Image):
 
     def transpose(self, method: Image.Transpose) -> Image.Image:
         steps = pillow_args.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
-        if steps is None:
-            return super().transpose(method)
-        image: LazyImage = self
-        for name, params in steps:
-            image = image.then(name, params)
-        return image
+        return super().transpose(method) if steps is None else self._recorded(steps)
 
     def transform(
         self, size: Any, method: Any, data: Any = None, resample: int = 0, fill: int = 1, fillcolor: Any = None
