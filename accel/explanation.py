@@ -14,7 +14,7 @@ from accel.codec.header import Raw
 from accel.lazy.base import LateTensor
 from accel.lazy.image import LazyImage
 from accel.ops import OPS
-from accel.ops.kernels import THREADS
+from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.plan import Plan, plan
 from accel.planning.stages import Axis, Effect, Pass, Stage

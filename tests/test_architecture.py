@@ -1,80 +1,264 @@
-"""Data flows one way: every room of accel imports only from the rooms below it, and the core names no backend."""
+"""Data flows one way: every room of accel imports only from the rooms below it, wherever the import stands.
+
+The checks take a tree as {module: source}, and are tried on small made-up trees besides.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import accel
 
-ROOT = Path(accel.__file__).parent
-# from the ground up; what stands on one line may use the lines before it
+ROOT = Path(accel.__file__).parent.parent
+
 ROOMS = (
-    "errors version",
-    "system",
-    "native options",
-    "codec",
-    "recipe",
-    "ops",
-    "planning",
-    "backend",
-    "switch",
-    "runtime",
-    "workers",
-    "lazy",
-    "functional explanation testing",
-    "hooks",
-    "",  # accel itself
-    "cli",
-    "__main__",
+    ("errors version", "what accel raises; its version"),
+    ("system", "the process and the machine: forks, memory, cores, counters, the log, replaced files"),
+    ("native", "functions compiled to machine code, and their cache"),
+    ("codec", "bytes to pixels: headers, JPEG decoders, Pillow's memory"),
+    ("options", "a backend's options, and the selection of a backend: plain data"),
+    ("recipe", "a source of pixels and the steps recorded on it: plain data"),
+    ("ops", "the table of ops: a row for each, with torchvision's function as the reference"),
+    ("planning", "recipes to plans: stages, lookup tables, patches"),
+    ("backend", "the interface of a backend, and the entry points where they are found"),
+    ("runtime", "plans carried out: reading, threads, streams, prefetching"),
+    ("workers", "between DataLoader workers and their parent: messages and shared memory"),
+    ("switch", "which backend is in force"),
+    ("backends", "cpu, cuda and dali, each on its own, and what they share"),
+    ("lazy", "images, tensors and batches whose pixels are not computed yet"),
+    ("functional explanation testing", "accel.functional, accel.explain, and the conformance suite of a backend"),
+    ("hooks", "what is replaced in Pillow, torchvision, DataLoader and others"),
+    ("", "accel itself: the public names"),
+    ("cli", "the commands"),
+    ("__main__", "python -m accel"),
 )
-FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms.split(" ")}
-FILES = sorted(path for path in ROOT.rglob("*.py") if "backends" not in path.relative_to(ROOT).parts)
+"""From the ground up: what stands on one line may use the lines before it, and itself, but not its neighbours."""
+
+FLOORS = {room: floor for floor, (rooms, _) in enumerate(ROOMS) for room in rooms.split(" ")}
+
+BY_NAME = {("accel.hooks.multiprocessing_child", "accel")}
+"""Imports that are meant to go upwards: a process that was started for the work imports accel anew."""
+
+LONGEST = 300  # lines
+LONGER: frozenset[str] = frozenset()
+
+Tree = Mapping[str, str]
 
 
-def module(path: Path) -> str:
-    return ".".join(("accel", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+@cache
+def tree() -> Tree:
+    """The sources of accel, its backends, the benchmarks and the rig, by the names that they are imported by."""
+    paths = {
+        "accel": [path for path in (ROOT / "accel").rglob("*.py") if "backends" not in path.relative_to(ROOT).parts],
+        "accel.backends": list((ROOT / "backends").rglob("*.py")),
+        "bench": list((ROOT / "bench").rglob("*.py")),
+        "rig": list((ROOT / "rig").rglob("*.py")),
+    }
+    found = {}
+    for package, files in paths.items():
+        folder = ROOT / package.split(".")[-1]
+        for path in files:
+            inner = path.relative_to(folder).with_suffix("").parts
+            found[".".join((package, *inner)).removesuffix(".__init__")] = path.read_text()
+    return found
 
 
-MODULES = {module(path) for path in FILES}
+@cache
+def nodes(source: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(source)))
+
+
+def imported(name: str, source: str, modules: Tree) -> Iterator[str]:
+    """Every module that a module imports: at its top, in functions, for the type checker, and by a literal name."""
+    is_package = any(other.startswith(f"{name}.") for other in modules)
+    for node in nodes(source):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = name.split(".")[: len(name.split(".")) - node.level + is_package] if node.level else []
+            package = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{package}.{alias.name}"
+                yield inner if inner in modules else package
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            function = node.func
+            called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if called in ("import_module", "__import__"):
+                yield str(node.args[0].value)
+
+
+def arrows(modules: Tree) -> Iterator[tuple[str, str]]:
+    for name, source in modules.items():
+        for other in imported(name, source, modules):
+            if (name, other) not in BY_NAME:
+                yield name, other
 
 
 def room(name: str) -> str:
     return [*name.split("."), ""][1]
 
 
-def imported(tree: ast.AST, *, at_the_top: bool) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if at_the_top and getattr(node, "col_offset", 0):
-            continue  # in a function, or for the type checker
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for name in node.names:
-                inner = f"{node.module}.{name.name}"
-                yield inner if inner in MODULES else node.module
+def is_accel(name: str) -> bool:
+    return name.split(".")[0] == "accel"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: module(path))
-def test_rooms_use_only_the_rooms_below_them(path: Path) -> None:
-    here = room(module(path))
-    for name in imported(ast.parse(path.read_text()), at_the_top=True):
-        if name.split(".")[0] == "accel" and room(name) != here:
-            assert FLOOR[room(name)] < FLOOR[here], f"{module(path)} imports {name}"
+def arrows_upward(modules: Tree) -> list[str]:
+    """Imports in accel, and in backends, of what is not below them."""
+    return [
+        f"{name} imports {other}"
+        for name, other in arrows(modules)
+        if is_accel(name)
+        and is_accel(other)
+        and room(name) != room(other)
+        and FLOORS[room(other)] >= FLOORS[room(name)]
+    ]
 
 
-def test_there_are_no_circles() -> None:
-    uses = {module(path): set(imported(ast.parse(path.read_text()), at_the_top=True)) & MODULES for path in FILES}
-    done: set[str] = set()
-    while ready := {name for name in uses.keys() - done if uses[name] <= done | {name}}:
-        done |= ready
-    assert done == uses.keys(), f"a circle within {sorted(uses.keys() - done)}"
+def circles(modules: Tree) -> list[str]:
+    uses: dict[str, set[str]] = {name: set() for name in modules}
+    for name, other in arrows(modules):
+        if other in modules and other != name:
+            uses[name].add(other)
+    users = {name: {user for user, used in uses.items() if name in used} for name in modules}
+    left = set(modules)
+    while loose := {name for name in left if not uses[name] & left or not users[name] & left}:
+        left -= loose
+    return [f"{name} is in a circle" for name in sorted(left)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: module(path))
-def test_the_core_names_no_backend(path: Path) -> None:
-    names = imported(ast.parse(path.read_text()), at_the_top=False)
-    assert not [name for name in names if name.startswith("accel.backends")]
+def named_backends(modules: Tree) -> list[str]:
+    """Imports of a backend from outside of it; what several use is in ``backends.shared``, for backends alone."""
+    found = []
+    for name, other in arrows(modules):
+        if is_accel(name) and other.startswith("accel.backends"):
+            own, used = name.split(".")[1:3], other.split(".")[1:3]
+            if own[0] != "backends" or (used != own and (used != ["backends", "shared"] or len(own) < 2)):
+                found.append(f"{name} imports {other}")
+    return found
+
+
+def imports_of_tests(modules: Tree) -> list[str]:
+    names = {"tests", "conftest"} | {path.stem for path in (ROOT / "tests").iterdir() if path.stem != "__pycache__"}
+    names -= {"bench", "backends", "accel"}
+    names -= set(sys.stdlib_module_names)
+    return [f"{name} imports {other}" for name, other in arrows(modules) if other.split(".")[0] in names]
+
+
+def changed_paths(modules: Tree) -> list[str]:
+    """Where bench or the rig does more than read ``sys.path``: assigns to it, or calls a method that changes it."""
+    found = []
+    for name, source in modules.items():
+        for node in () if is_accel(name) else nodes(source):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                changed = [node.func.value] if node.func.attr not in ("index", "count", "copy") else []
+            elif isinstance(node, (ast.Assign, ast.Delete)):
+                changed = list(node.targets)
+            elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+                changed = [node.target]
+            else:
+                continue
+            targets = [each.value if isinstance(each, ast.Subscript) else each for each in changed]
+            if "sys.path" in map(ast.unparse, targets):
+                found.append(f"{name}, line {node.lineno}")
+    return found
+
+
+def long_files(modules: Tree) -> list[str]:
+    lengths = {name: len(source.splitlines()) for name, source in modules.items() if is_accel(name)}
+    return [f"{name} has {length} lines" for name, length in lengths.items() if length > LONGEST and name not in LONGER]
+
+
+def unknown_rooms(modules: Tree) -> list[str]:
+    return [name for name in modules if is_accel(name) and room(name) not in FLOORS]
+
+
+CHECKS: tuple[Callable[[Tree], list[str]], ...] = (
+    unknown_rooms,
+    arrows_upward,
+    circles,
+    named_backends,
+    imports_of_tests,
+    changed_paths,
+    long_files,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_tree(check: Callable[[Tree], list[str]]) -> None:
+    assert not check(tree())
+
+
+def test_every_room_stands() -> None:
+    assert {room(name) for name in tree() if is_accel(name)} == FLOORS.keys()
+
+
+IN_A_FUNCTION = "def f():\n    from accel import {}\n"
+FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from accel.{} import name\n"
+PLANTED: dict[str, tuple[Callable[[Tree], list[str]], dict[str, str]]] = {
+    "a room that the table lacks": (unknown_rooms, {"accel.sources.recipe": ""}),
+    "the planner reads what is lazy": (arrows_upward, {"accel.planning.plan": "import accel.lazy.image"}),
+    "a recipe knows the switch": (arrows_upward, {"accel.recipe": FOR_TYPES.format("switch")}),
+    "what runs plans knows the switch": (arrows_upward, {"accel.runtime.read": "from accel.switch import current"}),
+    "a message knows the switch": (arrows_upward, {"accel.workers.packing": IN_A_FUNCTION.format("switch")}),
+    "a backend knows what is lazy": (arrows_upward, {"accel.backends.cpu.x": "from accel.lazy.image import LazyImage"}),
+    "neighbours": (arrows_upward, {"accel.explanation": "from accel import testing"}),
+    "accel itself": (arrows_upward, {"accel.hooks.install": "import accel"}),
+    "by name": (arrows_upward, {"accel.hooks.install": "import importlib\nimportlib.import_module('accel.cli')"}),
+    **{
+        f"the codec reads {room}": (arrows_upward, {"accel.codec.decode": IN_A_FUNCTION.format(room)})
+        for room in ("options", "recipe", "planning", "backend", "runtime", "switch")
+    },
+    "two files": (circles, {"accel.a": "from accel import b", "accel.b": IN_A_FUNCTION.format("a")}),
+    "by a type": (circles, {"accel.a.x": FOR_TYPES.format("a.y"), "accel.a.y": "import accel.a.x"}),
+    "three files, by relative imports": (
+        circles,
+        {
+            "accel.backends.cpu.a": "from .b import f",
+            "accel.backends.cpu.b": "from . import c",
+            "accel.backends.cpu.c": "from .a import g",
+        },
+    ),
+    "with its own package": (circles, {"accel.a": "from .b import f", "accel.a.b": "from . import g"}),
+    "the core names a backend": (named_backends, {"accel.backend": "def f():\n    import accel.backends.cpu"}),
+    "a command names a backend": (named_backends, {"accel.cli.verify": "from accel.backends.cuda import CudaBackend"}),
+    "one backend uses another": (named_backends, {"accel.backends.cuda.x": "from accel.backends.cpu.arrays import f"}),
+    "relatively": (named_backends, {"accel.backends.cuda.x": "from ..cpu import f", "accel.backends.cpu": ""}),
+    "what is shared uses a backend": (named_backends, {"accel.backends.shared.x": "import accel.backends.cpu.arrays"}),
+    "a helper of the tests": (imports_of_tests, {"bench.gpu": "def f():\n    import conftest"}),
+    "the package of the tests": (imports_of_tests, {"accel.testing": "from tests.support import photos"}),
+    "inserted": (changed_paths, {"bench.x": "import sys\nsys.path.insert(0, '.')"}),
+    "assigned": (changed_paths, {"bench.x": "import sys\nsys.path[:0] = ['.']"}),
+    "added to": (changed_paths, {"bench.x": "import sys\nsys.path += ['.']"}),
+    "too long": (long_files, {"accel.ops.kernels": "x = 0\n" * (LONGEST + 1)}),
+}
+
+
+@pytest.mark.parametrize(("check", "modules"), PLANTED.values(), ids=PLANTED)
+def test_each_check_sees_what_it_is_for(check: Callable[[Tree], list[str]], modules: Tree) -> None:
+    assert check(modules)
+
+
+SOUND = {
+    "accel": "import accel.hooks.install\nfrom accel.switch import image_backend",
+    "accel.hooks.install": "from accel.lazy import image",
+    "accel.lazy.image": "from accel import switch\nfrom accel.recipe import Recipe",
+    "accel.switch": "from accel.backend import backend_of",
+    "accel.backend": "",
+    "accel.recipe": "from accel.options import Selection",
+    "accel.options": "",
+    "accel.backends.cpu": "from .backend import CpuBackend",
+    "accel.backends.cpu.backend": "from ..shared.bits import bits\nfrom accel import switch",
+    "accel.backends.shared.bits": "import numpy as np",
+    "bench.x": "import sys\nprint(sys.path, sys.path.index('.'))\nfrom accel.backends.cuda import CudaBackend",
+}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_what_is_sound_is_let_be(check: Callable[[Tree], list[str]]) -> None:
+    assert not check(SOUND)

@@ -1,30 +1,26 @@
-"""Late tensors: what any class of them does.
+"""The base class of lazy tensors.
 
-Size, dtype and strides are known and answered at once. A class names the functions that keep its tensors late
+Size, dtype and strides are known and answered at once. A class names the functions that keep its tensors lazy
 (``handlers``); anything else computes the values and goes on with them, and the object itself becomes a plain
 tensor (``torch.utils.swap_tensors``), so that nothing is computed twice.
 """
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable
 from copy import deepcopy
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.lazy import modes
-from accel.lazy.metadata import METADATA
-from accel.lazy.state import ImageShape, Late, undisturbed
+from accel.lazy import modes, shell
+from accel.lazy.state import ImageShape, Late
 from accel.ops import OPS
-from accel.ops.kernels import THREADS
+from accel.ops.helpers import same_threads
 from accel.recipe import Recipe, Step
-from accel.system import counters, fork, log, memory
+from accel.system import counters, log, memory
 from accel.system.caller import caller
 from accel.system.memory import Allocate
 from accel.system.private_names import private
@@ -34,58 +30,13 @@ if TYPE_CHECKING:
 
 
 pytree = private("torch.utils._pytree", "tree_map")
-private(
-    "torch",
-    "Tensor._make_wrapper_subclass",
-    "Tensor._use_count",
-    "_C.DisableTorchFunctionSubclass",
-    "_C._DisableTorchDispatch",
-    "_C._set_throw_on_mutable_data_ptr",
-    "_C._swap_tensor_impl",
-)
-
-_CPU = torch.device("cpu")
+private("torch", "_C.DisableTorchFunctionSubclass", "_C._DisableTorchDispatch")
 
 T = TypeVar("T", bound="LateTensor")
 
-_NO_MEMORY = (
-    "C++ code asked for the memory of a late tensor of accel's, whose values are not computed yet; "
-    "any function of torch on it computes them, images.detach() for one"
-)
-
-
-def _without_memory(shell: torch.Tensor) -> None:
-    """Have C++ code that asks for the tensor's memory, past Python, raise RuntimeError; it would get a null pointer."""
-    if hasattr(torch._C, "_set_storage_access_error_msg"):  # builds with CUDA
-        torch._C._set_storage_access_error_msg(shell, _NO_MEMORY)
-    elif hasattr(torch._C, "_set_storage_data_ptr_access_error_msg"):  # without, by a longer way
-        with torch._C.DisableTorchFunctionSubclass():
-            torch._C._set_storage_data_ptr_access_error_msg(shell.untyped_storage()._cdata, _NO_MEMORY)
-    else:
-        torch._C._set_throw_on_mutable_data_ptr(shell)  # all but const_data_ptr() of no type
-
-
-class _Absent:
-    """An attribute that a class does not have, though its base does."""
-
-    def __get__(self, instance: object, owner: type) -> Any:
-        raise AttributeError("late tensors are exported by __dlpack__")
-
-
-@lru_cache(maxsize=1024)
-def _strides(lead: tuple[int, ...], shape: ImageShape, interleaved: bool) -> tuple[int, ...]:
-    """Those torchvision's tensor has: images one after another, each in its memory order."""
-    channels, height, width = shape
-    strides = [1, width * channels, channels] if interleaved else [height * width, width, 1]
-    step = channels * height * width
-    for length in reversed(lead):
-        strides.insert(0, step)
-        step *= length
-    return tuple(strides)
-
 
 class LateTensor(torch.Tensor):
-    """What the classes of late tensors share; the tensors are on the CPU.
+    """The base class of lazy tensors, which are on the CPU.
 
     Attributes:
         late: what it is made of. becomes: the class of tensor it is once computed.
@@ -99,7 +50,7 @@ class LateTensor(torch.Tensor):
     either: ClassVar[frozenset[Any]] = frozenset(
         {torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__}
     )
-    __dlpack_c_exchange_api__ = _Absent()  # C functions that would ask the shell for its memory
+    __dlpack_c_exchange_api__ = shell.Absent()  # C functions that would ask the shell for its memory
 
     @classmethod
     def of(
@@ -114,11 +65,7 @@ class LateTensor(torch.Tensor):
         offset: int = 0,
     ) -> Self:
         """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``. ``offset``: in a batch."""
-        strides = _strides(lead, shape, interleaved)
-        tensor: Self = torch.Tensor._make_wrapper_subclass(
-            cls, (*lead, *shape), strides=strides, storage_offset=offset, dtype=dtype, device=_CPU
-        )
-        _without_memory(tensor)
+        tensor = shell.make(cls, lead, shape, dtype, interleaved, offset)
         tensor.late = Late(recipes, lead, shape, dtype, interleaved, after, made)
         return tensor
 
@@ -139,11 +86,11 @@ class LateTensor(torch.Tensor):
                 values = late.compute(allocate) if alone else _part(*late.whole)
                 late.value, late.pending = values.as_subclass(self.becomes), None
                 if late.aliased:
-                    with undisturbed():
+                    with modes.undisturbed():
                         late.shared = late.value.detach()
             value: torch.Tensor = late.value
-            if not _swap(self, value):
-                value.__dict__.update(_attributes(self))
+            if not shell.swap(self, value):
+                value.__dict__.update(shell.attributes(self))
                 modes.replaced(self, value)
                 return value
             late.value = None
@@ -186,7 +133,7 @@ class LateTensor(torch.Tensor):
         late, op = self.late, OPS[name]
         on_batch = bool(late.after) or len(late.recipes) > 1
         onto = late.after if on_batch else late.recipes[0].kernels
-        steps: tuple[Step, ...] = (() if op.elementwise else _threads(onto)) + ((name, params),)
+        steps: tuple[Step, ...] = (() if op.elementwise else same_threads(onto)) + ((name, params),)
         channels, height, width = late.shape
         shape = (op.channels(channels, params), *op.size((height, width), params))
         dtype = late.dtype if dtype is None else dtype
@@ -229,7 +176,7 @@ class LateTensor(torch.Tensor):
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in METADATA and is_late(args[0]):
+        if func in shell.METADATA and is_late(args[0]):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         handler = cls.handlers.get(func)
@@ -276,19 +223,12 @@ class LateTensor(torch.Tensor):
         if late is not None and late.aliased:
             return deepcopy(LateTensor.evaluate(self), memo)
         copy = self.clone()
-        copy.__dict__.update(deepcopy(_attributes(self), memo))
+        copy.__dict__.update(deepcopy(shell.attributes(self), memo))
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """As a plain tensor: what is saved can be loaded without accel."""
         return LateTensor.evaluate(self).__reduce_ex__(protocol)
-
-
-def _threads(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """What is recorded between these kernels and the next one, for that one to run on as many threads as here."""
-    here: Step = (THREADS, (torch.get_num_threads(),))
-    known = next((step for step in reversed(steps) if step[0] == THREADS), None)
-    return () if known == here else (here,)
 
 
 def is_late(value: Any) -> bool:
@@ -305,7 +245,7 @@ def is_late(value: Any) -> bool:
 
 
 def unfinished(value: Any) -> Late | None:
-    """What a tensor without its values is made of; None for all else."""
+    """The state of a tensor that has no values yet; None for all else."""
     if not isinstance(value, LateTensor):
         return None
     late: Late | None = value.__dict__.get("late")
@@ -356,30 +296,5 @@ def _part(batch: torch.Tensor, late: Late, index: Any) -> torch.Tensor:
     if isinstance(batch, LateTensor):
         LateTensor.evaluate(batch)
     assert late.shared is not None
-    with undisturbed():
+    with modes.undisturbed():
         return late.shared[index]
-
-
-def _attributes(tensor: LateTensor) -> dict[str, Any]:
-    """What somebody has set on the object."""
-    return {name: value for name, value in tensor.__dict__.items() if name != "late"}
-
-
-def _swap(shell: LateTensor, value: torch.Tensor) -> bool:
-    """Make ``shell`` the tensor that ``value`` is, unless something refers to one of them from elsewhere.
-
-    As torch.utils.swap_tensors does, but the class last: as long as another thread sees a late tensor it waits for
-    the lock that is held here.
-    """
-    if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
-        return False
-    with _swapping:
-        value.__dict__.update(_attributes(shell))
-        torch._C._swap_tensor_impl(shell, value)
-        shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
-        shell.__class__, value.__class__ = value.__class__, shell.__class__  # type: ignore[assignment]
-    return True
-
-
-_swapping = threading.RLock()
-fork.wait_for(_swapping, fork.SWAPS)

@@ -1,4 +1,4 @@
-"""What ``Image.open`` gives of a JPEG file: Pillow's JpegImageFile, whose pixels are late."""
+"""The image that ``Image.open`` gives of a JPEG file: Pillow's JpegImageFile, whose pixels are not computed yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
 from accel.codec.header import Header, claim
-from accel.lazy.image import LazyImage, StandsFor, send
+from accel.lazy.image import LazyImage
+from accel.lazy.image_base import StandsFor, send
 from accel.lazy.unread import Unread
 from accel.options import Selection
 from accel.recipe import Recipe, Source
@@ -22,7 +23,7 @@ UNCLAIMED = "a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's
 
 
 class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
-    """A ``JpegImageFile`` with late pixels.
+    """A ``JpegImageFile`` whose pixels are computed when they are asked for.
 
     All of its file has been read; of a large one the rest is when more than its header is asked for. What else Pillow
     knows of it (quantization tables, layers, EXIF, ...) is read by Pillow when it is asked for.
@@ -30,7 +31,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     becomes: ClassVar[type[Image.Image]] = JpegImageFile
 
-    _told: tuple[str, Selection, Callable[[Header, Selection], bool]]
+    _claim: tuple[str, Selection, Callable[[Header, Selection], bool]]
     filename: Any = ""
     _file: JpegImageFile | None = None
     _unread: Unread | None = None  # then there is no recipe yet
@@ -57,7 +58,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         image = cls.__new__(cls)
         image._mode, image._size = header.mode, (header.width, header.height)
         image.filename, image._unread = filename, unread
-        image._told = name, selection, claimed
+        image._claim = name, selection, claimed
         return image
 
     def _read(self) -> None:
@@ -68,7 +69,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
             if self._unread is None:  # another thread was faster
                 return
             data = unread.read()
-            name, selection, claimed = self._told
+            name, selection, claimed = self._claim
             header, begun = claim(data), unread.header
             same = header is not None and header[:4] == begun[:4] and not header.pictures
             self._file = None

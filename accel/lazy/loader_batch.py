@@ -6,10 +6,9 @@ are submitted together, so that a list of images is as few programs as a stacked
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count, islice
+from itertools import count
 from multiprocessing import parent_process
 from typing import Any
 
@@ -18,89 +17,13 @@ from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
 from accel.lazy.base import LateTensor, is_late, unfinished
-from accel.lazy.state import Late
-from accel.recipe import Recipe
+from accel.lazy.state import Batch, Place
 from accel.runtime import materialize
 from accel.system import memory
 from accel.workers.packing import Packed, pack, unpack
 
 Layout = tuple[type[LateTensor], tuple[Any, ...]]
 """A class and what its ``of`` takes besides recipes."""
-
-Place = tuple[int, int] | None
-"""Of a single image among those of its batch, and how many these are, where there is one of each sample."""
-
-
-class Batch:
-    """The late tensors of one batch, in order.
-
-    Attributes:
-        loader: the number of the DataLoader whose worker made it; 0 for one without workers.
-        submitted: whether its tensors were submitted, together.
-    """
-
-    def __init__(self, loader: int) -> None:
-        self.loader = loader
-        self.submitted = False
-        self._members: dict[int, list[weakref.ref[Late]]] = {}  # each with what became of it, in order
-        self._arrived: dict[int, tuple[Recipe, ...]] = {}
-
-    def add(self, late: Late, number: int, indices: tuple[Any, ...] | None, place: Place = None) -> None:
-        """``indices``: in the dataset, of what lies along the tensor's first axis or of a single image."""
-        late.member = Member(self, number, indices, place)
-        self._members[number] = [weakref.ref(late)]
-
-    def succeed(self, member: Member, late: Late) -> None:
-        """Let a tensor that was made from a member stand in its place, as long as somebody refers to it."""
-        late.member = member
-        self._members[member.number].append(weakref.ref(late))
-
-    def _current(self) -> dict[int, Late]:
-        """What stands in each place, if somebody still refers to it."""
-        lates = {number: [ref() for ref in refs] for number, refs in sorted(self._members.items())}
-        return {number: late for number, each in lates.items() for late in each if late is not None}
-
-    def members(self) -> list[Late]:
-        """Those that are still late and referred to."""
-        return [late for late in self._current().values() if late.value is None]
-
-    def sends(self, late: Late) -> bool:
-        """Whether the message that it goes out in is all of the batch: it leaves the worker that made it."""
-        assert late.member is not None
-        return get_worker_info() is not None and self._current().get(late.member.number) is late
-
-    def receive(self, number: int) -> tuple[Recipe, ...]:
-        """The recipes of a member that has come in a message; to be asked for once."""
-        return self._arrived.pop(number)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """One message for all members, each file once. Nothing is decoded and nothing can fail: this may run in a
-        queue's feeder thread."""
-        lates = self._current()
-        recipes = tuple(recipe for late in lates.values() for recipe in late.recipes)
-        lengths = {number: len(late.recipes) for number, late in lates.items()}
-        return _open, (self.loader, pack(recipes, shared=get_worker_info() is not None), lengths)
-
-
-class Member:
-    """A late tensor's place in its batch."""
-
-    __slots__ = ("batch", "indices", "number", "place")
-
-    def __init__(self, batch: Batch, number: int, indices: tuple[Any, ...] | None, place: Place) -> None:
-        self.batch = batch
-        self.number = number
-        self.indices = indices
-        self.place = place
-
-    def where(self, position: int | None) -> str:
-        """Where an image of the tensor comes from, so far as the tensor itself cannot say it, for a message."""
-        if position is None:
-            return ""
-        where = ""
-        if self.place is not None and self.place[1] > 1:
-            where = f" (image {self.place[0]} of a batch of {self.place[1]})"
-        return where if self.indices is None else f"{where} (dataset index {self.indices[position]})"
 
 
 def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
@@ -149,12 +72,6 @@ def send(tensor: LateTensor) -> Any:
         return _receive, (pack(late.recipes, shared=get_worker_info() is not None), layout)
     member = late.member
     return _receive_member, (member.batch, member.number, member.indices, member.place, layout)
-
-
-def _open(loader: int, packed: Packed, lengths: dict[int, int]) -> Batch:
-    batch, recipes = Batch(loader), iter(unpack(packed))
-    batch._arrived = {number: tuple(islice(recipes, length)) for number, length in lengths.items()}
-    return batch
 
 
 def _receive_member(

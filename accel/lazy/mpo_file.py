@@ -1,6 +1,6 @@
-"""What ``Image.open`` gives of a file of several pictures, as phones write them; imported when there is one.
+"""The image that ``Image.open`` gives of a file of several pictures, as phones write them.
 
-Pillow imports its plugin for such files as late: with it come openers of other formats.
+Imported when there is one, as is Pillow's plugin for such files: with it come openers of other formats.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.MpoImagePlugin import MpoImageFile
 
-from accel.lazy.image import send
+from accel.lazy.image_base import send
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.recipe import Source
 
 
 class LazyMpoFile(LazyJpegFile, MpoImageFile):
-    """What ``Image.open`` gives of a file of several pictures: the first is late, any other one is Pillow's."""
+    """An ``MpoImageFile``, of which the first picture is lazy and any other one is Pillow's."""
 
     becomes = MpoImageFile
 

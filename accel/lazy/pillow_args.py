@@ -1,4 +1,4 @@
-"""Pillow's ``Image.transform`` and the transpositions as steps: which ops they are, and with which parameters."""
+"""Arguments of Pillow's ``transform``, ``transpose`` and ``point`` as ops and their parameters."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import math
 import operator
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
+from accel.planning import lut
 from accel.recipe import Step
 
 _NEAREST, _BILINEAR, _BICUBIC = Image.Resampling.NEAREST, Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
@@ -55,6 +57,17 @@ def step(image: Image.Image, size: Any, method: Any, data: Any, resample: Any, f
     if _fits_fixed_point(numbers, width, height):
         return "affine", (height, width, numbers, int(resample), fill)
     return None
+
+
+def point_table(table: Any, mode: str) -> bytes | None:
+    """The levels [channels, 256] of Pillow's ``image.point(table)``; None where that gives an image of another mode.
+
+    Raises:
+        What Pillow raises for such a ``table``.
+    """
+    channels = 1 if mode == "L" else 3
+    made = lut.all_levels(channels).point(table)
+    return np.asarray(made).reshape(256, channels).T.tobytes() if made.mode == mode else None
 
 
 def _extent(image: Image.Image, size: Any, data: Any, resample: Any, fillcolor: Any) -> Step | None:

@@ -8,24 +8,24 @@ from __future__ import annotations
 import math
 import operator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from accel.ops.resample import SUPPORT
+from accel.recipe import Step
 from accel.system.private_names import private
-
-if TYPE_CHECKING:
-    from accel.lazy.image import LazyImage
 
 private("PIL.Image", "Image._get_safe_box")
 
 _LARGEST = 1 << 15
 
+Steps = tuple[Step, ...]
 
-def resized(image: LazyImage, size: Any, resample: Any, box: Any, reducing_gap: Any) -> Image.Image | None:
-    """``image.resize(...)``, recorded; None for what is left to Pillow, which also says what is wrong."""
+
+def resize_steps(image: Image.Image, size: Any, resample: Any, box: Any, reducing_gap: Any) -> Steps | None:
+    """``image.resize(...)`` as steps, () for a copy; None for what is left to Pillow, which also says what is wrong."""
     code = Image.Resampling.BICUBIC if resample is None else resample
     if code and code not in SUPPORT:
         return None
@@ -36,10 +36,12 @@ def resized(image: LazyImage, size: Any, resample: Any, box: Any, reducing_gap: 
     if width < 1 or height < 1:
         return None
     if box is None and reducing_gap is None:
-        return _whole(image, width, height, code)
+        return _whole(image.size, width, height, code)
     edges = (0, 0, *image.size) if box is None else tuple(box)
     if not _is_box(edges, image.size):
         return None
+    reduced: Steps = ()
+    input_size = image.size
     if reducing_gap is not None:
         if not isinstance(reducing_gap, (int, float)) or not reducing_gap >= 1:
             return None
@@ -49,10 +51,13 @@ def resized(image: LazyImage, size: Any, resample: Any, box: Any, reducing_gap: 
         ]
         if code != Image.Resampling.NEAREST and max(factors) > 1:
             safe = image._get_safe_box((width, height), code, edges)
-            reduced = image.reduce((factors[0], factors[1]), safe)
+            reduced = _reduced(image.size, factors[0], factors[1], safe)
             edges = tuple((edges[n] - safe[n % 2]) / factors[n % 2] for n in range(4))
-            return reduced.resize((width, height), code, edges)
-    return _resized(image, width, height, code, edges)
+            input_size = (-((safe[0] - safe[2]) // factors[0]), -((safe[1] - safe[3]) // factors[1]))
+            if not _is_box(edges, input_size):
+                return None
+    resized = _resized(input_size, len(image.getbands()), width, height, code, edges)
+    return None if resized is None else reduced + resized
 
 
 def _is_box(edges: tuple[Any, ...], size: tuple[int, int]) -> bool:
@@ -62,43 +67,49 @@ def _is_box(edges: tuple[Any, ...], size: tuple[int, int]) -> bool:
     return bool(0 <= left < right <= size[0] and 0 <= top < bottom <= size[1])
 
 
-def _whole(image: LazyImage, width: int, height: int, code: int) -> Image.Image:
-    if (width, height) == image.size:
-        return image.copy()
+def _whole(size: tuple[int, int], width: int, height: int, code: int) -> Steps:
+    if (width, height) == size:
+        return ()
     if code == 0:  # Image.Resampling.NEAREST
-        return image.then("resize_nearest", (height, width))
-    return image.then("resize", (height, width, int(code)))
+        return (("resize_nearest", (height, width)),)
+    return (("resize", (height, width, int(code))),)
 
 
-def _resized(image: LazyImage, width: int, height: int, code: int, edges: tuple[Any, ...]) -> Image.Image | None:
-    if edges == (0, 0, *image.size):
-        return _whole(image, width, height, code)
+def _resized(
+    size: tuple[int, int], channels: int, width: int, height: int, code: int, edges: tuple[Any, ...]
+) -> Steps | None:
+    if edges == (0, 0, *size):
+        return _whole(size, width, height, code)
     left, top, right, bottom = box = tuple(float(np.float32(edge)) for edge in edges)
     across, down = float(np.float32(right - left)), float(np.float32(bottom - top))
     if (across, down) == (width, height) and left.is_integer() and top.is_integer():
-        return image.crop((int(left), int(top), int(right), int(bottom)))
-    if max(width, height, *image.size) >= _LARGEST or min(across, down) <= 0:
+        return (("crop", (int(top), int(left), height, width)),)
+    if max(width, height, *size) >= _LARGEST or min(across, down) <= 0:
         return None
     if code == Image.Resampling.NEAREST:
-        black = (0,) * len(image.getbands())
-        return image.then("scale_nearest", (height, width, (across / width, left, down / height, top), black))
-    return image.then("resize_box", (height, width, int(code), box))
+        return (("scale_nearest", (height, width, (across / width, left, down / height, top), (0,) * channels)),)
+    return (("resize_box", (height, width, int(code), box)),)
 
 
-def reduced(image: LazyImage, factor: Any, box: Any) -> Image.Image | None:
-    """``image.reduce(...)``, recorded; None as above."""
+def reduce_steps(size: tuple[int, int], factor: Any, box: Any) -> Steps | None:
+    """``image.reduce(...)`` of an image of this (width, height) as steps; None as above."""
     factors = factor if isinstance(factor, (list, tuple)) else (factor, factor)
     if factors == (1, 1):
-        return image.crop(box)
+        return None  # which Pillow has crop() do
     try:
         across, down = map(operator.index, factors)
-        edges = (0, 0, *image.size) if box is None else tuple(map(operator.index, box))
+        edges = (0, 0, *size) if box is None else tuple(map(operator.index, box))
     except (TypeError, ValueError):
         return None
-    if min(across, down) < 1 or not _is_box(edges, image.size):
+    if min(across, down) < 1 or not _is_box(edges, size):
         return None
-    part: Any = image if edges == (0, 0, *image.size) else image.crop(edges)
-    return part.then("reduce", (across, down))  # type: ignore[no-any-return]
+    return _reduced(size, across, down, edges)
+
+
+def _reduced(size: tuple[int, int], across: int, down: int, edges: tuple[Any, ...]) -> Steps:
+    left, top, right, bottom = edges
+    cropped: Steps = () if edges == (0, 0, *size) else (("crop", (top, left, bottom - top, right - left)),)
+    return (*cropped, ("reduce", (across, down)))
 
 
 class Thumbnail:

@@ -1,38 +1,39 @@
-"""What a late tensor is made of, and how that becomes its values."""
+"""What a lazy tensor is made of, how that becomes its values, and the batch of a DataLoader that it belongs to."""
 
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.utils.data import get_worker_info
 
 from accel.errors import DecodeError
-from accel.lazy import group, modes
+from accel.lazy.group import Images
+from accel.lazy.modes import undisturbed
 from accel.recipe import Recipe, Step
 from accel.runtime import prefetch, torch_ops
+from accel.runtime.prefetch import Part
 from accel.system import fork
 from accel.system.memory import Allocate
-from accel.system.private_names import private
+from accel.workers.packing import Packed, pack, unpack
 
-if TYPE_CHECKING:
-    from accel.lazy.base import LateTensor
-    from accel.lazy.loader_batch import Member
-    from accel.runtime.submissions import Part
-
-private("torch", "_C._DisableFuncTorch")
-
-_NO_MODE = nullcontext()
 _making_a_lock = fork.Lock()
 
 ImageShape = tuple[int, int, int]
 """(channels, height, width)"""
 
 
-class Late:
+Place = tuple[int, int] | None
+"""Of a single image among those of its batch, and how many these are, where there is one of each sample."""
+
+
+class Late(Images):
     """What a LazyTensor is made of.
 
     Attributes:
@@ -53,20 +54,15 @@ class Late:
     """
 
     __slots__ = (
-        "__weakref__",
         "_lock",
         "after",
         "aliased",
         "dtype",
-        "group",
-        "interleaved",
         "lead",
         "made",
         "member",
         "part",
         "pending",
-        "ready",
-        "recipes",
         "shape",
         "shared",
         "since",
@@ -95,13 +91,13 @@ class Late:
         self.made = made or (shape, dtype)
         self.view = False
         self.stacked = False
-        self.whole: tuple[LateTensor, Late, Any] | None = None
+        self.whole: tuple[torch.Tensor, Late, Any] | None = None
         self.aliased = False
         self.shared: torch.Tensor | None = None
         self._lock: fork.Lock | None = None
         self.value: torch.Tensor | None = None
-        self.group: group.Group | None = None
-        self.ready: torch.Tensor | None = None
+        self.group = None
+        self.ready = None
         self.member: Member | None = None
         self.part: Part | None = None
         self.since: tuple[Step, ...] = ()
@@ -129,11 +125,11 @@ class Late:
         images = self.submitted()
         if images is not None:
             return images.to("cpu")
-        with self.told():
+        with self.locating_errors():
             if self.lead:
                 images = prefetch.compute(self.recipes, self.interleaved, self.loader)
             if images is None:
-                images = group.compute(self, allocate)
+                images = self.compute_images(allocate)
             return self.shaped(images)
 
     def submitted(self) -> torch.Tensor | None:
@@ -141,7 +137,7 @@ class Late:
         part, self.part = self.part, None
         if part is None:
             return None
-        with self.told():
+        with self.locating_errors():
             images = part.take(len(self.recipes))
             if images is None:
                 return None
@@ -158,8 +154,8 @@ class Late:
         return 0 if self.member is None else self.member.batch.loader
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """What fails in here is told by its place along this tensor's first axis and, where known, in the dataset."""
+    def locating_errors(self) -> Iterator[None]:
+        """Say in a DecodeError its place along this tensor's first axis and, where known, in the dataset."""
         try:
             with undisturbed():
                 yield
@@ -173,15 +169,82 @@ class Late:
             raise type(error)(f"{error}{where}") from error
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """For values to come about, which outlive the mode, and the transformation of torch.func, of whoever asks first.
+class Batch:
+    """The late tensors of one batch, in order.
 
-    No tracer is to see how they do.
+    Attributes:
+        loader: the number of the DataLoader whose worker made it; 0 for one without workers.
+        submitted: whether its tensors were submitted, together.
     """
-    mode = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE
-    with mode, modes.aside(), torch._C._DisableFuncTorch():
-        yield
+
+    def __init__(self, loader: int) -> None:
+        self.loader = loader
+        self.submitted = False
+        self._members: dict[int, list[weakref.ref[Late]]] = {}  # each with what became of it, in order
+        self._arrived: dict[int, tuple[Recipe, ...]] = {}
+
+    def add(self, late: Late, number: int, indices: tuple[Any, ...] | None, place: Place = None) -> None:
+        """``indices``: in the dataset, of what lies along the tensor's first axis or of a single image."""
+        late.member = Member(self, number, indices, place)
+        self._members[number] = [weakref.ref(late)]
+
+    def succeed(self, member: Member, late: Late) -> None:
+        """Let a tensor that was made from a member stand in its place, as long as somebody refers to it."""
+        late.member = member
+        self._members[member.number].append(weakref.ref(late))
+
+    def _current(self) -> dict[int, Late]:
+        """What stands in each place, if somebody still refers to it."""
+        lates = {number: [ref() for ref in refs] for number, refs in sorted(self._members.items())}
+        return {number: late for number, each in lates.items() for late in each if late is not None}
+
+    def members(self) -> list[Late]:
+        """Those that are still late and referred to."""
+        return [late for late in self._current().values() if late.value is None]
+
+    def sends(self, late: Late) -> bool:
+        """Whether the message that it goes out in is all of the batch: it leaves the worker that made it."""
+        assert late.member is not None
+        return get_worker_info() is not None and self._current().get(late.member.number) is late
+
+    def receive(self, number: int) -> tuple[Recipe, ...]:
+        """The recipes of a member that has come in a message; to be asked for once."""
+        return self._arrived.pop(number)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """One message for all members, each file once. Nothing is decoded and nothing can fail: this may run in a
+        queue's feeder thread."""
+        lates = self._current()
+        recipes = tuple(recipe for late in lates.values() for recipe in late.recipes)
+        lengths = {number: len(late.recipes) for number, late in lates.items()}
+        return _open, (self.loader, pack(recipes, shared=get_worker_info() is not None), lengths)
+
+
+class Member:
+    """A late tensor's place in its batch."""
+
+    __slots__ = ("batch", "indices", "number", "place")
+
+    def __init__(self, batch: Batch, number: int, indices: tuple[Any, ...] | None, place: Place) -> None:
+        self.batch = batch
+        self.number = number
+        self.indices = indices
+        self.place = place
+
+    def where(self, position: int | None) -> str:
+        """Where an image of the tensor comes from, so far as the tensor itself cannot say it, for a message."""
+        if position is None:
+            return ""
+        where = ""
+        if self.place is not None and self.place[1] > 1:
+            where = f" (image {self.place[0]} of a batch of {self.place[1]})"
+        return where if self.indices is None else f"{where} (dataset index {self.indices[position]})"
+
+
+def _open(loader: int, packed: Packed, lengths: dict[int, int]) -> Batch:
+    batch, recipes = Batch(loader), iter(unpack(packed))
+    batch._arrived = {number: tuple(islice(recipes, length)) for number, length in lengths.items()}
+    return batch
 
 
 class _Pending:

@@ -1,25 +1,24 @@
-"""``accel.submit``, and what late tensors do when they are pinned or sent to a device."""
+"""``accel.submit``, and the future that it returns."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import get_worker_info
 
 from accel.errors import DecodeError
 from accel.lazy.base import LateTensor, is_late
 from accel.lazy.image import LazyImage
+from accel.lazy.on_device import coalesce, queue_of, selection_of, submitted_or_computed
 from accel.lazy.state import Late
-from accel.options import AcceleratorOptions, Selection
+from accel.options import Selection
 from accel.recipe import Recipe
-from accel.runtime import materialize, prefetch, streams, submissions
-from accel.runtime.prefetch import Lane
-from accel.runtime.submissions import Part, Submission, Task
+from accel.runtime import task
+from accel.runtime.prefetch import Part
+from accel.runtime.task import Task
 from accel.system import fork, log, memory
 
 
@@ -84,32 +83,32 @@ class Future(concurrent.futures.Future[Any]):
         self._lock = fork.Lock()
         self._process = os.getpid()
         self._parts: dict[int, Part] = {}
-        for selection in dict.fromkeys(_selection(late) for _, late in items if late is not None):
+        for selection in dict.fromkeys(selection_of(late) for _, late in items if late is not None):
             self._launch(selection)
         self._unfinished = {part.task for part in self._parts.values()}
-        for task in tuple(self._unfinished):
-            task.call_when_done(self._task_done)
+        for each in tuple(self._unfinished):
+            each.call_when_done(self._task_done)
         if not self._parts:
             self._finish()
 
     def _launch(self, selection: Selection) -> None:
-        lates = {n: late for n, (_, late) in enumerate(self._items) if late and _selection(late) == selection}
-        submission, parts = _coalesced(tuple(lates.values()))
-        lane = _lane(selection, next(iter(lates.values())).loader, self._device)
-        if lane is None:
-            submissions.on_host(submission.tasks)
-        elif lane.device is None:
+        lates = {n: late for n, (_, late) in enumerate(self._items) if late and selection_of(late) == selection}
+        submission, parts = coalesce(tuple(lates.values()))
+        queue = queue_of(selection, next(iter(lates.values())).loader, self._device)
+        if queue is None:
+            task.start_on_host(submission.tasks)
+        elif queue.device is None:
             raise ValueError(f"backend {selection.name!r} does not know its device yet: pass device=, here or to it")
         else:
-            lane.enter(submission)
-            lane.demand(submission)
+            queue.add(submission)
+            queue.start_now(submission)
         for (number, late), part in zip(lates.items(), parts, strict=True):
             self._parts[number] = part
             late.part = part.twin()
 
-    def _task_done(self, task: Task) -> None:
+    def _task_done(self, done: Task) -> None:
         with self._lock:
-            self._unfinished.discard(task)
+            self._unfinished.discard(done)
             if self._unfinished:
                 return
         self._finish()
@@ -126,7 +125,7 @@ class Future(concurrent.futures.Future[Any]):
                 self.set_exception(error)
 
     def _errors(self) -> Iterator[BaseException]:
-        """What went wrong, in the order of the images."""
+        """The exceptions that were raised, in the order of the images."""
         for number, part in sorted(self._parts.items()):
             error, late = part.task.error(), self._items[number].late
             if error is None or late is None:
@@ -181,140 +180,19 @@ class Future(concurrent.futures.Future[Any]):
         if late is None:
             return LateTensor.evaluate(image) if isinstance(image, LateTensor) else image
         part = self._parts[number]
-        lane = part.submission.lane
-        if lane is None or lane.device is None or part.submission.foreign:
+        queue = part.submission.queue
+        if queue is None or queue.device is None or part.submission.foreign:
             value = LateTensor.evaluate(image) if isinstance(image, LateTensor) else late.compute(memory.results.empty)
         else:
             with late.lock:
                 late.part = part  # in place of its twin, which would copy
-                value = _submitted(late, lane.device)
+                value = submitted_or_computed(late, queue.device)
             if isinstance(image, LateTensor):
                 value = value.as_subclass(image.becomes)
         return value if self._device is None else value.to(self._device)
 
 
 def _in_list(error: DecodeError, recipe: Recipe, number: int, count: int) -> DecodeError:
-    """The error, told by the place of the image, or of its batch, in the list that was submitted."""
+    """The same error with the place of the image, or of its batch, in the list that was submitted."""
     reason = error.__cause__ if isinstance(error.__cause__, DecodeError) else error
     return type(error)(f"{recipe.source.name}: {reason} (number {number} of a list of {count})")
-
-
-# -- late tensors that are pinned or sent to a device -------------------------------------------------------
-
-
-def pin(tensor: LateTensor) -> bool:
-    """Submit a tensor of an accelerator backend, together with those that its DataLoader gave with it.
-
-    Never waits: it is launched when its turn comes, and when it is known on which device. False where that cannot
-    be, and for a host backend.
-    """
-    late = tensor.late
-    lane = _lane(_selection(late), late.loader)
-    if lane is None:
-        return False
-    if late.part is None:
-        submission = _submission(_companions(late))
-        lane.enter(submission)
-    return True
-
-
-def to_device(tensor: LateTensor, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
-    """The values on a device, as a plain tensor. An accelerator backend computes them there, and learns where.
-
-    Raises:
-        DecodeError: an image cannot be decoded.
-    """
-    late = _late(tensor)
-    if late is not None and prefetch.usable(_selection(late), device):
-        with log.settling, late.lock:
-            if late.value is None and "late" in tensor.__dict__:
-                return _on_device(late, streams.indexed(device)).as_subclass(tensor.becomes)
-    elif late is not None and late.part is None and late.group is None and get_worker_info() is None:
-        lates = _companions(late)
-        if len(lates) > 1:
-            submissions.on_host(_submission(lates).tasks)
-    return LateTensor.evaluate(tensor).to(device, non_blocking=non_blocking)
-
-
-def _on_device(late: Late, device: torch.device) -> torch.Tensor:
-    selection, part = _selection(late), late.part
-    lane = None if part is None or part.submission.foreign else part.submission.lane
-    prefetch.learn(selection, lane or prefetch.lane(selection, late.loader), device)
-    if part is None:
-        if late.member is not None and late.loader and not late.member.batch.submitted:
-            _hint_to_pin()
-        lates = _companions(late)
-        if len(lates) > 1:
-            for task in _submission(lates).tasks:
-                task.run(device)
-    return _submitted(late, device).to(device)
-
-
-def _submitted(late: Late, device: torch.device) -> torch.Tensor:
-    """What was submitted, wherever it is, or else computed on ``device`` now."""
-    value = late.submitted()
-    if value is None:
-        with late.told():
-            value = late.shaped(submissions.now(late.recipes, late.interleaved, device))
-    return value
-
-
-@cache
-def _hint_to_pin() -> None:
-    log.note(
-        log.WARNING,
-        "accel computes a DataLoader's batches when they are sent to the device, one by one: with pin_memory=True it "
-        "computes the next ones meanwhile",
-    )
-
-
-def _selection(late: Late) -> Selection:
-    return materialize.selection_of(late.recipes)
-
-
-def _lane(selection: Selection, loader: int, device: torch.device | None = None) -> Lane | None:
-    """The lane to submit to, which leads to ``device`` if that is given; None where the host computes."""
-    if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
-        return None
-    lane = prefetch.lane(selection, loader)
-    if device is not None and prefetch.usable(selection, device):
-        prefetch.learn(selection, lane, streams.indexed(device))
-    return lane if lane.device is None or prefetch.usable(selection, lane.device) else None
-
-
-def _companions(late: Late) -> list[Late]:
-    """What is submitted with a tensor: what its DataLoader gave with it, or became of that, for the first of those."""
-    batch = None if late.member is None else late.member.batch
-    if batch is None or batch.submitted:
-        return [late]
-    batch.submitted = True
-    selection = _selection(late)
-    others = [other for other in batch.members() if other.part is None and _selection(other) == selection]
-    return others if late in others else [late, *(other for other in others if other.member is not late.member)]
-
-
-def _submission(lates: Sequence[Late]) -> Submission:
-    """One submission of late tensors, which get their parts of it."""
-    submission, parts = _coalesced(lates)
-    for late, part in zip(lates, parts, strict=True):
-        late.part = part
-    return submission
-
-
-def _coalesced(lates: Sequence[Late]) -> tuple[Submission, list[Part]]:
-    """One submission, with a task for all that come out alike, and the part of each in it."""
-    groups: dict[Any, list[Late]] = {}
-    for late in lates:
-        late.group = None
-        groups.setdefault((late.made, late.interleaved), []).append(late)
-    programs = {}
-    for key, group in groups.items():
-        recipes = tuple(recipe for late in group for recipe in late.recipes)
-        programs[key] = Task(recipes, group[0].interleaved, owners=len(group))
-    submission = Submission(tuple(programs.values()))
-    parts, taken = [], dict.fromkeys(programs, 0)
-    for late in lates:
-        key = late.made, late.interleaved
-        parts.append(Part(submission, programs[key], taken[key]))
-        taken[key] += len(late.recipes)
-    return submission, parts

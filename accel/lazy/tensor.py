@@ -19,7 +19,7 @@ from accel.backend import backend_of
 from accel.lazy import group, mixing, parts
 from accel.lazy.base import LateTensor, is_late, unfinished
 from accel.lazy.loader_batch import send
-from accel.lazy.submit import pin, to_device
+from accel.lazy.on_device import pin, to_device
 from accel.recipe import Step
 from accel.runtime import kept, materialize
 from accel.system import memory

@@ -24,10 +24,10 @@ kernel of its own:
 
 from __future__ import annotations
 
-from accel.ops import colour, kernels, pixels, values, warp
+from accel.ops import colour, helpers, kernels, pixels, values, warp
 from accel.ops.row import Kind, Op, Params
 
 __all__ = ["OPS", "Kind", "Op", "Params"]
 
-OPS: dict[str, Op] = {row.name: row for row in (*pixels.ROWS, *colour.ROWS, *warp.ROWS, *values.ROWS, *kernels.ROWS)}
+OPS: dict[str, Op] = {row.name: row for file in (pixels, colour, warp, values, kernels, helpers) for row in file.ROWS}
 """The rows by name."""

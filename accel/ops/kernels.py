@@ -6,10 +6,8 @@ function is run on the values, image by image, when these are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F2
@@ -18,36 +16,10 @@ from accel.ops.row import Kind, Op, Params, Size
 from accel.system import counters
 from accel.system.private_names import private
 
-V1 = (
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_gamma",
-    "adjust_hue",
-    "adjust_saturation",
-    "adjust_sharpness",
-    "affine",
-    "autocontrast",
-    "crop",
-    "elastic_transform",
-    "equalize",
-    "gaussian_blur",
-    "hflip",
-    "invert",
-    "pad",
-    "perspective",
-    "posterize",
-    "resize",
-    "rgb_to_grayscale",
-    "rotate",
-    "solarize",
-    "vflip",
-)
-"""Functions of ``torchvision.transforms._functional_tensor`` with a row."""
-
 DTYPES = (torch.uint8, torch.float32, torch.float64)
 """What kernels are recorded for; what torch makes of halves depends on how they lie in memory."""
 
-F_t = private("torchvision.transforms._functional_tensor", *V1, "_compute_affine_output_size")
+F_t = private("torchvision.transforms._functional_tensor", "_compute_affine_output_size")
 _geometry = private(
     "torchvision.transforms.v2.functional._geometry",
     "_compute_affine_output_size",
@@ -144,28 +116,11 @@ def _cropped(size: Size, params: Params) -> Size:
     return params[2], params[3]
 
 
-# -- what is no function of torchvision's alone -----------------------------------------------------------------
-
-
-def _with_noise(values: torch.Tensor, noise: torch.Tensor, clip: bool) -> torch.Tensor:
-    """``gaussian_noise`` of v2 with noise that was drawn before: float for floats, int16 for uint8."""
-    noisy = values + noise.to(values.device)
-    if clip:
-        noisy = torch.clamp(noisy, 0, 1 if values.is_floating_point() else 255)
-    return noisy.to(values.dtype)
-
-
 def _elastic_v1(tensor: Any, params: Params) -> Any:
     """Of displacements of the image's size alone: v1 takes any that can be broadcast."""
     if params[0].shape[1:3] != tensor.shape[-2:]:
         raise ValueError("the displacement is not of the image's size")
     return F_t.elastic_transform(tensor, *map(thawed, params))
-
-
-def _linear(values: torch.Tensor, matrix: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-    """``LinearTransformation`` of v1 and v2."""
-    flat = values.reshape(-1, matrix.shape[0]) - mean.to(values.device)
-    return torch.mm(flat, matrix.to(values.device, flat.dtype)).reshape(values.shape)
 
 
 def _jpeg(values: torch.Tensor, quality: int) -> torch.Tensor:
@@ -174,43 +129,6 @@ def _jpeg(values: torch.Tensor, quality: int) -> torch.Tensor:
         counters.fallback("jpeg of tensors was left to the host, which waits for what the device made until there")
     jpeg: torch.Tensor = F2.jpeg(values.cpu(), quality)
     return jpeg.to(values.device)
-
-
-def _levels(values: torch.Tensor) -> torch.Tensor:
-    """The pixels that ``to_pil_image`` makes of values."""
-    if not values.is_floating_point():
-        return values
-    if values.device.type == "cpu":
-        return torch.from_numpy((values.numpy() * 255).astype(np.uint8))
-    return (values * 255).to(torch.uint8)
-
-
-def _weighted(values: torch.Tensor, weight: float, dtype: torch.dtype) -> torch.Tensor:
-    return torch.full((1, 1, 1), weight, dtype=dtype, device=values.device).mul(values)
-
-
-def _mixup(batch: torch.Tensor, lam: float) -> torch.Tensor:
-    return batch.roll(1, 0).mul_(1.0 - lam).add_(batch.mul(lam))
-
-
-def _cutmix(batch: torch.Tensor, box: tuple[int, int, int, int]) -> torch.Tensor:
-    x1, y1, x2, y2 = box
-    rolled, output = batch.roll(1, 0), batch.clone()
-    output[..., y1:y2, x1:x2] = rolled[..., y1:y2, x1:x2]
-    return output
-
-
-THREADS = "threads"
-"""The step that says on how many threads those after it ran where they were recorded: torch's sums depend on it."""
-
-
-def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
-    return batch.contiguous(memory_format=order)
-
-
-def _helper(name: str, params: tuple[str, ...], apply: Callable[..., torch.Tensor], **more: Any) -> Op:
-    """A row that is recorded along with others, and not tried by itself."""
-    return Op(name, "kernel", lambda values, given: apply(values, *given), params, (), apply=apply, **more)
 
 
 # -- the rows -------------------------------------------------------------------------------------------------
@@ -360,13 +278,9 @@ ROWS = (
         ((_DISPLACEMENT, _BILINEAR, None), (_DISPLACEMENT, _NEAREST, _FILL)),
         holds_tensors=True,
     ),
-    _helper("gaussian_noise", ("noise", "clip"), _with_noise, elementwise=True, holds_tensors=True),
-    _helper("linear_transformation", ("matrix", "mean"), _linear, holds_tensors=True),
-    _helper("to_levels", (), _levels, elementwise=True),
-    _helper("weighted", ("weight", "dtype"), _weighted, elementwise=True),
-    _helper("plus", ("other",), torch.add, holds_tensors=True),
-    _helper("mixup", ("lam",), _mixup),
-    _helper("cutmix", ("box",), _cutmix),
-    _helper("contiguous", ("memory_format",), _ordered, elementwise=True),
-    _helper(THREADS, ("number",), lambda values, number: values),
 )
+
+V1 = tuple(row.name.removeprefix("v1.") for row in ROWS if row.name.startswith("v1."))
+"""Functions of ``torchvision.transforms._functional_tensor`` with a row."""
+
+private("torchvision.transforms._functional_tensor", *V1)

@@ -1,4 +1,4 @@
-"""Tables of levels: what a colour op that treats each uint8 value by itself makes of each of the 256.
+"""Lookup tables: what a colour op that treats each uint8 value by itself makes of each of the 256 levels.
 
 Pillow itself makes them, by running the op on a picture of all levels, so they are its results whatever its
 arithmetic; the backends only look up.
@@ -27,21 +27,13 @@ def table(name: str, params: tuple[Any, ...], channels: int) -> npt.NDArray[np.u
     """
     apply = OPS[name].levels
     assert apply is not None, f"{name} is no op on levels"
-    picture = Image.fromarray(_LEVELS if channels == 1 else np.repeat(_LEVELS[:, :, None], channels, 2))
-    made = np.asarray(apply(picture, params)).reshape(256, channels)
+    made = np.asarray(apply(all_levels(channels), params)).reshape(256, channels)
     return _read_only(np.ascontiguousarray(made.T))
 
 
-def of_point(lut: Any, mode: str) -> bytes | None:
-    """The levels [channels, 256] of Pillow's ``image.point(lut)``; None where that gives an image of another mode.
-
-    Raises:
-        What Pillow raises for such a ``lut``.
-    """
-    channels = 1 if mode == "L" else 3
-    picture = Image.fromarray(_LEVELS if channels == 1 else np.repeat(_LEVELS[:, :, None], channels, 2))
-    made = picture.point(lut)
-    return np.asarray(made).reshape(256, channels).T.tobytes() if made.mode == mode else None
+def all_levels(channels: int) -> Image.Image:
+    """A picture of all 256 levels, the same in each channel."""
+    return Image.fromarray(_LEVELS if channels == 1 else np.repeat(_LEVELS[:, :, None], channels, 2))
 
 
 @lru_cache(maxsize=256)

@@ -1,35 +1,133 @@
-"""Where submissions to a device wait, and from where they start.
+"""Submissions of images to a device: where they wait, and when they start.
 
-They go along a **lane**, one for each DataLoader: at most ``prefetch`` are under way or unused, the others wait as
-recipes; one that is used, or that nobody refers to any more, makes room for the next. Until it is known to which
-device a lane leads, all of them wait.
+A **submission** is what starts together, such as a batch: one or more tasks. A **part** of it is what one lazy tensor
+has of it. Submissions wait in a **queue**, one for each DataLoader: at most ``prefetch`` are under way or unused, the
+others wait as recipes; one that is used, or that nobody refers to any more, makes room for the next. Until the device
+of a queue is known, all of them wait.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 
 import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
+from accel.errors import DecodeError
 from accel.options import AcceleratorOptions, Selection
 from accel.recipe import Recipe
-from accel.runtime import materialize, streams, submissions, work_queue
-from accel.runtime.submissions import Submission
-from accel.runtime.work_queue import Pool
+from accel.runtime import materialize, streams, task, work_queue
+from accel.runtime.task import Task
+from accel.runtime.work_queue import WorkQueue
 from accel.system import counters, fork
 
 _LAUNCHERS = 2  # for each device: one plans and uploads while the other waits for its decoders
-_LANES = 64
+_MOST_QUEUES = 64
+_numbers = itertools.count()
 
 
-class Lane:
+class Submission:
+    """Tasks that start together. When nothing refers to it any more, what has not run never will."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.tasks = tuple(tasks)
+        self.number = next(_numbers)
+        self.queue: PrefetchQueue | None = None
+        self._process = os.getpid()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it was made before this process was forked: it will not be heard of here."""
+        return self._process != os.getpid()
+
+    def __del__(self) -> None:
+        if not self.foreign:
+            for task in self.tasks:
+                task.future.cancel()
+            if self.queue is not None:
+                self.queue.release(self)
+
+
+class Part:
+    """The images of a task, next to each other, that one lazy tensor has of a submission.
+
+    Attributes:
+        first: its first image, of the task's.
+        shared: somebody else takes them too.
+    """
+
+    __slots__ = ("_taken", "first", "shared", "submission", "task")
+
+    def __init__(self, submission: Submission, task: Task, first: int, *, shared: bool = False) -> None:
+        self.submission = submission
+        self.task = task
+        self.first = first
+        self._taken = False
+        self.shared = shared
+
+    def twin(self) -> Part:
+        """The same part for somebody else, who gets a copy of what is on a device."""
+        return Part(self.submission, self.task, self.first, shared=True)
+
+    def __str__(self) -> str:
+        queue = self.submission.queue
+        if queue is None:
+            return "its values are computed on the host" if self.task.future.done() else "on its way, on the host"
+        if queue.device is None:
+            return "waits until it is known on which device it is used"
+        return "waits for its turn" if queue.is_waiting(self.submission) else f"launched on {queue.device}"
+
+    def take(self, count: int) -> torch.Tensor | None:
+        """The values [count, channels, height, width], which nobody else has; on the submission's device.
+
+        Waits for the host's part of the work, and has the caller's current stream wait for the device's.
+
+        None where there is nothing to be had: they have been taken, it is not known what device they should go to,
+        they were submitted before this process was forked or with others, one of which failed.
+
+        Raises:
+            DecodeError: an image cannot be decoded.
+        """
+        if self._taken or self.submission.foreign:
+            return None
+        queue = self.submission.queue
+        if queue is not None and queue.device is None:
+            return None
+        self._taken = not self.shared
+        try:
+            if queue is not None:
+                queue.start_now(self.submission)
+            result = self.task.result()
+            if self.shared and queue is not None:
+                return result[self.first : self.first + count].clone()
+            return _detached(result, self.first, count)
+        except CancelledError:
+            return None
+        except DecodeError as error:
+            if self.task.owners > 1:
+                return None
+            raise error.again() from error.__cause__
+        finally:
+            if queue is not None:
+                queue.release(self.submission)
+
+
+def _detached(batch: torch.Tensor, first: int, count: int) -> torch.Tensor:
+    """Some images of a batch, as a tensor that shares nothing but memory with others (no version counter, as views)."""
+    offset, shape = first * batch.stride(0), (count, *batch.shape[1:])
+    images = torch.empty(0, dtype=batch.dtype, device=batch.device)
+    return images.set_(batch.untyped_storage(), batch.storage_offset() + offset, shape, batch.stride())
+
+
+class PrefetchQueue:
     """Submissions of one origin to the device of one selection, in order.
 
     None of its methods waits for anything, whoever calls them: a pin thread, the garbage collector, two threads at
@@ -38,7 +136,7 @@ class Lane:
 
     def __init__(self, options: AcceleratorOptions) -> None:
         self.device: torch.device | None = None
-        self._pool: Pool
+        self._launchers: WorkQueue
         self._prefetch = options.prefetch
         self._waiting: dict[int, weakref.ref[Submission]] = {}
         self._under_way: set[int] = set()
@@ -46,23 +144,23 @@ class Lane:
         self._busy = threading.Lock()
         self._process = os.getpid()
 
-    def lead(self, device: torch.device) -> None:
-        """Let it lead to this device from now on."""
-        pool = work_queue.pool(str(device), _LAUNCHERS)
+    def set_device(self, device: torch.device) -> None:
+        """Start submissions on this device from now on."""
+        launchers = work_queue.named(str(device), _LAUNCHERS)
 
-        def lead() -> None:
-            self.device, self._pool = device, pool
+        def set_device() -> None:
+            self.device, self._launchers = device, launchers
 
-        self._do(lead)
+        self._do(set_device)
 
-    def enter(self, submission: Submission) -> None:
+    def add(self, submission: Submission) -> None:
         """Let a submission wait for its turn."""
-        submission.lane = self
+        submission.queue = self
         number, reference = submission.number, weakref.ref(submission)
         self._do(lambda: self._waiting.__setitem__(number, reference))
 
-    def demand(self, submission: Submission) -> None:
-        """Somebody waits for it: start it now, unless it has been started."""
+    def start_now(self, submission: Submission) -> None:
+        """Start a submission that somebody waits for, unless it has been started."""
 
         def start() -> None:
             if self._waiting.pop(submission.number, None) is not None:
@@ -70,17 +168,17 @@ class Lane:
 
         self._do(start)
 
-    def leave(self, submission: Submission) -> None:
-        """Somebody has its results, or nobody will: the next may start."""
+    def release(self, submission: Submission) -> None:
+        """Let the next submission start: somebody has this one's results, or nobody will."""
         number = submission.number
 
-        def leave() -> None:
+        def release() -> None:
             self._waiting.pop(number, None)
             self._under_way.discard(number)
 
-        self._do(leave)
+        self._do(release)
 
-    def waits(self, submission: Submission) -> bool:
+    def is_waiting(self, submission: Submission) -> bool:
         """Whether a submission has not been started."""
         return submission.number in self._waiting
 
@@ -106,50 +204,50 @@ class Lane:
 
     def _start(self, submission: Submission) -> None:
         self._under_way.add(submission.number)
-        self._pool.put(partial(submissions.run, submission.tasks, self.device))
+        self._launchers.put(partial(task.run, submission.tasks, self.device))
 
 
-# -- which lane, and where it leads -------------------------------------------------------------------------
+# -- which queue, and for which device -----------------------------------------------------------------------
 
-_lanes: OrderedDict[tuple[Selection, int], Lane] = OrderedDict()
-_learned: dict[Selection, set[torch.device]] = {}
+_queues: OrderedDict[tuple[Selection, int], PrefetchQueue] = OrderedDict()
+_known_devices: dict[Selection, set[torch.device]] = {}
 _lock = fork.Lock()
 
 
-def lane(selection: Selection, loader: int) -> Lane:
-    """The lane of a loader (its number) or, with 0, of this thread.
+def queue_of(selection: Selection, loader: int) -> PrefetchQueue:
+    """The queue of a loader (its number) or, with 0, of this thread.
 
-    It leads to the ``device`` option or, as long as there was only one for all lanes, to where others lead.
+    Its device is that of the ``device`` option or, as long as all queues have the same one, that of the others.
     """
     origin = loader or -threading.get_ident()
     options = selection.options
     assert isinstance(options, AcceleratorOptions)
     with _lock:
         key = selection, origin
-        if key not in _lanes:
-            known = _learned.setdefault(selection, set())
+        if key not in _queues:
+            known = _known_devices.setdefault(selection, set())
             if options.device is not None and not known:
                 known.add(streams.indexed(torch.device(options.device)))
-            _lanes[key] = Lane(options)
-            if len(_lanes) > _LANES:
-                _lanes.popitem(last=False)
-        _lanes.move_to_end(key)
-        found, known = _lanes[key], _learned[selection]
+            _queues[key] = PrefetchQueue(options)
+            if len(_queues) > _MOST_QUEUES:
+                _queues.popitem(last=False)
+        _queues.move_to_end(key)
+        found, known = _queues[key], _known_devices[selection]
     if found.device is None and len(known) == 1:
-        found.lead(next(iter(known)))
+        found.set_device(next(iter(known)))
     return found
 
 
-def learn(selection: Selection, way: Lane, device: torch.device) -> None:
-    """A user sent a result of this lane to ``device``."""
-    if way.device != device:
+def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.device) -> None:
+    """Remember that a user sent a result of this queue to ``device``."""
+    if queue.device != device:
         with _lock:
-            _learned.setdefault(selection, set()).add(device)
-        way.lead(device)
+            _known_devices.setdefault(selection, set()).add(device)
+        queue.set_device(device)
 
 
 def compute(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torch.Tensor | None:
-    """Images computed now, where their lane leads to, and brought to the host; None if that is nowhere.
+    """Compute images now on the device of their queue, and bring them to the host; None where that is not known.
 
     Raises:
         DecodeError: an image cannot be decoded.
@@ -157,10 +255,10 @@ def compute(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torc
     selection = materialize.selection_of(recipes)
     if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
         return None
-    device = lane(selection, loader).device
+    device = queue_of(selection, loader).device
     if device is None or not usable(selection, device):
         return None
-    return submissions.now(recipes, interleaved, device).to("cpu")
+    return task.compute_now(recipes, interleaved, device).to("cpu")
 
 
 def usable(selection: Selection, device: torch.device) -> bool:
@@ -174,16 +272,16 @@ def usable(selection: Selection, device: torch.device) -> bool:
 
 def _count(place: int) -> int:
     with _lock:
-        return sum(way.counts()[place] for way in _lanes.values())
+        return sum(queue.counts()[place] for queue in _queues.values())
 
 
-counters.show("in flight", lambda: _count(0) + submissions.on_host_now())
+counters.show("in flight", lambda: _count(0) + task.count_on_host())
 counters.show("waiting", lambda: _count(1))
 
 
 def _in_child() -> None:
-    _lanes.clear()
-    _learned.clear()
+    _queues.clear()
+    _known_devices.clear()
 
 
 fork.register(in_child=_in_child)

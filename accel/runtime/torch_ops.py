@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from accel.ops import OPS
-from accel.ops.kernels import THREADS
+from accel.ops.helpers import THREADS
 from accel.planning.torch_tail import Program, Work
 from accel.recipe import Step
 from accel.runtime.parallel import Team

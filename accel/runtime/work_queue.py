@@ -1,4 +1,4 @@
-"""Threads of ours: a few pools for the process, made when they are needed, and anew in a forked child."""
+"""Queues of work with threads of accel's own, made when they are needed, and anew in a forked child."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from queue import SimpleQueue
 from accel.system import fork, log
 
 Work = Callable[[bool], None]
-"""What a pool runs, with True; or calls with False, if the interpreter ends before its turn."""
+"""A function that a queue calls with True; or with False, if the interpreter ends before its turn."""
 
 
-class Pool:
-    """Threads that take work in the order in which it came."""
+class WorkQueue:
+    """Work that a few threads do, in the order in which it came."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
@@ -48,22 +48,22 @@ class Pool:
             del work  # and what it refers to, before the next one comes
 
 
-_pools: dict[str, Pool] = {}
+_queues: dict[str, WorkQueue] = {}
 _lock = fork.Lock()
 
 
-def pool(name: str, threads: int) -> Pool:
-    """The pool of that name, made with so many threads if there is none."""
+def named(name: str, threads: int) -> WorkQueue:
+    """The queue of that name, made with so many threads if there is none."""
     with _lock:
-        if name not in _pools:
-            _pools[name] = Pool(name, threads)
-        return _pools[name]
+        if name not in _queues:
+            _queues[name] = WorkQueue(name, threads)
+        return _queues[name]
 
 
 def _end() -> None:
-    for each in _pools.values():
+    for each in _queues.values():
         each.end()
 
 
 atexit.register(_end)
-fork.register(in_child=_pools.clear)
+fork.register(in_child=_queues.clear)

@@ -25,7 +25,7 @@ import accel
 from accel import backend as registry
 from accel import switch
 from accel.codec import engines
-from accel.lazy import base, group
+from accel.lazy import group, shell
 from accel.runtime import prefetch, streams, work_queue
 from accel.system import counters, fork, imports
 from tests.support import helpers
@@ -88,7 +88,7 @@ WAITED_FOR: dict[str, Any] = {
     "switch": switch._lock,
     "counters": counters._lock,
     "imports": imports.importing,
-    "swaps": base._swapping,
+    "swaps": shell._swapping,
     "numba's": global_compiler_lock,
 }
 
@@ -268,7 +268,7 @@ PLAIN = {
     "accel/system/fork.py": "what a Lock is made of",
     "accel/system/memory.py": "made anew in a child",
     "accel/system/counters.py": "waited for by forks",
-    "accel/lazy/base.py": "waited for by forks",
+    "accel/lazy/shell.py": "waited for by forks",
     "accel/runtime/prefetch.py": "a lane is its process's",
     "accel/runtime/torch_ops.py": "made for one call",
 }

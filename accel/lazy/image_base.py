@@ -1,0 +1,212 @@
+"""The base class of lazy images: what one is made of, its pixels when they are asked for, and what Pillow sees of it.
+
+From the first use of its pixels on the image is an ordinary one. Recording stops there too: an image that has pixels
+may have been painted on.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from abc import ABCMeta
+from copy import deepcopy
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
+
+from accel.codec.header import Header
+from accel.recipe import Recipe
+from accel.runtime import materialize
+from accel.system import counters, log
+from accel.system.caller import caller
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class LazyImageBase(Image.Image):
+    """A ``PIL.Image.Image`` of mode "RGB" or "L" whose pixels are not computed yet.
+
+    Attributes:
+        becomes: the class of Pillow's image that it stands for.
+    """
+
+    becomes: ClassVar[type[Image.Image]] = Image.Image
+
+    # What Image.__init__ would set, once for all of them: making an image costs a third of a microsecond.
+    _im: Any = None
+    palette = None
+    _exif: Any = None
+    _readonly = 0
+    if not isinstance(getattr(Image.Image, "readonly", None), property):  # Pillow 11.1
+        readonly = 0
+
+    _recipe: Recipe | None  # has no default: a large file is read when it is missing
+    _loaded = False  # Pillow would have decoded it by now
+    _info: dict[Any, Any] | None = None  # None: as the file has it
+    _touched_by: str | None = None
+    _parent = False  # another image was made from it
+
+    @classmethod
+    def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> Self:
+        image = cls.__new__(cls)
+        image._recipe = recipe
+        image._mode = mode
+        image._size = size
+        return image
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The recipe while the pixels are not computed, else None."""
+        return self._recipe if self._im is None else None
+
+    # -- the pixels, when they are asked for ----------------------------------------------------------------
+
+    @property
+    def im(self) -> Any:
+        if self._im is None:
+            self._im = self._pixels()
+        return super().im
+
+    @im.setter
+    def im(self, im: Any) -> None:
+        self._im = im
+
+    def _pixels(self) -> Any:
+        assert self._recipe is not None
+        self._touched_by = caller()
+        what = f"the pixels of a lazy image were asked for by {self._touched_by}"
+        counters.early(what if self._recipe.steps else None)
+        with log.settling:
+            pixels = materialize.pixels(self._recipe)
+        return Image.frombytes(self._mode, self._size, pixels.tobytes()).im
+
+    def load(self) -> Any:
+        """Pixel access, as Pillow's; computes nothing until a pixel is read or written."""
+        self._loaded = True
+        return _LazyAccess(self) if self.recipe is not None else self._load_now()
+
+    def _load_now(self) -> Any:
+        _ = self.im
+        return Image.Image.load(self)  # not that of an image file, which would read it
+
+    @property
+    def info(self) -> dict[Any, Any]:
+        if self._info is None:
+            self._info = dict(self._file_of_pillow().info)
+        return self._info
+
+    @info.setter
+    def info(self, info: dict[Any, Any]) -> None:
+        self._info = info
+
+    def _file_of_pillow(self) -> JpegImageFile:
+        """The file it was made from, as Pillow opens it."""
+        assert self._recipe is not None
+        source = self._recipe.source
+        several = isinstance(source.header, Header) and source.header.pictures
+        return (jpeg_factory if several else JpegImageFile)(BytesIO(source.data))
+
+    # -- identity -------------------------------------------------------------------------------------------
+
+    @property
+    def __class__(self) -> type[Any]:
+        return type(self)
+
+    @__class__.setter
+    def __class__(self, cls: type[Any]) -> None:
+        """Become an image of another class, as fastai has it; with pixels, unless that class is one of lazy images."""
+        if not issubclass(cls, LazyImageBase):
+            attributes = self._attributes()
+            self.__dict__.clear()
+            self.__dict__.update(attributes)
+        object.__dict__["__class__"].__set__(self, cls)
+
+    def _attributes(self) -> dict[str, Any]:
+        """The attributes that Pillow's own image would have."""
+        plain = self.becomes.__new__(self.becomes)
+        Image.Image.__init__(plain)
+        plain.im, plain._mode, plain._size, plain.info = self.im, self._mode, self._size, self.info
+        plain._exif = self._exif
+        return vars(plain) | {name: value for name, value in vars(self).items() if name not in _OURS}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Image.Image):
+            return False
+        if self.becomes is not getattr(type(other), "becomes", type(other)):
+            return False
+        return (
+            self.mode == other.mode
+            and self.size == other.size
+            and self.info == other.info
+            and self.getpalette() == other.getpalette()
+            and self.tobytes() == other.tobytes()
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """As Pillow's image, with its pixels: what is saved can be loaded without accel."""
+        return copyreg._reconstructor, (self.becomes, object, None), self.__getstate__()  # type: ignore[attr-defined]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Image.Image:
+        make, arguments, *state = send(self)
+        image: Image.Image = make(*deepcopy(arguments, memo))
+        for each in state:
+            image.__setstate__(deepcopy(each, memo))
+        return image
+
+
+def send(image: LazyImageBase) -> tuple[Any, ...]:
+    """Reduce an image for another process of this program: a lazy one to encoded bytes and recipes.
+
+    Nothing is decoded and nothing can fail, for this may run in a queue's feeder thread.
+    """
+    recipe = image.recipe
+    if recipe is None:
+        return image.__reduce_ex__(2)
+    state = {name: image.__dict__[name] for name in _KEPT if name in image.__dict__}
+    return _restore_lazy, (type(image), recipe, image._mode, image._size, state)
+
+
+class _LazyAccess:
+    """Stands for what ``load()`` returns; the first use computes the pixels."""
+
+    def __init__(self, image: LazyImageBase) -> None:
+        self._image = image
+
+    def __getitem__(self, position: tuple[int, int]) -> Any:
+        return self._image._load_now()[position]
+
+    def __setitem__(self, position: tuple[int, int], colour: Any) -> None:
+        self._image._load_now()[position] = colour
+
+
+_KEPT = ("filename", "_info", "_loaded")
+_STATE = ("_recipe", "_im", "_mode", "_size", "_loaded", "_info", "_exif")
+_OURS = (*_STATE, "_touched_by", "_file", "_open_file", "_parent", "_unread", "_claim")
+
+
+def _restore_lazy(
+    kind: type[LazyImageBase], recipe: Recipe, mode: str, size: tuple[int, int], state: dict[str, Any]
+) -> LazyImageBase:
+    image = kind._make(recipe, mode, size)
+    image.__dict__.update(state)
+    return image
+
+
+class StandsFor(ABCMeta):  # which Pillow gives its files
+    """The class of a class of lazy images, as whose instances those of Pillow's class count that it stands for.
+
+    So ``isinstance(image, type(lazy))`` is what it would be if torchvision had made the other image. Whether an image
+    is one of accel's, ``isinstance(image, LazyImage)`` says.
+    """
+
+    becomes: type[Image.Image]
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.becomes)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return cls.becomes in subclass.__mro__  # ABCMeta itself would ask all subclasses, so this one again

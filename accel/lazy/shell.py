@@ -1,0 +1,113 @@
+"""The tensor object without memory that stands for values: what it knows of them, and how it becomes them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import torch
+
+from accel.system import fork
+from accel.system.private_names import private
+
+private(
+    "torch",
+    "Tensor._make_wrapper_subclass",
+    "Tensor._use_count",
+    "_C.DisableTorchFunctionSubclass",
+    "_C._set_throw_on_mutable_data_ptr",
+    "_C._swap_tensor_impl",
+)
+
+_GETTERS = """
+    shape dtype device layout ndim is_cuda is_cpu is_sparse is_quantized is_nested is_meta is_mkldnn requires_grad
+    is_leaf grad grad_fn names itemsize nbytes
+"""
+_METHODS = """
+    size dim stride numel nelement ndimension element_size storage_offset is_contiguous is_floating_point is_complex
+    is_signed get_device __len__ dim_order
+"""
+METADATA = (
+    {getattr(torch.Tensor, name).__get__ for name in _GETTERS.split() if hasattr(torch.Tensor, name)}
+    | {getattr(torch.Tensor, name) for name in _METHODS.split()}
+    | {torch.numel, torch.is_floating_point, torch.is_complex}
+)
+"""Functions of torch that the shell itself answers, without values."""
+
+T = TypeVar("T", bound=torch.Tensor)
+
+_CPU = torch.device("cpu")
+
+_NO_MEMORY = (
+    "C++ code asked for the memory of a lazy tensor of accel's, whose values are not computed yet; "
+    "any function of torch on it computes them, images.detach() for one"
+)
+
+
+def _refuse_memory(shell: torch.Tensor) -> None:
+    """Have C++ code that asks for the tensor's memory, past Python, raise RuntimeError; it would get a null pointer."""
+    if hasattr(torch._C, "_set_storage_access_error_msg"):  # builds with CUDA
+        torch._C._set_storage_access_error_msg(shell, _NO_MEMORY)
+    elif hasattr(torch._C, "_set_storage_data_ptr_access_error_msg"):  # without, by a longer way
+        with torch._C.DisableTorchFunctionSubclass():
+            torch._C._set_storage_data_ptr_access_error_msg(shell.untyped_storage()._cdata, _NO_MEMORY)
+    else:
+        torch._C._set_throw_on_mutable_data_ptr(shell)  # all but const_data_ptr() of no type
+
+
+class Absent:
+    """An attribute that a class does not have, though its base does."""
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise AttributeError("lazy tensors are exported by __dlpack__")
+
+
+def make(
+    cls: type[T], lead: tuple[int, ...], shape: tuple[int, int, int], dtype: torch.dtype, interleaved: bool, offset: int
+) -> T:
+    """A tensor object of a class, on the CPU, shaped and strided as torchvision's tensor; ``offset``: in a batch."""
+    strides = _strides(lead, shape, interleaved)
+    tensor: T = torch.Tensor._make_wrapper_subclass(
+        cls, (*lead, *shape), strides=strides, storage_offset=offset, dtype=dtype, device=_CPU
+    )
+    _refuse_memory(tensor)
+    return tensor
+
+
+@lru_cache(maxsize=1024)
+def _strides(lead: tuple[int, ...], shape: tuple[int, int, int], interleaved: bool) -> tuple[int, ...]:
+    """The strides of torchvision's tensor: images one after another, each in its memory order."""
+    channels, height, width = shape
+    found = [1, width * channels, channels] if interleaved else [height * width, width, 1]
+    step = channels * height * width
+    for length in reversed(lead):
+        found.insert(0, step)
+        step *= length
+    return tuple(found)
+
+
+def attributes(tensor: torch.Tensor) -> dict[str, Any]:
+    """The attributes that somebody has set on the object."""
+    return {name: value for name, value in tensor.__dict__.items() if name != "late"}
+
+
+def swap(shell: torch.Tensor, value: torch.Tensor) -> bool:
+    """Make ``shell`` the tensor that ``value`` is, unless something refers to one of them from elsewhere.
+
+    As torch.utils.swap_tensors does, but the class last: as long as another thread sees a late tensor it waits for
+    the lock that is held here.
+    """
+    if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
+        return False
+    with _swapping:
+        value.__dict__.update(attributes(shell))
+        torch._C._swap_tensor_impl(shell, value)
+        shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
+        shell.__class__, value.__class__ = value.__class__, shell.__class__
+    return True
+
+
+_swapping = threading.RLock()
+fork.wait_for(_swapping, fork.SWAPS)

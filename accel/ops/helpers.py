@@ -1,0 +1,82 @@
+"""Rows of the table for steps on tensors that are no function of torchvision's alone, recorded along with others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from accel.ops.row import Op
+
+
+def _with_noise(values: torch.Tensor, noise: torch.Tensor, clip: bool) -> torch.Tensor:
+    """``gaussian_noise`` of v2 with noise that was drawn before: float for floats, int16 for uint8."""
+    noisy = values + noise.to(values.device)
+    if clip:
+        noisy = torch.clamp(noisy, 0, 1 if values.is_floating_point() else 255)
+    return noisy.to(values.dtype)
+
+
+def _linear(values: torch.Tensor, matrix: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    """``LinearTransformation`` of v1 and v2."""
+    flat = values.reshape(-1, matrix.shape[0]) - mean.to(values.device)
+    return torch.mm(flat, matrix.to(values.device, flat.dtype)).reshape(values.shape)
+
+
+def _levels(values: torch.Tensor) -> torch.Tensor:
+    """The pixels that ``to_pil_image`` makes of values."""
+    if not values.is_floating_point():
+        return values
+    if values.device.type == "cpu":
+        return torch.from_numpy((values.numpy() * 255).astype(np.uint8))
+    return (values * 255).to(torch.uint8)
+
+
+def _weighted(values: torch.Tensor, weight: float, dtype: torch.dtype) -> torch.Tensor:
+    return torch.full((1, 1, 1), weight, dtype=dtype, device=values.device).mul(values)
+
+
+def _mixup(batch: torch.Tensor, lam: float) -> torch.Tensor:
+    return batch.roll(1, 0).mul_(1.0 - lam).add_(batch.mul(lam))
+
+
+def _cutmix(batch: torch.Tensor, box: tuple[int, int, int, int]) -> torch.Tensor:
+    x1, y1, x2, y2 = box
+    rolled, output = batch.roll(1, 0), batch.clone()
+    output[..., y1:y2, x1:x2] = rolled[..., y1:y2, x1:x2]
+    return output
+
+
+THREADS = "threads"
+"""The step that says on how many threads those after it ran where they were recorded: torch's sums depend on it."""
+
+
+def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
+    return batch.contiguous(memory_format=order)
+
+
+def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """The step to record between these kernels and the next one, for that to run on as many threads as here; or ()."""
+    here = THREADS, (torch.get_num_threads(),)
+    known = next((step for step in reversed(steps) if step[0] == THREADS), None)
+    return () if known == here else (here,)
+
+
+def _helper(name: str, params: tuple[str, ...], apply: Callable[..., torch.Tensor], **more: Any) -> Op:
+    """A row that is recorded along with others, and not tried by itself."""
+    return Op(name, "kernel", lambda values, given: apply(values, *given), params, (), apply=apply, **more)
+
+
+ROWS = (
+    _helper("gaussian_noise", ("noise", "clip"), _with_noise, elementwise=True, holds_tensors=True),
+    _helper("linear_transformation", ("matrix", "mean"), _linear, holds_tensors=True),
+    _helper("to_levels", (), _levels, elementwise=True),
+    _helper("weighted", ("weight", "dtype"), _weighted, elementwise=True),
+    _helper("plus", ("other",), torch.add, holds_tensors=True),
+    _helper("mixup", ("lam",), _mixup),
+    _helper("cutmix", ("box",), _cutmix),
+    _helper("contiguous", ("memory_format",), _ordered, elementwise=True),
+    _helper(THREADS, ("number",), lambda values, number: values),
+)

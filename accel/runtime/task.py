@@ -1,0 +1,97 @@
+"""Tasks: images that come out alike, computed ahead of whoever will use them, on the host or on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from typing import Any
+
+import torch
+
+from accel.recipe import Recipe
+from accel.runtime import materialize, streams, work_queue
+from accel.system import fork
+from accel.system.cores import cores
+
+
+class Task:
+    """Images that come out alike, computed as one tensor.
+
+    Attributes:
+        owners: how many lazy tensors have a part in it.
+        future: its result [images, channels, height, width].
+    """
+
+    def __init__(self, recipes: tuple[Recipe, ...], interleaved: bool, owners: int = 1) -> None:
+        self.recipes = recipes
+        self.interleaved = interleaved
+        self.owners = owners
+        self.future: Future[torch.Tensor] = Future()
+        self._event: Any = None
+
+    def run(self, device: torch.device | None) -> None:
+        """Compute it on a device, or (None) on the host; unless it was cancelled."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            if device is None:
+                result = materialize.tensors(self.recipes, interleaved=self.interleaved)
+            else:
+                result, self._event = _launch(self.recipes, self.interleaved, device)
+        except Exception as error:
+            self.future.set_exception(error)
+        except BaseException:  # an interrupt, which is this thread's; others who wait compute for themselves
+            self.future.set_exception(CancelledError())
+            raise
+        else:
+            self.future.set_result(result)
+
+    def result(self) -> torch.Tensor:
+        """The result, which on a device may not be complete yet; the caller's current stream waits for it."""
+        return streams.arrive(self.future.result(), self._event)
+
+    def error(self) -> BaseException | None:
+        """The exception that it failed with, once it has run."""
+        return None if self.future.cancelled() else self.future.exception()
+
+    def call_when_done(self, function: Callable[[Task], None]) -> None:
+        """Call ``function`` with this task when it has run, or was cancelled."""
+        functions = [function]  # emptied then, for the future would keep it
+        self.future.add_done_callback(lambda _: functions.pop()(self))
+
+
+def compute_now(recipes: tuple[Recipe, ...], interleaved: bool, device: torch.device) -> torch.Tensor:
+    """Compute images on a device, in this thread; see ``Task.result``."""
+    return streams.arrive(*_launch(recipes, interleaved, device))
+
+
+def _launch(recipes: tuple[Recipe, ...], interleaved: bool, device: torch.device) -> tuple[torch.Tensor, Any]:
+    return streams.aside(device, lambda: materialize.tensors_on(device, recipes, interleaved=interleaved))
+
+
+def run(tasks: tuple[Task, ...], device: torch.device | None, now: bool) -> None:
+    """Run tasks one after another, for a ``work_queue``; with ``now`` False, at the interpreter's end, cancel them."""
+    for task in tasks:
+        if now:
+            task.run(device)
+        else:  # whoever still waits for the result computes it
+            task.future.cancel()
+        _on_host.discard(task)
+
+
+def start_on_host(tasks: Sequence[Task]) -> None:
+    """Run tasks on threads of the host, side by side."""
+    queue = work_queue.named("host", cores())
+    for task in tasks:
+        _on_host.add(task)
+        queue.put(partial(run, (task,), None))
+
+
+def count_on_host() -> int:
+    """How many tasks were given to the host and have not run."""
+    return len(_on_host)
+
+
+_on_host: set[Task] = set()
+fork.register(in_child=_on_host.clear)
