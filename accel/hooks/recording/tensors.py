@@ -1,4 +1,4 @@
-"""Recorders: torchvision's functions on late tensors that no step of accel's own is equal to.
+"""torchvision's functions on lazy tensors that no step of accel's own is equal to.
 
 Where each value is treated by itself that becomes part of a table; else torchvision's own function will be run on the
 values, when they are there and where they are (``accel.runtime.torch_ops``).
@@ -6,21 +6,24 @@ values, when they are there and where they are (``accel.runtime.torch_ops``).
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from math import prod
 from typing import Any, TypeVar
 
+import torch
 from torchvision.transforms.v2 import functional as F
 
-from accel.hooks.accepted import ACCEPTED, NotFinite
-from accel.hooks.tensor_geometry import ON_PIXELS, inside, takes_pixels
-from accel.hooks.tv_functional import is_recorded, recorded_value
-from accel.hooks.tv_functional_pil import AUTOCAST, OTHER_DEFAULT, given
-from accel.lazy.base import LateTensor, is_late, values_of
+from accel.hooks.recording.accepted import ACCEPTED, NotFinite
+from accel.hooks.recording.images import AUTOCAST, OTHER_DEFAULT
+from accel.hooks.recording.tensor_geometry import ON_PIXELS, inside, takes_pixels
+from accel.hooks.recording.tensor_values import recorded_value
+from accel.lazy.base import LateTensor, is_late
 from accel.ops import OPS, Op, Params
-from accel.ops.kernels import DTYPES, V1, F_t, frozen
+from accel.ops.kernels import DTYPES, F_t, frozen
 from accel.system import arithmetic, counters
 
 Function = Callable[..., Any]
@@ -97,19 +100,31 @@ def _only_turns_over(name: str, params: Params) -> bool:
     return name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None
 
 
-def v1(name: str) -> Callable[[Function], Function]:
-    """The recorder of a function of ``torchvision.transforms._functional_tensor``."""
-
-    def make(original: Function) -> Function:
-        def function(img: Any, *args: Any, **kwargs: Any) -> Any:
-            late = recorded(img, f"v1.{name}", args, kwargs) if is_recorded(img) else None
-            if late is not None:
-                return late
-            return original(values_of(img) if is_late(img) else img, *args, **kwargs)
-
-        return function
-
-    return make
+def given(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], defaults: dict[str, Any]) -> Any:
+    """The arguments in the order of ``names``; None for what is no call of such a function."""
+    rest = {**defaults, **kwargs}
+    try:
+        given = (*args, *(rest.pop(name) for name in names[len(args) :]))
+    except KeyError:
+        return None
+    unknown = set(rest) - set(defaults)
+    return None if unknown or len(given) != len(names) else given
 
 
-assert set(V1) == {name.removeprefix("v1.") for name in ACCEPTED if name.startswith("v1.")}
+def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``LinearTransformation.forward`` of v1, ``transform`` of v2."""
+
+    @functools.wraps(original)
+    def transform(self: Any, inpt: Any, *params: Any) -> Any:
+        matrix, mean = self.transformation_matrix, self.mean_vector
+        if is_late(inpt) and isinstance(inpt, LateTensor) and len(inpt.late.recipes) == 1:
+            late = inpt.late
+            fits = prod(late.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
+            if fits and not late.after and not (matrix.requires_grad or mean.requires_grad):
+                if not arithmetic.autocasts():
+                    dtype = torch.promote_types(late.dtype, mean.dtype)
+                    return inpt.called("linear_transformation", (matrix, mean), dtype)
+                counters.fallback(AUTOCAST)
+        return original(self, inpt, *params)
+
+    return transform
