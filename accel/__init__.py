@@ -4,7 +4,7 @@ import accel
 accel.set_image_backend("cpu")
 """
 
-import accel.hooks.install  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
+import accel.hooks  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
 from accel import functional
 from accel.errors import AccelError, BackendUnavailable, DecodeError
 from accel.explanation import explain

@@ -1,7 +1,7 @@
 """The switch: which backend is in force, for the process and for a context.
 
-The patches that let accel in (``accel.hooks.install``) are held in place while any backend but "torchvision" is in
-force anywhere; interop registers how with ``on_use``, so that this file knows nothing of torchvision.
+The patches that let accel in (``accel.hooks``) are held in place while any backend but "torchvision" is in
+force anywhere; it registers how with ``on_use``, so that this file knows nothing of torchvision.
 """
 
 from __future__ import annotations

@@ -1,1 +1,104 @@
-"""The replacements for functions of Pillow, torch and torchvision; all of it reversible."""
+"""How accel enters Pillow, torchvision and torch: nothing else changes anything of theirs, and all of it is undone.
+
+Each module here is named after what it hooks and has a table, ``PATCHES``, of the names that it replaces. They are
+replaced when the first backend comes into force and put back when the last one goes; a replacement passes straight
+through for everything that is not accel's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from PIL import Image
+
+from accel import switch
+from accel.hooks import (
+    augmix,  # noqa: F401  replaces nothing: it adds to what lazy tensors know
+    dataloader,
+    datasets_folder,
+    multiprocessing,
+    nn_parameter,
+    pillow_enhance,
+    pillow_open,
+    ray,
+    torch_compile,
+    tv_functional,
+    tv_functional_pil,
+    tv_functional_tensor,
+    tv_io,
+    tv_transforms,
+    v2_forward,
+    v2_functional,
+    v2_functional_pil,
+    v2_kernels,
+    v2_transforms,
+)
+from accel.hooks.patch import Patch, Undo
+from accel.system import counters, private_names, replaced
+
+HOOKS = (
+    pillow_open,
+    pillow_enhance,
+    datasets_folder,
+    tv_io,
+    tv_transforms,
+    tv_functional,
+    tv_functional_pil,
+    tv_functional_tensor,
+    v2_transforms,
+    v2_forward,
+    v2_functional,
+    v2_functional_pil,
+    v2_kernels,
+    nn_parameter,
+    torch_compile,
+    dataloader,
+    multiprocessing,
+    ray,
+)
+_undo: list[Undo] = []
+
+
+def patches() -> Iterator[Patch]:
+    """Every row of every table."""
+    for hook in HOOKS:
+        yield from hook.PATCHES
+
+
+def install() -> None:
+    """Put every replacement in place.
+
+    Raises:
+        BackendUnavailable: this version of Pillow, torch or torchvision lacks a name that accel needs.
+    """
+    Image.preinit()
+    places: list[tuple[Patch, Any]] = []
+    lacking: list[str] = []
+    for row in patches():
+        try:
+            places.append((row, row.find()))
+        except (AttributeError, ImportError):
+            lacking += [] if row.optional else [row.name]
+    private_names.check(*lacking)
+    counters.share()
+    with suppress(OSError):
+        replaced.share()
+    torch_compile.keep_out()
+    try:
+        _undo.append(pillow_open.unwatch)
+        for row, place in places:
+            _undo.append(row.put(place))
+    except Exception as error:
+        uninstall()
+        private_names.refuse(f"{type(error).__name__}: {error}")
+
+
+def uninstall() -> None:
+    """Put every original back, the last one replaced first."""
+    while _undo:
+        _undo.pop()()
+
+
+switch.on_use(install, uninstall)

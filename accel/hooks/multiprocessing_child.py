@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any
 
 
-class Waiting:
-    """A finder of modules that finds none by itself."""
+class SwitchOnImport:
+    """A finder of modules that finds none by itself, but sees what is imported."""
 
     def __init__(self, switch: bytes) -> None:
         self.switch = switch
@@ -45,7 +45,7 @@ class Waiting:
             sys.meta_path.remove(self)
             pickle.loads(self.switch)()
 
-    def begin(self) -> None:
+    def install(self) -> None:
         sys.meta_path.insert(0, self)
         for name in ("accel", "torchvision"):  # in a process that was forked from one that had them already
             if name in sys.modules and self in sys.meta_path:

@@ -1,28 +1,119 @@
-"""Reversible replacements of other people's names: the mechanics, without saying which names.
+"""Reversible replacements of other people's names: how a name is found, replaced and put back.
 
-Each function makes one change and returns the function that takes it back.
+Each file of ``accel.hooks`` ends with ``PATCHES``: a row for every name that it replaces. The row's class says how.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
 Undo = Callable[[], None]
+Make = Callable[[Any], Any]
+
+ABSENT: Any = object()
+"""The original of a name that is new."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A name of Pillow's, torch's, torchvision's or Python's, and its replacement.
+
+    Attributes:
+        name: dotted, from the module on.
+        make: makes the replacement of the original, which it returns where there is nothing to replace.
+        optional: some of the supported versions have no such name.
+    """
+
+    name: str
+    make: Make
+    optional: bool = False
+
+    def find(self) -> Any:
+        """Where the replacement goes.
+
+        Raises:
+            AttributeError, ImportError: the installed version lacks the name.
+        """
+        return found(self.name)
+
+    def put(self, place: Any) -> Undo:
+        """Put the replacement in place."""
+        raise NotImplementedError
+
+
+class Body(Patch):
+    """A function, replaced by what it runs: names bound early change as well."""
+
+    def put(self, place: Any) -> Undo:
+        return body(place, self.make)
+
+
+class Attribute(Patch):
+    """An attribute of a module or a class."""
+
+    def find(self) -> Any:
+        owner, _, name = self.name.rpartition(".")
+        place = found(owner)
+        return place, name, getattr(place, name)
+
+    def put(self, place: Any) -> Undo:
+        owner, name, original = place
+        value = self.make(original)
+        return attribute(owner, name, value) if value is not original else _nothing
+
+
+@dataclass(frozen=True)
+class Item(Patch):
+    """An item of a mapping, or of a mapping in it; one that is new is made of ``ABSENT``."""
+
+    keys: tuple[Any, ...] = ()
+
+    def put(self, place: Any) -> Undo:
+        for key in self.keys[:-1]:
+            place = place[key]
+        original = place.get(self.keys[-1], ABSENT)
+        value = self.make(original)
+        return item(place, self.keys[-1], value) if value is not original else _nothing
+
+
+def found(name: str) -> Any:
+    """The object that has a dotted name.
+
+    Raises:
+        AttributeError, ImportError: there is none.
+    """
+    root, *parts = name.split(".")
+    place: Any = import_module(root)
+    for number, part in enumerate(parts, 2):
+        try:
+            place = getattr(place, part)
+        except AttributeError as error:
+            try:
+                place = import_module(".".join([root, *parts][:number]))
+            except ModuleNotFoundError:
+                raise error from None
+    return place
+
+
+def _nothing() -> None:
+    pass
 
 
 def attribute(owner: Any, name: str, value: Any) -> Undo:
-    """Set ``owner.name``. What somebody else has put in its place since then is not taken back.
-
-    Raises:
-        AttributeError: there is no such name to replace.
-    """
-    original = owner.__dict__[name] if isinstance(owner, type) and name in owner.__dict__ else getattr(owner, name)
+    """Set ``owner.name``. What somebody else has put in its place since then is not taken back."""
+    original = vars(owner).get(name, ABSENT)
     setattr(owner, name, value)
 
     def undo() -> None:
-        if vars(owner).get(name) is value:
+        if vars(owner).get(name) is not value:
+            return
+        if original is ABSENT:
+            delattr(owner, name)
+        else:
             setattr(owner, name, original)
 
     return undo
@@ -48,7 +139,7 @@ def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Undo:
     return undo
 
 
-def body(function: FunctionType, make: Callable[[FunctionType], Callable[..., Any]]) -> Undo:
+def body(function: FunctionType, make: Make) -> Undo:
     """Make ``function`` run ``make(original)``, where ``original`` behaves as the function did before.
 
     The function object stays, so names bound early (``from torchvision... import to_tensor``) change as well;

@@ -1,4 +1,4 @@
-"""Recorders: Pillow's own ``ImageEnhance`` and ``ImageOps`` on late images, as timm's policies call them.
+"""``PIL.ImageEnhance`` and ``PIL.ImageOps``: recorded on lazy images, as timm's policies call them.
 
 ``ImageEnhance`` blends an image with a degenerate one, which is what a factor of 0 gives; both are recorded.
 """
@@ -9,14 +9,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from PIL import ImageEnhance, ImageOps
+from PIL import ImageEnhance
 
-from accel.hooks.tv_functional_pil import recorded
+from accel.hooks.patch import Body
+from accel.hooks.recording.images import LARGEST, recorded
 from accel.lazy.image import LazyImage
-from accel.system.private_names import private
-
-private("PIL.ImageEnhance", "_Enhance.enhance")
-_Enhance: Any = ImageEnhance._Enhance
 
 Function = Callable[..., Any]
 
@@ -29,15 +26,6 @@ ENHANCERS = {
 """The op that each class's ``enhance`` is."""
 
 _NEITHER: tuple[Any, Any] = None, None
-_LARGEST = 3.4028234663852886e38
-"""Of float32, in which Pillow blends."""
-
-
-def entries() -> list[tuple[Any, Callable[[Function], Function]]]:
-    """Pillow's functions and the recorders that take their places."""
-    found: list[tuple[Any, Callable[[Function], Function]]] = [(cls.__init__, _init) for cls in ENHANCERS]
-    found.append((_Enhance.enhance, _enhance))
-    return [*found, (ImageOps.equalize, _whole("equalize")), (ImageOps.autocontrast, _whole("autocontrast"))]
 
 
 def _init(original: Function) -> Function:
@@ -58,7 +46,7 @@ def _enhance(original: Function) -> Function:
     def enhance(self: Any, factor: Any) -> Any:
         image, degenerate = getattr(self, "_late", _NEITHER)
         known = image is self.image and degenerate is self.degenerate
-        number = isinstance(factor, (int, float)) and math.isfinite(factor) and abs(factor) <= _LARGEST
+        number = isinstance(factor, (int, float)) and math.isfinite(factor) and abs(factor) <= LARGEST
         if not known or not number or not _is_late(image) or not _is_late(degenerate):
             return original(self, factor)
         return recorded(image, ENHANCERS[type(self)], (factor,))
@@ -82,3 +70,11 @@ def _whole(name: str) -> Callable[[Function], Function]:
 
 def _is_late(image: Any) -> bool:
     return isinstance(image, LazyImage) and image.recipe is not None
+
+
+PATCHES = (
+    *(Body(f"PIL.ImageEnhance.{cls.__name__}.__init__", _init) for cls in ENHANCERS),
+    Body("PIL.ImageEnhance._Enhance.enhance", _enhance),
+    Body("PIL.ImageOps.equalize", _whole("equalize")),
+    Body("PIL.ImageOps.autocontrast", _whole("autocontrast")),
+)

@@ -8,7 +8,6 @@ the same, which is checked before it is used.
 
 from __future__ import annotations
 
-import functools
 import random
 import threading
 from collections.abc import Callable
@@ -18,112 +17,13 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torchvision.transforms import RandomCrop
 from torchvision.transforms import functional as F
 
-from accel.lazy.base import LateTensor
-from accel.lazy.image import LazyImage
 from accel.system.private_names import private
 
 Function = Callable[..., Any]
 
 _device = private("torch.utils._device", "CURRENT_DEVICE")
-F_pil = private("torchvision.transforms._functional_pil", "pad")
-
-
-def get_params(original: FunctionType) -> Callable[..., Any]:
-    """``torchvision.transforms.RandomResizedCrop.get_params`` (img, scale, ratio) -> (top, left, height, width)."""
-    quick = with_cheap_tensors(original, get_dimensions=lambda image: (3, image.height, image.width))
-    if not checked(original, quick, _some_crop):
-        return original
-
-    def get_params(img: Any, scale: Any, ratio: Any) -> Any:
-        return (quick if isinstance(img, LazyImage) and usual() else original)(img, scale, ratio)
-
-    return get_params
-
-
-def make_params(original: FunctionType) -> Callable[..., Any]:
-    """``make_params`` of ``torchvision.transforms.v2.RandomResizedCrop`` (images) -> top, left, height, width."""
-    code = with_cheap_tensors(original)
-    code.__globals__["query_size"] = _size_of_one
-
-    def quick(self: Any, flat_inputs: list[Any]) -> Any:
-        limits = SimpleNamespace(scale=self.scale, ratio=self.ratio, _log_ratio=self._log_ratio.tolist())
-        return code(limits, flat_inputs)
-
-    if not checked(original, quick, _some_crop_of_v2):
-        return original
-
-    @functools.wraps(original)
-    def make_params(self: Any, flat_inputs: list[Any]) -> Any:
-        one = len(flat_inputs) == 1 and isinstance(flat_inputs[0], (LateTensor, LazyImage))
-        quickly = one and isinstance(self._log_ratio, torch.Tensor) and usual()
-        return (quick if quickly else original)(self, flat_inputs)
-
-    return make_params
-
-
-def _size_of_one(images: list[Any]) -> tuple[int, int]:
-    image = images[0]
-    late = image.__dict__.get("late")  # quicker than asking a tensor for its shape
-    if late is not None:
-        return late.shape[1], late.shape[2]
-    height, width = image.shape[-2:] if isinstance(image, torch.Tensor) else (image.height, image.width)
-    return height, width
-
-
-def flip(original: FunctionType) -> Callable[..., Any]:
-    """``forward`` of ``torchvision.transforms.RandomHorizontalFlip`` or ``RandomVerticalFlip`` (img) -> image."""
-    quick = with_cheap_tensors(
-        original,
-        hflip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
-        vflip=lambda image: image.transpose(Image.Transpose.FLIP_TOP_BOTTOM),
-    )
-    if not checked(original, quick, _some_flip):
-        return original
-
-    def forward(self: Any, img: Any) -> Any:
-        late = isinstance(img, LazyImage) and type(self.p) is float
-        return (quick if late and usual() else original)(self, img)
-
-    return forward
-
-
-def get_crop(original: FunctionType) -> Callable[..., Any]:
-    """``torchvision.transforms.RandomCrop.get_params`` (img, output_size) -> (top, left, height, width)."""
-    quick = with_cheap_tensors(original, get_dimensions=_dimensions)
-    if not checked(original, quick, _some_small_crop):
-        return original
-
-    def get_params(img: Any, output_size: Any) -> Any:
-        return (quick if isinstance(img, LazyImage) and usual() else original)(img, output_size)
-
-    return get_params
-
-
-def crop(original: FunctionType) -> Callable[..., Any]:
-    """``forward`` of ``torchvision.transforms.RandomCrop`` (img) -> image, of a Pillow image."""
-    quick = with_cheap_tensors(
-        original,
-        get_dimensions=_dimensions,
-        pad=lambda image, padding, fill, mode="constant": F_pil.pad(image, padding, fill, mode),
-        crop=lambda image, top, left, height, width: image.crop((left, top, left + width, top + height)),
-    )
-    if not checked(original, quick, _some_crop_transform):
-        return original
-
-    def forward(self: Any, img: Any) -> Any:
-        padded = self.padding is not None and isinstance(img, Image.Image)
-        return (quick if padded or isinstance(img, LazyImage) else original)(self, img)
-
-    return forward
-
-
-def _dimensions(image: Any) -> tuple[int, int, int]:
-    """Of a Pillow image, whose channels nobody asks for."""
-    width, height = image.size
-    return 3, height, width
 
 
 def usual() -> bool:
@@ -241,30 +141,7 @@ def _draw_alike(
     return True
 
 
-def _some_crop(generator: random.Random) -> tuple[Any, ...]:
+def some_crop(generator: random.Random) -> tuple[Any, ...]:
     """Ordinary crops, and images so flat that only the last resort is left."""
     image = Image.new("L", (generator.randint(1, 600), generator.choice((3, 400))))
     return image, (generator.uniform(0.01, 1), 1.0), (0.75, generator.uniform(0.8, 3))
-
-
-def _some_small_crop(generator: random.Random) -> tuple[Any, ...]:
-    size = generator.randint(5, 40), generator.randint(5, 40)
-    return Image.new("L", size), (generator.randint(1, size[1]), generator.randint(1, size[0]))
-
-
-def _some_crop_transform(generator: random.Random) -> tuple[Any, ...]:
-    image = Image.effect_noise((generator.randint(5, 40), generator.randint(5, 40)), 50)
-    size = generator.randint(3, 50)
-    padding = generator.choice((None, 4, (1, 2), (1, 2, 3, 4)))
-    mode = generator.choice(("constant", "reflect"))
-    return RandomCrop(size, padding, True, generator.choice((0, 7)), mode), image
-
-
-def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
-    image, scale, ratio = _some_crop(generator)
-    return SimpleNamespace(scale=scale, ratio=ratio, _log_ratio=torch.log(torch.tensor(ratio))), [image]
-
-
-def _some_flip(generator: random.Random) -> tuple[Any, ...]:
-    image = Image.linear_gradient("L").resize((3, 2))
-    return SimpleNamespace(p=generator.choice((0.0, 0.1, 0.5, 1.0, generator.random()))), image

@@ -1,4 +1,4 @@
-"""Late tensors as arguments of what torch compiles, traces or exports: computed before torch looks at them.
+"""``torch.compile``, ``jit``, ``export`` and ``dlpack``: lazy arguments are computed before torch looks at them.
 
 A tracer would follow the computing itself. Where late tensors come to light inside a compiled function all the same,
 it is interrupted there (a graph break), and they are computed as if nothing were compiled.
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from accel.hooks.patch import Attribute
 from accel.lazy.base import LateTensor
 from accel.runtime import materialize
 from accel.system.private_names import private
@@ -36,12 +37,12 @@ def keep_out() -> None:
         dynamo.set_code_exec_strategy(function.__code__, skip)
 
 
-def settling(original: Function) -> Function:
+def materialized(original: Function) -> Function:
     """A function that is called with plain tensors, where they were late."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return original(*map(_settled, args), **{name: _settled(value) for name, value in kwargs.items()})
+        return original(*map(_materialized, args), **{name: _materialized(value) for name, value in kwargs.items()})
 
     return call
 
@@ -55,29 +56,38 @@ def compile(original: Function) -> Function:
         model = args[0] if args else kwargs.get("model")
         if isinstance(compiled, torch.nn.Module):
             if compiled is not model:
-                compiled.forward = _settling_compiled(compiled.forward)
+                compiled.forward = _materialized_compiled(compiled.forward)
             return compiled
         if isinstance(compiled, FunctionType) and model is not None and compiled is not model:
-            return _settling_compiled(compiled)
+            return _materialized_compiled(compiled)
         return compiled
 
     return compile
 
 
-def _settling_compiled(function: Function) -> Function:
-    call: Any = settling(function)
+def _materialized_compiled(function: Function) -> Function:
+    call: Any = materialized(function)
     call._torchdynamo_wrapper_id = id(call)  # by which torch knows its own wrappers
     return call  # type: ignore[no-any-return]
 
 
-def _settled(value: Any, depth: int = 3) -> Any:
+def _materialized(value: Any, depth: int = 3) -> Any:
     """A value with the late tensors in it computed; of lists, tuples and dictionaries only those that hold some."""
     if isinstance(value, LateTensor):
         return LateTensor.evaluate(value)
     if not depth or type(value) not in (list, tuple, dict):
         return value
     parts = value.values() if isinstance(value, dict) else value
-    settled = [_settled(part, depth - 1) for part in parts]
+    settled = [_materialized(part, depth - 1) for part in parts]
     if all(new is old for new, old in zip(settled, parts, strict=True)):
         return value
     return dict(zip(value, settled, strict=True)) if isinstance(value, dict) else type(value)(settled)
+
+
+PATCHES = (
+    Attribute("torch.compile", compile),
+    Attribute("torch.jit.trace", materialized),
+    Attribute("torch.export.export", materialized),
+    Attribute("torch.to_dlpack", materialized),
+    Attribute("torch.utils.dlpack.to_dlpack", materialized),
+)

@@ -1,103 +1,21 @@
-"""Recorders: torchvision's functions on late tensors that no step of accel's own is equal to.
-
-Where each value is treated by itself that becomes part of a table; else torchvision's own function will be run on the
-values, when they are there and where they are (``accel.runtime.torch_ops``).
-"""
+"""``torchvision.transforms._functional_tensor``: on lazy tensors its functions are recorded."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
-from torchvision.transforms.v2 import functional as F
-
-from accel.hooks.accepted import ACCEPTED, NotFinite
-from accel.hooks.tensor_geometry import ON_PIXELS, inside, takes_pixels
-from accel.hooks.tv_functional import is_recorded, recorded_value
-from accel.hooks.tv_functional_pil import AUTOCAST, OTHER_DEFAULT, given
-from accel.lazy.base import LateTensor, is_late, values_of
-from accel.ops import OPS, Op, Params
-from accel.ops.kernels import DTYPES, V1, F_t, frozen
-from accel.system import arithmetic, counters
+from accel.hooks.patch import Body
+from accel.hooks.recording.accepted import ACCEPTED
+from accel.hooks.recording.tensor_values import is_recorded
+from accel.hooks.recording.tensors import recorded
+from accel.lazy.base import is_late, values_of
+from accel.ops.kernels import V1
 
 Function = Callable[..., Any]
-T = TypeVar("T", bound=LateTensor)
 
 
-@cache
-def _defaults(name: str) -> dict[str, Any]:
-    version, function = name.split(".")
-    parameters = list(inspect.signature(getattr(F_t if version == "v1" else F, function)).parameters.values())[1:]
-    assert tuple(each.name for each in parameters) == OPS[name].params, name
-    return {each.name: each.default for each in parameters if each.default is not each.empty}
-
-
-def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
-    """The tensor after a call of the function ``name`` of the table; None where torchvision decides.
-
-    Raises:
-        NotFinite: a parameter is NaN or infinite.
-    """
-    op, late = OPS[name], image.late
-    on_pixels = ON_PIXELS.get(name)
-    if on_pixels is not None and takes_pixels(image):
-        with suppress(Exception):  # torchvision says what is wrong
-            moved = on_pixels(image, *args, **kwargs)
-            if moved is not None:
-                return moved  # type: ignore[return-value]
-    if late.shape[0] not in (1, 3) or late.dtype not in DTYPES:
-        return None
-    if not arithmetic.is_default():
-        counters.fallback(OTHER_DEFAULT)
-        return None
-    if op.kind == "kernel" and not op.elementwise and arithmetic.autocasts():
-        counters.fallback(AUTOCAST)
-        return None
-    params = given(op.params, args, kwargs, _defaults(name))
-    try:
-        params = None if params is None else ACCEPTED[name](late, params)
-    except NotFinite:
-        raise
-    except Exception:
-        return None  # torchvision says what is wrong
-    if params is None:
-        return None
-    params = tuple(map(frozen, params))
-    if op.kind == "value" and not (params and late.dtype.is_floating_point):  # a float table for one image is dear
-        return recorded_value(image, (name, params), late.dtype)
-    if _changes_nothing(image, op, params):
-        return image
-    crops = name.endswith(".crop")
-    planar = (
-        (op.planar and not _only_turns_over(name, params))
-        or (late.view and name == "v2.resize")
-        or (crops and not inside(image, *params))
-    )
-    called = image.called(name, params, interleaved=op.interleaved or (late.interleaved and not planar))
-    if crops and inside(image, *params):
-        called.late.view = late.view or params[3] < late.shape[2]
-    return called
-
-
-def _changes_nothing(image: LateTensor, op: Op, params: Params) -> bool:
-    """Whether torchvision's function returns the image itself."""
-    channels, *size = image.late.shape
-    if op.name == "v2.grayscale_to_rgb":
-        return channels == 3
-    if op.name == "v2.resize":
-        return list(op.size((size[0], size[1]), params)) == size
-    return channels == 1 and op.name.split(".")[1] in ("adjust_hue", "adjust_saturation")
-
-
-def _only_turns_over(name: str, params: Params) -> bool:
-    """Whether it is a rotation by 0 or 180 degrees, which v2 does by flips."""
-    return name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None
-
-
-def v1(name: str) -> Callable[[Function], Function]:
+def _recorder(name: str) -> Callable[[Function], Function]:
     """The recorder of a function of ``torchvision.transforms._functional_tensor``."""
 
     def make(original: Function) -> Function:
@@ -111,5 +29,7 @@ def v1(name: str) -> Callable[[Function], Function]:
 
     return make
 
+
+PATCHES = tuple(Body(f"torchvision.transforms._functional_tensor.{name}", _recorder(name)) for name in V1)
 
 assert set(V1) == {name.removeprefix("v1.") for name in ACCEPTED if name.startswith("v1.")}

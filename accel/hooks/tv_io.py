@@ -1,4 +1,4 @@
-"""``torchvision.io``'s image readers: late uint8 tensors for the JPEG files that accel claims.
+"""``torchvision.io.image``: lazy uint8 tensors for the JPEG files that accel claims.
 
 Where its decoder's pixels are not those of Pillow (grey from colour), or need what is not recorded (a file with EXIF
 that is to be turned), and for whatever is not plainly intact, torchvision reads at once.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from types import FunctionType
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,7 +16,8 @@ import torch
 from accel import switch
 from accel.codec import decode
 from accel.codec.header import SOI, Header, claim
-from accel.hooks import image_open
+from accel.hooks import pillow_open
+from accel.hooks.patch import Body
 from accel.lazy.tensor import LazyTensor
 from accel.recipe import Recipe, Source, Step
 from accel.system import counters
@@ -32,18 +31,6 @@ _UNCHANGED, _GRAY, _RGB = "UNCHANGED", "GRAY", "RGB"
 _CHANNELS = {_GRAY: 1, "GRAY_ALPHA": 2, "RGB_ALPHA": 4, "RGBA": 4}
 _NOT_OF_JPEG = ("GRAY_ALPHA", "RGB_ALPHA", "RGBA")
 _IN_MEMORY = "image in memory"
-
-
-def readers() -> Iterator[tuple[FunctionType, Callable[[Function], Function]]]:
-    """What to replace, and what makes the replacement; nothing where torchvision has no such functions (any more)."""
-    try:
-        module = import_module(_MODULE)
-    except ImportError:
-        return
-    for name, make in _READERS.items():
-        function = getattr(module, name, None)
-        if isinstance(function, FunctionType):
-            yield function, make
 
 
 def _of_path(original: Function) -> Function:
@@ -88,7 +75,7 @@ def _of_tensor(original: Function) -> Function:
         if str(device) == "cpu" and all(isinstance(stream, torch.Tensor) for stream in streams):
             late = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
         if not late or any(each is None for each in late):
-            if str(device) != "cpu" or not streams or not image_open.replaces():
+            if str(device) != "cpu" or not streams or not pillow_open.replaces():
                 return original(input, mode, device, apply_exif_orientation)
             if isinstance(input, list):
                 return [decode_jpeg(stream, mode, device, apply_exif_orientation) for stream in input]
@@ -113,7 +100,7 @@ def _of_bytes(original: Function) -> Function:
     """``torchvision.io.read_file``: an empty file is none that cannot be read, where damaged ones are replaced."""
 
     def read_file(path: Any) -> Any:
-        if image_open.replaces() and _beginning(path) == b"":
+        if pillow_open.replaces() and _beginning(path) == b"":
             return torch.empty(0, dtype=torch.uint8)
         return original(path)
 
@@ -122,7 +109,7 @@ def _of_bytes(original: Function) -> Function:
 
 def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
     """What torchvision's own function gives, or what takes the place of a damaged file."""
-    if not image_open.replaces():
+    if not pillow_open.replaces():
         return original(input, *args, **kwargs)
     try:
         return original(input, *args, **kwargs)
@@ -131,7 +118,7 @@ def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
         if begin is None or (begin == SOI and mode in _NOT_OF_JPEG):
             raise
         replaced(_IN_MEMORY if isinstance(input, torch.Tensor) else str(input), str(error))
-        return image_open.black_tensor(_CHANNELS.get(mode, 3))
+        return pillow_open.black_tensor(_CHANNELS.get(mode, 3))
 
 
 def _beginning(input: Any) -> bytes | None:
@@ -221,3 +208,4 @@ _READERS: dict[str, Callable[[Function], Function]] = {
     "decode_webp": _of_other,
     "decode_gif": _of_other,
 }
+PATCHES = tuple(Body(f"{_MODULE}.{name}", make, optional=True) for name, make in _READERS.items())

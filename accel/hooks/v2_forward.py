@@ -1,4 +1,4 @@
-"""The way of a late sample through a transform of v2, without torch's pytree.
+"""``torchvision.transforms.v2.Transform.forward``: the way of a lazy sample through it, without torch's pytree.
 
 ``forward`` of torchvision's transforms takes samples of any structure apart and puts them together again. What it
 does with an image alone is written out here; with a late image and plain leaves in a tuple, its own code runs with a
@@ -19,7 +19,8 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from accel.hooks import random_params
-from accel.hooks.v2_kernels import LazyTVImage
+from accel.hooks.patch import Attribute
+from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyPlainImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
@@ -145,3 +146,10 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
         _needs_transform_list=lambda leaves: answer("needs", list(leaves), [type(leaf) is not int for leaf in leaves]),
     )
     return transform, *generator.choice(((image,), (image, label), ((image, label),), (label,)))
+
+
+PATCHES = (
+    Attribute("torchvision.transforms.v2.Transform.forward", plain),
+    Attribute("torchvision.transforms.v2.Transform._needs_transform_list", needs),
+    Attribute("torchvision.transforms.v2._transform._RandomApplyTransform.forward", by_chance),
+)

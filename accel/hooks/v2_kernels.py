@@ -1,38 +1,31 @@
-"""torchvision.transforms.v2 on late tensors: a late ``tv_tensors.Image``, and kernels that record.
+"""``torchvision.transforms.v2.functional``'s registry of kernels: those for lazy tensors record.
 
-After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``tv_resize``). A kernel that
-cannot record what it is asked for has the values computed and hands over to torchvision's own, which also raises
-what is to be raised.
+After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``recording.tensor_resize``). A kernel that
+cannot record what it is asked for computes the values and hands over to torchvision's own, which also raises what is to
+be raised.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
-from math import prod
-from multiprocessing.reduction import ForkingPickler
-from typing import Any, ClassVar
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
-from PIL import Image
-from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from accel.hooks import tensor_geometry
-from accel.hooks.accepted import ACCEPTED, NotFinite
-from accel.hooks.accepted import numbers as numbers_alone
-from accel.hooks.tv_functional import in_place, numbers, pixels, recorded_erase, recorded_value
-from accel.hooks.tv_functional_pil import AUTOCAST
-from accel.hooks.tv_functional_tensor import recorded
-from accel.lazy import mixing
+from accel.hooks.patch import Item
+from accel.hooks.recording import tensor_geometry
+from accel.hooks.recording.accepted import ACCEPTED, NotFinite, are_numbers
+from accel.hooks.recording.tensor_values import in_place, numbers, recorded_erase, recorded_value
+from accel.hooks.recording.tensors import recorded
+from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.base import LateTensor, is_late, values_of
-from accel.lazy.from_pixels import begin
-from accel.lazy.loader_batch import send
-from accel.lazy.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_late, to
-from accel.ops.kernels import frozen
-from accel.system import arithmetic, counters
+from accel.lazy.tensor import LazyTensor
 from accel.system.private_names import private
+
+Function = Callable[..., Any]
 
 private("torchvision.transforms.v2.functional", *(name[3:] for name in ACCEPTED if name.startswith("v2.")))
 _geometry = private(
@@ -42,135 +35,10 @@ _geometry = private(
     "_center_crop_compute_crop_anchor",
     "_parse_five_crop_size",
 )
-_helpers = private("torchvision.tv_tensors._torch_function_helpers", "_must_return_subclass")
 
 
-def keeps_class() -> bool:
-    """Whether operations of torch are to return torchvision's classes (``set_return_type``), not plain tensors."""
-    return bool(_helpers._must_return_subclass())
-
-
-def _as_pure_tensor(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """LazyTensor's handler of a function that makes plain tensors of torchvision's tv_tensors."""
-
-    def handle(image: Any, *args: Any, **kwargs: Any) -> Any:
-        result = NotImplemented if keeps_class() else handler(image, *args, **kwargs)
-        if result is NotImplemented or type(result) is LazyTensor:
-            return result
-        if not is_late(result):
-            return result.as_subclass(torch.Tensor)
-        pure = result.as_late(LazyTensor)
-        pure.late = result.late
-        return pure
-
-    return handle
-
-
-class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
-    """A ``torchvision.tv_tensors.Image`` on the CPU with late values."""
-
-    becomes: ClassVar[type[torch.Tensor]] = tv_tensors.Image
-    handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
-        torch.stack: _as_pure_tensor(stack_late),
-        torch.Tensor.clone: clone,
-        torch.Tensor.to: to,
-        torch.Tensor.cuda: _as_pure_tensor(cuda),
-        torch.Tensor.cpu: _as_pure_tensor(cpu),
-        torch.Tensor.pin_memory: _as_pure_tensor(pin_memory),
-        torch.Tensor.is_pinned: is_pinned,
-        torch.Tensor.view: _as_pure_tensor(mixing.view),
-        torch.Tensor.reshape: _as_pure_tensor(mixing.view),
-        **dict.fromkeys(LateTensor.either, _as_pure_tensor(mixing.multiplied)),
-    }
-
-    @staticmethod
-    def wrap(value: torch.Tensor, like: Any, **kwargs: Any) -> torch.Tensor:
-        """What torchvision's own code makes of one."""
-        if is_late(value) and isinstance(value, LateTensor):
-            return value.as_late(LazyTVImage)
-        image: torch.Tensor = value.as_subclass(tv_tensors.Image)
-        return image
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        return self.clone()  # torchvision's copies no attributes
-
-
-ForkingPickler.register(LazyTVImage, send)
-
-
-def to_image(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``torchvision.transforms.v2.functional.to_image``, on late images and tensors."""
-
-    def to_image(inpt: Any) -> Any:
-        image = begin(inpt) if isinstance(inpt, Image.Image) else None
-        if image is not None:
-            return pixels(LazyTVImage, image)
-        return inpt.as_late(LazyTVImage) if type(inpt) is LazyTensor and is_late(inpt) else original(inpt)
-
-    return to_image
-
-
-def to_pure_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``torchvision.transforms.v2.ToPureTensor.transform``."""
-
-    def transform(self: Any, inpt: Any, params: Any) -> Any:
-        return inpt.as_late(LazyTensor) if is_late(inpt) else original(self, inpt, params)
-
-    return transform
-
-
-def mixed(original: Callable[..., Any], name: str, param: str) -> Callable[..., Any]:
-    """``transform`` of v2's ``MixUp`` or ``CutMix``: on a late batch a step on the whole of it."""
-
-    @functools.wraps(original)
-    def transform(self: Any, inpt: Any, params: dict[str, Any]) -> Any:
-        if not is_late(inpt) or not isinstance(inpt, LateTensor) or len(inpt.late.lead) != 1:
-            return original(self, inpt, params)
-        if name == "mixup" and not inpt.late.dtype.is_floating_point:
-            return original(self, inpt, params)
-        self._check_image_or_video(inpt, batch_size=params["batch_size"])
-        return inpt.onto_batch((name, (frozen(params[param]),)))
-
-    return transform
-
-
-def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``LinearTransformation.forward`` of v1, ``transform`` of v2."""
-
-    @functools.wraps(original)
-    def transform(self: Any, inpt: Any, *params: Any) -> Any:
-        matrix, mean = self.transformation_matrix, self.mean_vector
-        if is_late(inpt) and isinstance(inpt, LateTensor) and len(inpt.late.recipes) == 1:
-            late = inpt.late
-            fits = prod(late.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
-            if fits and not late.after and not (matrix.requires_grad or mean.requires_grad):
-                if not arithmetic.autocasts():
-                    dtype = torch.promote_types(late.dtype, mean.dtype)
-                    return inpt.called("linear_transformation", (matrix, mean), dtype)
-                counters.fallback(AUTOCAST)
-        return original(self, inpt, *params)
-
-    return transform
-
-
-def convert_image_dtype(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``torchvision.transforms.v2.functional.convert_image_dtype``."""
-
-    def convert_image_dtype(image: Any, dtype: Any = torch.float32) -> Any:
-        late = _to_dtype(image, dtype, True) if is_late(image) else None
-        return original(image, dtype) if late is None else late
-
-    return convert_image_dtype
-
-
-def kernels() -> Iterator[tuple[Callable[..., Any], type, Callable[..., Any]]]:
-    """What to register: a functional, a late class, and the kernel for it."""
-    for functional, record in _RECORDERS.items():
-        for cls in (LazyTensor, LazyTVImage):
-            yield functional, cls, _kernel(functional, record)
-
-
-def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
+def _kernel(functional: Function, record: Function, absent: Any) -> Function:
+    """The kernel of a functional for lazy tensors, where torchvision has none."""
 
     def kernel(image: LateTensor, *args: Any, **kwargs: Any) -> Any:
         if is_late(image):
@@ -187,7 +55,7 @@ def _kernel(functional: Callable[..., Any], record: Callable[..., Any]) -> Calla
     return kernel
 
 
-def _recorder(name: str) -> Callable[..., Any]:
+def _recorder(name: str) -> Function:
     def record(image: LateTensor, *args: Any, **kwargs: Any) -> LateTensor | None:
         return recorded(image, name, args, kwargs)
 
@@ -261,7 +129,7 @@ def _gaussian_noise(image: LateTensor, mean: Any = 0.0, sigma: Any = 0.1, clip: 
     floating = late.dtype.is_floating_point
     if len(late.recipes) > 1 or late.after or not (floating or late.dtype == torch.uint8):
         return None
-    if not numbers_alone((mean, sigma), "mean and sigma") or sigma < 0:
+    if not are_numbers((mean, sigma), "mean and sigma") or sigma < 0:
         return None
     like = torch.empty_strided(image.shape, image.stride(), dtype=late.dtype if floating else torch.float32)
     if floating:
@@ -271,7 +139,7 @@ def _gaussian_noise(image: LateTensor, mean: Any = 0.0, sigma: Any = 0.1, clip: 
     return image.called("gaussian_noise", (noise.reshape(late.shape), bool(clip)))
 
 
-def _to_dtype(image: LateTensor, dtype: Any = torch.float, scale: bool = False) -> LateTensor | None:
+def to_dtype(image: LateTensor, dtype: Any = torch.float, scale: bool = False) -> LateTensor | None:
     if not isinstance(dtype, torch.dtype):
         return None
     if dtype == image.late.dtype:
@@ -289,13 +157,13 @@ def _normalize(image: LateTensor, mean: Any, std: Any, inplace: bool = False) ->
     return in_place(image, late) if inplace and late is not None else late
 
 
-_COMPOSED: dict[Callable[..., Any], Callable[..., Any]] = {
+_COMPOSED: dict[Function, Function] = {
     F.center_crop: _center_crop,
     F.five_crop: _five_crop,
     F.ten_crop: _ten_crop,
     F.resized_crop: _resized_crop,
     F.gaussian_noise: _gaussian_noise,
-    F.to_dtype: _to_dtype,
+    F.to_dtype: to_dtype,
     F.normalize: _normalize,
     F.erase: recorded_erase,
 }
@@ -303,3 +171,12 @@ _RECORDERS = {
     **_COMPOSED,
     **{getattr(F, name[3:]): _recorder(name) for name in ACCEPTED if name.startswith("v2.") and hasattr(F, name[3:])},
 }
+PATCHES = tuple(
+    Item(
+        "torchvision.transforms.v2.functional._utils._KERNEL_REGISTRY",
+        partial(_kernel, functional, record),
+        keys=(functional, cls),
+    )
+    for functional, record in _RECORDERS.items()
+    for cls in (LazyTensor, LazyTVImage)
+)

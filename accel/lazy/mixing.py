@@ -1,37 +1,17 @@
 """Late tensors of one image added up with weights, as AugMix does: ``mix = w * image; mix.add_(v * augmented)``.
 
-The image is looked at as a batch of one meanwhile. All of the summands are made of the same source, and what they add
-up to is one more late tensor.
+The image is looked at as a batch of one meanwhile (``accel.hooks.augmix``). All of the summands are made of the same
+source, and what they add up to is one more late tensor.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import torch
 
 from accel.lazy.base import LateTensor, is_late
-from accel.ops.kernels import DTYPES
 from accel.recipe import Branch, Recipe
-from accel.system.caller import caller
-
-_POLICIES = ("torchvision.transforms.autoaugment.", "torchvision.transforms.v2._auto_augment.")
-
-
-def view(tensor: LateTensor, *size: Any) -> Any:
-    """An image [C, H, W] as a batch of one, or back; for AugMix, which changes neither of the two in place."""
-    late = tensor.late
-    if late.dtype not in DTYPES or not caller().startswith(_POLICIES):
-        return NotImplemented
-    wanted = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
-    if len(late.recipes) > 1 or late.after or any(type(length) is not int for length in wanted):
-        return NotImplemented
-    if wanted == late.lead + late.shape:
-        return tensor
-    if wanted[-3:] != late.shape or prod(wanted[:-3]) != 1 or len(wanted) > 4:
-        return NotImplemented
-    return tensor.of(late.recipes, wanted[:-3], late.shape, late.dtype, late.interleaved)
 
 
 def multiplied(one: Any, other: Any) -> Any:

@@ -227,8 +227,6 @@ LazyTensor.handlers = {
     torch.Tensor.unbind: parts.unbind,
     torch.unsqueeze: parts.unsqueeze,
     torch.Tensor.unsqueeze: parts.unsqueeze,
-    torch.Tensor.view: mixing.view,
-    torch.Tensor.reshape: mixing.view,
     torch.Tensor.add_: mixing.add_in_place,
     torch.Tensor.half: _cast_to(torch.float16),
     torch.Tensor.bfloat16: _cast_to(torch.bfloat16),

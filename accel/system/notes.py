@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -109,15 +109,3 @@ def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
 def _module(frame: FrameType) -> str:
     name: str = frame.f_globals.get("__name__") or ""
     return name.partition(".")[0]
-
-
-def in_wrapped(original: Callable[..., None]) -> Callable[..., None]:
-    """``torch._utils.ExceptionWrapper.__init__``, whose text has the notes where Python's own has not."""
-
-    def __init__(self: Any, exc_info: Any = None, where: str = "in background") -> None:
-        exc_info = exc_info or sys.exc_info()
-        original(self, exc_info, where)
-        for note in getattr(exc_info[1], "__notes__", ()):
-            self.exc_msg += f"{note}\n"
-
-    return __init__

@@ -35,14 +35,17 @@ def private(module: str, *names: str) -> Any:
     return found
 
 
-def check() -> None:
+def check(*others: str) -> None:
     """Raise if a name is not there.
+
+    Args:
+        others: names that somebody else has not found.
 
     Raises:
         BackendUnavailable: the message names what is missing, and the versions that have it.
     """
-    if _missing:
-        refuse(f"they lack {', '.join(dict.fromkeys(_missing))}")
+    if missing := dict.fromkeys((*_missing, *others)):
+        refuse(f"they lack {', '.join(missing)}")
 
 
 def refuse(reason: str) -> NoReturn:

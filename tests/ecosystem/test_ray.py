@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 import accel
-from accel.hooks import multiprocessing
+from accel.hooks import ray as hook
 from tests.support import helpers
 
 helpers.optional("ray")
@@ -134,12 +135,12 @@ def test_workers_that_accel_cannot_reach(paths: list[str], tmp_path: Path, order
 def test_the_hook_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_RUNTIME_ENV_HOOK", raising=False)
     with accel.image_backend("cpu"):
-        assert multiprocessing.os.environ["RAY_RUNTIME_ENV_HOOK"] == "accel.hooks.multiprocessing.for_ray"
+        assert os.environ["RAY_RUNTIME_ENV_HOOK"] == "accel.hooks.ray.runtime_env"
         given = {"env_vars": {"A": "1"}}
-        assert multiprocessing.for_ray(given).keys() == {"env_vars", "worker_process_setup_hook"}
+        assert hook.runtime_env(given).keys() == {"env_vars", "worker_process_setup_hook"}
         assert given == {"env_vars": {"A": "1"}}
-    assert "RAY_RUNTIME_ENV_HOOK" not in multiprocessing.os.environ
-    assert multiprocessing.for_ray(None) is None
+    assert "RAY_RUNTIME_ENV_HOOK" not in os.environ
+    assert hook.runtime_env(None) is None
     monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "mine")
     with accel.image_backend("cpu"):
-        assert multiprocessing.os.environ["RAY_RUNTIME_ENV_HOOK"] == "mine"
+        assert os.environ["RAY_RUNTIME_ENV_HOOK"] == "mine"

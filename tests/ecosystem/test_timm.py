@@ -123,7 +123,7 @@ BATCHES: list[Any] = [
 @pytest.mark.parametrize("samples", BATCHES)
 def test_fast_collate(paths: list[str], samples: Any) -> None:
     """Whatever the samples are, our collate function gives what timm's gives, or raises what it raises."""
-    from accel.hooks.collating import Collating
+    from accel.hooks.dataloader import Collating
 
     with accel.image_backend("cpu"):
         collate = Collating(timm_loader.fast_collate)
@@ -135,7 +135,7 @@ def test_fast_collate(paths: list[str], samples: Any) -> None:
 
 
 def test_a_fast_collated_batch_is_late(paths: list[str]) -> None:
-    from accel.hooks.collating import Collating
+    from accel.hooks.dataloader import Collating
 
     with accel.image_backend("cpu"):
         batch, targets = Collating(timm_loader.fast_collate)([(image, 1) for image in uint8s(paths)])

@@ -46,9 +46,9 @@ GONE = {
         "torchvision.tv_tensors._torch_function_helpers",
         "_must_return_subclass",
     ),
-    # public names, whose loss shows while the replacements are put in place: all of them are taken back
-    "attribute 'to_image'": ("torchvision.transforms.v2.functional", "to_image"),
-    "attribute 'pil_loader'": ("torchvision.datasets.folder", "pil_loader"),
+    # public names
+    "torchvision.transforms.v2.functional.to_image": ("torchvision.transforms.v2.functional", "to_image"),
+    "torchvision.datasets.folder.pil_loader": ("torchvision.datasets.folder", "pil_loader"),
 }
 
 WITHOUT = """
@@ -110,7 +110,7 @@ for key, (module, path) in json.loads(sys.argv[1]).items():
     assert state() == before, key
     put_back()
     outcomes[key] = messages
-import accel.hooks.install
+import accel.hooks
 for name in [name for name in sys.modules if name.split(".")[0] == "accel"]:
     del sys.modules[name]
 import accel

@@ -9,21 +9,21 @@ import threading
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image, JpegImagePlugin
-from torch.utils.data import DataLoader
-from torch.utils.data._utils import collate, fetch, worker
+from PIL import Image, ImageFile, JpegImagePlugin
+from torch.utils.data._utils import collate, worker
 from torchvision.datasets import folder
-from torchvision.transforms import _functional_pil, functional
+from torchvision.transforms import functional
 
 import accel
 from accel import backend as registry
-from accel import switch
+from accel import hooks, switch
 from accel.backend import backend_of
-from accel.hooks import install, random_params
+from accel.hooks import patch, random_params
 from tests.support import helpers
 
 # -- names and options --------------------------------------------------------------------------------------
@@ -95,11 +95,11 @@ USES: list[Callable[..., Any]] = [
     ],
 )
 def test_wrong_names_and_options(use: Any, name: Any, options: Any, error: type[Exception], text: str) -> None:
-    before = [get() for get in REPLACED.values()]
+    before = table()
     with pytest.raises(error, match=text):
         use(name, **options)
     assert accel.get_image_backend() == "torchvision"
-    assert all(get() is original for get, original in zip(REPLACED.values(), before, strict=True))
+    assert table() == before
 
 
 def test_a_failed_switch_leaves_the_one_in_force() -> None:
@@ -258,31 +258,121 @@ def test_an_image_runs_on_the_backend_it_was_opened_under() -> None:
 
 # -- what is replaced, and put back -------------------------------------------------------------------------
 
-REPLACED: dict[str, Callable[[], Any]] = {
-    "Image.OPEN['JPEG']": lambda: Image.OPEN["JPEG"],
-    "pil_loader.__code__": lambda: folder.pil_loader.__code__,
-    "to_tensor.__code__": lambda: functional.to_tensor.__code__,
-    "pil_to_tensor.__code__": lambda: functional.pil_to_tensor.__code__,
-    "convert_image_dtype.__code__": lambda: functional.convert_image_dtype.__code__,
-    "normalize.__code__": lambda: functional.normalize.__code__,
-    "_functional_pil.hflip.__code__": lambda: _functional_pil.hflip.__code__,
-    "_functional_pil.crop.__code__": lambda: _functional_pil.crop.__code__,
-    "_functional_pil.pad.__code__": lambda: _functional_pil.pad.__code__,
-    "default_collate_fn_map": lambda: collate.default_collate_fn_map[torch.Tensor],
-    "_MapDatasetFetcher.fetch": lambda: fetch._MapDatasetFetcher.__dict__["fetch"],
-    "_IterableDatasetFetcher.fetch": lambda: fetch._IterableDatasetFetcher.__dict__["fetch"],
-    "DataLoader._get_iterator": lambda: DataLoader.__dict__["_get_iterator"],
-    "_worker_loop": lambda: worker._worker_loop,
-}
-ORIGINALS = {name: get() for name, get in REPLACED.items()}
+NOT_EVERYWHERE = ("os.environ", "torch._utils.ExceptionWrapper.__init__")
+"""What is replaced where Ray is installed, and before Python 3.11."""
+
+
+class Same:
+    """An object, which is kept alive, and equal to itself only."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+Place = tuple[int, Any]
+"""The id of a function, of what has an attribute or of a mapping; and a name or key in it."""
+
+
+def place(row: patch.Patch) -> tuple[Place, Any]:
+    """Where a row of the tables changes something, and what is there now."""
+    found = row.find()
+    if isinstance(row, patch.Attribute):
+        owner, name, _ = found
+        return (id(owner), name), Same(vars(owner).get(name))
+    if isinstance(row, patch.Item):
+        for key in row.keys[:-1]:
+            found = found[key]
+        return (id(found), row.keys[-1]), Same(found.get(row.keys[-1]))
+    return (id(found), "__code__"), Same(found.__code__)
+
+
+def table() -> dict[str, Any]:
+    return {f"{row.name} {getattr(row, 'keys', '')}": place(row)[1] for row in hooks.patches()}
+
+
+ORIGINALS = table()
 FUNCTIONS = (folder.pil_loader, functional.to_tensor, functional.pil_to_tensor, functional.normalize)
 
 
 def assert_installed(installed: bool) -> None:
-    for name, get in REPLACED.items():
-        assert (get() is not ORIGINALS[name]) is installed, name
+    for name, value in table().items():
+        if not name.startswith(NOT_EVERYWHERE):
+            assert (value != ORIGINALS[name]) is installed, name
     for function in FUNCTIONS:
         assert hasattr(function, "__wrapped__") is installed
+
+
+class State:
+    """All that the modules of Pillow, torch and torchvision hold: names, functions, classes and mappings."""
+
+    def __init__(self) -> None:
+        self.parts: dict[int, dict[Any, Any]] = {}  # by the id of what they are parts of
+        self.keep: list[Any] = []
+        for name, module in list(sys.modules.items()):
+            if name.split(".")[0] in ROOTS:
+                self.look(module, 4)
+
+    def look(self, value: Any, depth: int) -> None:
+        kind = type(value)  # isinstance would ask some of them what they stand for
+        if kind is ModuleType:
+            parts = {name: part for name, part in vars(value).items() if type(part) is not ModuleType}
+            parts = {name: part for name, part in parts.items() if not name.startswith("__")}
+        elif kind in (staticmethod, classmethod):
+            parts = {None: value.__func__}
+        elif kind is FunctionType:
+            parts = {**vars(value), **(value.__kwdefaults__ or {}), "__code__": value.__code__}
+        elif issubclass(kind, dict):
+            parts = dict(value)
+        elif issubclass(kind, type) and value.__module__.split(".")[0] in ROOTS:
+            parts = dict(vars(value))
+        else:
+            return
+        if depth and id(value) not in self.parts:
+            self.parts[id(value)] = parts
+            self.keep.append(value)
+            for part in parts.values():
+                self.look(part, depth - 1)
+
+    def changed(self) -> set[Place]:
+        """What has changed since, of all that there was."""
+        now = State().parts
+        return {
+            (owner, name)
+            for owner, parts in self.parts.items()
+            for name in parts.keys() | now.get(owner, parts).keys()
+            if parts.get(name, Same) is not now.get(owner, parts).get(name, Same)
+        }
+
+
+ROOTS = ("PIL", "torch", "torchvision", "multiprocessing")
+
+
+def test_the_tables_list_all_that_is_replaced() -> None:
+    rows = {place(row)[0]: row.name for row in hooks.patches()}
+    expected = {where for where, name in rows.items() if name not in NOT_EVERYWHERE}
+    png = BytesIO()
+    Image.new("RGB", (3, 2)).save(png, "PNG")
+    with accel.image_backend("cpu"):  # what is imported, and kept, at the first switch
+        pass
+    before = State()
+    with accel.image_backend("cpu", on_error="replace"):
+        found = before.changed()
+        Image.open(png)
+        watched = before.changed() - found
+    assert not before.changed(), "something is not put back"
+    bodies = {owner for owner, name in found if name == "__code__"}
+    found -= {(owner, name) for owner in bodies for name in ("__wrapped__", "_accel_instead")}
+    assert found <= rows.keys(), "something is replaced that no table lists"
+    assert expected <= found, "a table lists what is not replaced"
+    assert watched == {(id(ImageFile.ImageFile), "load")}
+    undo = patch.body(functional.get_dimensions, lambda original: original)
+    assert (id(functional.get_dimensions), "__code__") in before.changed(), "it would not be seen"
+    undo()
 
 
 def test_every_name_is_the_original_again() -> None:
@@ -408,7 +498,7 @@ def test_switching_from_many_threads_at_once() -> None:
     accel.set_image_backend("torchvision")
     assert_installed(False)
     assert switch._users == 0
-    assert not install._undo
+    assert not hooks._undo
 
 
 # -- other people's backends --------------------------------------------------------------------------------

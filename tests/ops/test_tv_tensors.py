@@ -17,7 +17,7 @@ from torchvision.transforms import functional as v1
 from torchvision.transforms.v2 import functional as F
 
 import accel
-from accel.hooks.v2_kernels import LazyTVImage
+from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.base import LateTensor, is_late
 from accel.lazy.tensor import LazyTensor
 from tests.support.helpers import jpeg, run

@@ -16,7 +16,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from accel.hooks.tv_functional_pil import blurred
+from accel.hooks.recording.images import blurred
 from accel.lazy.state import Late
 from accel.ops.kernels import padded
 from accel.ops.row import Params
@@ -45,7 +45,7 @@ def plain(*numbers: Any) -> tuple[int, ...] | None:
         return None
 
 
-def numbers(values: Any, name: str) -> bool:
+def are_numbers(values: Any, name: str) -> bool:
     """Whether these are numbers; all of them are finite then.
 
     Raises:
@@ -60,19 +60,19 @@ def numbers(values: Any, name: str) -> bool:
 
 
 def _listed(value: Any, name: str, *lengths: int) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) in lengths and numbers(value, name)
+    return isinstance(value, (list, tuple)) and len(value) in lengths and are_numbers(value, name)
 
 
 def _factor(late: Late, params: Params) -> Params | None:
-    return params if numbers(params, "a factor") and params[0] >= 0 else None
+    return params if are_numbers(params, "a factor") and params[0] >= 0 else None
 
 
 def _gamma(late: Late, params: Params) -> Params | None:
-    return params if numbers(params, "gamma and gain") and params[0] >= 0 else None
+    return params if are_numbers(params, "gamma and gain") and params[0] >= 0 else None
 
 
 def _hue(late: Late, params: Params) -> Params | None:
-    return params if numbers(params, "hue_factor") and -0.5 <= params[0] <= 0.5 else None
+    return params if are_numbers(params, "hue_factor") and -0.5 <= params[0] <= 0.5 else None
 
 
 def _bits(late: Late, params: Params) -> Params | None:
@@ -81,7 +81,7 @@ def _bits(late: Late, params: Params) -> Params | None:
 
 def _threshold(late: Late, params: Params) -> Params | None:
     largest = 1 if late.dtype.is_floating_point else 255
-    return params if numbers(params, "threshold") and params[0] <= largest else None
+    return params if are_numbers(params, "threshold") and params[0] <= largest else None
 
 
 def _as_given(late: Late, params: Params) -> Params | None:
@@ -139,7 +139,7 @@ def _padding(late: Late, params: Params) -> Params | None:
         largest = {"edge": rows + columns, "reflect": min(size) - 1, "symmetric": min(size)}.get(mode, -1)
         return (padding, 0, mode) if fill in (0, None, [0], [0.0]) and max(sides) <= largest else None
     fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else fill
-    if len(fills) not in (1, channels) or not numbers(fills, "fill"):
+    if len(fills) not in (1, channels) or not are_numbers(fills, "fill"):
         return None
     if late.dtype == torch.uint8 and not all(0 <= value <= 255 for value in fills):
         return None
@@ -178,7 +178,8 @@ def _resizes(mode: InterpolationMode, antialias: bool, dtype: torch.dtype) -> bo
 def _fill(late: Late, fill: Any) -> bool:
     if fill is None:
         return True
-    return numbers([fill], "fill") if not isinstance(fill, (list, tuple)) else _listed(fill, "fill", 1, late.shape[0])
+    several = isinstance(fill, (list, tuple))
+    return _listed(fill, "fill", 1, late.shape[0]) if several else are_numbers([fill], "fill")
 
 
 def _matrix(late: Late, params: Params) -> Params | None:
@@ -196,7 +197,7 @@ def _affine(late: Late, params: Params) -> Params | None:
     mode = _geometry._check_interpolation(interpolation)
     parsed = _geometry._affine_parse_args(angle, translate, scale, shear, mode, center)
     every = [angle, *translate, scale, *parsed[2], *(center or ())]
-    if not numbers(every, "the parameters of affine") or mode not in _MODES or not _fill(late, fill):
+    if not are_numbers(every, "the parameters of affine") or mode not in _MODES or not _fill(late, fill):
         return None
     return (angle, translate, scale, parsed[2], mode, fill, center) if len(center or (0, 0)) == 2 else None
 
@@ -205,7 +206,7 @@ def _rotate(late: Late, params: Params) -> Params | None:
     angle, interpolation, expand, center, fill = params
     mode = _geometry._check_interpolation(interpolation)
     placed = center is None or _listed(center, "center", 2)
-    if not placed or not numbers([angle], "angle") or mode not in _MODES or not _fill(late, fill):
+    if not placed or not are_numbers([angle], "angle") or mode not in _MODES or not _fill(late, fill):
         return None
     return angle, mode, bool(expand), center, fill
 

@@ -1,8 +1,9 @@
-"""Image files that cannot be read: under ``on_error="replace"`` a black picture takes the place of one.
+"""``PIL.Image.open``: lazy images for the JPEG files that accel claims, and black ones for what cannot be read.
 
-What has a size is black of that size; what cannot be opened as a picture is one of 256 x 256, and so is what Pillow
-refuses for its size. A file that is missing, or that may not be read, is no damaged one; nor is it the file if what
-the caller gave to read from fails in its own way.
+Under ``on_error="replace"`` a black picture takes the place of a damaged file. What has a size is black of that size;
+what cannot be opened as a picture is one of 256 x 256, and so is what Pillow refuses for its size. A file that is
+missing, or that may not be read, is no damaged one; nor is it the file if what the caller gave to read from fails in
+its own way.
 """
 
 from __future__ import annotations
@@ -11,17 +12,28 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from io import BytesIO
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import torch
 from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
 
 from accel import switch
+from accel.codec.header import Header, claim
 from accel.hooks import patch
+from accel.hooks.patch import Body, Item
 from accel.lazy.image import LazyImage
-from accel.system import fork
+from accel.lazy.jpeg_file import UNCLAIMED, LazyJpegFile
+from accel.lazy.unread import Unread, opened
+from accel.options import Selection
+from accel.recipe import Source
+from accel.system import counters, fork
+from accel.system.imports import LazyModule
 from accel.system.replaced import replaced
+
+_mpo = LazyModule("accel.lazy.mpo_file")
 
 Function = Callable[..., Any]
 
@@ -49,14 +61,52 @@ def replaces() -> bool:
 
 
 def black_tensor(channels: int) -> torch.Tensor:
-    """What ``torchvision.io`` gives of a file that it cannot decode."""
+    """The tensor that takes the place of a file that ``torchvision.io`` cannot decode."""
     return torch.zeros((channels, UNKNOWN_SIZE, UNKNOWN_SIZE), dtype=torch.uint8)
 
 
-# -- Pillow -------------------------------------------------------------------------------------------------
+# -- JPEG files ---------------------------------------------------------------------------------------------
 
 
-def image_open(original: Function) -> Function:
+def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
+    """Pillow's JPEG opener: ours for files that accel claims, else the original."""
+    original, accept = registered
+
+    def open_jpeg(file: IO[bytes], filename: str | bytes = "") -> Any:
+        selection = switch.current()
+        if selection.steps_aside:
+            return original(file, filename)
+        data = opened(file)
+        if isinstance(data, Unread):
+            return LazyJpegFile.open_unread(data, filename, _name(filename or file), selection, claimed)
+        header = claim(data)
+        if header is None or not claimed(header, selection):
+            counters.fallback(UNCLAIMED)
+            file.seek(0)
+            return original(file, filename)
+        source = Source(data, header, _name(filename or file), selection)
+        kept = original(BytesIO(data), filename) if header.pictures else None  # Pillow says what it is
+        if kept is None or type(kept) is JpegImageFile:
+            image = LazyJpegFile.open(source, filename)
+            image._file = kept
+        else:
+            image = _mpo.LazyMpoFile.open(source, filename, kept)
+        image.__dict__["_open_file"] = file
+        return image
+
+    return open_jpeg, accept
+
+
+def claimed(header: Header, selection: Selection) -> bool:
+    """Whether a file is accel's. An incomplete one is Pillow's, which raises, unless it is to be replaced."""
+    replaced = selection.options.on_error == "replace" and not ImageFile.LOAD_TRUNCATED_IMAGES
+    return header.complete or replaced
+
+
+# -- all files ----------------------------------------------------------------------------------------------
+
+
+def _open(original: Function) -> Function:
     """``PIL.Image.open``."""
 
     def open(fp: Any, mode: Any = "r", formats: Any = None) -> Any:
@@ -142,7 +192,7 @@ _lock = fork.Lock()
 
 
 def _watch(kind: type) -> None:
-    """Have what ``load`` of this class of Pillow's raises looked at."""
+    """Replace ``load`` of this class of Pillow's, by what looks at its errors."""
     for cls in kind.__mro__:
         if "load" in vars(cls) and issubclass(cls, ImageFile.ImageFile) and cls not in _watched:
             with _lock:
@@ -151,13 +201,13 @@ def _watch(kind: type) -> None:
 
 
 def unwatch() -> None:
-    """Take ``_watch`` back."""
+    """Put back what ``_watch`` has replaced."""
     while _watched:
         _watched.popitem()[1]()
 
 
 def _load(original: Function) -> Function:
-    """``load`` of a class of Pillow's: what is not intact is black."""
+    """``load`` of a class of Pillow's: a picture that is not intact is black."""
 
     @functools.wraps(original)
     def load(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -187,3 +237,9 @@ def _blacken(image: Any) -> Any:
     image.fp, image.tile, image.readonly = None, [], 0
     image.im, image.palette = black.im, black.palette
     return Image.Image.load(image)
+
+
+PATCHES = (
+    Body("PIL.Image.open", _open),  # where damaged files are replaced, ``load`` of what it opens as well (``_watch``)
+    Item("PIL.Image.OPEN", _jpeg, keys=("JPEG",)),
+)

@@ -11,9 +11,9 @@ from typing import Any
 
 from torchvision.transforms import InterpolationMode
 
-from accel.hooks import v2_resize
-from accel.hooks.accepted import plain
-from accel.hooks.tv_functional_pil import blurred
+from accel.hooks.recording import tensor_resize
+from accel.hooks.recording.accepted import plain
+from accel.hooks.recording.images import blurred
 from accel.lazy.base import LateTensor
 from accel.recipe import Step
 from accel.system import arithmetic
@@ -105,7 +105,7 @@ def _resize(
     max_size: int | None = None,
     antialias: bool | None = True,
 ) -> LateTensor | None:
-    steps = v2_resize.steps(image.late.shape[1:], size, interpolation, max_size, antialias)
+    steps = tensor_resize.steps(image.late.shape[1:], size, interpolation, max_size, antialias)
     if not steps:
         return image if steps == () else None
     if not _is_pixels(image):
@@ -124,7 +124,7 @@ def resized_crop(
     antialias: bool | None = True,
 ) -> LateTensor | None:
     crop = _crop_step(image, top, left, height, width)
-    resize = None if crop is None else v2_resize.steps(crop[1][2:], size, interpolation, None, antialias)
+    resize = None if crop is None else tensor_resize.steps(crop[1][2:], size, interpolation, None, antialias)
     if crop is None or resize is None or (resize and not _is_pixels(image)):
         return None
     view = image.late.view or width < image.late.shape[2]

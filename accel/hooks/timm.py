@@ -1,7 +1,6 @@
-"""The samples of a batch on their way through a collate function.
+"""timm's ``fast_collate``, which copies uint8 images one by one into a new tensor: lazy images become one lazy batch.
 
-What a function does not stack is computed together (``accel.lazy.group``); timm's, which copies uint8 images one by
-one into a new tensor, is done late.
+timm is imported after accel, or never: the collate function is known by its name, when a DataLoader uses it.
 """
 
 from __future__ import annotations
@@ -10,34 +9,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
 
-from accel.lazy import group, tensor
+from accel.lazy import tensor
 from accel.lazy.base import is_late
-from accel.lazy.search import late_tensors
 
 Collate = Callable[..., Any]
 
 
-class Collating:
-    """A collate function that knows late samples; everything else is passed on as it is."""
-
-    def __init__(self, original: Collate) -> None:
-        self.original = original
-        self._collate = original
-        if getattr(original, "__module__", None) == "timm.data.loader" and original.__name__ == "fast_collate":
-            self._collate = fast_collate(original)
-        self._stacks = original is default_collate
-
-    def __call__(self, samples: Any) -> Any:
-        if not self._stacks:
-            lates = dict.fromkeys(each.late for each in late_tensors(samples) if is_late(each))
-            group.group(list(lates))
-        return self._collate(samples)
+def adapted(collate: Collate) -> Collate:
+    """A collate function as it is, but timm's."""
+    ours = getattr(collate, "__module__", None) == "timm.data.loader" and collate.__name__ == "fast_collate"
+    return _fast_collate(collate) if ours else collate
 
 
-def fast_collate(original: Collate) -> Collate:
-    """``timm.data.loader.fast_collate``: (images, targets) with the images, all uint8, as one late batch."""
+def _fast_collate(original: Collate) -> Collate:
+    """``timm.data.loader.fast_collate``: (images, targets) with the images, all uint8, as one lazy batch."""
 
     def collate(batch: Any) -> Any:
         images = _in_order(batch)
@@ -57,7 +43,7 @@ def fast_collate(original: Collate) -> Collate:
 
 
 def _in_order(batch: Any) -> list[Any]:
-    """The images as timm puts them into the batch: all first ones of samples with several, then all second ones."""
+    """The images in timm's order: of samples with several images all first ones, then all second ones."""
     if not all(isinstance(sample, tuple) and len(sample) > 1 for sample in batch):
         return []
     first = [sample[0] for sample in batch]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode
 
-from accel.hooks.accepted import plain
+from accel.hooks.recording.accepted import plain
 from accel.ops import resample
 from accel.ops.resample import Aten
 from accel.recipe import Step

@@ -1,0 +1,195 @@
+"""torch's DataLoader: collate functions take lazy samples, and workers compute, and send, batches of them.
+
+The samples that a collate function does not stack are computed together (``accel.lazy.group``).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import default_collate, get_worker_info
+
+from accel import switch
+from accel.backend import backend_of, host_of
+from accel.errors import DecodeError
+from accel.hooks import timm
+from accel.hooks.patch import Attribute, Item
+from accel.hooks.tv_tensors import LazyTVImage, keeps_class
+from accel.lazy import group, held, loader_batch, search, tensor
+from accel.lazy.base import LateTensor, is_late
+from accel.options import Selection
+from accel.system import log, notes
+from accel.system.private_names import private
+from accel.workers import slot_pool
+
+collate = private("torch.utils.data._utils.collate", "collate_tensor_fn")
+worker = private("torch.utils.data._utils.worker")
+
+Function = Callable[..., Any]
+
+
+class Collating:
+    """A collate function that knows lazy samples; everything else is passed on as it is."""
+
+    def __init__(self, original: Function) -> None:
+        self.original = original
+        self._collate = timm.adapted(original)
+        self._stacks = original is default_collate
+
+    def __call__(self, samples: Any) -> Any:
+        if not self._stacks:
+            lates = dict.fromkeys(each.late for each in search.late_tensors(samples) if is_late(each))
+            group.group(list(lates))
+        return self._collate(samples)
+
+
+# -- in any process -----------------------------------------------------------------------------------------
+
+
+def _collate_tensors(original: Function) -> Function:
+    """``default_collate``'s function for tensors stacks lazy ones; what a user has put there gets them as they are."""
+
+    @functools.wraps(original)
+    def collate_tensor_fn(batch: list[Any], *, collate_fn_map: Any = None) -> Any:
+        if original is not collate.collate_tensor_fn or not isinstance(batch[0], LateTensor):
+            return original(batch, collate_fn_map=collate_fn_map)
+        stacked = None if isinstance(batch[0], LazyTVImage) and keeps_class() else tensor.stack(batch)
+        if stacked is None:
+            plain = [LateTensor.evaluate(t) if isinstance(t, LateTensor) else t for t in batch]
+            return original(plain, collate_fn_map=collate_fn_map)
+        return tensor.evaluated_in_worker(stacked)
+
+    return collate_tensor_fn
+
+
+def _located(original: Function) -> Function:
+    """A fetcher's ``fetch``, which notes on what a sample raises where it came from."""
+
+    def fetch(self: Any, index: Any) -> Any:
+        if switch.current().steps_aside:
+            return original(self, index)
+        batched = self.auto_collation and type(index) is list
+        indices = notes.Indices(index) if batched else index
+        try:
+            return original(self, indices)
+        except StopIteration:
+            raise
+        except Exception as error:
+            if notes.passed(error, Collating.__call__):
+                indices = None
+            elif self.auto_collation and not batched:
+                indices = tuple(index)
+            notes.locate(error, indices)
+            raise
+
+    return fetch
+
+
+def _fetch(original: Function) -> Function:
+    """A fetcher's ``fetch``; a host backend's worker computes the batch there, before it is sent."""
+    located = _located(original)
+
+    @functools.wraps(original)
+    def fetch_batch(self: Any, index: Any) -> Any:
+        if not isinstance(self.collate_fn, Collating):
+            self.collate_fn = Collating(self.collate_fn)
+        if get_worker_info() is None:
+            batch = located(self, index)
+            loader_batch.gather(search.late_tensors(batch), 0, index)
+            return batch
+        if sys._getframe(1).f_code.co_name != "_worker_loop":
+            return located(self, index)
+        computes = _computes_in_workers(switch.current())
+        try:
+            with tensor.fetching():
+                batch = located(self, index)
+            lates = search.late_tensors(batch, sent=computes)
+            loader_batch.gather(lates, slot_pool.loader_number(), index)
+            for late_tensor in lates:
+                tensor.evaluated_in_worker(late_tensor)
+        except DecodeError as error:
+            where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
+            if where is None:
+                raise
+            raise type(error)(f"{error} (dataset index {where})") from error
+        return slot_pool.outgoing(batch)
+
+    return fetch_batch
+
+
+def _computes_in_workers(selection: Selection) -> bool:
+    return not selection.steps_aside and not backend_of(selection).devices
+
+
+def _get_iterator(original: Function) -> Function:
+    """``DataLoader._get_iterator``, which prepares what workers need before they are started."""
+
+    @functools.wraps(original)
+    def get_iterator(self: Any) -> Any:
+        selection = switch.current()
+        if self.num_workers == 0 or selection.steps_aside:
+            return original(self)
+        host_of(selection).prepare()
+        held.compute(self.dataset, getattr(selection.options, "threads", None))
+        log.settle()
+        with slot_pool.loader(self.multiprocessing_context) as keep_for:
+            iterator = original(self)
+            keep_for(iterator)
+        return iterator
+
+    return get_iterator
+
+
+class _WorkerEntry:
+    """The function that a DataLoader worker runs.
+
+    A worker that is not forked has the switch from ``accel.hooks.multiprocessing``, with the import of accel that this
+    brings about, and from here what only its loader knows.
+    """
+
+    def __init__(self, original: Function) -> None:
+        self.original = original
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            return self.original(*args)
+        finally:
+            log.settle()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _enter_worker, slot_pool.to_join()
+
+
+def _enter_worker(*loader: Any) -> Function:
+    slot_pool.join(*loader)
+    return worker._worker_loop  # type: ignore[no-any-return]
+
+
+def _wrapped(original: Function) -> Function:
+    """``ExceptionWrapper.__init__``, whose text of a worker's error has the notes where Python's own has not."""
+    if notes.SHOWN_BY_PYTHON:
+        return original
+
+    def __init__(self: Any, exc_info: Any = None, where: str = "in background") -> None:
+        exc_info = exc_info or sys.exc_info()
+        original(self, exc_info, where)
+        for note in getattr(exc_info[1], "__notes__", ()):
+            self.exc_msg += f"{note}\n"
+
+    return __init__
+
+
+_WORKERS = "torch.utils.data._utils"
+PATCHES = (
+    # the place of all tensors: with one more key the mapping would change its size while another thread collates
+    Item(f"{_WORKERS}.collate.default_collate_fn_map", _collate_tensors, keys=(torch.Tensor,)),
+    Attribute(f"{_WORKERS}.fetch._MapDatasetFetcher.fetch", _fetch),
+    Attribute(f"{_WORKERS}.fetch._IterableDatasetFetcher.fetch", _fetch),
+    Attribute(f"{_WORKERS}.worker._worker_loop", _WorkerEntry),
+    Attribute("torch.utils.data.DataLoader._get_iterator", _get_iterator),
+    Attribute("torch._utils.ExceptionWrapper.__init__", _wrapped),
+)

@@ -1,0 +1,24 @@
+"""``torch.nn.Parameter``: of the values of a lazy tensor."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from accel.hooks.patch import Attribute
+from accel.lazy.base import LateTensor
+
+
+def _new(original: Callable[..., Any]) -> Any:
+    """``torch.nn.Parameter.__new__``: computes a lazy tensor first, for it makes something else of other classes."""
+
+    @functools.wraps(original)
+    def new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        data = LateTensor.evaluate(data) if isinstance(data, LateTensor) else data
+        return original(cls, data, requires_grad)
+
+    return staticmethod(new)
+
+
+PATCHES = (Attribute("torch.nn.Parameter.__new__", _new),)

@@ -1,0 +1,69 @@
+"""``torchvision.tv_tensors``: an ``Image`` with lazy values. It replaces nothing there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, ClassVar
+
+import torch
+from torchvision import tv_tensors
+
+from accel.lazy import mixing
+from accel.lazy.base import LateTensor, is_late
+from accel.lazy.loader_batch import send
+from accel.lazy.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_late, to
+from accel.system.private_names import private
+
+_helpers = private("torchvision.tv_tensors._torch_function_helpers", "_must_return_subclass")
+
+
+def keeps_class() -> bool:
+    """Whether operations of torch are to return torchvision's classes (``set_return_type``), not plain tensors."""
+    return bool(_helpers._must_return_subclass())
+
+
+def as_pure_tensor(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """LazyTensor's handler of a function that makes plain tensors of torchvision's tv_tensors."""
+
+    def handle(image: Any, *args: Any, **kwargs: Any) -> Any:
+        result = NotImplemented if keeps_class() else handler(image, *args, **kwargs)
+        if result is NotImplemented or type(result) is LazyTensor:
+            return result
+        if not is_late(result):
+            return result.as_subclass(torch.Tensor)
+        pure = result.as_late(LazyTensor)
+        pure.late = result.late
+        return pure
+
+    return handle
+
+
+class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
+    """A ``torchvision.tv_tensors.Image`` on the CPU with late values."""
+
+    becomes: ClassVar[type[torch.Tensor]] = tv_tensors.Image
+    handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
+        torch.stack: as_pure_tensor(stack_late),
+        torch.Tensor.clone: clone,
+        torch.Tensor.to: to,
+        torch.Tensor.cuda: as_pure_tensor(cuda),
+        torch.Tensor.cpu: as_pure_tensor(cpu),
+        torch.Tensor.pin_memory: as_pure_tensor(pin_memory),
+        torch.Tensor.is_pinned: is_pinned,
+        **dict.fromkeys(LateTensor.either, as_pure_tensor(mixing.multiplied)),
+    }
+
+    @staticmethod
+    def wrap(value: torch.Tensor, like: Any, **kwargs: Any) -> torch.Tensor:
+        """What torchvision's own code makes of one."""
+        if is_late(value) and isinstance(value, LateTensor):
+            return value.as_late(LazyTVImage)
+        image: torch.Tensor = value.as_subclass(tv_tensors.Image)
+        return image
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        return self.clone()  # torchvision's copies no attributes
+
+
+ForkingPickler.register(LazyTVImage, send)

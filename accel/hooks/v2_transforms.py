@@ -1,0 +1,125 @@
+"""Classes of ``torchvision.transforms.v2``: their methods that look at types, or at pixels, without a functional."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import torch
+from torchvision.transforms.v2 import functional as F
+
+from accel.hooks import random_params
+from accel.hooks.patch import Attribute, Body
+from accel.hooks.recording.tensors import linear_transformation
+from accel.lazy.base import LateTensor, is_late
+from accel.lazy.image import LazyImage
+from accel.lazy.tensor import LazyTensor
+from accel.ops.kernels import frozen
+
+Function = Callable[..., Any]
+
+
+def make_params(original: FunctionType) -> Function:
+    """``make_params`` of ``torchvision.transforms.v2.RandomResizedCrop`` (images) -> top, left, height, width."""
+    code = random_params.with_cheap_tensors(original)
+    code.__globals__["query_size"] = _size_of_one
+
+    def quick(self: Any, flat_inputs: list[Any]) -> Any:
+        limits = SimpleNamespace(scale=self.scale, ratio=self.ratio, _log_ratio=self._log_ratio.tolist())
+        return code(limits, flat_inputs)
+
+    if not random_params.checked(original, quick, _some_crop_of_v2):
+        return original
+
+    @functools.wraps(original)
+    def make_params(self: Any, flat_inputs: list[Any]) -> Any:
+        one = len(flat_inputs) == 1 and isinstance(flat_inputs[0], (LateTensor, LazyImage))
+        quickly = one and isinstance(self._log_ratio, torch.Tensor) and random_params.usual()
+        return (quick if quickly else original)(self, flat_inputs)
+
+    return make_params
+
+
+def _size_of_one(images: list[Any]) -> tuple[int, int]:
+    image = images[0]
+    late = image.__dict__.get("late")  # quicker than asking a tensor for its shape
+    if late is not None:
+        return late.shape[1], late.shape[2]
+    height, width = image.shape[-2:] if isinstance(image, torch.Tensor) else (image.height, image.width)
+    return height, width
+
+
+def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
+    image, scale, ratio = random_params.some_crop(generator)
+    return SimpleNamespace(scale=scale, ratio=ratio, _log_ratio=torch.log(torch.tensor(ratio))), [image]
+
+
+def get_fill(original: Function) -> Function:
+    """``torchvision.transforms.v2._utils._get_fill``, which looks types up exactly: late ones as what they are."""
+
+    def get_fill(fill_dict: Any, inpt_type: Any) -> Any:
+        return original(fill_dict, _canonical(inpt_type))
+
+    return get_fill
+
+
+def _canonical(kind: type) -> type:
+    """The class that a late one stands for."""
+    return kind.becomes if issubclass(kind, (LazyImage, LateTensor)) else kind
+
+
+def to_dtype(original: Function) -> Function:
+    """``torchvision.transforms.v2.ToDtype.transform``, which looks up types exactly if it has several dtypes."""
+
+    @functools.wraps(original)
+    def transform(self: Any, inpt: Any, params: Any) -> Any:
+        if isinstance(self.dtype, dict) and is_late(inpt):
+            dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
+            if isinstance(dtype, torch.dtype):
+                return F.to_dtype(inpt, dtype, self.scale)
+            original(self, inpt.becomes(torch.empty(1, 1, 1, device="cpu")), params)  # which may warn, or raise
+            return inpt
+        return original(self, inpt, params)
+
+    return transform
+
+
+def to_pure_tensor(original: Function) -> Function:
+    """``torchvision.transforms.v2.ToPureTensor.transform``."""
+
+    def transform(self: Any, inpt: Any, params: Any) -> Any:
+        return inpt.as_late(LazyTensor) if is_late(inpt) else original(self, inpt, params)
+
+    return transform
+
+
+def mixed(name: str, param: str) -> Callable[[Function], Function]:
+    """``MixUp.transform`` and ``CutMix.transform``: on a lazy batch a step on the whole of it."""
+
+    def make(original: Function) -> Function:
+        @functools.wraps(original)
+        def transform(self: Any, inpt: Any, params: dict[str, Any]) -> Any:
+            if not is_late(inpt) or not isinstance(inpt, LateTensor) or len(inpt.late.lead) != 1:
+                return original(self, inpt, params)
+            if name == "mixup" and not inpt.late.dtype.is_floating_point:
+                return original(self, inpt, params)
+            self._check_image_or_video(inpt, batch_size=params["batch_size"])
+            return inpt.onto_batch((name, (frozen(params[param]),)))
+
+        return transform
+
+    return make
+
+
+PATCHES = (
+    Attribute("torchvision.transforms.v2.RandomResizedCrop.make_params", make_params),
+    Body("torchvision.transforms.v2._utils._get_fill", get_fill),
+    Attribute("torchvision.transforms.v2.ToDtype.transform", to_dtype),
+    Attribute("torchvision.transforms.v2.ToPureTensor.transform", to_pure_tensor),
+    Attribute("torchvision.transforms.v2.LinearTransformation.transform", linear_transformation),
+    Attribute("torchvision.transforms.v2.MixUp.transform", mixed("mixup", "lam")),
+    Attribute("torchvision.transforms.v2.CutMix.transform", mixed("cutmix", "box")),
+)
