@@ -11,35 +11,34 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from accel.backends.dali.operator_chain import Numbers, Structure
+from accel.backends.dali.pipeline import Pipeline, cannot_decode
 from accel.system import fork
-
-from .graph import Graph, cannot_decode
-from .program import Numbers, Structure
 
 _KEPT = 16
 _LEAST = 16
 
 
-class Row(NamedTuple):
-    """One image for a pipeline: its file's bytes or its pixels, what is decoded of it, and its operators' numbers."""
+class Sample(NamedTuple):
+    """One image for a pipeline: its file's bytes or its pixels, the box to decode, and its operators' numbers."""
 
     source: Any
     box: tuple[int, int, int, int]
     fed: tuple[Numbers, ...]
 
 
-class Part(NamedTuple):
-    """Some successive images of a batch, and DALI's list of what they have become; None: of one it cannot decode."""
+class Outputs(NamedTuple):
+    """Some successive images of a batch, and DALI's list of results; None: of one it cannot decode."""
 
     first: int
     images: int
-    outputs: Any
+    tensors: Any
 
 
-class Pipelines:
+class PipelinePool:
     """The pipelines of one device; threads that want the same one at once get one each."""
 
-    def __init__(self, make: Callable[[Structure, int], Graph]) -> None:
+    def __init__(self, make: Callable[[Structure, int], Pipeline]) -> None:
         """``make``: builds a pipeline of a structure for so many images at a time."""
         self._make = make
         self._lock = fork.Lock()
@@ -47,83 +46,83 @@ class Pipelines:
         fork.register(in_child=self._abandon)
 
     def _forget(self) -> None:
-        self._idle: OrderedDict[Structure, list[Graph]] = OrderedDict()
-        self._used: set[Graph] = set()
+        self._idle: OrderedDict[Structure, list[Pipeline]] = OrderedDict()
+        self._used: set[Pipeline] = set()
 
-    def run(self, structure: Structure, rows: Sequence[Row]) -> list[Part]:
+    def run(self, structure: Structure, samples: Sequence[Sample]) -> list[Outputs]:
         """Run images of one structure: one part, or several where DALI cannot decode some of them.
 
         Raises:
             RuntimeError: DALI's own, of anything else.
         """
-        return list(self._run(structure, rows, 0))
+        return list(self._run(structure, samples, 0))
 
-    def _run(self, structure: Structure, rows: Sequence[Row], first: int) -> Iterator[Part]:
+    def _run(self, structure: Structure, samples: Sequence[Sample], first: int) -> Iterator[Outputs]:
         try:
-            with self._taken(structure, len(rows)) as graph:
-                fed = tuple(zip(*(row.fed for row in rows), strict=True))
-                outputs = graph.run([row.source for row in rows], [row.box for row in rows], fed)
+            with self._taken(structure, len(samples)) as pipeline:
+                fed = tuple(zip(*(sample.fed for sample in samples), strict=True))
+                outputs = pipeline.run([sample.source for sample in samples], [sample.box for sample in samples], fed)
         except RuntimeError as error:
             if not cannot_decode(error):
                 raise
             outputs = None
-        if outputs is not None or len(rows) == 1:
-            yield Part(first, len(rows), outputs)
+        if outputs is not None or len(samples) == 1:
+            yield Outputs(first, len(samples), outputs)
             return
-        middle = len(rows) // 2
-        yield from self._run(structure, rows[:middle], first)
-        yield from self._run(structure, rows[middle:], first + middle)
+        middle = len(samples) // 2
+        yield from self._run(structure, samples[:middle], first)
+        yield from self._run(structure, samples[middle:], first + middle)
 
     @contextmanager
-    def _taken(self, structure: Structure, count: int) -> Iterator[Graph]:
+    def _taken(self, structure: Structure, count: int) -> Iterator[Pipeline]:
         """A pipeline for so many images; it is kept afterwards, also where DALI could not decode an image."""
-        graph = self._take(structure, count)
+        pipeline = self._take(structure, count)
         try:
-            yield graph
+            yield pipeline
         except RuntimeError as error:
             if not cannot_decode(error):
-                self._drop(graph)
+                self._drop(pipeline)
                 raise
-            self._keep(graph)
+            self._keep(pipeline)
             raise
         except BaseException:
-            self._drop(graph)
+            self._drop(pipeline)
             raise
         else:
-            self._keep(graph)
+            self._keep(pipeline)
 
-    def _take(self, structure: Structure, count: int) -> Graph:
+    def _take(self, structure: Structure, count: int) -> Pipeline:
         with self._lock:
             idle = self._idle.get(structure, [])
-            fitting = [graph for graph in idle if graph.most >= count]
-            graph = fitting[-1] if fitting else None
-            if graph is not None:
-                idle.remove(graph)
+            fitting = [pipeline for pipeline in idle if pipeline.most >= count]
+            pipeline = fitting[-1] if fitting else None
+            if pipeline is not None:
+                idle.remove(pipeline)
             else:
                 idle.clear()  # larger ones take their places
-        if graph is None:
-            graph = self._make(structure, max(_LEAST, 1 << (count - 1).bit_length()))
+        if pipeline is None:
+            pipeline = self._make(structure, max(_LEAST, 1 << (count - 1).bit_length()))
         with self._lock:
-            self._used.add(graph)
-        return graph
+            self._used.add(pipeline)
+        return pipeline
 
-    def _keep(self, graph: Graph) -> None:
+    def _keep(self, pipeline: Pipeline) -> None:
         with self._lock:
-            self._used.discard(graph)
-            self._idle.setdefault(graph.structure, []).append(graph)
-            self._idle.move_to_end(graph.structure)
+            self._used.discard(pipeline)
+            self._idle.setdefault(pipeline.structure, []).append(pipeline)
+            self._idle.move_to_end(pipeline.structure)
             while sum(map(len, self._idle.values())) > _KEPT:
                 oldest = next(iter(self._idle))
                 self._idle[oldest].pop(0)
                 if not self._idle[oldest]:
                     del self._idle[oldest]
 
-    def _drop(self, graph: Graph) -> None:
+    def _drop(self, pipeline: Pipeline) -> None:
         with self._lock:
-            self._used.discard(graph)
+            self._used.discard(pipeline)
 
     def _abandon(self) -> None:
         """In a forked child: keep DALI's objects for ever, for to end them is to wait for threads that are not here."""
-        for graph in (*self._used, *(graph for graphs in self._idle.values() for graph in graphs)):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(graph))
+        for pipeline in (*self._used, *(pipeline for pipelines in self._idle.values() for pipeline in pipelines)):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipeline))
         self._forget()

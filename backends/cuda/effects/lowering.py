@@ -9,71 +9,62 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cuda.descriptors import COUNTERS, EFFECT, MEASURED, TILE, packer
+from accel.backends.cuda.effects.arguments import ARGUMENTS, Arguments, EffectOp
+from accel.backends.cuda.schedule import Pixels, Schedule
+from accel.backends.shared.identity_cache import IdentityCache
 from accel.ops import OPS
 from accel.planning.stages import Effect
 
-from ...cpu.effects import agrees
-from ..descriptors import COUNTERS, EFFECT, MEASURED, TILE, packer
-from ..program import Pixels, Program
-from .told import TOLD, Op, Told
 
-
-class _Ready(NamedTuple):
-    """An effect's descriptor but for its addresses; ``told`` is None where the effect is not for the device."""
+class _Lowered(NamedTuple):
+    """An effect's descriptor but for its addresses; no arguments where the effect is not for the device."""
 
     effect: Effect
-    told: Told | None
+    arguments: Arguments | None
     shape: tuple[int, int, int]  # of the result: height, width, channels
     middle: bytes
     end: bytes
     blocks: int
 
 
-_ready: dict[int, _Ready] = {}
-_MOST_READY = 4096
-
-
-def _ready_for(effect: Effect) -> _Ready:
-    """Remembered with the effect: those of policies come again and again, but for large ones.
-
-    Nor is a blur's, which depends on torch's settings.
-    """
-    if OPS[effect.op].holds_tensors or effect.op == "gaussian_blur":
-        return _made_ready(effect)
-    found = _ready.get(id(effect))
-    if found is None or found.effect is not effect:
-        if len(_ready) >= _MOST_READY:
-            _ready.clear()
-        found = _ready[id(effect)] = _made_ready(effect)
-    return found
-
-
-def _made_ready(effect: Effect) -> _Ready:
-    told = TOLD[effect.op](effect.params, (*effect.box[2:], effect.channels)) if effect.op in TOLD else None
-    if told is None or not (effect.kind == "torchvision" or agrees(effect.op)):
-        return _Ready(effect, None, (0, 0, 0), b"", b"", 0)
-    if told.op < Op.CONTRAST:
-        return _tiled(effect, told)
+def _lower(effect: Effect) -> _Lowered:
+    shape = (*effect.box[2:], effect.channels)
+    arguments = ARGUMENTS[effect.op](effect.params, shape) if effect.op in ARGUMENTS else None
+    if arguments is None:
+        return _Lowered(effect, None, (0, 0, 0), b"", b"", 0)
+    if arguments.op < EffectOp.CONTRAST:
+        return _tiled(effect, arguments)
     blocks = -(-effect.box[2] * effect.box[3] // MEASURED)
-    return _packed(effect, told, (1, 256, effect.channels), 0, blocks)
+    return _packed(effect, arguments, (1, 256, effect.channels), 0, blocks)
 
 
-def _tiled(effect: Effect, told: Told) -> _Ready:
-    """Of an effect whose result is an image."""
+lowered_once = IdentityCache(_lower, 4096)
+"""Effects of policies come again and again."""
+
+
+def _lowered(effect: Effect) -> _Lowered:
+    """An effect, remembered unless it is large, or a blur, which depends on torch's settings."""
+    again = OPS[effect.op].holds_tensors or effect.op == "gaussian_blur"
+    return _lower(effect) if again else lowered_once(effect)
+
+
+def _tiled(effect: Effect, arguments: Arguments) -> _Lowered:
+    """An effect whose result is an image."""
     height, width = effect.output_size
     across = -(-width // TILE)
-    return _packed(effect, told, (height, width, effect.output_channels), across, -(-height // TILE) * across)
+    return _packed(effect, arguments, (height, width, effect.output_channels), across, -(-height // TILE) * across)
 
 
-def _packed(effect: Effect, told: Told, shape: tuple[int, int, int], across: int, blocks: int) -> _Ready:
-    colour = int.from_bytes(bytes((told.fill * shape[2])[: shape[2]]), "little")
+def _packed(effect: Effect, arguments: Arguments, shape: tuple[int, int, int], across: int, blocks: int) -> _Lowered:
+    colour = int.from_bytes(bytes((arguments.fill * shape[2])[: shape[2]]), "little")
     whole = _descriptor(
-        *(0, 0, 0, 0, 0, 0, *_padded(told.numbers, 8)),
-        *(told.op, told.sampling, *effect.box[2:], effect.channels, *shape, 0, across, blocks),
-        *(colour, *_padded(told.counts, 6)),
+        *(0, 0, 0, 0, 0, 0, *_padded(arguments.numbers, 8)),
+        *(arguments.op, arguments.sampling, *effect.box[2:], effect.channels, *shape, 0, across, blocks),
+        *(colour, *_padded(arguments.counts, 6)),
     )
     first_block = EFFECT.fields["first_block"][1]  # type: ignore[index]
-    return _Ready(effect, told, shape, whole[_HEAD.size : first_block], whole[first_block + 4 :], blocks)
+    return _Lowered(effect, arguments, shape, whole[_HEAD.size : first_block], whole[first_block + 4 :], blocks)
 
 
 _descriptor = packer(EFFECT)
@@ -85,54 +76,54 @@ def _padded(values: tuple[Any, ...], length: int) -> tuple[Any, ...]:
 
 
 def on_device(effect: Effect) -> bool:
-    """Whether the kernel runs it, and as the installed Pillow does."""
-    return _ready_for(effect).told is not None
+    """Whether the kernel runs it."""
+    return _lowered(effect).arguments is not None
 
 
 def sent_bytes(effect: Effect) -> int:
-    """What is sent to the device for it, besides its descriptor."""
-    told = _ready_for(effect).told
-    assert told is not None
-    planes = _planes(effect) if told.op == Op.ENCODED else 0
-    return COUNTERS if told.op >= Op.CONTRAST else told.size + planes
+    """The bytes that are sent to the device for it, besides its descriptor."""
+    arguments = _lowered(effect).arguments
+    assert arguments is not None
+    planes = _planes(effect) if arguments.op == EffectOp.ENCODED else 0
+    return COUNTERS if arguments.op >= EffectOp.CONTRAST else arguments.size + planes
 
 
-def lower(
-    program: Program, level: int, pixels: Pixels, effect: Effect, room: Callable[[int], int]
+def add_effect(
+    schedule: Schedule, level: int, pixels: Pixels, effect: Effect, take: Callable[[int], int]
 ) -> tuple[int, Pixels]:
-    """Add an effect to a program.
+    """Add an effect to a schedule.
 
     Args:
-        program: that program.
+        schedule: that schedule.
         level: where in it.
         pixels: its input.
         effect: what to run; ``on_device``.
-        room: gives the place of so many bytes for the result, unless that is a table of levels.
+        take: gives the place of so many bytes for the result, unless that is a lookup table.
 
     Returns:
-        The level behind it, and what the next stage reads: the result, or the input seen through the table.
+        The level behind it, and what the next stage reads: the result, or the input and the lookup table.
     """
-    ready = _ready_for(effect)
-    told = ready.told
-    assert told is not None, f"{effect.op} is not for the device"
-    then = program.levels_of(effect.levels)
-    if told.op >= Op.CONTRAST:
-        table = program.scratch.take(256 * pixels.channels)
-        counters = program.send(object(), COUNTERS, _no_counts)
-        _add(program, level, ready, pixels, table, then, counters)
-        return level + 1, Pixels(*pixels[:4], table)
-    data = told.data
-    sent = 0 if data is None else program.send((id(effect), "data"), told.size, lambda: [data()])
-    height, width, depth = ready.shape
-    if told.op == Op.ENCODED:
-        planes = program.scratch.take(_planes(effect))
-        _add(program, level, ready, pixels, planes, 0, sent)
+    lowered = _lowered(effect)
+    arguments = lowered.arguments
+    assert arguments is not None, f"{effect.op} is not for the device"
+    output_lut = schedule.send_lut(effect.levels)
+    if arguments.op >= EffectOp.CONTRAST:
+        lut = schedule.scratch.take(256 * pixels.channels)
+        counters = schedule.send(object(), COUNTERS, _no_counts)
+        _add(schedule, level, lowered, pixels, lut, output_lut, counters)
+        return level + 1, Pixels(*pixels[:4], lut)
+    data = arguments.data
+    sent = 0 if data is None else schedule.send((id(effect), "data"), arguments.size, lambda: [data()])
+    height, width, channels = lowered.shape
+    if arguments.op == EffectOp.ENCODED:
+        planes = schedule.scratch.take(_planes(effect))
+        _add(schedule, level, lowered, pixels, planes, 0, sent)
         level += 1
-        pixels = Pixels(planes, height, width, depth)
-        ready = _tiled(effect._replace(box=(0, 0, height, width)), Told(Op.DECODED))
-    made = room(height * width * depth)
-    _add(program, level, ready, pixels, made, then, sent)
-    return level + 1, Pixels(made, height, width, depth)
+        pixels = Pixels(planes, height, width, channels)
+        lowered = _tiled(effect._replace(box=(0, 0, height, width)), Arguments(EffectOp.DECODED))
+    result = take(height * width * channels)
+    _add(schedule, level, lowered, pixels, result, output_lut, sent)
+    return level + 1, Pixels(result, height, width, channels)
 
 
 def _planes(effect: Effect) -> int:
@@ -145,19 +136,20 @@ def _no_counts() -> list[npt.NDArray[np.uint8]]:
     return [np.zeros(COUNTERS, np.uint8)]
 
 
-def look_up(program: Program, level: int, pixels: Pixels, room: int) -> Pixels:
-    """Add a stage that looks up the levels through which pixels are seen."""
+def add_look_up(schedule: Schedule, level: int, pixels: Pixels, result: int) -> Pixels:
+    """Add a stage that looks pixels up in their table."""
     _, height, width, channels, _ = pixels
     effect = Effect("crop", (0, 0, height, width), (0, 0, height, width), channels)  # of all of it
-    ready = _tiled(effect, Told(Op.COPIED))
-    _add(program, level, ready, pixels, room, 0, 0)
-    return Pixels(room, height, width, channels)
+    _add(schedule, level, _tiled(effect, Arguments(EffectOp.COPIED)), pixels, result, 0, 0)
+    return Pixels(result, height, width, channels)
 
 
-def _add(program: Program, level: int, ready: _Ready, pixels: Pixels, made: int, levels: int, data: int) -> None:
-    where, _, width, channels, seen = pixels
-    top, left, _, _ = ready.effect.box
+def _add(
+    schedule: Schedule, level: int, lowered: _Lowered, pixels: Pixels, result: int, output_lut: int, data: int
+) -> None:
+    where, _, width, channels, input_lut = pixels
+    top, left, _, _ = lowered.effect.box
     pitch = width * channels
-    launch = program.launch(level, "effects", EFFECT)
-    head = _HEAD.pack(where + top * pitch + left * channels, seen, made, levels, data, pitch)
-    launch.add(b"".join((head, ready.middle, _FIRST_BLOCK.pack(launch.total), ready.end)), ready.blocks)
+    launch = schedule.launch(level, "effects", EFFECT)
+    head = _HEAD.pack(where + top * pitch + left * channels, input_lut, result, output_lut, data, pitch)
+    launch.add(b"".join((head, lowered.middle, _FIRST_BLOCK.pack(launch.total), lowered.end)), lowered.blocks)
