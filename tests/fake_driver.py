@@ -144,7 +144,7 @@ def whole_batches() -> None:
         with on_stream(driver, stream):
             assert_equals_torchvision(pipeline)
         kernels = {each.kernel for each in launched}
-        assert {"jpeg_count", "jpeg_join", "jpeg_pixels", "weigh", "emit3"} <= kernels, kernels
+        assert {"jpeg_count", "jpeg_join", "jpeg_pixels", "coefficients", "pass3"} <= kernels, kernels
         assert {each.stream for each in launched} == {stream}
         launched.clear()
     for name in ("mixed", "patches 3 False", "decoded", "jpeg RGB"):
@@ -177,14 +177,18 @@ def refusals() -> None:
 
     _, launched = installed()
     one = device.CudaDevice(torch.device("cpu", 0))
-    assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.launch("weigh", 1 << 31, 64, 64))
-    assert "grid" in raised(lambda: one.launch("weigh", 0, 64, 64))
+    assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.launch("coefficients", 1 << 31, 64, 64))
+    assert "grid" in raised(lambda: one.launch("coefficients", 0, 64, 64))
     Cuda.current = Stream(0xBAD)
-    assert "CUDA_ERROR_INVALID_HANDLE" in raised(lambda: one.launch("weigh", 1, 64, 64))
+    assert "CUDA_ERROR_INVALID_HANDLE" in raised(lambda: one.launch("coefficients", 1, 64, 64))
     Cuda.current = Stream(0)
-    code = compile.cubin("weigh", "sm_90")
-    assert "CUDA_ERROR_NOT_FOUND" in raised(lambda: ObjectCode.from_cubin(code, name="weigh").get_kernel("emit1"))
-    assert "CUDA_ERROR_INVALID_IMAGE" in raised(lambda: ObjectCode.from_cubin(b"not a cubin").get_kernel("weigh"))
+    code = compile.cubin("coefficients", "sm_90")
+    assert "CUDA_ERROR_NOT_FOUND" in raised(
+        lambda: ObjectCode.from_cubin(code, name="coefficients").get_kernel("pass1")
+    )
+    assert "CUDA_ERROR_INVALID_IMAGE" in raised(
+        lambda: ObjectCode.from_cubin(b"not a cubin").get_kernel("coefficients")
+    )
     assert not launched
 
 

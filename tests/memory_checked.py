@@ -101,9 +101,9 @@ def decoder() -> None:
 
 def kernels() -> None:
     """Every op of the table on the cpu backend."""
-    from accel.backends.cpu import kernels
+    from accel.backends.cpu import passes
 
-    kernels.MOST_RETAINED = -1  # a workspace of the size that is needed, for every call
+    passes.MOST_RETAINED = -1  # a workspace of the size that is needed, for every call
     for case in testing.cases():
         if case.size in CASES:
             testing.check(case, "cpu")

@@ -2,7 +2,7 @@
 
     python tests/plans_sanitized.py [--mistake NAME]
 
-Everything between the pieces of memory that a program takes is forbidden to its kernels. Exit status 1: a result that
+Everything between the pieces of memory that a schedule takes is forbidden to its kernels. Exit status 1: a result that
 is not torchvision's; what the sanitizers find ends the process. 77: there are no sanitizers here. A mistake must be
 found: it is made in the program, and the process should not end well.
 """
@@ -19,11 +19,11 @@ APART = 64  # bytes behind every piece
 
 
 def guard_memory() -> None:
-    from accel.backends.cuda import program
+    from accel.backends.cuda import schedule
     from accel.backends.cuda.descriptors import offset_of
     from accel.backends.cuda.execute import Execution
 
-    take, launch = program.Arena.take, Execution.launch
+    take, launch = schedule.Arena.take, Execution.launch
 
     def spaced(self: Any, size: int) -> int:
         where = take(self, size + APART)
@@ -31,7 +31,7 @@ def guard_memory() -> None:
         return where
 
     def guarded(self: Any) -> None:
-        regions = ((self._upload, self._program.upload), (self._scratch, self._program.scratch))
+        regions = ((self._upload, self._schedule.upload), (self._scratch, self._schedule.scratch))
         for tensor, arena in regions:
             base = tensor.data_ptr()
             sanitizers.poison(base, base + len(tensor), True)
@@ -41,15 +41,15 @@ def guard_memory() -> None:
         for tensor, _ in regions:
             sanitizers.poison(tensor.data_ptr(), tensor.data_ptr() + len(tensor), False)
 
-    program.Arena.take = spaced  # type: ignore[method-assign]
+    schedule.Arena.take = spaced  # type: ignore[method-assign]
     Execution.launch = guarded  # type: ignore[method-assign]
 
 
 def make(mistake: str | None) -> None:
-    from accel.backends.cuda import passes, weights
+    from accel.backends.cuda import coefficients, passes
 
-    if mistake == "too little room for weights":
-        weights.Job.most_taps = property(lambda job: 2)  # type: ignore[assignment, method-assign]
+    if mistake == "too little room for coefficients":
+        coefficients.CoefficientJob.most_taps = property(lambda job: 2)  # type: ignore[assignment, method-assign]
     if mistake == "a misaligned table":
         packed = passes._packed
         passes._packed = lambda *row: packed(*row[:3], row[3] and row[3] + 1, *row[4:])

@@ -141,8 +141,8 @@ def test_policies_are_measured_beside_the_plain_pipeline(
     found = run(image_folder, tmp_path, "augment")["augment"]
     assert found.keys() == augment.POLICIES.keys()
     assert found["plain"]["path, times plain"] == found["plain"]["kernels, times plain"] == 1
-    assert found["plain"]["launches"] == ["weigh", "emit3"]
-    assert found["RandAugment"]["launches"] == ["weigh", "emit3", "effects", "effects", "emit3"]
+    assert found["plain"]["launches"] == ["coefficients", "pass3"]
+    assert found["RandAugment"]["launches"] == ["coefficients", "pass3", "effects", "effects", "pass3"]
     pixels = 4 * 3 * 224 * 224
     blurred = found["GaussianBlur, 23 x 23"]["bytes"] - found["plain"]["bytes"]
     assert blurred == 4 * pixels  # written by the first pass, read and written by the blur, read by the last pass
@@ -171,10 +171,10 @@ def test_the_loop_is_traced(image_folder: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_a_trace_says() -> None:
-    """Of emit3's 40 us 10 and of effects' 20 us 20 lie beside training; the device stands still for 30 of 130."""
+    """Of pass3's 40 us 10 and of effects' 20 us 20 lie beside training; the device stands still for 30 of 130."""
     kernels = [
         ("void at::native::vectorized()", (0.0, 30.0)),
-        ("emit3", (20.0, 60.0)),
+        ("pass3", (20.0, 60.0)),
         ("sm90_xmma_gemm", (90.0, 120.0)),
         ("effects", (100.0, 120.0)),
         ("Memcpy HtoD (Pinned -> Device)", (50.0, 55.0)),
@@ -209,8 +209,8 @@ def test_resources_are_reported(
     assert resources.main(["--out", str(tmp_path / "kernels.json")]) == 0
     found = json.loads((tmp_path / "kernels.json").read_text())
     assert found["kernels"].keys() == {name for names in compile.UNITS.values() for name in names}
-    assert found["kernels"]["emit3"]["sm_90"] == {"registers": 61, "spilled": 0, "shared": 16144, "blocks": 4}
-    assert "| `emit3` | 80, 61, 61 | 0 | 16,144 | 3, 4, 4 |" in capsys.readouterr().out
+    assert found["kernels"]["pass3"]["sm_90"] == {"registers": 61, "spilled": 0, "shared": 16144, "blocks": 4}
+    assert "| `pass3` | 80, 61, 61 | 0 | 16,144 | 3, 4, 4 |" in capsys.readouterr().out
 
 
 def test_what_bounds_the_blocks_of_a_multiprocessor() -> None:

@@ -67,7 +67,7 @@ def alone(request: pytest.FixtureRequest) -> Any:
 def test_batches(name: str) -> None:
     decode = "accel" if name.startswith("decoded") else "host"
     device = assert_equals_torchvision(plans()[name], len(name), decode)
-    assert set(device.ran) & {"emit1", "emit3"}
+    assert set(device.ran) & {"pass1", "pass3"}
 
 
 @pytest.mark.parametrize("name", more_plans())
@@ -82,7 +82,7 @@ def test_other_architectures(arch: str, name: str) -> None:
     names = [each for each in plans() if each.startswith(("torch.", "patches") if name == "typed" else name)]
     for each in names[::7] if name == "typed" else names[:1]:
         assert_equals_torchvision(plans()[each], decode="accel" if name == "decoded" else "host", arch=arch)
-    assert nvrtc.of_unit("emit", arch) != nvrtc.of_unit("emit")
+    assert nvrtc.of_unit("passes", arch) != nvrtc.of_unit("passes")
 
 
 @pytest.mark.parametrize("name", ["mixed", "counted by many blocks", "shrunk bicubic", "decoded"])
@@ -146,7 +146,7 @@ FILES = {
 
 
 def decoded(device: PtxDevice, files: Sequence[Wanted]) -> Decoding:
-    decoder = backend.jpeg.Decoder(device, backend.Ring(device.pinned))
+    decoder = backend.jpeg.Decoder(device, backend.PinnedPool(device.pinned))
     with device.enter(), told(device):
         return decoder.decode(files)
 

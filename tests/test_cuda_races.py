@@ -32,7 +32,7 @@ PLANS = plans()
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels run everything."""
-    monkeypatch.setattr(CudaBackend, "_on_host", lambda self: pytest.fail("the host ran it"))
+    monkeypatch.setattr(CudaBackend, "_on_host", lambda self, plan: pytest.fail("the host ran it"))
 
 
 @pytest.fixture
@@ -110,23 +110,23 @@ NOT_NEEDED = {
     "filter.h": 1,
     "jpeg.h": 1,
     "statistic.h": 2,  # one of them orders what is changed atomically, before another block looks
-    "emit.cu": 1,
+    "passes.cu": 1,
     "resample.h": 1,
     "entropy.cu": 6,
     "pixels.cu": 2,
     "stream.cu": 3,
     "patch.cu": 1,
-    "weigh.cu": 1,
+    "coefficients.cu": 1,
 }
 REACHED_BY: dict[str, tuple[str, ...]] = {
     "effects.cu": ("mixed",),
     "filter.h": ("blurred (23, 5) RGB", "blurred (79, 5) RGB"),
     "jpeg.h": ("jpeg RGB",),
     "statistic.h": ("contrast RGB", "equalize RGB"),
-    "emit.cu": ("ragged (40, 9) lanczos", "torch.uint8 True 37"),
+    "passes.cu": ("ragged (40, 9) lanczos", "torch.uint8 True 37"),
     "resample.h": ("ragged (40, 9) lanczos", "ragged (40, 9) bilinear", "shrunk bicubic"),
     "patch.cu": ("patches 3 False",),
-    "weigh.cu": ("ragged (3, 50) bicubic",),
+    "coefficients.cu": ("ragged (3, 50) bicubic",),
 }
 
 
@@ -184,7 +184,7 @@ MISTAKES = {
     # what is written in the same launch, or is no global memory, read through the caches for what nobody writes
     "jpeg/tables.cu": ("table.symbol[place & 255] +", "read(&table.symbol[place & 255]) +", "decoded", "launch: "),
     "effects/jpeg.h": ("= lines[b][row][j];", "= read(&lines[b][row][j]);", "jpeg RGB", "launch, shared"),
-    "weigh.cu": ("largest[t] = 0.0;", "", "ragged (1, 1) bilinear", "shared, not written"),
+    "coefficients.cu": ("largest[t] = 0.0;", "", "ragged (1, 1) bilinear", "shared, not written"),
     "effects/statistic.h": (
         "atomicAdd(&counters->pixels[c][t], pixels[c][t])",
         "counters->pixels[c][t] += pixels[c][t]",

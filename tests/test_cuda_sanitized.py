@@ -13,7 +13,7 @@ pytestmark = [needs_compiler, host_only]
 
 SANITIZED = {
     None: (0, " batches, 0 wrong"),
-    "too little room for weights": (1, "AddressSanitizer: use-after-poison"),
+    "too little room for coefficients": (1, "AddressSanitizer: use-after-poison"),
     "a misaligned table": (1, "misaligned address"),
 }
 

@@ -15,7 +15,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, staging
+from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, pinned_pool
 from accel.codec.header import Header
 from accel.planning.plan import plan
 from accel.runtime import streams
@@ -177,8 +177,8 @@ def test_images_of_nvimagecodec_are_held(own_memory: Late) -> None:
 def test_a_mark_that_stands_too_early_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's memory is written to before it was sent."""
     late = made_late(monkeypatch)
-    give_back = staging.Ring.give_back
-    monkeypatch.setattr(staging.Ring, "give_back", lambda self, memory, mark: give_back(self, memory, None))
+    give_back = pinned_pool.PinnedPool.give_back
+    monkeypatch.setattr(pinned_pool.PinnedPool, "give_back", lambda self, memory, mark: give_back(self, memory, None))
     assert not all(right(late))
 
 

@@ -1,4 +1,4 @@
-"""Running plans on the host: each image is decoded and emitted by one thread, straight into the batch."""
+"""Plans on the host: each image is decoded and computed by one thread, straight into the batch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import Options
+from accel.backends.cpu import effects, passes, stages
+from accel.backends.shared.bits import bits
+from accel.backends.shared.options import check_positive
+from accel.backends.shared.pillow import Pixels
 from accel.codec import decode
 from accel.native import units
 from accel.planning.plan import Decode, Plan
@@ -20,9 +24,6 @@ from accel.runtime import read
 from accel.runtime.parallel import Team
 from accel.system import fork
 from accel.system.memory import Allocate
-
-from . import effects, kernels
-from .stages import Pixels, bits, emit, resizes_as_pillow, values_of
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ class CpuOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
-            raise ValueError(f"threads must be a positive int or None, got {self.threads!r}")
+        check_positive(self, "threads")
         if self.decode not in decode.ENGINES:
             raise ValueError(f"decode must be one of {', '.join(decode.ENGINES)}, got {self.decode!r}")
 
@@ -68,9 +68,9 @@ class CpuBackend:
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                units.ready([kernels.UNIT, *decode.UNITS])
+                units.ready([passes.UNIT, *decode.UNITS])
                 decode.prepare(self.options.decode)
-                resizes_as_pillow()
+                stages.resizes_as_pillow()
                 self._prepared = True
 
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
@@ -112,25 +112,33 @@ class CpuBackend:
         return [
             f"decoder: {', '.join(sorted(engines))} on the host, regions only" if engines else "decoder: none needed",
             f"runs: one compiled pass per stage, on {self._team.size} threads",
-            *effects.described(plan),
+            *effects.left_to_torchvision(plan),
         ]
+
+    def agrees(self, op: str) -> bool:
+        """See ``accel.backends.shared.host.ReferenceHost``."""
+        return stages.resizes_as_pillow() if op == "resize" else effects.agrees(op)
+
+    def left_to_torchvision(self, plan: Plan) -> list[str]:
+        """See ``accel.backends.shared.host.ReferenceHost``."""
+        return effects.left_to_torchvision(plan)
 
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
         """Decode one source and write all images made from it into ``target``."""
         pixels = read.pixels(wanted, of, self.options, self.options.decode)
         part = pixels
-        for position, stages, table, patches in wanted.items:
+        for position, chain, table, patches in wanted.items:
             if not pixels.flags.c_contiguous:  # a view of more: of that only what this image reads
-                stages, part = _apart(stages, pixels)
-            emit(part, stages, values_of(table), target[position], planar=planar)
+                chain, part = _apart(chain, pixels)
+            stages.run(part, chain, stages.value_table(table), target[position], planar=planar)
             for top, left, height, width, values in patches:
                 image = target[position] if planar else target[position].transpose(2, 0, 1)
                 image[:, top : top + height, left : left + width] = bits(values)
 
 
-def _apart(stages: tuple[Stage, ...], pixels: Pixels) -> tuple[tuple[Stage, ...], Pixels]:
+def _apart(chain: tuple[Stage, ...], pixels: Pixels) -> tuple[tuple[Stage, ...], Pixels]:
     """The part of an image's pixels that stages read, C-contiguous, and the stages on that."""
-    first, *later = stages
+    first, *later = chain
     top, left, height, width = first.reads
     part = np.ascontiguousarray(pixels[top : top + height, left : left + width])
     return (first.onto((top, left, height, width)), *later), part

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from accel.native import units
 
-_ARRAYS, _VECTORS = "backends/cpu/arrays.py", "backends/cpu/vector_floats.py"
+_MEMORY = "backends/shared/numba_memory.py"
 
-COLOUR = units.Unit("colour", "backends/cpu/effect_colour.py", _ARRAYS, seconds=5)
-FILTER = units.Unit("filter", "backends/cpu/effect_filter.py", _ARRAYS, seconds=1.5)
-WARP = units.Unit("warp", "backends/cpu/effect_warp.py", _ARRAYS, seconds=4)
-BLUR = units.Unit("blur", "backends/cpu/effect_blur.py", _ARRAYS, _VECTORS, seconds=5)
+COLOUR = units.Unit("colour", "backends/cpu/effect_colour.py", _MEMORY, seconds=5)
+FILTER = units.Unit("filter", "backends/cpu/effect_filter.py", _MEMORY, seconds=1.5)
+WARP = units.Unit("warp", "backends/cpu/effect_warp.py", _MEMORY, seconds=4)
 
 
 def _of(unit: units.Unit, name: str, signature: str) -> units.Function:
@@ -34,7 +33,3 @@ affine_nearest = _of(WARP, "affine_nearest", "u1[3] f8[1] u1[1] u1[3]w")
 warp = _of(WARP, "warp", "u1[3] f8[1] int u1[1] u1[3]w")
 transpose = _of(WARP, "transpose", "u1[3] u1[3]w")
 interleave = _of(WARP, "interleave", "u1[3] u1[3]w")
-
-find_bounds = _of(BLUR, "find_bounds", "f4[2] f4[1]w f4[1]w f8[1]w")
-blur = _of(BLUR, "blur", "u1[3] f4[2] f4[1] f4[1] f4 f4 bool u1[3]w")
-sum_windows = _of(BLUR, "sum_windows", "u1[3] f4[2] bool int f4[1]w")

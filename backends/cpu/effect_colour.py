@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .arrays import flattened
+from accel.backends.shared.numba_memory import flattened
 
 _F32, _F64, _I32, _U32 = np.float32, np.float64, np.int32, np.uint32
 _BLOCK = 256

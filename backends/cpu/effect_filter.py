@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .arrays import flattened
+from accel.backends.shared.numba_memory import flattened
 
 _F32, _I32 = np.float32, np.int32
 

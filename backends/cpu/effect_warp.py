@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .arrays import flattened
+from accel.backends.shared.numba_memory import flattened
 
 
 @njit

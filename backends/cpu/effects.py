@@ -1,19 +1,19 @@
-"""Effects of a plan on one image: one line for each, and Pillow itself should a version of it ever differ."""
+"""Effects of a plan on one image by compiled kernels, or by Pillow should a version of it ever differ."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
 from io import BytesIO
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2.functional import elastic_image
 
+from accel.backends.cpu import compiled
+from accel.backends.shared import gaussian
+from accel.backends.shared.pillow import Pixels, by_pillow, image_of
 from accel.codec import decode
 from accel.codec.header import claim
 from accel.ops import OPS
@@ -21,15 +21,10 @@ from accel.ops.row import Params
 from accel.planning import lut
 from accel.planning.plan import Plan
 from accel.planning.stages import Effect, Levels
-from accel.switch import image_backend
 from accel.system import arithmetic, counters
 from accel.system.private_names import private
 
-from . import compiled, gaussian
-
 F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
-
-Pixels = npt.NDArray[np.uint8]
 
 
 def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
@@ -54,8 +49,8 @@ def is_known(effect: Effect) -> bool:
     return (effect.op != "gaussian_blur" or gaussian.order_of(effect.params, shape) is not None) and agrees(effect.op)
 
 
-def described(plan: Plan) -> list[str]:
-    """What is left to torchvision, for ``accel.explain``."""
+def left_to_torchvision(plan: Plan) -> list[str]:
+    """Lines for ``accel.explain`` about the effects that torchvision runs."""
     stages = (stage for decode in plan.decodes for item in decode.items for stage in item.stages)
     ops = {stage.op for stage in stages if isinstance(stage, Effect) and stage.op in _KERNELS and not is_known(stage)}
     return [f"not by accel: {', '.join(sorted(ops))}; torchvision runs it, as accel does not know how"] if ops else []
@@ -166,7 +161,7 @@ def _permuted(pixels: Pixels, params: Params, out: Pixels) -> None:
 def _jpeg(pixels: Pixels, params: Params, out: Pixels) -> None:
     """Pillow encodes it, as for torchvision; the file is decoded as any other."""
     file = BytesIO()
-    _image(pixels).save(file, format="JPEG", quality=params[0])
+    image_of(pixels).save(file, format="JPEG", quality=params[0])
     data = file.getvalue()
     header = claim(data)
     assert header is not None, "a baseline file, with its end"
@@ -178,7 +173,7 @@ def _blur(pixels: Pixels, params: Params, out: Pixels) -> None:
     if order is None:
         out[:] = by_pillow(pixels, "gaussian_blur", params)
     else:
-        compiled.blur(pixels, *gaussian.prepared(params, order), out)
+        gaussian.blur(pixels, *gaussian.prepared(params, order), out)
 
 
 _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
@@ -221,13 +216,3 @@ def agrees(name: str) -> bool:
                 counters.fallback(f"the installed Pillow runs {name} in a way that accel does not know; Pillow runs it")
                 return False
     return True
-
-
-def by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
-    with image_backend("torchvision"), arithmetic.as_recorded():
-        result = np.asarray(OPS[name].reference(_image(pixels), params))
-    return np.ascontiguousarray(result.reshape(*result.shape[:2], -1))
-
-
-def _image(pixels: Pixels) -> Any:
-    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)

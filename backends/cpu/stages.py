@@ -8,48 +8,34 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 
+from accel.backends.cpu import effects, passes
+from accel.backends.cpu.normalization import NO_FACTORS
+from accel.backends.shared.bits import bits
+from accel.backends.shared.index_maps import onto_view
+from accel.backends.shared.pillow import Pixels, image_of
 from accel.ops.index import Index
 from accel.ops.resample import SUPPORT
 from accel.planning.lut import composed
 from accel.planning.stages import Axis, Effect, Levels, Pass, Stage
 from accel.system import counters
 
-from . import effects, kernels
-from .factors import NO_FACTORS
 
-Pixels = npt.NDArray[np.uint8]
-
-_BITS: dict[int, tuple[torch.dtype, Any]] = {
-    1: (torch.uint8, np.uint8),
-    2: (torch.int16, np.uint16),
-    4: (torch.int32, np.uint32),
-    8: (torch.int64, np.uint64),
-}
-
-
-class Values(NamedTuple):
+class ValueTable(NamedTuple):
     """A value table as the kernel takes it: the bits of its entries, and arithmetic that may stand in for them."""
 
     table: npt.NDArray[Any]
-    scale: npt.NDArray[np.float32]
+    factors: npt.NDArray[np.float32]
 
 
 @lru_cache(maxsize=64)
-def values_of(table: torch.Tensor) -> Values:
+def value_table(table: torch.Tensor) -> ValueTable:
     """For a table that comes again; it is remembered by its identity."""
     entries = bits(table)
-    return Values(entries, kernels.arithmetic_of(entries))
+    return ValueTable(entries, passes.factors_of(entries))
 
 
-def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The tensor's memory as unsigned integers of its item size: a table look-up moves bits, whatever they mean."""
-    torch_type, numpy_type = _BITS[tensor.dtype.itemsize]
-    return tensor.view(torch_type).numpy().view(numpy_type)
-
-
-def emit(pixels: Pixels, stages: tuple[Stage, ...], values: Values, out: npt.NDArray[Any], *, planar: bool) -> None:
+def run(pixels: Pixels, stages: tuple[Stage, ...], values: ValueTable, out: npt.NDArray[Any], *, planar: bool) -> None:
     """Run ``stages`` on pixels [height, width, channels], look the results up in ``values`` and write them to ``out``.
 
     ``out``: of the table's dtype, [channels, rows, columns] if ``planar``, else [rows, columns, channels].
@@ -74,19 +60,19 @@ def emit(pixels: Pixels, stages: tuple[Stage, ...], values: Values, out: npt.NDA
             pixels = between
 
 
-def _pass(pixels: Pixels, stage: Pass, values: Values, out: npt.NDArray[Any], *, planar: bool) -> None:
+def _pass(pixels: Pixels, stage: Pass, values: ValueTable, out: npt.NDArray[Any], *, planar: bool) -> None:
     fills = _colours(stage.fills, pixels.shape[2])
     listed = stage.rows.view.table is not None or stage.columns.view.table is not None
     if stage.resample in SUPPORT and not resizes_as_pillow():
         stage, pixels = _resized_by_pillow(pixels, stage, fills)
     elif listed:
         stage, pixels = _viewed(pixels, stage, fills)
-    table, scale = values
+    table, factors = values
     if stage.levels is not None:
         table = np.stack([entries[levels] for entries, levels in zip(table, stage.levels, strict=True)])
-        scale = NO_FACTORS  # this table will not come again
+        factors = NO_FACTORS  # this table will not come again
     axes = _axis(stage.rows), _axis(stage.columns)
-    kernels.emit(pixels, *axes, stage.resample, fills, table, out, planar, scale=scale)
+    passes.run(pixels, *axes, stage.resample, fills, table, out, planar, factors=factors)
 
 
 @lru_cache(maxsize=64)
@@ -98,8 +84,8 @@ def _viewed(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
     """The stage's view as an image of its own (taps may lie in padding there), and the stage on that."""
     rows, columns = _within(stage.rows.view, pixels.shape[0]), _within(stage.columns.view, pixels.shape[1])
     view = np.empty((len(rows), len(columns), pixels.shape[2]), np.uint8)
-    kernels.gather(pixels, rows, columns, fills, view)
-    return stage._replace(rows=_whole(stage.rows), columns=_whole(stage.columns)), view
+    passes.gather(pixels, rows, columns, fills, view)
+    return onto_view(stage), view
 
 
 def _within(view: Index, length: int) -> npt.NDArray[np.int32]:
@@ -110,19 +96,15 @@ def _within(view: Index, length: int) -> npt.NDArray[np.int32]:
     return np.minimum(positions, length - 1)
 
 
-def _whole(axis: Axis) -> Axis:
-    return axis._replace(view=Index.identity(axis.view.length))
-
-
 def _axis(axis: Axis) -> Any:
     view = axis.view
-    return kernels.Axis(view.start, view.step, view.length, axis.size, axis.window.array())
+    return passes.Axis(view.start, view.step, view.length, axis.size, axis.window.array())
 
 
 @cache
-def _same(channels: int) -> Values:
+def _same(channels: int) -> ValueTable:
     """The table of uint8 values that stay as they are."""
-    return Values(np.tile(np.arange(256, dtype=np.uint8), (channels, 1)), NO_FACTORS)
+    return ValueTable(np.tile(np.arange(256, dtype=np.uint8), (channels, 1)), NO_FACTORS)
 
 
 # -- should a version of Pillow ever resize in another way ---------------------------------------------------
@@ -153,15 +135,13 @@ def _resized(picture: Pixels, resample: int, like: Pixels) -> Pixels:
     rows = Axis(Index.identity(height), new_height, Index.identity(new_height))
     columns = Axis(Index.identity(width), new_width, Index.identity(new_width))
     no_fills = np.empty((0, 3), np.uint8)
-    kernels.emit(picture, _axis(rows), _axis(columns), resample, no_fills, _same(3).table, out, False)
+    passes.run(picture, _axis(rows), _axis(columns), resample, no_fills, _same(3).table, out, False)
     return out
 
 
 def _by_pillow(picture: Pixels, resample: int, like: Pixels) -> Pixels:
     size = like.shape[1], like.shape[0]
-    if picture.shape[2] == 1:
-        return np.asarray(Image.fromarray(picture[:, :, 0]).resize(size, resample))[:, :, None]
-    return np.asarray(Image.fromarray(picture).resize(size, resample))
+    return np.asarray(image_of(picture).resize(size, resample)).reshape(like.shape)
 
 
 def _resized_by_pillow(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:

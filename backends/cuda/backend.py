@@ -1,4 +1,4 @@
-"""Running plans on a GPU: decode, upload, and one fused launch for every stage of the whole batch."""
+"""Plans on a GPU: decode, upload, and one fused launch for every stage of the whole batch."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ import numpy as np
 import torch
 
 from accel import backend as registry
-from accel.backend import AcceleratorOptions, HostBackend
+from accel.backend import AcceleratorOptions
+from accel.backends.cuda import budget, host, jpeg, nvimg
+from accel.backends.cuda.device import CudaDevice, Device
+from accel.backends.cuda.encoding import Encoder
+from accel.backends.cuda.execute import Execution
+from accel.backends.cuda.lowering import device_bytes, missing, schedule_of
+from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.backends.shared.host import ReferenceHost
+from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines
 from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
 from accel.planning.plan import Decode, Plan
-from accel.planning.stages import Pass
+from accel.planning.stages import Effect, Pass
 from accel.runtime import read
 from accel.runtime.parallel import Team
 from accel.system import counters, fork, memory
 
-from ..cpu import effects
-from ..cpu.stages import resizes_as_pillow
-from . import budget, host, jpeg, nvimg
-from .device import CudaDevice, Device
-from .encoding import Encoder
-from .execute import Execution
-from .lower import device_bytes, lower, missing
-from .staging import Ring
-
-NO_DEVICE = "no CUDA device; set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
+_WITHOUT_GPU = "set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,7 @@ class CudaOptions(AcceleratorOptions):
             raise ValueError(f"decode must be 'auto', 'accel', 'nvimgcodec' or 'host', got {self.decode!r}")
         if self.decode == "nvimgcodec" and self.exact:
             raise ValueError("decode='nvimgcodec' is not exact on a GPU: it needs exact=False")
-        for name in ("threads", "memory"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name} must be a positive int or None, got {value!r}")
+        check_positive(self, "threads", "memory")
 
     @property
     def decoder(self) -> str:
@@ -87,16 +83,15 @@ class CudaBackend:
     def _forget(self) -> None:
         """A forked child must not touch what belongs to its parent's GPU."""
         self._engines: dict[torch.device, _Engine] = {}
+        self._reference: ReferenceHost | None = None
 
     @classmethod
     def unavailable(cls, options: CudaOptions | None = None) -> str | None:
         device = torch.device((options and options.device) or "cuda")
         if device.type == "cpu":
             return host.unavailable()
-        if not torch.cuda.is_available():
-            return NO_DEVICE
-        if (device.index or 0) >= torch.cuda.device_count():
-            return f"there is no {device}: torch sees {torch.cuda.device_count()} CUDA devices"
+        if (reason := missing_gpu(device, _WITHOUT_GPU)) is not None:
+            return reason
         if find_spec("cuda") is None or find_spec("cuda.core") is None:
             return "cuda.core is missing: pip install 'accel-vision[cuda]'"
         return None
@@ -120,7 +115,7 @@ class CudaBackend:
         for wanted in plan.decodes:
             (theirs if self._is_for_the_host(wanted, engine) else ours).append(wanted)
         if not ours:
-            return self._on_host().run(plan, memory.results.empty).to(device)
+            return self._on_host(plan).to(device)
         failures: list[DecodeError] = []
         with torch.inference_mode(False), engine.device.enter():
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
@@ -139,18 +134,30 @@ class CudaBackend:
         return [
             f"decoder: {_DESCRIBED[self.options.decoder]}",
             f"runs: one launch for each stage of the whole batch, on {where}",
-            *effects.described(plan),
+            *self._host().left_to_torchvision(plan),
         ]
 
     def _is_for_the_host(self, wanted: Decode, engine: _Engine) -> bool:
         """Whether the kernels cannot make all that becomes of a source, which is counted."""
-        op = missing(wanted, engine.encoder.agrees)
+        op = missing(wanted, partial(self._agrees, engine=engine))
         if op is not None:
             counters.fallback(f"{op} has no kernel for the device; the host ran it")
-        return op is not None or not _resizes_alike(wanted)
+        return op is not None or not self._resizes_alike(wanted)
+
+    def _agrees(self, effect: Effect, engine: _Engine) -> bool:
+        """Whether the arithmetic of an effect's kernel, which is the host's, is that of the installed libraries."""
+        if effect.op == "jpeg" and not engine.encoder.agrees():
+            return False
+        return effect.kind == "torchvision" or self._host().agrees(effect.op)
+
+    def _resizes_alike(self, wanted: Decode) -> bool:
+        """Whether the kernels' arithmetic is the installed Pillow's, where the source is resized as Pillow does."""
+        stages = (stage for item in wanted.items for stage in item.stages)
+        resized = any(isinstance(stage, Pass) and stage.resample in SUPPORT for stage in stages)
+        return not resized or self._host().agrees("resize")
 
     def _run_on_host(self, plan: Plan, engine: _Engine, result: torch.Tensor) -> None:
-        values = self._on_host().run(plan, memory.results.empty)
+        values = self._on_host(plan)
         for wanted in plan.decodes:
             for item in wanted.items:
                 result[item.position].copy_(values[item.position])
@@ -175,9 +182,14 @@ class CudaBackend:
             decoder = "accel"
         return "host" if decoder == "accel" and not engine.jpeg.agrees() else decoder
 
-    def _on_host(self) -> HostBackend:
-        options = registry.parse_options(self.host, {"on_error": self.options.on_error})
-        return cast(HostBackend, registry.instance(self.host, options))
+    def _host(self) -> ReferenceHost:
+        if self._reference is None:
+            options = registry.parse_options(self.host, {"on_error": self.options.on_error})
+            self._reference = cast(ReferenceHost, registry.instance(self.host, options))
+        return self._reference
+
+    def _on_host(self, plan: Plan) -> torch.Tensor:
+        return self._host().run(plan, memory.results.empty)
 
     def _engine(self, device: torch.device) -> _Engine:
         found = self._engines.get(device)
@@ -195,8 +207,8 @@ class CudaBackend:
         elif decoder == "nvimgcodec":
             images = engine.decoder.decode(decodes)
             addresses = [pixels and pixels.address for pixels in images]
-        program = lower(plan, addresses)
-        execution = Execution(program, engine.device, engine.ring)
+        schedule = schedule_of(plan, addresses)
+        execution = Execution(schedule, engine.device, engine.pool)
         try:
             work: list[Callable[[], object]] = [
                 partial(self._decode, wanted, plan.shape[0], execution, number)
@@ -240,26 +252,17 @@ def _with_decoding(wanted: Decode) -> int:
     return device_bytes(wanted) + jpeg.device_bytes(wanted)
 
 
-def _resizes_alike(wanted: Decode) -> bool:
-    """Whether the kernels' arithmetic is the installed Pillow's, where the source is resized as Pillow does."""
-    for item in wanted.items:
-        for stage in item.stages:
-            if isinstance(stage, Pass) and stage.resample in SUPPORT and not resizes_as_pillow():
-                return False
-    return True
-
-
 def _call(task: Callable[[], object]) -> None:
     task()
 
 
 class _Engine:
-    """What one device keeps from batch to batch."""
+    """Memory and decoders that one device keeps from batch to batch."""
 
     def __init__(self, device: torch.device) -> None:
         self.device: Device = host.HostDevice() if device.type == "cpu" else CudaDevice(device)
-        self.ring = Ring(self.device.pinned, self.device.trim)
-        self.jpeg = jpeg.Decoder(self.device, self.ring)
-        self.encoder = Encoder(self.device, self.ring)
+        self.pool = PinnedPool(self.device.pinned, self.device.trim)
+        self.jpeg = jpeg.Decoder(self.device, self.pool)
+        self.encoder = Encoder(self.device, self.pool)
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.Held()

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from accel.backends.cuda.device import Device
+from accel.backends.cuda.lowering import device_bytes
 from accel.planning.plan import Decode, Plan
-
-from .device import Device
-from .lower import device_bytes
 
 _MOST = 2 << 30
 _SMALLER = 4

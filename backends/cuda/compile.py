@@ -7,16 +7,15 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
+from accel.backends.cuda.cache import SOURCES, cached, key
 from accel.errors import BackendUnavailable
 from accel.system.imports import LazyModule
-
-from .cache import SOURCES, cached, key
 
 _core = LazyModule("cuda.core")
 
 UNITS = {
-    "weigh": ("weigh",),
-    "emit": ("emit1", "emit3"),
+    "coefficients": ("coefficients",),
+    "passes": ("pass1", "pass3"),
     "effects/effects": ("effects",),
     "patch": ("patch",),
     "jpeg/stream": ("jpeg_count", "jpeg_offsets", "jpeg_unstuff"),
@@ -26,7 +25,7 @@ UNITS = {
 }
 """The kernels of every translation unit, which is a .cu file."""
 
-_SETTINGS = ("std=c++17", "fmad=false")  # contraction would round the weights' arithmetic otherwise
+_SETTINGS = ("std=c++17", "fmad=false")  # contraction would round the coefficients' arithmetic otherwise
 
 
 def label_of(unit: str) -> str:
@@ -35,7 +34,7 @@ def label_of(unit: str) -> str:
 
 
 class Usage(NamedTuple):
-    """What a kernel takes of a multiprocessor, as ptxas reports it."""
+    """Resources that a kernel takes of a multiprocessor, as ptxas reports them."""
 
     kernel: str
     registers: int
@@ -54,7 +53,7 @@ def cubin(name: str, arch: str) -> bytes:
 
 
 def options(name: str, arch: str) -> Any:
-    """cuda.core's, for a translation unit."""
+    """Options of cuda.core for a translation unit."""
     return _core.ProgramOptions(
         name=f"{name}.cu", arch=arch, std="c++17", fma=False, include_path=str(SOURCES), ptxas_options=["-v"]
     )
@@ -98,7 +97,7 @@ def usage(log: str) -> list[Usage]:
 
 
 def _compilers() -> str:
-    """What compiles, without loading it."""
+    """Names and versions of the compilers, which are not loaded."""
     found = []
     for package in ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
         try:

@@ -1,6 +1,6 @@
-"""What the kernels are told, as NumPy structures: the same as in ``stage.h``, ``effects/effect.h`` and ``patch.cu``.
+"""Descriptors of work for the kernels, as NumPy structures: as in ``pass.h``, ``effects/effect.h`` and ``patch.cu``.
 
-Addresses are not known before memory is there, so a program is written with places instead: a region of memory in
+Addresses are not known before memory is there, so a schedule is written with places instead: a region of memory in
 the high byte, an offset in the rest. ``bind`` turns them into addresses.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-WEIGH = np.dtype(
+COEFFICIENT_JOB = np.dtype(
     [
         ("bounds", np.uint64),
-        ("weights", np.uint64),
+        ("coefficients", np.uint64),
         ("resample", np.int32),
         ("length", np.int32),
         ("size", np.int32),
@@ -32,7 +32,7 @@ AXIS = np.dtype(
     [
         ("window", np.uint64),
         ("bounds", np.uint64),
-        ("weights", np.uint64),
+        ("coefficients", np.uint64),
         ("stride", np.int64),
         ("start", np.int32),
         ("step", np.int32),
@@ -41,14 +41,14 @@ AXIS = np.dtype(
     ]
 )
 
-STAGE = np.dtype(
+PASS = np.dtype(
     [
         ("source", np.uint64),
         ("origin", np.int64),
         ("target", np.uint64),
         ("table", np.uint64),
         ("fills", np.uint64),
-        ("seen", np.uint64),
+        ("input_lut", np.uint64),
         ("rows", AXIS),
         ("columns", AXIS),
         ("height", np.int32),
@@ -64,10 +64,11 @@ STAGE = np.dtype(
 
 EFFECT = np.dtype(
     [
-        *((name, np.uint64) for name in ("source", "seen", "target", "levels", "data")),
+        *((name, np.uint64) for name in ("source", "input_lut", "target", "output_lut", "data")),
         ("pitch", np.int64),
         ("numbers", np.float64, 8),
-        *((name, np.int32) for name in ("op", "sampling", "rows", "columns", "channels", "height", "width", "made")),
+        *((name, np.int32) for name in ("op", "sampling", "rows", "columns", "channels")),
+        *((name, np.int32) for name in ("height", "width", "output_channels")),
         *((name, np.int32) for name in ("first_block", "across", "blocks")),
         ("fill", np.int32),  # unsigned fields are addresses
         ("counts", np.int32, 6),
@@ -101,10 +102,10 @@ def _format(dtype: np.dtype[Any]) -> str:
 _CODES = {("u", 8): "Q", ("i", 8): "q", ("i", 4): "i", ("f", 8): "d"}
 
 COPY, COLUMNS_FIRST, ROWS_FIRST = range(3)
-"""``Mode`` of stage.h."""
+"""``Mode`` of pass.h."""
 
 TILE_ROWS, TILE_COLUMNS = 64, 32
-"""Of a tile of the fused pass (tile.h)."""
+"""Size of a tile of a fused pass (tile.h)."""
 
 TILE = 32
 """Rows and columns of a tile of an effect (effects/filter.h)."""
@@ -116,18 +117,18 @@ COUNTERS = 4 * (3 * 256 + 1)
 """Bytes of ``Counters`` there."""
 
 LINES = 8
-"""Of a block of patches (patch.cu)."""
+"""Lines of a block of patches (patch.cu)."""
 
 THREADS = 256
-"""Of a block (shim.h)."""
+"""Threads of a block (shim.h)."""
 
 
 class Region(IntEnum):
-    """Where a place lies. NOWHERE: the offset is an address already (or null)."""
+    """Regions of memory that places lie in. NOWHERE: the offset is an address already (or null)."""
 
     NOWHERE = 0
-    UPLOAD = 1  # what the host sends: this program, its tables, the pixels
-    SCRATCH = 2  # what the kernels keep for each other
+    UPLOAD = 1  # sent by the host: descriptors, tables, pixels
+    SCRATCH = 2  # kept by the kernels for each other
     RESULT = 3
 
 

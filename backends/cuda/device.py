@@ -1,4 +1,4 @@
-"""What a program runs on: a GPU, through torch's memory and streams and cuda.core's launches."""
+"""Devices that schedules run on: a GPU, through torch's memory and streams and cuda.core's launches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 import torch
 
+from accel.backends.cuda import compile
+from accel.backends.cuda.descriptors import THREADS
 from accel.system import fork
 from accel.system.imports import LazyModule
-
-from . import compile
-from .descriptors import THREADS
 
 _core = LazyModule("cuda.core")
 

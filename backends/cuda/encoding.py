@@ -1,4 +1,4 @@
-"""Whether the device makes of a picture what the installed Pillow's JPEG encoder and decoder make of it."""
+"""JPEG encoding and decoding of pixels on the device, compared with the installed Pillow's."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from typing import cast
 import numpy as np
 import torch
 
+from accel.backends.cuda.device import Device
+from accel.backends.cuda.execute import Execution
+from accel.backends.cuda.lowering import schedule_of
+from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.backends.shared.pillow import by_pillow
 from accel.planning import values
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import chain
 from accel.recipe import Source
 from accel.system import counters
 
-from ..cpu.effects import by_pillow
-from .device import Device
-from .execute import Execution
-from .lower import lower
-from .staging import Ring
-
 _TRIED = ((3, 75, 61, 45), (3, 20, 40, 70), (1, 50, 33, 30), (3, 90, 9, 3))
 """Channels, quality, height and width."""
 
 
 class Encoder:
-    """The encoder of one device."""
+    """Pillow's JPEG round trip on one device."""
 
-    def __init__(self, device: Device, ring: Ring) -> None:
-        self._device, self._ring = device, ring
+    def __init__(self, device: Device, pool: PinnedPool) -> None:
+        self._device, self._pool = device, pool
         self._agreed: bool | None = None
 
     def agrees(self) -> bool:
@@ -48,7 +47,7 @@ class Encoder:
         plan = Plan(decodes, (1, channels, height, width), torch.uint8, interleaved=True)
         with self._device.enter():
             result = torch.empty(height, width, channels, dtype=torch.uint8, device=self._device.torch_device)
-            execution = Execution(lower(plan, [None]), self._device, self._ring)
+            execution = Execution(schedule_of(plan, [None]), self._device, self._pool)
             np.copyto(execution.pixels(0, pixels.size), pixels.reshape(-1))
             for fill in execution.sent():
                 fill()

@@ -1,4 +1,4 @@
-"""A program on a device: memory, the upload, the launches. Nothing here waits for the device."""
+"""A schedule on a device: memory, the upload, the launches. Nothing here waits for the device."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .descriptors import Region, bind, offset_of
-from .device import Device
-from .program import Launch, Program, Sent
-from .staging import Ring
+from accel.backends.cuda.descriptors import Region, bind, offset_of
+from accel.backends.cuda.device import Device
+from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.backends.cuda.schedule import Launch, Schedule, Sent
 
 Bytes = npt.NDArray[np.uint8]
 
 
 class _Placed(NamedTuple):
-    """A launch, and the offsets in the upload of what it is told."""
+    """A launch, and the offsets in the upload of its descriptors and their owners."""
 
     launch: Launch
     items: int
@@ -26,24 +26,24 @@ class _Placed(NamedTuple):
 
 
 class Execution:
-    """One run of a program: its host memory is filled (``pixels``, ``sent``), then ``upload``, then ``launch``.
+    """One run of a schedule: its host memory is filled (``pixels``, ``sent``), then ``upload``, then ``launch``.
 
     The last two queue on torch's current stream of the device, which is entered.
     """
 
-    def __init__(self, program: Program, device: Device, ring: Ring) -> None:
-        self._program, self._device, self._ring = program, device, ring
-        upload = program.upload
+    def __init__(self, schedule: Schedule, device: Device, pool: PinnedPool) -> None:
+        self._schedule, self._device, self._pool = schedule, device, pool
+        upload = schedule.upload
         self._placed = [
             _Placed(
                 launch,
                 offset_of(upload.take(len(launch.rows) * launch.dtype.itemsize)),
                 offset_of(upload.take(launch.total * 4)),
             )
-            for level in program.levels
+            for level in schedule.levels
             for launch in level.values()
         ]
-        self._buffer = ring.take(upload.size)
+        self._buffer = pool.take(upload.size)
         self._given_back = False
         self._host: Bytes = self._buffer.numpy()
 
@@ -54,12 +54,12 @@ class Execution:
 
     def pixels(self, number: int, size: int) -> Bytes:
         """The host memory for the pixels of a decode, uint8[size]."""
-        offset = offset_of(self._program.pixels[number])
+        offset = offset_of(self._schedule.pixels[number])
         return self._host[offset : offset + size]
 
     def sent(self) -> Sequence[Callable[[], None]]:
-        """What else the host sends, as work to be done in any order."""
-        return [lambda each=each: self._fill(each) for each in self._program.sent]  # type: ignore[misc]
+        """Work that fills in all else that is sent, in any order."""
+        return [lambda each=each: self._fill(each) for each in self._schedule.sent]  # type: ignore[misc]
 
     def _fill(self, each: Sent) -> None:
         offset = offset_of(each.place)
@@ -70,9 +70,9 @@ class Execution:
 
     def upload(self, result: torch.Tensor) -> None:
         """Send what the host has; ``result`` is where the launches will write."""
-        where, size = self._device.torch_device, self._program.upload.size
+        where, size = self._device.torch_device, self._schedule.upload.size
         self._upload = torch.empty(size, dtype=torch.uint8, device=where)
-        self._scratch = torch.empty(self._program.scratch.size, dtype=torch.uint8, device=where)
+        self._scratch = torch.empty(self._schedule.scratch.size, dtype=torch.uint8, device=where)
         bases = {
             Region.UPLOAD: self._upload.data_ptr(),
             Region.SCRATCH: self._scratch.data_ptr(),
@@ -82,7 +82,7 @@ class Execution:
             self._write(items, bind(launch.items(), bases))
             self._write(owners, launch.owners())
         self._upload.copy_(self._buffer[:size], non_blocking=True)
-        self._ring.give_back(self._buffer, self._device.mark())
+        self._pool.give_back(self._buffer, self._device.mark())
         self._given_back = True
 
     def launch(self) -> None:
@@ -94,7 +94,7 @@ class Execution:
     def abandon(self) -> None:
         """Give the memory back, if it was not sent."""
         if not self._given_back:
-            self._ring.give_back(self._buffer, None)
+            self._pool.give_back(self._buffer, None)
 
     def _write(self, offset: int, array: npt.NDArray[Any]) -> None:
         flat = array.view(np.uint8)

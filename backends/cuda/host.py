@@ -17,11 +17,10 @@ from typing import Any
 
 import torch
 
+from accel.backends.cuda.cache import SOURCES, cached_path, key
+from accel.backends.cuda.compile import UNITS, label_of
 from accel.errors import BackendUnavailable
 from accel.system import fork
-
-from .cache import SOURCES, cached_path, key
-from .compile import UNITS, label_of
 
 COMPILER = "g++"
 _MOST_BLOCKS = (1 << 31) - 1

@@ -17,13 +17,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from accel.backends.cuda.device import Mark
+from accel.backends.shared.intact import plainly_intact
 from accel.codec import engines
-from accel.codec.decode import one_scan
-from accel.codec.header import Header
 from accel.planning.plan import Decode
 from accel.system import counters, fork
-
-from .device import Mark
 
 
 class Pixels(NamedTuple):
@@ -34,14 +32,9 @@ class Pixels(NamedTuple):
 
 
 def accepts(wanted: Decode) -> bool:
-    """Whether the file is one that a decoder which cannot tell broken files from intact ones may have."""
+    """Whether nvImageCodec may have a source: an intact file, and a region whose chroma it gets right."""
     source = wanted.source
-    header = source.header
-    if not isinstance(header, Header) or not header.ordinary:  # raw pixels, or Pillow decides what becomes of it
-        return False
-    if wanted.box != engines.wide_enough(wanted.box, header.width):
-        return False
-    return header.progressive or one_scan(source.data, header)
+    return wanted.box == engines.wide_enough(wanted.box, source.header.width) and plainly_intact(source)
 
 
 def shares_memory(device: torch.device) -> bool:

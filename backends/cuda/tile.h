@@ -1,7 +1,7 @@
 // A tile of the fused pass: its pixels, and what is shown at its positions. One block makes one tile of one image.
 
 #pragma once
-#include "stage.h"
+#include "pass.h"
 
 constexpr int ROWS = 64, COLUMNS = 32;
 constexpr int LONGEST = ROWS;
@@ -30,9 +30,9 @@ template <int C> FUNCTION Pixel<C> load(const u8* at) {
     return clipped(values);
 }
 
-template <int C> FUNCTION Pixel<C> looked_up(Pixel<C> pixel, const u8* levels) {
+template <int C> FUNCTION Pixel<C> looked_up(Pixel<C> pixel, const u8* lut) {
     int values[C];
-    UNROLL for (int c = 0; c < C; ++c) values[c] = read(levels + 256 * c + level(pixel, c));
+    UNROLL for (int c = 0; c < C; ++c) values[c] = read(lut + 256 * c + level(pixel, c));
     return clipped(values);
 }
 
@@ -47,7 +47,7 @@ struct Shown {
     int first, count;                 // positions of the output
     int low, high;                    // the positions from `low` to before `high` cover all taps
     int most;                         // taps of a position
-    int bits;                         // of weights, after the binary point
+    int bits;                         // of coefficients, after the binary point
     int filled;                       // whether there is a fill
 };
 

@@ -1,4 +1,4 @@
-"""Running plans with DALI: what it can do first, and the rest of them on another backend from there."""
+"""Plans with DALI: it does what it can do first, and another backend goes on from there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ import torch
 
 from accel import backend as registry
 from accel.backend import AcceleratorBackend, AcceleratorOptions, Backend, HostBackend
+from accel.backends.dali import partition, pipeline
+from accel.backends.dali.operator_chain import OperatorChain, Structure
+from accel.backends.dali.pipeline_pool import PipelinePool, Sample
+from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import claim
@@ -20,10 +24,6 @@ from accel.errors import DecodeError
 from accel.planning.plan import Plan
 from accel.system import counters, fork, memory
 from accel.system.cores import cores
-
-from . import batch, graph
-from .pipelines import Pipelines, Row
-from .program import Program, Structure
 
 MISSING = "DALI is missing: pip install 'accel-vision[dali]'"
 _CPU = torch.device("cpu")
@@ -46,8 +46,7 @@ class DaliOptions(AcceleratorOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
-            raise ValueError(f"threads must be a positive int or None, got {self.threads!r}")
+        check_positive(self, "threads")
         if type(self.hw_decoder_load) not in (int, float) or not 0 <= self.hw_decoder_load <= 1:
             raise ValueError(f"hw_decoder_load must be a number from 0 to 1, got {self.hw_decoder_load!r}")
         if self.device is None and not torch.cuda.is_available():
@@ -72,7 +71,7 @@ class DaliBackend:
         fork.register(in_child=self._forget)
 
     def _forget(self) -> None:
-        self._pipelines: dict[torch.device, Pipelines] = {}
+        self._pipelines: dict[torch.device, PipelinePool] = {}
         self._agrees: bool | None = None
         self._cuda: bool | None = None
 
@@ -84,14 +83,11 @@ class DaliBackend:
             return "nvImageCodec is missing, which DALI decodes with: pip install nvidia-nvimgcodec-cu13"
         device = torch.device((options and options.device) or "cpu")
         if device.type == "cuda":
-            if not torch.cuda.is_available():
-                return "no CUDA device; set_image_backend('dali', device='cpu') runs DALI's CPU operators"
-            if (device.index or 0) >= torch.cuda.device_count():
-                return f"there is no {device}: torch sees {torch.cuda.device_count()} CUDA devices"
+            return missing_gpu(device, "set_image_backend('dali', device='cpu') runs DALI's CPU operators")
         return None
 
     def prepare(self) -> None:
-        """What forked workers need; DALI itself must not be loaded before a fork."""
+        """Prepare what forked workers need; DALI itself must not be loaded before a fork."""
         self._on_host().prepare()
 
     def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
@@ -100,7 +96,7 @@ class DaliBackend:
         Raises:
             DecodeError: an image cannot be decoded, and ``on_error`` is "raise".
         """
-        if graph.forked():
+        if pipeline.forked():
             counters.fallback("DALI was loaded before this process was forked; the cpu backend ran")
             return self._on_host().run(plan, memory.results.empty).to(device)
         try:
@@ -112,19 +108,19 @@ class DaliBackend:
             raise error.with_traceback(None) from error.__cause__
 
     def _run(self, plan: Plan, device: torch.device) -> torch.Tensor:
-        shares = batch.shared_out(plan, exact=self.options.exact, on_host=device.type == "cpu")
-        for reason in shares.reasons:
+        parts = partition.partition(plan, exact=self.options.exact, on_host=device.type == "cpu")
+        for reason in parts.reasons:
             counters.fallback(reason)
-        parts, undecodable = batch.finish(shares.finished, self._on(device), plan)
-        left = [*shares.left, *undecodable, *batch.begin(shares.begun, self._on(_CPU))]
+        finished, undecodable = partition.run_finished(parts.finished, self._on(device), plan)
+        left = [*parts.left, *undecodable, *partition.run_begun(parts.begun, self._on(_CPU))]
         if left:
             result = self._go_on(plan._replace(decodes=tuple(left)), device)
-        elif len(parts) == 1:
+        elif len(finished) == 1:
             # DALI's own memory; on a GPU it comes back to DALI only when the device has done all that was queued
-            return parts[0].tensor
+            return finished[0].tensor
         else:
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-        batch.merge(parts, result)
+        partition.merge(finished, result)
         return result
 
     def _go_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
@@ -151,16 +147,16 @@ class DaliBackend:
             self._others[name] = found
         return found
 
-    def _on(self, device: torch.device) -> Pipelines:
+    def _on(self, device: torch.device) -> PipelinePool:
         found = self._pipelines.get(device)
         if found is None:
             make = partial(
-                graph.Graph,
+                pipeline.Pipeline,
                 device=None if device.type == "cpu" else device.index,
                 threads=self.options.threads or cores(),
                 hw_load=float(self.options.hw_decoder_load),
             )
-            found = self._pipelines.setdefault(device, Pipelines(make))
+            found = self._pipelines.setdefault(device, PipelinePool(make))
         return found
 
     def _decodes_as_pillow(self) -> bool:
@@ -172,20 +168,20 @@ class DaliBackend:
     def _decode(self, data: Data, box: Box, channels: int) -> Pixels | None:
         header = claim(bytes(data))
         assert header is not None
-        box, program = Program.on_region(box, header.width, channels)
-        part = self._on(_CPU).run(Structure("jpeg", channels, program.structure), [Row(data, box, program.fed)])[0]
-        return None if part.outputs is None else np.asarray(part.outputs[0])
+        box, chain = OperatorChain.on_region(box, header.width, channels)
+        outputs = self._on(_CPU).run(Structure("jpeg", channels, chain.structure), [Sample(data, box, chain.fed)])[0]
+        return None if outputs.tensors is None else np.asarray(outputs.tensors[0])
 
     def describe(self, plan: Plan) -> list[str]:
         where = self.options.device or "the device of the first .to()"
         on_host = self.options.device is not None and torch.device(self.options.device).type == "cpu"
-        shares = batch.shared_out(plan, exact=self.options.exact, on_host=on_host)
-        names = dict.fromkeys(name for work in shares.given for name in work.structure.names)
+        parts = partition.partition(plan, exact=self.options.exact, on_host=on_host)
+        names = dict.fromkeys(name for work in parts.given for name in work.structure.names)
         on = "the host" if self.options.exact else where
         lines = [f"runs: DALI on {on}: {', '.join(names) or 'nothing'}"]
         if self.options.exact:
             lines.append("then: the cpu or cuda backend, in Pillow's arithmetic")
-        for reason, count in shares.reasons.items():
+        for reason, count in parts.reasons.items():
             lines.append(f"left to the cpu or cuda backend, of {count} of {plan.shape[0]} images: {reason}")
         return lines
 

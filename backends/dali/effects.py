@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from accel.backends.dali.operator_chain import OperatorChain
 from accel.ops.row import Params
 from accel.planning.stages import Effect
 
-from .program import Program
 
-
-def lower(program: Program, effect: Effect) -> str | None:
+def add_effect(chain: OperatorChain, effect: Effect) -> str | None:
     """Add the operators of an effect on the whole of what comes in; the reason where DALI has none."""
-    if program.channels == 1 and effect.op in ("adjust_saturation", "adjust_hue"):
+    if chain.channels == 1 and effect.op in ("adjust_saturation", "adjust_hue"):
         return None
     found = _EFFECTS.get(effect.op)
     if found is None:
         return _REFUSED.get(effect.op, f"DALI has no {effect.op}")
-    return found(program, effect.params)
+    return found(chain, effect.params)
 
 
 _REFUSED = {
@@ -27,72 +26,72 @@ _REFUSED = {
 }
 
 
-def _factor(name: str) -> Callable[[Program, Params], None]:
-    def add(program: Program, params: Params) -> None:
-        program.add(name, (), ((float(params[0]),),))
+def _factor(name: str) -> Callable[[OperatorChain, Params], None]:
+    def add(chain: OperatorChain, params: Params) -> None:
+        chain.add(name, (), ((float(params[0]),),))
 
     return add
 
 
-def _fixed(name: str) -> Callable[[Program, Params], None]:
-    return lambda program, params: program.add(name, (), ())
+def _fixed(name: str) -> Callable[[OperatorChain, Params], None]:
+    return lambda chain, params: chain.add(name, (), ())
 
 
-def _grey(program: Program, params: Params) -> None:
-    if program.channels == 3:
-        program.add("grey", (), (), channels=1)
+def _grey(chain: OperatorChain, params: Params) -> None:
+    if chain.channels == 3:
+        chain.add("grey", (), (), channels=1)
     if params[0] == 3:
-        program.add("colour", (), (), channels=3)
+        chain.add("colour", (), (), channels=3)
 
 
-def _convert(program: Program, params: Params) -> None:
-    if program.channels == 1:
-        program.add("colour", (), (), channels=3)
+def _convert(chain: OperatorChain, params: Params) -> None:
+    if chain.channels == 1:
+        chain.add("colour", (), (), channels=3)
 
 
-def _sharpness(program: Program, params: Params) -> None:
+def _sharpness(chain: OperatorChain, params: Params) -> None:
     """Pillow blends with its smoothed image, of which the border is that of the image itself."""
-    height, width = program.size
+    height, width = chain.size
     if height > 2 and width > 2:
         smooth = tuple(weight / 13 for weight in (1, 1, 1, 1, 5, 1, 1, 1, 1))
         frame = ((1, 1), (height - 2, width - 2)), ((-1, -1), (height, width))
-        program.add("sharpness", (), ((float(params[0]),), smooth, *frame[0], *frame[1]))
+        chain.add("sharpness", (), ((float(params[0]),), smooth, *frame[0], *frame[1]))
 
 
-def _blur(program: Program, params: Params) -> None:
+def _blur(chain: OperatorChain, params: Params) -> None:
     kernel_x, kernel_y, sigma_x, sigma_y, _ = params
-    program.add("gaussian_blur", (), ((kernel_y, kernel_x), (float(sigma_y), float(sigma_x))))
+    chain.add("gaussian_blur", (), ((kernel_y, kernel_x), (float(sigma_y), float(sigma_x))))
 
 
-def _affine(program: Program, params: Params) -> str | None:
+def _affine(chain: OperatorChain, params: Params) -> str | None:
     height, width, matrix, resample, fill = params
     if resample not in (0, 2):
         return "DALI warps by nearest neighbours and bilinearly only"
-    colour = set((fill * 3)[: program.channels])
+    colour = set((fill * 3)[: chain.channels])
     if len(colour) > 1:
         return "DALI warps onto one grey only"
     static = ("LINEAR" if resample else "NN", float(colour.pop()))
-    program.add("warp_affine", static, (tuple(map(float, matrix)), (height, width)), (height, width))
+    chain.add("warp_affine", static, (tuple(map(float, matrix)), (height, width)), (height, width))
     return None
 
 
-def _transpose(program: Program, params: Params) -> None:
-    program.add("transpose", (), (), program.size[::-1])
+def _transpose(chain: OperatorChain, params: Params) -> None:
+    chain.add("transpose", (), (), chain.size[::-1])
 
 
-def _permute(program: Program, params: Params) -> None:
-    program.add("permute", tuple(params[0]), ())
+def _permute(chain: OperatorChain, params: Params) -> None:
+    chain.add("permute", tuple(params[0]), ())
 
 
-def _jpeg(program: Program, params: Params) -> str | None:
-    if program.channels != 3:
+def _jpeg(chain: OperatorChain, params: Params) -> str | None:
+    if chain.channels != 3:
         return "DALI has no JPEG of grey images"
-    program.add("jpeg_compression_distortion", (), ((int(params[0]),),))
+    chain.add("jpeg_compression_distortion", (), ((int(params[0]),),))
     return None
 
 
-_EFFECTS: dict[str, Callable[[Program, Params], str | None]] = {
-    "adjust_contrast": lambda program, params: program.add("contrast", (program.channels,), ((float(params[0]),),)),
+_EFFECTS: dict[str, Callable[[OperatorChain, Params], str | None]] = {
+    "adjust_contrast": lambda chain, params: chain.add("contrast", (chain.channels,), ((float(params[0]),),)),
     "autocontrast": _fixed("autocontrast"),
     "equalize": _fixed("equalize"),
     "adjust_saturation": _factor("saturation"),

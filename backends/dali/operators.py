@@ -1,4 +1,4 @@
-"""DALI's operators: one function for each operator of a ``program``.
+"""DALI's operators: one function for each operator of an ``OperatorChain``.
 
 A function is given the images so far (``x``, uint8 [height, width, channels] unless it says otherwise), what is fixed,
 and its inputs: for each a batch of numbers, one row for every image.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .program import Numbers
+from accel.backends.dali.operator_chain import Numbers
 
 
 class Input(NamedTuple):
@@ -231,4 +231,4 @@ OPERATORS: dict[str, Function] = {
     "permute": _permute,
     "jpeg_compression_distortion": _jpeg,
 }
-"""Every operator, by the name that ``program`` knows it by."""
+"""Every operator, by its name in an ``OperatorChain``."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from accel.backends.cuda.execute import Execution
-from accel.backends.cuda.lower import lower
+from accel.backends.cuda.lowering import schedule_of
 from accel.planning.plan import Plan
 from accel.planning.plan import plan as planned
 from accel.runtime import read
@@ -31,11 +31,11 @@ def measure(setting: Setting) -> dict[str, Any]:
 
 
 def uploaded(backend: Any, plan: Plan, device: torch.device) -> tuple[Execution, torch.Tensor]:
-    """A plan's program, all that it needs sent to the device, and its result, which ``launch`` makes."""
+    """A plan's launches, all that they need sent to the device, and its result, which ``launch`` makes."""
     engine = backend._engine(device)
     with engine.device.enter():
         result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-        execution = Execution(lower(plan, [None] * len(plan.decodes)), engine.device, engine.ring)
+        execution = Execution(schedule_of(plan, [None] * len(plan.decodes)), engine.device, engine.pool)
         for number, wanted in enumerate(plan.decodes):
             pixels = read.pixels(wanted, plan.shape[0], backend.options)
             np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))

@@ -1,4 +1,4 @@
-"""``python -m bench.gpu.fused``: a prediction for the fused pass (``emit3``) on a GPU, from instructions and bytes.
+"""``python -m bench.gpu.fused``: a prediction for the fused pass (``pass3``) on a GPU, from instructions and bytes.
 
 The kernel's PTX is run for the crops of the train pipeline, by the tests' interpreter (tests/ptx), which counts what
 every warp runs; of the device's own code, as many instructions are taken to run as the PTX of the same line of the
@@ -22,7 +22,7 @@ from accel.cli.data import folder, open_folder
 from bench.gpu import counts, setting
 from bench.machine import ROOT
 
-KERNEL, BATCH = "emit3", 512
+KERNEL, BATCH = "pass3", 512
 
 
 class Predicted(NamedTuple):

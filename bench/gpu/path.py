@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from accel.backends.cuda.execute import Execution
-from accel.backends.cuda.lower import lower
+from accel.backends.cuda.lowering import schedule_of
 from accel.planning.plan import plan
 from accel.system.cores import cores
 from bench.gpu.peers import OWN_DRAWS, PEERS, Run
@@ -87,10 +87,10 @@ def _parts_once(setting: Setting, backend: Any, recipes: Any) -> dict[str, float
         return value
 
     program = timed("plan", lambda: plan(recipes))
-    lowered = timed("program", lambda: lower(program, [None] * len(program.decodes)))
+    lowered = timed("program", lambda: schedule_of(program, [None] * len(program.decodes)))
     with engine.device.enter():
         result = program.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-        execution = Execution(lowered, engine.device, engine.ring)
+        execution = Execution(lowered, engine.device, engine.pool)
 
         def decode(numbered: tuple[int, Any]) -> None:
             backend._decode(numbered[1], 1, execution, numbered[0])

@@ -16,7 +16,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
 import accel
-from accel.backends.cpu import gaussian
+from accel.backends.shared import gaussian
 from tests.support import helpers
 from tests.support.cuda import needs_compiler, noise
 from tests.support.gaussian import assert_equal, stripes
@@ -167,16 +167,14 @@ def prepared(kernel: list[int], sigma: list[float]) -> gaussian.Blur:
 @pytest.mark.parametrize("kernel", [[5, 5], [9, 9], [23, 23]], ids=str)
 def test_two_passes_alone_would_be_wrong(kernel: list[int]) -> None:
     """And it is the values near a half that are mended."""
-    from accel.backends.cpu import compiled
-
     told = prepared(kernel, [1.5, 1.5])
     wrong = mended = 0
     for seed in range(100):
         pixels = np.asarray(noise(60, 60, seed=seed)).copy() if seed else np.asarray(stripes()).copy()
         expected = np.asarray(F2.gaussian_blur(Image.fromarray(pixels), kernel, [1.5, 1.5]))
         alone, both = np.empty_like(pixels), np.empty_like(pixels)
-        assert compiled.blur(pixels, *told[:3], -1.0, -1.0, told.fused, alone) == 0
-        summed = compiled.blur(pixels, *told, both)
+        assert gaussian.blur(pixels, *told[:3], -1.0, -1.0, told.fused, alone) == 0
+        summed = gaussian.blur(pixels, *told, both)
         assert np.array_equal(both, expected)
         wrong += int((alone != expected).sum())
         mended += summed
@@ -184,12 +182,10 @@ def test_two_passes_alone_would_be_wrong(kernel: list[int]) -> None:
 
 
 def test_every_sum_may_be_torchs() -> None:
-    from accel.backends.cpu import compiled
-
     told = prepared([9, 5], [1.5, 0.9])
     pixels = np.asarray(noise(33, 41)).copy()
     out = np.empty_like(pixels)
-    assert compiled.blur(pixels, *told[:3], 1.0, 1.0, told.fused, out) == pixels.size
+    assert gaussian.blur(pixels, *told[:3], 1.0, 1.0, told.fused, out) == pixels.size
     assert np.array_equal(out, np.asarray(F2.gaussian_blur(Image.fromarray(pixels), [9, 5], [1.5, 0.9])))
 
 

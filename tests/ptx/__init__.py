@@ -3,5 +3,5 @@
 ``nvrtc`` makes the text, ``parse`` reads it, ``translate`` makes NumPy code of its basic blocks (``arithmetic`` has
 what NumPy lacks), ``machine`` runs that on ``memory``, ``device`` stands in for the backend's device.
 
-    python -m ptx <photos>      # in tests/: the instructions of emit3 for real crops
+    python -m ptx <photos>      # in tests/: the instructions of pass3 for real crops
 """

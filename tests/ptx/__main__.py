@@ -1,4 +1,4 @@
-"""``python -m ptx <photos>``: how many PTX instructions the warps of ``emit3`` run for crops of photos.
+"""``python -m ptx <photos>``: how many PTX instructions the warps of ``pass3`` run for crops of photos.
 
 The photos and their crops are those of ``python -m bench.gpu.fused --data <photos> --count <count>``, which predicts
 from them how long the device takes. The results are compared with torchvision's.
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--count", type=int, default=16)
     parser.add_argument("--lines", type=int, default=0, help="show so many source lines, those that run most")
-    parser.add_argument("--kernel", default="emit3")
+    parser.add_argument("--kernel", default="pass3")
     chosen = parser.parse_args()
     device = PtxDevice(together=64)
     photos = setting.photos(open_folder(chosen.photos).files, chosen.count)

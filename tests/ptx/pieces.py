@@ -12,7 +12,7 @@ import numpy as np
 from accel.backends.cuda.descriptors import offset_of
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.jpeg import Decoder
-from accel.backends.cuda.program import Arena
+from accel.backends.cuda.schedule import Arena
 
 from .device import PtxDevice
 
@@ -32,7 +32,7 @@ def told(device: PtxDevice) -> Iterator[None]:
         return where
 
     def launched(self: Any) -> None:
-        for tensor, arena in ((self._upload, self._program.upload), (self._scratch, self._program.scratch)):
+        for tensor, arena in ((self._upload, self._schedule.upload), (self._scratch, self._schedule.scratch)):
             device.divide(tensor.data_ptr(), vars(arena).get("pieces", []))
         launch(self)
 

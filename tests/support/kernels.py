@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accel.backends.cpu import kernels
-from accel.backends.cpu.kernels import Axis
+from accel.backends.cpu import passes
+from accel.backends.cpu.passes import Axis
 
 Array = npt.NDArray[Any]
 
@@ -76,12 +76,12 @@ def walled(image: Array, *, at_end: bool) -> Array:
 def emitted(
     src: Array, rows: Axis, cols: Axis, resample: int, fills: Array, table: Array, planar: bool = False
 ) -> Array:
-    """Run ``emit`` into poisoned memory between guards; the result interleaved."""
+    """Run ``run`` into poisoned memory between guards; the result interleaved."""
     shape = (len(rows.window), len(cols.window), table.shape[0])
     count, guard = int(np.prod(shape)), 64
     memory = np.full((count + 2 * guard) * table.itemsize, POISON, np.uint8).view(table.dtype)
     out = memory[guard : guard + count].reshape((shape[2], *shape[:2]) if planar else shape)
-    kernels.emit(src, rows, cols, resample, fills, table, out, planar)
+    passes.run(src, rows, cols, resample, fills, table, out, planar)
     edges = np.concatenate([memory[:guard], memory[guard + count :]]).view(np.uint8)
     assert (edges == POISON).all(), "wrote outside the output"
     return out.transpose(1, 2, 0) if planar else out

@@ -1,5 +1,8 @@
-"""Effects of a plan as items of the one kernel that runs them all (``effects.cu``); ``told`` has a line for each op."""
+"""Effects of a plan as items of the one kernel that runs them all (``effects.cu``).
 
-from .items import look_up, lower, on_device, sent_bytes
+``arguments`` has a line for each op.
+"""
 
-__all__ = ["look_up", "lower", "on_device", "sent_bytes"]
+from accel.backends.cuda.effects.lowering import add_effect, add_look_up, on_device, sent_bytes
+
+__all__ = ["add_effect", "add_look_up", "on_device", "sent_bytes"]

@@ -5,10 +5,10 @@
 #pragma once
 #include "shim.h"
 
-enum Op : int {
+enum EffectOp : int {
     COPIED, GREY, SATURATED, HUE, PERMUTED, SHARPENED, BLURRED, FIXED, AFFINE, PERSPECTIVE, TRANSPOSED, ELASTIC, ERASED,
     ENCODED, DECODED,
-    CONTRAST, AUTOCONTRAST, EQUALIZED,  // statistics: the result is a table of levels
+    CONTRAST, AUTOCONTRAST, EQUALIZED,  // statistics: the result is a lookup table
 };
 
 enum Sampling : int { NEAREST = 0, BILINEAR = 2, BICUBIC = 3 };  // Pillow's codes
@@ -16,15 +16,15 @@ enum Sampling : int { NEAREST = 0, BILINEAR = 2, BICUBIC = 3 };  // Pillow's cod
 // One effect on one image of uint8 [rows, columns, channels].
 struct Effect {
     u64 source;         // the pixel (0, 0) of what it is computed on
-    u64 seen;           // uint8[channels][256]: the levels through which the source is seen; 0: as it is
-    u64 target;         // pixels, dense; of a statistic: a table uint8[channels][256] for whoever reads the source
-    u64 levels;         // uint8[made][256]: what becomes of the result's levels; 0: they stay
+    u64 input_lut;      // uint8[channels][256], which the source is looked up in; 0: none
+    u64 target;         // pixels, dense; of a statistic: a lookup table uint8[channels][256] for whoever reads the source
+    u64 output_lut;     // uint8[output_channels][256], which the result is looked up in; 0: none
     u64 data;           // what else the op needs
     i64 pitch;          // bytes from one row of the source to the next
     double numbers[8];  // the op's parameters
     int op, sampling;
     int rows, columns, channels;    // of the source: 1 or 3
-    int height, width, made;        // of the result, and its channels
+    int height, width, output_channels;  // of the result
     int first_block, across, blocks;  // tiles of the result: the first one's block, how many lie side by side, and all
     u32 fill;                       // a pixel
     int counts[6];                  // sizes and places, as the op has them
@@ -33,19 +33,19 @@ struct Effect {
 FUNCTION int level_at(const Effect& effect, int y, int x, int c) {
     const u8* source = reinterpret_cast<const u8*>(effect.source);
     const int level = read(source + y * effect.pitch + static_cast<i64>(x) * effect.channels + c);
-    return effect.seen ? read(reinterpret_cast<const u8*>(effect.seen) + 256 * c + level) : level;
+    return effect.input_lut ? read(reinterpret_cast<const u8*>(effect.input_lut) + 256 * c + level) : level;
 }
 
 FUNCTION u32 pixel_at(const Effect& effect, int y, int x) {
     const u8* source = reinterpret_cast<const u8*>(effect.source) + y * effect.pitch;
-    const u8* seen = reinterpret_cast<const u8*>(effect.seen);
-    if (effect.channels == 1) return seen ? read(seen + read(source + x)) : read(source + x);
+    const u8* lut = reinterpret_cast<const u8*>(effect.input_lut);
+    if (effect.channels == 1) return lut ? read(lut + read(source + x)) : read(source + x);
     source += static_cast<i64>(x) * 3;
     u32 red = read(source), green = read(source + 1), blue = read(source + 2);
-    if (seen) {
-        red = read(seen + red);
-        green = read(seen + 256 + green);
-        blue = read(seen + 512 + blue);
+    if (lut) {
+        red = read(lut + red);
+        green = read(lut + 256 + green);
+        blue = read(lut + 512 + blue);
     }
     return red | green << 8 | blue << 16;
 }

@@ -31,14 +31,14 @@ FUNCTION u32 result(const Effect& effect, int y, int x) {
 // The tile's values, interleaved; neighbours by neighbouring threads.
 FUNCTION void write(const Effect& effect, int top, int left, int t, const u32* done) {
     const int height = lesser(TILE, effect.height - top), width = lesser(TILE, effect.width - left);
-    const i64 pitch = static_cast<i64>(effect.width) * effect.made;
-    const u8* levels = reinterpret_cast<const u8*>(effect.levels);
-    u8* target = reinterpret_cast<u8*>(effect.target) + top * pitch + static_cast<i64>(left) * effect.made;
-    for (int value = t % WARP; value < width * effect.made; value += WARP) {
-        const int x = value / effect.made, c = value % effect.made;
+    const i64 pitch = static_cast<i64>(effect.width) * effect.output_channels;
+    const u8* lut = reinterpret_cast<const u8*>(effect.output_lut);
+    u8* target = reinterpret_cast<u8*>(effect.target) + top * pitch + static_cast<i64>(left) * effect.output_channels;
+    for (int value = t % WARP; value < width * effect.output_channels; value += WARP) {
+        const int x = value / effect.output_channels, c = value % effect.output_channels;
         for (int y = t / WARP; y < height; y += THREADS / WARP) {
             const int level = byte_of(done[y * TILE + x], c);
-            target[y * pitch + value] = levels ? read(levels + 256 * c + level) : level;
+            target[y * pitch + value] = lut ? read(lut + 256 * c + level) : level;
         }
     }
 }

@@ -53,7 +53,7 @@ FUNCTION Colours colours_of(u32 pixel) {
 // The sum down column x, from row `first` on. Where no row is reflected, the source is walked without asking.
 FUNCTION Colours column_sum(const Effect& effect, const float* down, int high, int first, int x) {
     Colours sum = nothing();
-    if (first >= 0 && first + high <= effect.rows && effect.channels == 3 && !effect.seen) {
+    if (first >= 0 && first + high <= effect.rows && effect.channels == 3 && !effect.input_lut) {
         const u8* at = reinterpret_cast<const u8*>(effect.source) + first * effect.pitch + static_cast<i64>(x) * 3;
         for (int k = 0; k < high; ++k, at += effect.pitch) {
             const Colours value = {{static_cast<float>(read(at)), static_cast<float>(read(at + 1)),

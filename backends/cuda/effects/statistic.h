@@ -1,5 +1,5 @@
-// Statistics of a whole image, seen through its levels, which end in a table of levels: one reduction by as many blocks
-// as the image asks for; the last of them to finish makes the table. (Pillow: ImageOps.py, ImageEnhance.py.)
+// Statistics of a whole image, which end in a lookup table: one reduction by as many blocks as the image asks
+// for; the last of them to finish makes the table. (Pillow: ImageOps.py, ImageEnhance.py.)
 
 #pragma once
 #include "effects/colour.h"
@@ -84,7 +84,7 @@ FUNCTION void equalize(const u32* pixels, u8* table) {
 
 FUNCTION void statistic(const Effect& effect, int block) {
     SHARED(u32, pixels[3][256]);
-    SHARED(u8, made[3][256]);
+    SHARED(u8, table[3][256]);
     SHARED(int, last);
     SHARED(int, grey);
     if (!counted(effect, block, pixels, &last)) return;
@@ -93,18 +93,18 @@ FUNCTION void statistic(const Effect& effect, int block) {
             if (t == 0) grey = mean(pixels[0]);
         } else if (t % WARP == 0 && t / WARP < effect.channels) {
             const int c = t / WARP;
-            if (effect.op == AUTOCONTRAST) stretch(pixels[c], made[c]);
-            else equalize(pixels[c], made[c]);
+            if (effect.op == AUTOCONTRAST) stretch(pixels[c], table[c]);
+            else equalize(pixels[c], table[c]);
         }
     }
     PHASE(t) {
-        const u8* seen = reinterpret_cast<const u8*>(effect.seen);
-        const u8* levels = reinterpret_cast<const u8*>(effect.levels);
+        const u8* input_lut = reinterpret_cast<const u8*>(effect.input_lut);
+        const u8* output_lut = reinterpret_cast<const u8*>(effect.output_lut);
         for (int c = 0; c < effect.channels; ++c) {
-            const int level = seen ? read(seen + 256 * c + t) : t;
+            const int level = input_lut ? read(input_lut + 256 * c + t) : t;
             const int found = effect.op == CONTRAST ? blended(grey, level, static_cast<float>(effect.numbers[0]))
-                                                    : made[c][level];
-            reinterpret_cast<u8*>(effect.target)[256 * c + t] = levels ? read(levels + 256 * c + found) : found;
+                                                    : table[c][level];
+            reinterpret_cast<u8*>(effect.target)[256 * c + t] = output_lut ? read(output_lut + 256 * c + found) : found;
         }
     }
 }

@@ -2,7 +2,7 @@
 
     decoder.py   a batch: upload, launches, which of its files were not for the kernels
     headers.py   all headers of the batch, on the host
-    layout.py    headers -> what the kernels are told (descriptors.py, picture.h), and the memory they take
+    layout.py    headers -> the kernels' descriptors (descriptors.py, picture.h), and the memory they take
     stream.cu    the scan without stuffing             tables.cu    Huffman tables
     entropy.cu   symbols to coefficients, in parallel; symbols.h is the loop over the symbols
     pixels.cu    inverse DCT, upsampling, colour
@@ -12,6 +12,6 @@ sequential Huffman files of 8 bits in one scan, grey, YCbCr and RGB, sampled at 
 file makes it say no, and the host's decoders say what the file is.
 """
 
-from .decoder import Decoder, Decoding, Wanted, device_bytes, wanted_of
+from accel.backends.cuda.jpeg.decoder import Decoder, Decoding, Wanted, device_bytes, wanted_of
 
 __all__ = ["Decoder", "Decoding", "Wanted", "device_bytes", "wanted_of"]

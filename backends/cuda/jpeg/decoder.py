@@ -1,4 +1,4 @@
-"""A batch of JPEG files on the device: uploads, a row of launches, and what came of them."""
+"""A batch of JPEG files on the device: uploads, a row of launches, and the files that were not for them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.backends.cuda.descriptors import Region, bind
+from accel.backends.cuda.device import Device, Mark
+from accel.backends.cuda.jpeg import headers, layout
+from accel.backends.cuda.jpeg.descriptors import STATE
+from accel.backends.cuda.jpeg.layout import Batch
+from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import Header, Raw
 from accel.planning.plan import Decode
-
-from ..descriptors import Region, bind
-from ..device import Device, Mark
-from ..staging import Ring
-from . import headers, layout
-from .descriptors import STATE
-from .layout import Batch
 
 KERNELS = (
     *("jpeg_count", "jpeg_offsets", "jpeg_unstuff", "jpeg_tables"),
@@ -42,7 +41,7 @@ class Wanted(NamedTuple):
 
 
 def wanted_of(decode: Decode) -> Wanted | None:
-    """What a plan wants of a source, if that may be a file for the decoder; its header is looked at only then."""
+    """A region that a plan wants of a source, if that may be a file for the decoder."""
     return Wanted(decode.source.data, decode.box, decode.channels) if is_plain(decode.source.header) else None
 
 
@@ -75,17 +74,22 @@ class Decoding:
         """``numbers``: of those that are decoded, in the decoder's own order."""
         self.addresses = addresses
         self._numbers = numbers
-        self._watched: tuple[Ring, torch.Tensor, Mark | None] | None = None
+        self._watched: tuple[PinnedPool, torch.Tensor, Mark | None] | None = None
 
     def queued(
-        self, pixels: npt.NDArray[np.uint64], memory: torch.Tensor, ring: Ring, states: torch.Tensor, mark: Mark | None
+        self,
+        pixels: npt.NDArray[np.uint64],
+        memory: torch.Tensor,
+        pool: PinnedPool,
+        states: torch.Tensor,
+        mark: Mark | None,
     ) -> None:
-        """At ``mark`` there will be pixels in ``memory``, and the pictures' states in ``states``, from ``ring``."""
+        """At ``mark`` there will be pixels in ``memory``, and the pictures' states in ``states``, from ``pool``."""
         assert self._numbers is not None
         for number, address in zip(self._numbers.tolist(), pixels.tolist(), strict=True):
             self.addresses[number] = address
         self._memory = memory
-        self._watched = ring, states, mark
+        self._watched = pool, states, mark
 
     def flagged(self) -> list[int]:
         """The numbers of the files whose pixels do not count, because something in the stream is not as it should be.
@@ -94,12 +98,12 @@ class Decoding:
         """
         if self._watched is None or self._numbers is None:
             return []
-        (ring, buffer, mark), self._watched = self._watched, None
+        (pool, buffer, mark), self._watched = self._watched, None
         if mark is not None:
             mark.synchronize()
         states = buffer.numpy()[: len(self._numbers) * STATE.itemsize].view(STATE)
         flagged = self._numbers[states["reason"] != 0]
-        ring.give_back(buffer, None)
+        pool.give_back(buffer, None)
         return sorted(flagged.tolist())
 
     def read(self, number: int, size: int) -> Pixels:
@@ -113,9 +117,9 @@ class Decoding:
 class Decoder:
     """The decoder of one device. What it queues goes to torch's current stream there; threads may share it."""
 
-    def __init__(self, device: Device, ring: Ring) -> None:
-        """``ring``: of memory that the device can copy from, and to, by itself."""
-        self._device, self._ring = device, ring
+    def __init__(self, device: Device, pool: PinnedPool) -> None:
+        """``pool``: of memory that the device can copy from, and to, by itself."""
+        self._device, self._pool = device, pool
         self._agreed: bool | None = None
 
     def agrees(self) -> bool:
@@ -132,7 +136,7 @@ class Decoder:
             return Decoding(addresses)
         sizes = np.array([len(each.data) for _, each in asked], np.int64)
         starts, total = _places(sizes)
-        files = _Upload(self._device, self._ring, total)
+        files = _Upload(self._device, self._pool, total)
         for (_, each), start in zip(asked, starts.tolist(), strict=True):
             files.host[start : start + len(each.data)] = np.frombuffer(each.data, np.uint8)
         device_files = files.send()  # on its way while the headers are read
@@ -155,18 +159,18 @@ class Decoder:
         bind(batch.pictures, {Region.UPLOAD: files.data_ptr(), Region.SCRATCH: scratch.data_ptr()})
         arrays: list[npt.NDArray[Any]] = [batch.pictures, *(batch.owners(kernel) for kernel in KERNELS)]
         starts, total = _places(np.array([array.nbytes for array in arrays], np.int64))
-        upload = _Upload(self._device, self._ring, total)
+        upload = _Upload(self._device, self._pool, total)
         for array, start in zip(arrays, starts.tolist(), strict=True):
             upload.host[start : start + array.nbytes] = array.view(np.uint8)
-        told = upload.send()
+        descriptors = upload.send()
         upload.done()
-        pictures, *owners = (starts + told.data_ptr()).tolist()
+        pictures, *owners = (starts + descriptors.data_ptr()).tolist()
         for kernel, owner in zip(KERNELS, owners, strict=True):
             self._device.launch(kernel, int(batch.blocks[kernel].sum()), pictures, owner)
         first, count = int(batch.pieces["state"][0][0]), len(batch.pictures)
-        states = self._ring.take(count * STATE.itemsize)
+        states = self._pool.take(count * STATE.itemsize)
         states[: count * STATE.itemsize].copy_(scratch[first : first + count * STATE.itemsize], non_blocking=True)
-        decoding.queued(batch.pictures["pixels"], scratch, self._ring, states, self._device.mark())
+        decoding.queued(batch.pictures["pixels"], scratch, self._pool, states, self._device.mark())
 
     def pixels(self, wanted: Wanted) -> Pixels | None:
         """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""
@@ -184,9 +188,9 @@ class Decoder:
 class _Upload:
     """Host memory that is sent to the device as it is."""
 
-    def __init__(self, device: Device, ring: Ring, size: int) -> None:
-        self._device, self._ring, self._size = device, ring, size
-        self._buffer = ring.take(size)
+    def __init__(self, device: Device, pool: PinnedPool, size: int) -> None:
+        self._device, self._pool, self._size = device, pool, size
+        self._buffer = pool.take(size)
         self.host: npt.NDArray[np.uint8] = self._buffer.numpy()
         self._mark: Mark | None = None
 
@@ -198,10 +202,10 @@ class _Upload:
         return sent
 
     def done(self) -> None:
-        self._ring.give_back(self._buffer, self._mark)
+        self._pool.give_back(self._buffer, self._mark)
 
 
 def _places(sizes: Integers) -> tuple[Integers, int]:
-    """Where pieces of these sizes lie one after another, with room for whole loads; and where they end."""
+    """Offsets of pieces of these sizes one after another, with room for whole loads; and the end."""
     taken = -(-sizes // _ALIGNED) * _ALIGNED
     return np.cumsum(taken) - taken, int(taken.sum())

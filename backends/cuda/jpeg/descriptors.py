@@ -1,4 +1,4 @@
-"""What the kernels are told, as NumPy structures: the same as in ``picture.h``."""
+"""Descriptors of pictures for the kernels, as NumPy structures: as in ``picture.h``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUBSEQUENCE = 1024
 SPAN = 16
 
 TILE_SIZE, SPAN_SIZE, TABLE_SIZE = 16, 16, (2 << 10) + 2 * 4 * 17 + 2 * 256
-"""Bytes of ``Tile``, ``Span`` and ``Table``."""
+"""Sizes of ``Tile``, ``Span`` and ``Table``."""
 
 
 def _integers(*names: str) -> list[tuple[str, type]]:

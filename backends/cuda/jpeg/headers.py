@@ -24,7 +24,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class Headers(NamedTuple):
-    """What the files' headers say; rows of files that the decoder does not take are meaningless.
+    """Contents of the files' headers; rows of files that the decoder does not take are meaningless.
 
     Attributes:
         good: bool[n], whether it takes the file.

@@ -1,4 +1,4 @@
-"""What the kernels are told about a batch, and where everything lies, computed for all of its files at once."""
+"""Descriptors of a batch and the places of its memory, computed for all of its files at once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg import layout_fields as lo
-
-from ..descriptors import THREADS, Region, place
-from .descriptors import (
+from accel.backends.cuda.descriptors import THREADS, Region, place
+from accel.backends.cuda.jpeg.descriptors import (
     BLOCK,
     COMPONENTS,
     GROUP,
@@ -26,7 +23,9 @@ from .descriptors import (
     TABLES,
     TILE_SIZE,
 )
-from .headers import Headers, Integers
+from accel.backends.cuda.jpeg.headers import Headers, Integers
+from accel.codec.jpeg import header_fields as hd
+from accel.codec.jpeg import layout_fields as lo
 
 _ALIGNED = 64
 _AHEAD = 64  # bytes behind a stream that are padding, or that are looked at in vain
@@ -82,7 +81,7 @@ def lay_out(found: Headers, starts: Integers, sizes: Integers, boxes: Integers, 
 
 
 def _describe_scan(pictures: npt.NDArray[Any], headers: Integers) -> None:
-    """What is in the stream (T.81 A.2), and with which tables."""
+    """Describe the stream (T.81 A.2) and its tables."""
     components, every = pictures["components"], np.arange(len(pictures))
     fields = headers[:, hd.COMPONENT : hd.QUANT_AT].reshape(-1, COMPONENTS, hd.COMPONENT_FIELDS)
     pictures["scan"], pictures["colour"] = headers[:, hd.SCAN], headers[:, hd.COLOUR]
@@ -116,7 +115,7 @@ def _shared(tables: Integers, in_mcu: npt.NDArray[Any]) -> npt.NDArray[np.bool_]
 
 
 def _describe_region(pictures: npt.NDArray[Any], regions: Integers) -> None:
-    """What is needed of each component, and of the MCUs."""
+    """Describe what is needed of each component, and of the MCUs."""
     components = pictures["components"]
     used = components["h"] > 0
     for name, column in (
@@ -180,7 +179,7 @@ def _sizes(pictures: npt.NDArray[Any], blocks: dict[str, Integers]) -> dict[str,
 
 
 def _arrange(sizes: dict[str, Integers]) -> tuple[Pieces, tuple[int, int], int]:
-    """Where the pieces lie: kind by kind, with a gap behind each; states without gaps."""
+    """Places of the pieces: kind by kind, with a gap behind each; states without gaps."""
     pieces, end, cleared = {}, 0, (0, 0)
     for name, size in sizes.items():
         taken = size if name == "state" else (size // _ALIGNED + 2) * _ALIGNED

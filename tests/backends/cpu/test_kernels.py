@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from accel.backends.cpu import kernels
-from accel.backends.cpu.factors import NO_FACTORS, factors
-from accel.backends.cpu.kernels import Axis
+from accel.backends.cpu import passes
+from accel.backends.cpu.normalization import NO_FACTORS, find_factors
+from accel.backends.cpu.passes import Axis
 from accel.ops.resample import rows_first
 from tests.support.kernels import (
     POISON,
@@ -43,7 +43,7 @@ def pillow(image: Array, height: int, width: int, resample: int) -> Array:
 
 
 def expected(canvas: Array, rows: Axis, cols: Axis, resample: int, fills: Array, table: Array) -> Array:
-    """What ``emit`` is to write, interleaved, by Pillow and NumPy, from an image that holds the whole view."""
+    """What ``run`` is to write, interleaved, by Pillow and NumPy, from an image that holds the whole view."""
     y, x = (a.start + a.step * np.arange(a.length) for a in (rows, cols))
     resized = pillow(np.ascontiguousarray(canvas[y[:, None], x]), rows.size, cols.size, resample)
     pixels = windowed(resized, rows.window, cols.window, fills)
@@ -74,7 +74,7 @@ def check(
     dtype: str = "uint8",
     planar: bool = False,
 ) -> None:
-    """``emit`` equals Pillow, and reads nothing but the smallest region of the canvas that can do."""
+    """``run`` equals Pillow, and reads nothing but the smallest region of the canvas that can do."""
     fills = no_fills(canvas.shape[2]) if fills is None else fills
     table = random_table(canvas.shape[2], dtype)
     want = expected(canvas, rows, cols, resample, fills, table)
@@ -294,7 +294,7 @@ def test_tables_that_arithmetic_stands_in_for(cols: str, planar: bool, channels:
 
 
 def all_bytes(table: Array) -> Array:
-    """A float32 table [3, 256] as ``emit`` applies it to an image of all bytes."""
+    """A float32 table [3, 256] as ``run`` applies it to an image of all bytes."""
     image = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(1, 256, 3)
     bits = emitted(image, axis(1), axis(256), BILINEAR, no_fills(3), table.view(np.uint32), planar=True)
     return np.ascontiguousarray(bits[0].T)
@@ -304,7 +304,7 @@ def all_bytes(table: Array) -> Array:
 @pytest.mark.parametrize(("mean", "std"), COMMON)
 def test_common_normalisations_are_recognised(mean: float, std: float, v2: bool) -> None:
     table = np.stack([normalisation(mean, std, v2=v2)] * 3)
-    assert factors(table.tobytes(), 3) is not NO_FACTORS
+    assert find_factors(table.tobytes(), 3) is not NO_FACTORS
     np.testing.assert_array_equal(all_bytes(table), table.view(np.uint32))
 
 
@@ -336,7 +336,7 @@ def test_gather(rows: str, cols: str, channels: int) -> None:
     out = memory[64:-64].reshape(shape)
     for at_end in (False, True):
         out[:] = POISON
-        kernels.gather(walled(image, at_end=at_end), WINDOWS[rows], WINDOWS[cols], fills, out)
+        passes.gather(walled(image, at_end=at_end), WINDOWS[rows], WINDOWS[cols], fills, out)
         np.testing.assert_array_equal(out, windowed(image, WINDOWS[rows], WINDOWS[cols], fills))
         assert (memory[:64] == POISON).all()
         assert (memory[-64:] == POISON).all()
@@ -348,8 +348,8 @@ def test_read_only_input_is_accepted() -> None:
         array.flags.writeable = False
     check(image, axis(20, 18, window), axis(21, 18, window), BOX)
     out = np.empty((18, 18, 3), np.uint8)
-    kernels.emit(image, axis(20, 18, window), axis(21, 18, window), BOX, no_fills(3), table, out, False)
-    kernels.gather(image, window, window, no_fills(3), out)
+    passes.run(image, axis(20, 18, window), axis(21, 18, window), BOX, no_fills(3), table, out, False)
+    passes.gather(image, window, window, no_fills(3), out)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_misfits_are_refused_and_nothing_is_written(rows: Axis, cols: Axis) -> N
     image, fills = picture(20, 21, 3), np.zeros((1, 3), np.uint8)
     out = np.full((len(rows.window), len(cols.window), 3), POISON, np.uint8)
     with pytest.raises(ValueError, match="fit"):
-        kernels.emit(image, rows, cols, BILINEAR, fills, random_table(3), out, False)
+        passes.run(image, rows, cols, BILINEAR, fills, random_table(3), out, False)
     assert (out == POISON).all()
 
 
@@ -380,7 +380,7 @@ def test_an_unknown_filter_is_refused() -> None:
     image, table, out = picture(20, 21, 3), random_table(3), np.empty((10, 21, 3), np.uint8)
     for resample in (-1, 0, 6):
         with pytest.raises(ValueError, match="fit"):
-            kernels.emit(image, axis(20, 10), axis(21), resample, no_fills(3), table, out, False)
+            passes.run(image, axis(20, 10), axis(21), resample, no_fills(3), table, out, False)
 
 
 def test_wrong_shapes_are_refused() -> None:
@@ -395,11 +395,11 @@ def test_wrong_shapes_are_refused() -> None:
     ]
     for some_fills, some_table, shape, planar in wrong:
         with pytest.raises(ValueError, match="fit"):
-            kernels.emit(image, rows, cols, BILINEAR, some_fills, some_table, np.empty(shape, np.uint8), planar)
+            passes.run(image, rows, cols, BILINEAR, some_fills, some_table, np.empty(shape, np.uint8), planar)
     with pytest.raises(TypeError):
-        kernels.emit(image[:, ::2], rows, axis(11), BILINEAR, fills, table, np.empty((20, 11, 3), np.uint8), False)
+        passes.run(image[:, ::2], rows, axis(11), BILINEAR, fills, table, np.empty((20, 11, 3), np.uint8), False)
     with pytest.raises(ValueError, match="fit"):
-        kernels.gather(image, whole(21), whole(21), fills, np.empty((21, 21, 3), np.uint8))
+        passes.gather(image, whole(21), whole(21), fills, np.empty((21, 21, 3), np.uint8))
 
 
 def test_threads_do_not_share_workspace() -> None:
@@ -436,7 +436,7 @@ def test_a_forked_child_goes_on() -> None:
 
 def test_large_workspace_is_not_kept() -> None:
     check(picture(2, 3, 1), axis(2, 9), axis(3, 9), BILINEAR)
-    kept = kernels._workspace.memory
+    kept = passes._workspace.memory
     check(picture(5000, 3, 1), axis(5000, 7), axis(3, 5000), BILINEAR)
-    assert kernels._workspace.memory is kept
-    assert kept.nbytes <= kernels.MOST_RETAINED
+    assert passes._workspace.memory is kept
+    assert kept.nbytes <= passes.MOST_RETAINED

@@ -13,7 +13,7 @@ import torchvision.transforms.functional as v1
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as v2
 
-from accel.backends.cpu.kernels import Axis
+from accel.backends.cpu.passes import Axis
 from accel.ops.resample import Aten, nearest, nearest_exact, rows_first, taps
 from tests.support.kernels import (
     Array,

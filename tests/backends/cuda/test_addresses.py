@@ -10,7 +10,7 @@ import pytest
 
 from accel.backends.cuda import host
 from accel.backends.cuda.descriptors import EFFECT, LINES, PATCH, TILE
-from accel.backends.cuda.effects.told import Op
+from accel.backends.cuda.effects.arguments import EffectOp
 from tests.support.cuda import host_only, needs_compiler
 
 pytestmark = [needs_compiler, host_only]
@@ -23,7 +23,14 @@ def run_block(kernel: str, item: Any) -> None:
 
 def effect(**fields: Any) -> Any:
     item = np.zeros(1, EFFECT)
-    for name, value in {"op": Op.COPIED, "channels": 3, "made": 3, "across": 1, "blocks": 1, **fields}.items():
+    for name, value in {
+        "op": EffectOp.COPIED,
+        "channels": 3,
+        "output_channels": 3,
+        "across": 1,
+        "blocks": 1,
+        **fields,
+    }.items():
         item[name] = value
     return item
 
@@ -33,16 +40,16 @@ def untouched(*shape: int) -> Any:
     return np.frombuffer(mmap.mmap(-1, int(np.prod(shape))), np.uint8).reshape(shape)
 
 
-@pytest.mark.parametrize("op", [Op.COPIED, Op.FIXED, Op.AFFINE, Op.TRANSPOSED])
-def test_a_source_beyond_two_gigabytes(op: Op) -> None:
-    rows, columns = (18_000, 40_000) if op == Op.TRANSPOSED else (40_000, 18_000)
+@pytest.mark.parametrize("op", [EffectOp.COPIED, EffectOp.FIXED, EffectOp.AFFINE, EffectOp.TRANSPOSED])
+def test_a_source_beyond_two_gigabytes(op: EffectOp) -> None:
+    rows, columns = (18_000, 40_000) if op == EffectOp.TRANSPOSED else (40_000, 18_000)
     pixels = untouched(rows, columns, 3)
     pixels[-9:, -7:] = corner = np.random.default_rng(0).integers(1, 256, (9, 7, 3), np.uint8)
-    height, width = (7, 9) if op == Op.TRANSPOSED else (9, 7)
+    height, width = (7, 9) if op == EffectOp.TRANSPOSED else (9, 7)
     out = np.zeros((height, width, 3), np.uint8)
     numbers = {
-        Op.FIXED: ((columns - 7) << 16, 1 << 16, 0, (rows - 9) << 16, 0, 1 << 16),
-        Op.AFFINE: (1, 0, columns - 7, 0, 1, rows - 9),
+        EffectOp.FIXED: ((columns - 7) << 16, 1 << 16, 0, (rows - 9) << 16, 0, 1 << 16),
+        EffectOp.AFFINE: (1, 0, columns - 7, 0, 1, rows - 9),
     }.get(op, ())
     first = 0 if numbers else (rows - 9) * columns * 3 + (columns - 7) * 3
     run_block(
@@ -52,7 +59,7 @@ def test_a_source_beyond_two_gigabytes(op: Op) -> None:
             height=height, width=width, op=op, numbers=(*numbers, *(0,) * (8 - len(numbers))),
         ),
     )  # fmt: skip
-    assert np.array_equal(out, corner.transpose(1, 0, 2) if op == Op.TRANSPOSED else corner)
+    assert np.array_equal(out, corner.transpose(1, 0, 2) if op == EffectOp.TRANSPOSED else corner)
 
 
 def test_a_result_beyond_four_gigabytes() -> None:

@@ -20,7 +20,7 @@ from accel.backend import backend_of
 from accel.backends.cpu import stages
 from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
 from accel.backends.cuda.jpeg.decoder import Decoder
-from accel.backends.cuda.staging import Ring
+from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
 from accel.switch import current
@@ -79,7 +79,7 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 def test_without_a_device_it_says_how_to_try_it() -> None:
-    assert accel.image_backends()["cuda"] == backend.NO_DEVICE
+    assert accel.image_backends()["cuda"] == f"no CUDA device; {backend._WITHOUT_GPU}"
     with pytest.raises(accel.BackendUnavailable, match=r"no CUDA device; .*device='cpu'"):
         accel.set_image_backend("cuda")
     with accel.image_backend("auto"):
@@ -207,7 +207,7 @@ class Event:
 
 
 def test_a_buffer_that_the_device_reads_is_not_handed_out() -> None:
-    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8))
+    ring = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
     first, event = ring.take(5 << 20), Event()
     address = first.data_ptr()
     ring.give_back(first, event)
@@ -218,7 +218,7 @@ def test_a_buffer_that_the_device_reads_is_not_handed_out() -> None:
 
 
 def test_too_many_buffers_on_their_way_wait_for_the_oldest() -> None:
-    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8))
+    ring = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
     events = []
     for _ in range(6):
         buffer = ring.take(2 << 20)
@@ -228,7 +228,7 @@ def test_too_many_buffers_on_their_way_wait_for_the_oldest() -> None:
 
 
 def test_memory_shrinks_after_a_giant_batch() -> None:
-    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8))
+    ring = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
     ring.give_back(ring.take(64 << 20), None)
     assert ring.kept >= 64 << 20
     for _ in range(20):
@@ -239,9 +239,9 @@ def test_memory_shrinks_after_a_giant_batch() -> None:
 @pytest.mark.parametrize("at_once", [1, 5])
 def test_a_giant_buffer_goes_back_to_the_system(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch keeps pinned memory for ever unless it is told not to: once, when there are no giant buffers any more."""
-    monkeypatch.setattr(Ring, "_GIANT", 64 << 20)
+    monkeypatch.setattr(PinnedPool, "_GIANT", 64 << 20)
     kept: list[int] = []
-    ring = Ring(lambda size: torch.empty(size, dtype=torch.uint8), lambda: kept.append(ring.kept))
+    ring = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8), lambda: kept.append(ring.kept))
     for _ in range(2):
         ring.give_back(ring.take(64 << 20), None)
     assert not kept, "it was used again"
@@ -261,7 +261,6 @@ def test_buffers_are_used_again() -> None:
 
 
 def test_should_pillow_resize_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "resizes_as_pillow", lambda: False)
     monkeypatch.setattr(stages, "resizes_as_pillow", lambda: False)
     monkeypatch.setattr(backend.CudaBackend, "_run", lambda *_: pytest.fail("the kernels ran"))
     assert_equals_torchvision(pipeline)

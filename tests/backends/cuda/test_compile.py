@@ -36,15 +36,15 @@ def test_kernels_fit_the_device(unit: str, arch: str, record_property: pytest.Re
 
 
 def test_what_ptxas_reports_is_read() -> None:
-    log = """ptxas info    : Compiling entry function 'emit3' for 'sm_90'
-ptxas info    : Function properties for emit3
+    log = """ptxas info    : Compiling entry function 'pass3' for 'sm_90'
+ptxas info    : Function properties for pass3
 ptxas         .     0 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads
 ptxas info    : Used 80 registers, used 1 barriers, 16144 bytes smem
 ptxas info    : Compiling entry function 'other' for 'sm_90'
 ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 16 registers, used 0 barriers
 """
-    assert compile.usage(log) == [compile.Usage("emit3", 80, 20, 16144), compile.Usage("other", 16, 0, 0)]
+    assert compile.usage(log) == [compile.Usage("pass3", 80, 20, 16144), compile.Usage("other", 16, 0, 0)]
 
 
 def arithmetic(unit: str, **changed: Any) -> set[str]:
@@ -63,31 +63,31 @@ def test_arithmetic_rounds_as_on_the_host(unit: str) -> None:
 
 
 def test_other_arithmetic_would_show() -> None:
-    assert "fma.rn.f64" in arithmetic("weigh", fma=True)
+    assert "fma.rn.f64" in arithmetic("coefficients", fma=True)
     assert not {"div.rn.f32", "div.rn.f32.ftz"} & arithmetic("effects/effects", prec_div=False)
 
 
 def test_an_unknown_architecture_is_named() -> None:
     pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")
-    with pytest.raises(BackendUnavailable, match=r"NVRTC cannot compile weigh\.cu for sm_7"):
-        compile.build("weigh", "sm_7")
+    with pytest.raises(BackendUnavailable, match=r"NVRTC cannot compile coefficients\.cu for sm_7"):
+        compile.build("coefficients", "sm_7")
 
 
 def test_cubins_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path))
-    first = compile.cubin("weigh", "sm_90")
+    first = compile.cubin("coefficients", "sm_90")
     monkeypatch.setattr(compile, "build", lambda *_: pytest.fail("compiled again"))
-    assert compile.cubin("weigh", "sm_90") == first
+    assert compile.cubin("coefficients", "sm_90") == first
     with pytest.raises(pytest.fail.Exception):
-        compile.cubin("weigh", "sm_80")
+        compile.cubin("coefficients", "sm_80")
 
 
 @needs_compiler
 def test_structures_are_those_of_the_kernels() -> None:
     for kernel, dtype in (
-        ("weigh", descriptors.WEIGH),
-        ("emit3", descriptors.STAGE),
+        ("coefficients", descriptors.COEFFICIENT_JOB),
+        ("pass3", descriptors.PASS),
         ("effects", descriptors.EFFECT),
         ("patch", descriptors.PATCH),
     ):

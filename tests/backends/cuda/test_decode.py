@@ -184,7 +184,7 @@ def test_everything_is_queued_before_anything_is_waited_for(monkeypatch: pytest.
     on_device(batch_of(PLAIN), prefetch=6)
     waited = [each for each in happened if each.startswith("waited")]
     assert waited == ["waited for jpeg_pixels"]
-    assert happened.index("emit3") < happened.index(waited[0])
+    assert happened.index("pass3") < happened.index(waited[0])
 
 
 @pytest.mark.parametrize("box", [(0, 0, 300, 400), (100, 100, 20, 30)])

@@ -21,11 +21,12 @@ from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel import testing
+from accel.backends.cpu import CpuBackend
 from accel.backends.cpu import effects as on_host
 from accel.backends.cuda import CudaBackend, backend, encoding, host
 from accel.backends.cuda.descriptors import MEASURED
-from accel.backends.cuda.effects import items, told
-from accel.backends.cuda.effects.told import TOLD, Op
+from accel.backends.cuda.effects import arguments, lowering
+from accel.backends.cuda.effects.arguments import ARGUMENTS, EffectOp
 from accel.backends.cuda.execute import Execution
 from accel.ops import OPS
 from accel.planning.plan import plan
@@ -50,20 +51,20 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_lowered() -> None:
     """Descriptors that other tests left are not used."""
-    monkeypatch.setattr(items, "_ready", {})
+    lowering.lowered_once.clear()
 
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels run everything."""
-    monkeypatch.setattr(CudaBackend, "_on_host", lambda self: pytest.fail("the host ran it"))
+    monkeypatch.setattr(CudaBackend, "_on_host", lambda self, plan: pytest.fail("the host ran it"))
 
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The kernels of every program that ran, in order; those that decode left out."""
+    """The kernels of every schedule that ran, in order; those that decode left out."""
     found: list[list[str]] = []
     launch = Execution.launch
 
@@ -89,7 +90,7 @@ def batch(transform: Callable[[Image.Image], Any], seed: int, size: int = 40) ->
 def test_every_effect_has_a_kernel() -> None:
     kinds = ("statistic", "mix", "neighbourhood", "warp", "mode", "torchvision")
     by_pillow = {"reduce", "resize_box"}  # on the host
-    assert {name for name, op in OPS.items() if op.kind in kinds} == TOLD.keys() | by_pillow
+    assert {name for name, op in OPS.items() if op.kind in kinds} == ARGUMENTS.keys() | by_pillow
 
 
 # -- policies -----------------------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ def test_a_policys_batch_is_a_handful_of_launches(name: str, launches: list[list
     assert max(map(len, launches)) <= most, launches
     assert all("effects" in each for each in launches), "nothing was drawn"
     drawn = {tuple(each) for each in launches}
-    assert all(each.count("emit3") <= 3 for each in drawn)
+    assert all(each.count("pass3") <= 3 for each in drawn)
 
 
 @pytest.mark.usefixtures("alone")
@@ -206,7 +207,7 @@ def test_statistics_of_statistics(launches: list[list[str]]) -> None:
         return F.to_tensor(F.solarize(F.equalize(F.resize(F.equalize(image), [31, 40])), 130))
 
     assert_equals_torchvision(lambda: stacked([noise(50, 60 + n, seed=n) for n in range(3)], transform))
-    assert launches[0].count("emit3") == 3
+    assert launches[0].count("pass3") == 3
 
 
 def test_a_large_image_is_counted_by_many_blocks() -> None:
@@ -275,7 +276,7 @@ def test_jpeg_among_other_effects(launches: list[list[str]]) -> None:
         return F.to_tensor(F2.jpeg(F.rotate(F.posterize(image, 5), 10), 90))
 
     assert_equals_torchvision(lambda: stacked(opened(), transform))
-    assert launches == [["weigh", "emit3", *["effects"] * 6, "emit3"]]
+    assert launches == [["coefficients", "pass3", *["effects"] * 6, "pass3"]]
 
 
 def test_should_pillow_encode_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,8 +300,8 @@ def test_coefficients_stay_below_the_bound(seed: int) -> None:
         counts = rng.integers(0, rng.integers(1, 8) + 1, 16)
         values = np.maximum(counts - 0.5, 0) * steps
         if np.sum(values**2) <= 1024**2:
-            assert (counts * steps).sum() <= told._largest_sum(steps.tolist())
-    assert told._largest_sum([255] * 16) < 5900
+            assert (counts * steps).sum() <= arguments._largest_sum(steps.tolist())
+    assert arguments._largest_sum([255] * 16) < 5900
 
 
 # -- erasing ------------------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ def test_erasing(value: Any, dtype: torch.dtype, interleaved: bool, launches: li
         return made.contiguous(memory_format=torch.channels_last) if interleaved else made
 
     assert_equals_torchvision(result)
-    assert launches == [["weigh", "emit3", "patch", "patch"]]
+    assert launches == [["coefficients", "pass3", "patch", "patch"]]
 
 
 @pytest.mark.usefixtures("alone")
@@ -332,7 +333,7 @@ def test_nothing_is_erased(launches: list[list[str]]) -> None:
                 [F.erase(F.to_tensor(noise(20, 30)), 2, 3, height, width, torch.ones(3, 1, 1))]
             )
         )
-    assert launches == [["emit3"]] * 2
+    assert launches == [["pass3"]] * 2
 
 
 def test_erased_pixels_of_images() -> None:
@@ -348,7 +349,7 @@ def test_erased_pixels_of_images() -> None:
 @pytest.fixture
 def no_jpeg(monkeypatch: pytest.MonkeyPatch) -> None:
     """One op that has no kernel."""
-    monkeypatch.delitem(TOLD, "jpeg")
+    monkeypatch.delitem(ARGUMENTS, "jpeg")
 
 
 @pytest.mark.usefixtures("no_jpeg")
@@ -393,8 +394,8 @@ def test_the_first_broken_file_speaks() -> None:
 
 
 def test_should_pillow_do_it_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    agrees = items.agrees
-    monkeypatch.setattr(items, "agrees", lambda name: name != "equalize" and agrees(name))
+    agrees = CpuBackend.agrees
+    monkeypatch.setattr(CpuBackend, "agrees", lambda self, op: op != "equalize" and agrees(self, op))
     ran: list[str] = []
     run = on_host._run
     monkeypatch.setattr(on_host, "_run", lambda pixels, name, params: (ran.append(name), run(pixels, name, params))[1])
@@ -440,16 +441,22 @@ def test_launched_again_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_equals_torchvision(partial(batch, T.Compose([T.RandomEqualize(1), T.ColorJitter(0, 0.5)]), 0))
 
 
-@pytest.mark.parametrize("name", sorted(TOLD.keys() - {"convert"}))  # a grey file is decoded to three channels
+@pytest.mark.parametrize("name", sorted(ARGUMENTS.keys() - {"convert"}))  # a grey file is decoded to three channels
 def test_a_wrong_effect_would_show(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The conformance suite fails where the kernel does something else."""
-    tell, params = TOLD[name], OPS[name].samples[0]
-    others = {Op.TRANSPOSED: Op.COPIED, Op.CONTRAST: Op.EQUALIZED, Op.EQUALIZED: Op.AUTOCONTRAST}
-    others[Op.AUTOCONTRAST] = Op.EQUALIZED
+    tell, params = ARGUMENTS[name], OPS[name].samples[0]
+    others = {
+        EffectOp.TRANSPOSED: EffectOp.COPIED,
+        EffectOp.CONTRAST: EffectOp.EQUALIZED,
+        EffectOp.EQUALIZED: EffectOp.AUTOCONTRAST,
+    }
+    others[EffectOp.AUTOCONTRAST] = EffectOp.EQUALIZED
     monkeypatch.setitem(
-        TOLD,
+        ARGUMENTS,
         name,
-        lambda params, channels: (right := tell(params, channels))._replace(op=others.get(right.op, Op.TRANSPOSED)),
+        lambda params, channels: (right := tell(params, channels))._replace(
+            op=others.get(right.op, EffectOp.TRANSPOSED)
+        ),
     )
     with pytest.raises(AssertionError, match=r"off by|differ"):
         testing.check(testing.Case(name, params, (64, 48), "RGB"), "cuda", device=DEVICE)
@@ -459,7 +466,7 @@ def test_effects_that_hold_tensors_are_not_kept() -> None:
     image = noise(40, 50)
     displacement = torch.zeros(1, 40, 50, 2)
     on_device(lambda: F.equalize(F.elastic_transform(F2.erase(image, 1, 2, 3, 4, torch.zeros(1, 1, 1)), displacement)))
-    assert [kept.effect.op for kept in items._ready.values()] == ["equalize"]
+    assert [kept.op for kept, _ in lowering.lowered_once._known.values()] == ["equalize"]
 
 
 # -- how much memory ----------------------------------------------------------------------------------------
@@ -467,13 +474,13 @@ def test_effects_that_hold_tensors_are_not_kept() -> None:
 
 @pytest.mark.parametrize("name", ["RandAugment-strong", "ColorJitter", "RandomPhotometricDistort"])
 def test_the_estimate_covers_what_is_taken(name: str) -> None:
-    from accel.backends.cuda.lower import device_bytes, lower
+    from accel.backends.cuda.lowering import device_bytes, schedule_of
 
     with accel.image_backend("cuda", device=DEVICE):
         late: Any = batch(POLICIES[name][0], 1)
     wanted = plan(late.late.recipes)
-    program = lower(wanted, [None] * len(wanted.decodes))
-    taken, estimate = program.upload.size + program.scratch.size, sum(map(device_bytes, wanted.decodes))
-    tables = 64 * (len(program.sent) + 8 * len(wanted.decodes)) + 4096 * len(wanted.decodes)
+    schedule = schedule_of(wanted, [None] * len(wanted.decodes))
+    taken, estimate = schedule.upload.size + schedule.scratch.size, sum(map(device_bytes, wanted.decodes))
+    tables = 64 * (len(schedule.sent) + 8 * len(wanted.decodes)) + 4096 * len(wanted.decodes)
     assert taken <= estimate + tables
     assert backend.device_bytes is device_bytes

@@ -18,7 +18,7 @@ from torchvision.transforms.v2 import functional as F2
 import accel
 from accel import testing
 from accel.backends.cuda import CudaBackend
-from accel.backends.cuda.descriptors import COPY, STAGE, TILE_COLUMNS, TILE_ROWS
+from accel.backends.cuda.descriptors import COPY, PASS, TILE_COLUMNS, TILE_ROWS
 from accel.backends.cuda.host import function
 from accel.ops.resample import rows_first
 from tests.support.cuda import DEVICE, assert_equals_torchvision, host_only, needs_compiler, noise, on_device, stacked
@@ -182,7 +182,7 @@ COLOURS = (
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("number", range(len(COLOURS)))
 def test_levels_between_passes_and_at_the_end(number: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CudaBackend, "_on_host", lambda self: pytest.fail("the host ran them"))
+    monkeypatch.setattr(CudaBackend, "_on_host", lambda self, plan: pytest.fail("the host ran them"))
     first, then = COLOURS[number], COLOURS[number - 2]
     images = [noise(60 + n, 83, mode, n) for n in range(3)]
 
@@ -240,7 +240,7 @@ def test_a_wrong_weight_would_show() -> None:
 
 def stage(**fields: Any) -> Any:
     """A stage that copies, for a kernel on its own."""
-    item = np.zeros(1, STAGE)
+    item = np.zeros(1, PASS)
     for name, value in {"mode": COPY, "itemsize": 1, "across": 1, "planar": 1, **fields}.items():
         item[name] = value
     return item
@@ -252,7 +252,7 @@ def axis(start: int, stride: int) -> tuple[int, ...]:
 
 def run_one_block(item: Any) -> None:
     owners = np.zeros(1, np.int32)
-    function("emit3")(1, item.ctypes.data, owners.ctypes.data)
+    function("pass3")(1, item.ctypes.data, owners.ctypes.data)
 
 
 @host_only

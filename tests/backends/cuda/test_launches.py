@@ -16,7 +16,7 @@ from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel.backends.cuda import device, host
-from accel.backends.cuda.descriptors import STAGE
+from accel.backends.cuda.descriptors import PASS
 from tests.support.cuda import DEVICE, assert_equals_torchvision, host_only, needs_compiler, noise, stacked
 from tests.support.helpers import jpeg, undecodable
 
@@ -27,7 +27,7 @@ pytestmark = needs_compiler
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"blocks": 0}, "emit1: a launch has 1 to 2147483647 blocks, got 0"),
+        ({"blocks": 0}, "pass1: a launch has 1 to 2147483647 blocks, got 0"),
         ({"blocks": -1}, "blocks, got -1"),
         ({"blocks": 1 << 31}, "blocks, got 2147483648"),
         ({"blocks": np.int64(1)}, r"plain ints, got \(np.int64\(1\)"),
@@ -40,9 +40,9 @@ pytestmark = needs_compiler
     ids=str,
 )
 def test_what_a_gpu_refuses(changed: dict[str, Any], reason: str) -> None:
-    items, owners = np.zeros(1, STAGE), np.zeros(1, np.int32)  # an output without rows: nothing is written
+    items, owners = np.zeros(1, PASS), np.zeros(1, np.int32)  # an output without rows: nothing is written
     items["across"] = 1
-    sound: Any = {"kernel": "emit1", "blocks": 1, "items": items.ctypes.data, "owners": owners.ctypes.data}
+    sound: Any = {"kernel": "pass1", "blocks": 1, "items": items.ctypes.data, "owners": owners.ctypes.data}
     host.HostDevice().launch(**sound)
     with pytest.raises(RuntimeError, match=reason):
         host.HostDevice().launch(**{**sound, **changed})
@@ -171,7 +171,7 @@ def test_batches_of_which_nothing_is_left_for_a_stage(launched: list[str]) -> No
     launched.clear()
     progressive = [jpeg(20 + n, 30, progressive=True) for n in range(3)]
     assert_equals_torchvision(lambda: stacked([Image.open(BytesIO(each)) for each in progressive], resize))
-    assert launched == ["weigh", "emit3"]
+    assert launched == ["coefficients", "pass3"]
     broken = [undecodable(seed=n) for n in range(3)]
     with accel.image_backend("cuda", device=DEVICE, on_error="replace"):
         found = stacked([Image.open(BytesIO(each)) for each in broken], resize)

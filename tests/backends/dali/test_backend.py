@@ -19,7 +19,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel import testing
-from accel.backends.dali import backend, graph
+from accel.backends.dali import backend, pipeline
 from accel.codec import agreement
 from accel.switch import current
 from tests.support import helpers
@@ -189,7 +189,7 @@ def test_v2_pipelines() -> None:
 
 def test_should_dali_decode_otherwise_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "agrees", lambda *_: False)
-    monkeypatch.setattr(graph, "Graph", lambda *_, **__: pytest.fail("DALI ran"))
+    monkeypatch.setattr(pipeline, "Pipeline", lambda *_, **__: pytest.fail("DALI ran"))
     batch = lambda: opened(good(3))  # noqa: E731
     assert_same(by_dali(batch, prefetch=7), by_torchvision(batch))  # a backend of its own
 
@@ -197,7 +197,7 @@ def test_should_dali_decode_otherwise_it_does_not(monkeypatch: pytest.MonkeyPatc
 def test_results_are_dalis_own_memory_and_stay_as_they_are() -> None:
     """No copy on the way to torch; and later batches are written elsewhere."""
     given: list[int] = []
-    run = graph.Graph.run
+    run = pipeline.Pipeline.run
 
     def watched(self: Any, *arguments: Any) -> Any:
         outputs = run(self, *arguments)
@@ -205,7 +205,7 @@ def test_results_are_dalis_own_memory_and_stay_as_they_are() -> None:
         return outputs
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph.Graph, "run", watched)
+        patch.setattr(pipeline.Pipeline, "run", watched)
         first = by_dali(lambda: opened(good(5)), exact=False)
         assert first.data_ptr() == given[-1]
         kept = first.clone()
@@ -260,13 +260,13 @@ def test_half_precision() -> None:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:
     """The structures that pipelines are built for, with how many images they take at a time."""
     made: list[tuple[Any, int]] = []
-    init = graph.Graph.__init__
+    init = pipeline.Pipeline.__init__
 
     def counted(self: Any, structure: Any, most: int, *arguments: Any, **named: Any) -> None:
         made.append((structure, most))
         init(self, structure, most, *arguments, **named)
 
-    monkeypatch.setattr(graph.Graph, "__init__", counted)
+    monkeypatch.setattr(pipeline.Pipeline, "__init__", counted)
     return made
 
 
@@ -319,7 +319,7 @@ def test_an_error_of_another_kind_is_not_taken_for_a_broken_file(monkeypatch: py
         raise RuntimeError("Error in CPU operator resize: something else")
 
     by_dali(lambda: opened(good(2)), exact=False)
-    monkeypatch.setattr(graph.Graph, "run", broken)
+    monkeypatch.setattr(pipeline.Pipeline, "run", broken)
     with pytest.raises(RuntimeError, match="something else"):
         by_dali(lambda: opened(good(2)), exact=False)
 
@@ -353,7 +353,7 @@ def test_a_broken_file_is_replaced_and_the_others_are_delivered(exact: bool, bro
 @BOTH
 def test_what_dali_declines_and_pillow_reads_is_right(exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third file alone is DALI's failure: the other way round it would be lost."""
-    streams, run = good(8), graph.Graph.run
+    streams, run = good(8), pipeline.Pipeline.run
 
     def declines(self: Any, sources: Any, *rest: Any) -> Any:
         if any(bytes(each) == streams[2] for each in sources):
@@ -362,7 +362,7 @@ def test_what_dali_declines_and_pillow_reads_is_right(exact: bool, monkeypatch: 
 
     wanted = by_torchvision(lambda: opened(streams))
     by_dali(lambda: opened(streams), exact=exact)
-    monkeypatch.setattr(graph.Graph, "run", declines)
+    monkeypatch.setattr(pipeline.Pipeline, "run", declines)
     found = by_dali(lambda: opened(streams), exact=exact)
     near(found, wanted, exact)
     assert torch.equal(found[2], wanted[2])  # by the cpu backend

@@ -12,11 +12,10 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel.backends.dali import levels
-from accel.backends.dali import lower as lowering
-from accel.backends.dali.batch import Shares, shared_out
-from accel.backends.dali.lower import NOT_INTACT, TOO_LARGE
-from accel.backends.dali.moves import _region, _run
+from accel.backends.dali import lowering, lut
+from accel.backends.dali.index_maps import _region, _run
+from accel.backends.dali.lowering import NOT_INTACT, TOO_LARGE
+from accel.backends.dali.partition import Partition, partition
 from accel.codec.header import claim
 from accel.ops import OPS
 from accel.ops.index import Index
@@ -36,8 +35,8 @@ def source(data: bytes) -> Source:
     return Source(data, header, "file", current())
 
 
-def shares(*recipes: Recipe, exact: bool = False, on_host: bool = True) -> Shares:
-    return shared_out(plan(recipes), exact=exact, on_host=on_host)
+def shares(*recipes: Recipe, exact: bool = False, on_host: bool = True) -> Partition:
+    return partition(plan(recipes), exact=exact, on_host=on_host)
 
 
 def operators(*steps: Step, values: tuple[Step, ...] = (TENSOR, NORMALIZE)) -> tuple[list[str], list[str]]:
@@ -168,7 +167,7 @@ def test_every_kind_of_file_is_taken() -> None:
 
 def recognised(name: str, *params: Any) -> Any:
     table = tables.table(name, params, 3)
-    return levels._recognised(table.tobytes(), 3)
+    return lut._recognised(table.tobytes(), 3)
 
 
 def test_tables_of_levels_are_recognised() -> None:
@@ -190,22 +189,22 @@ def test_tables_of_levels_are_recognised() -> None:
 def test_channels_with_tables_of_their_own_are_not_recognised() -> None:
     table = np.tile(np.arange(256, dtype=np.uint8), (3, 1))
     table[1] = table[1][::-1]
-    assert levels._recognised(table.tobytes(), 3) is None
+    assert lut._recognised(table.tobytes(), 3) is None
 
 
-@pytest.mark.parametrize("dtype", levels.DTYPES)
+@pytest.mark.parametrize("dtype", lut.DTYPES)
 def test_values_on_a_line_are_recognised(dtype: torch.dtype) -> None:
     table = torch.arange(256).expand(3, 256).contiguous()
     values = table.to(dtype) if dtype == torch.uint8 else ((table / 255 - 0.4) / 0.2).to(dtype)
-    found = levels.line(values)
+    found = lut.line(values)
     assert found is not None
     mean, std = (torch.tensor(each, dtype=torch.float64)[:, None] for each in found)
     made = (table - mean) / std
     assert (made - values.double()).abs().max() <= (0.01 if dtype == torch.float16 else 1e-4)
     bent = values.clone()
     bent[0, 100] = values[0, 120]
-    assert levels.line(bent) is None
-    assert levels.line(torch.zeros_like(values)) is None
+    assert lut.line(bent) is None
+    assert lut.line(torch.zeros_like(values)) is None
 
 
 # -- maps ---------------------------------------------------------------------------------------------------

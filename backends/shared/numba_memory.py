@@ -1,9 +1,10 @@
-"""What numba has of arrays only with its own run-time library."""
+"""Memory in compiled code: what numba has only with its own run-time library, or not at all."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
@@ -32,3 +33,13 @@ def flattened(typing: Any, array: Any) -> Any:
         return value
 
     return made(array), generate
+
+
+@intrinsic
+def pointer(typing: Any, address: Any) -> Any:
+    """The address as a pointer for ``numba.carray``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), generate

@@ -1,11 +1,11 @@
-// Resampling weights in fixed point, bit for bit those of Pillow and of ATen for uint8; one block an axis.
+// Resampling coefficients in fixed point, bit for bit those of Pillow and of ATen for uint8; one block an axis.
 //
 // Sources: Pillow, src/libImaging/Resample.c (precompute_coeffs, normalize_coeffs_8bpc); PyTorch,
 // aten/src/ATen/native/cpu/UpSampleKernel.cpp (HelperInterpBase), aten/src/ATen/native/UpSample.h.
 // Additions, products and quotients of float64 round alike everywhere (no contraction: --fmad=false). Sines do not:
-// the weights of Lanczos and Hamming are made on the host, with the libm that Pillow itself calls (`weights.py`).
+// the coefficients of Lanczos and Hamming are made on the host, with the libm that Pillow itself calls (`coefficients.py`).
 
-#include "stage.h"
+#include "pass.h"
 
 constexpr int BILINEAR = 2, BICUBIC = 3, BOX = 4;  // Pillow's codes
 constexpr int ATEN = 8, ATEN_POINT = 16;           // added to one of these: accel.ops.resample.Aten
@@ -26,15 +26,15 @@ FUNCTION double kernel_at(int filter, double x) {
 // What one resampled position is made of.
 struct Taps {
     int first, count;
-    double center, shrink, total;  // antialiasing: where the filter stands, its scale, the sum of its weights
+    double center, shrink, total;  // antialiasing: where the filter stands, its scale, the sum of its coefficients
     int index, reach;              // else: the position at or before the point that is sampled, half the taps,
     double beyond;                 // and how far beyond it the point lies
 };
 
-FUNCTION double raw_weight(const Weigh& job, const Taps& taps, int t) {
+FUNCTION double raw_coefficient(const CoefficientJob& job, const Taps& taps, int t) {
     if (job.resample < ATEN_POINT)
         return kernel_at(job.resample & 7, (t + taps.first - taps.center + 0.5) * taps.shrink);
-    double sum = 0.0;  // weights beyond an edge add up at the pixel there
+    double sum = 0.0;  // coefficients beyond an edge add up at the pixel there
     for (int j = 0; j < 2 * taps.reach; ++j) {
         const int position = lesser(greater(taps.index - taps.reach + 1 + j, 0), job.length - 1);
         if (position != taps.first + t) continue;
@@ -44,8 +44,8 @@ FUNCTION double raw_weight(const Weigh& job, const Taps& taps, int t) {
     return sum;
 }
 
-// ATen counts its bits by the largest weight there is on the way to the sums at an edge.
-FUNCTION double largest_of_point(const Weigh& job, const Taps& taps) {
+// ATen counts its bits by the largest coefficient there is on the way to the sums at an edge.
+FUNCTION double largest_of_point(const CoefficientJob& job, const Taps& taps) {
     double largest = 0.0;
     for (int t = 0; t < taps.count; ++t) {
         double sum = 0.0;
@@ -60,7 +60,7 @@ FUNCTION double largest_of_point(const Weigh& job, const Taps& taps) {
     return largest;
 }
 
-FUNCTION Taps taps_of(const Weigh& job, int position) {
+FUNCTION Taps taps_of(const CoefficientJob& job, int position) {
     Taps taps;
     const double scale = static_cast<double>(job.length) / job.size;
     if (job.resample >= ATEN_POINT) {
@@ -81,20 +81,20 @@ FUNCTION Taps taps_of(const Weigh& job, int position) {
     taps.first = greater(static_cast<int>(taps.center - support + 0.5), 0);
     taps.count = lesser(static_cast<int>(taps.center + support + 0.5), job.length) - taps.first;
     taps.total = 0.0;
-    for (int t = 0; t < taps.count; ++t) taps.total += raw_weight(job, taps, t);
+    for (int t = 0; t < taps.count; ++t) taps.total += raw_coefficient(job, taps, t);
     return taps;
 }
 
-FUNCTION double weight_at(const Weigh& job, const Taps& taps, int t) {
-    const double weight = raw_weight(job, taps, t);
-    return job.resample < ATEN_POINT && taps.total != 0.0 ? weight / taps.total : weight;
+FUNCTION double coefficient_at(const CoefficientJob& job, const Taps& taps, int t) {
+    const double coefficient = raw_coefficient(job, taps, t);
+    return job.resample < ATEN_POINT && taps.total != 0.0 ? coefficient / taps.total : coefficient;
 }
 
-FUNCTION double largest_at(const Weigh& job, int position) {
+FUNCTION double largest_at(const CoefficientJob& job, int position) {
     const Taps taps = taps_of(job, position);
     if (job.resample >= ATEN_POINT) return largest_of_point(job, taps);
     double largest = 0.0;
-    for (int t = 0; t < taps.count; ++t) largest = greater(largest, weight_at(job, taps, t));
+    for (int t = 0; t < taps.count; ++t) largest = greater(largest, coefficient_at(job, taps, t));
     return largest;
 }
 
@@ -104,9 +104,9 @@ FUNCTION int bits_for(double largest) {
     return bits;
 }
 
-FUNCTION void weigh_axis(int, const Weigh& job) {
+FUNCTION void axis_coefficients(int, const CoefficientJob& job) {
     int* bounds = reinterpret_cast<int*>(job.bounds);
-    int* weights = reinterpret_cast<int*>(job.weights);
+    int* coefficients = reinterpret_cast<int*>(job.coefficients);
     const bool resampled = job.length != job.size;
     SHARED(double, largest[THREADS]);
     SHARED(int, bits);
@@ -126,19 +126,19 @@ FUNCTION void weigh_axis(int, const Weigh& job) {
             if (!resampled) {
                 bounds[i] = job.first + i;
                 bounds[job.count + i] = 1;
-                weights[i] = 1 << bits;
+                coefficients[i] = 1 << bits;
                 continue;
             }
             const Taps taps = taps_of(job, job.first + i);
             bounds[i] = taps.first;
             bounds[job.count + i] = taps.count;
             for (int k = 0; k < taps.count; ++k) {
-                const double weight = weight_at(job, taps, k);
-                weights[static_cast<i64>(k) * job.count + i] =
-                    static_cast<int>((weight < 0.0 ? -0.5 : 0.5) + weight * (1 << bits));
+                const double coefficient = coefficient_at(job, taps, k);
+                coefficients[static_cast<i64>(k) * job.count + i] =
+                    static_cast<int>((coefficient < 0.0 ? -0.5 : 0.5) + coefficient * (1 << bits));
             }
         }
     }
 }
 
-KERNEL(weigh, Weigh, weigh_axis)
+KERNEL(coefficients, CoefficientJob, axis_coefficients)

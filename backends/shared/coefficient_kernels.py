@@ -1,8 +1,8 @@
-"""Resampling weights in fixed point, bit for bit.
+"""Resampling coefficients in fixed point, bit for bit.
 
 Sources: Pillow, src/libImaging/Resample.c; ATen's for uint8, aten/src/ATen/native/cpu/UpSampleKernel.cpp
-(HelperInterpBase).  An antialiasing filter has the same float64 weights in both; ATen then rounds them to as many bits
-as the largest of an axis leaves of 16.
+(HelperInterpBase).  An antialiasing filter has the same float64 coefficients in both; ATen then rounds them to as many
+bits as the largest of an axis leaves of 16.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import carray, njit
 
-from .vector import pointer
+from accel.backends.shared.numba_memory import pointer
 
 LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = 1, 2, 3, 4, 5
 ATEN, ATEN_POINT = 8, 16  # added to one of these: ``accel.ops.resample.Aten``
@@ -117,10 +117,10 @@ def taps(resample: int, length: int, size: int, position: int) -> Any:
 
 
 @njit
-def _weigh_point(resample: int, length: int, size: int, position: int, exact: Any) -> Any:
-    """``_weigh`` without antialiasing: weights beyond an edge add up at the pixel there.
+def _of_point(resample: int, length: int, size: int, position: int, exact: Any) -> Any:
+    """``_of_position`` without antialiasing: coefficients beyond an edge add up at the pixel there.
 
-    The largest weight is the largest that any was on the way.
+    The largest coefficient is the largest that any was on the way.
     """
     start, stop = taps(resample, length, size, position)
     index, beyond = _point(resample, length, size, position)
@@ -139,10 +139,10 @@ def _weigh_point(resample: int, length: int, size: int, position: int, exact: An
 
 
 @njit
-def _weigh(resample: int, length: int, size: int, position: int, exact: Any) -> Any:
-    """The float64 weights of one resampled position, to ``exact``; returns its taps and the largest weight."""
+def _of_position(resample: int, length: int, size: int, position: int, exact: Any) -> Any:
+    """The float64 coefficients of one resampled position, to ``exact``; returns its taps and the largest of them."""
     if resample >= ATEN_POINT:
-        return _weigh_point(resample, length, size, position, exact)
+        return _of_point(resample, length, size, position, exact)
     start, stop = taps(resample, length, size, position)
     scale = length / size
     center, shrink = (position + 0.5) * scale, 1.0 / max(scale, 1.0)
@@ -159,12 +159,12 @@ def _weigh(resample: int, length: int, size: int, position: int, exact: Any) -> 
 
 @njit
 def _bits(resample: int, length: int, size: int, exact: Any) -> Any:
-    """The bits after the binary point of an axis' weights: of the whole axis, whatever part of it is shown."""
+    """The bits after the binary point of an axis' coefficients: of the whole axis, whatever part of it is shown."""
     if resample < ATEN:
         return PILLOW_BITS
     largest = 0.0
     for position in range(size):
-        largest = max(largest, _weigh(resample, length, size, position, exact)[2])
+        largest = max(largest, _of_position(resample, length, size, position, exact)[2])
     bits = 0
     while bits < MOST_ATEN_BITS and np.int64(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
         bits += 1
@@ -172,38 +172,40 @@ def _bits(resample: int, length: int, size: int, exact: Any) -> Any:
 
 
 @njit
-def weights_size(resample: int, length: int, size: int, count: int) -> Any:
-    """The bytes of memory that ``weigh`` needs."""
+def memory_size(resample: int, length: int, size: int, count: int) -> Any:
+    """The bytes of memory that ``compute`` needs."""
     return (_most_taps(resample, length, size) * (count + 2) + count * 2) * 4
 
 
 @njit
-def weigh(resample: int, length: int, size: int, first: int, count: int, memory: int) -> Any:
-    """The weights of ``count`` resampled positions from ``first`` on, in memory at that address.
+def compute(resample: int, length: int, size: int, first: int, count: int, memory: int) -> Any:
+    """The coefficients of ``count`` resampled positions from ``first`` on, in memory at that address.
 
-    Returns ``bounds`` int32 [count, 2], first tap and number of taps, ``weights`` int32 [count, most taps], fixed
+    Returns ``bounds`` int32 [count, 2], first tap and number of taps, ``coefficients`` int32 [count, most taps], fixed
     point, and how many of their bits are after the point.
     """
     most = _most_taps(resample, length, size)
     exact = carray(pointer(memory), (most,), np.float64)
-    weights = carray(pointer(memory + 8 * most), (count, most), np.int32)
+    coefficients = carray(pointer(memory + 8 * most), (count, most), np.int32)
     bounds = carray(pointer(memory + 4 * most * (count + 2)), (count, 2), np.int32)
     bits = _bits(resample, length, size, exact)
     for i in range(count):
-        start, stop, _ = _weigh(resample, length, size, first + i, exact)
+        start, stop, _ = _of_position(resample, length, size, first + i, exact)
         for t in range(stop - start):
-            weights[i, t] = np.int32((-0.5 if exact[t] < 0.0 else 0.5) + exact[t] * (1 << bits))
+            coefficients[i, t] = np.int32((-0.5 if exact[t] < 0.0 else 0.5) + exact[t] * (1 << bits))
         bounds[i, 0] = start
         bounds[i, 1] = stop - start
-    return bounds, weights, bits
+    return bounds, coefficients, bits
 
 
 @njit
-def weigh_axis(resample: int, length: int, size: int, first: int, bounds: Any, weights: Any, memory: Any) -> Any:
-    """``kernels.weigh_axis``, in memory of ``weights_size``."""
-    found, made, bits = weigh(resample, length, size, first, bounds.shape[1], memory.ctypes.data)
+def axis_coefficients(
+    resample: int, length: int, size: int, first: int, bounds: Any, coefficients: Any, memory: Any
+) -> Any:
+    """``coefficients.axis_coefficients``, in memory of ``memory_size``."""
+    found, made, bits = compute(resample, length, size, first, bounds.shape[1], memory.ctypes.data)
     for i in range(bounds.shape[1]):
         bounds[0, i], bounds[1, i] = found[i, 0], found[i, 1]
         for t in range(found[i, 1]):
-            weights[t, i] = made[i, t]
+            coefficients[t, i] = made[i, t]
     return bits

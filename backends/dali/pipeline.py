@@ -1,4 +1,4 @@
-"""Structures as built DALI pipelines, and how DALI is loaded."""
+"""Built DALI pipelines, and how DALI is loaded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from accel.backends.dali.operator_chain import Numbers, Structure
+from accel.backends.dali.operators import INPUTS, OPERATORS, Kit
 from accel.system import fork
 from accel.system.imports import importing
-
-from .operators import INPUTS, OPERATORS, Kit
-from .program import Numbers, Structure
 
 _REGION = ("start", "shape")
 _loaded_in: int | None = None
@@ -47,7 +46,7 @@ def _leave_alone(pipeline: ModuleType) -> None:
     atexit.unregister(getattr(pipeline, "_shutdown_pipelines", _leave_alone))
 
 
-class Graph:
+class Pipeline:
     """A built pipeline for up to ``most`` images at a time, and the batches it is fed. Serves one thread at a time."""
 
     def __init__(self, structure: Structure, most: int, device: int | None, threads: int, hw_load: float) -> None:
@@ -57,7 +56,7 @@ class Graph:
         self._on_host = device is None
         self._inputs = [each for name, _ in structure.operators for each in INPUTS.get(name, ())]
         dali = _dali()
-        # the pool's threads run one batch at a time: who wants several takes several graphs
+        # the pool's threads run one batch at a time: several batches at once take several pipelines
         self._pipeline = dali.Pipeline(
             batch_size=most,
             num_threads=threads,
@@ -105,7 +104,7 @@ class Graph:
 
         Args:
             sources: for each image the file's bytes, or its pixels.
-            boxes: what is decoded of each file; not looked at for pixels.
+            boxes: the part of each file that is decoded; not looked at for pixels.
             fed: for each input of the operators, a row for each image.
 
         Returns:

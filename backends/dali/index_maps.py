@@ -1,4 +1,4 @@
-"""Maps of rows and columns as DALI operators: crops, flips, constant borders and nearest resizes."""
+"""Index maps of rows and columns as DALI operators: crops, flips, constant borders and nearest resizes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.dali.operator_chain import OperatorChain
 from accel.ops.index import Index, nearest
-
-from .program import Program
 
 _REFUSED = "DALI has no border but a constant one, and no other maps than crops, flips and nearest resizes"
 
@@ -25,37 +24,23 @@ class Run(NamedTuple):
     code: int = 0
 
 
-def whole(length: int) -> Index:
-    return Index.identity(length)
-
-
-def through(view: Index, window: Index) -> Index:
-    """One map from a window on a view to the input."""
-    if view.table is None and window.table is None:
-        return Index(view.start + view.step * window.start, view.step * window.step, window.length)
-    codes = window.array()
-    if view.table is None:
-        return Index.listed(np.where(codes < 0, codes, view.start + view.step * codes))
-    return Index.listed(np.where(codes < 0, codes, view.array()[np.maximum(codes, 0)]))
-
-
-def lower(program: Program, rows: Index, columns: Index, fills: tuple[tuple[int, ...], ...]) -> str | None:
+def add_index_maps(chain: OperatorChain, rows: Index, columns: Index, fills: tuple[tuple[int, ...], ...]) -> str | None:
     """Add operators that show ``rows`` and ``columns``; the reason where DALI has none for them."""
     found = [_run(rows), _run(columns)]
     if any(run is None for run in found):
-        return _resize_nearest(program, rows, columns)
+        return _resize_nearest(chain, rows, columns)
     runs = [run for run in found if run is not None]
     codes = {run.code for run in runs if run.code}
     if len(codes) > 1:
         return "DALI makes borders of one colour only"
-    program.crop(tuple(run.start for run in runs), tuple(run.length for run in runs))
+    chain.crop(tuple(run.start for run in runs), tuple(run.length for run in runs))
     if any(run.flipped for run in runs):
-        program.add("flip", (), ((int(runs[1].flipped),), (int(runs[0].flipped),)))
+        chain.add("flip", (), ((int(runs[1].flipped),), (int(runs[0].flipped),)))
     if codes:
         colour = fills[-1 - codes.pop()]
         size = (rows.length, columns.length)
         corner = tuple(-run.before for run in runs)
-        program.add("pad", (colour[: program.channels],), (corner, size), size)
+        chain.add("pad", (colour[: chain.channels],), (corner, size), size)
     return None
 
 
@@ -77,19 +62,19 @@ def _run(index: Index) -> Run | None:
     return Run(int(shown.min()), len(shown), flipped, before, after, int(codes[0]) if len(codes) else 0)
 
 
-def _resize_nearest(program: Program, rows: Index, columns: Index) -> str | None:
-    regions = [_region(index, length) for index, length in zip((rows, columns), program.size, strict=True)]
+def _resize_nearest(chain: OperatorChain, rows: Index, columns: Index) -> str | None:
+    regions = [_region(index, length) for index, length in zip((rows, columns), chain.size, strict=True)]
     known = [region for region in regions if region is not None]
     if len(known) < 2:
         return _REFUSED
     starts, ends = (tuple(ends) for ends in zip(*known, strict=True))
     sizes = (rows.length, columns.length)
-    program.add("resize", ("NN", False), (sizes, starts, ends), sizes)
+    chain.add("resize", ("NN", False), (sizes, starts, ends), sizes)
     return None
 
 
 def _region(index: Index, length: int) -> tuple[float, float] | None:
-    """From where to where of an axis a map shows by nearest neighbours; None where it does something else."""
+    """The range of an axis that a map shows by nearest neighbours; None where it does something else."""
     table = index.array()
     if (table < 0).any():
         return None

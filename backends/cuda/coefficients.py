@@ -1,9 +1,9 @@
-"""Where an axis' resampling weights come from, and how much room they take.
+"""Resampling coefficients of an axis: where they are computed, and how much memory they take.
 
-Those of bilinear, bicubic and box are made on the device, from the boxes alone: sums, products and quotients of
+Those of bilinear, bicubic and box are computed on the device, from the boxes alone: sums, products and quotients of
 float64, which round alike everywhere. Those of Lanczos and Hamming need sines, whose last bit differs from one
-library to the next; they are made on the host by the ``cpu`` backend's compiled code, which calls the libm that
-Pillow calls, and are sent along.
+library to the next; they are computed on the host by compiled code, which calls the libm that Pillow calls, and
+are sent along.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.backends.cpu import kernels
+from accel.backends.shared.coefficients import axis_coefficients
 from accel.ops.resample import SUPPORT, Aten
 
-Weights = npt.NDArray[np.int32]
+Integers = npt.NDArray[np.int32]
 
 
-class Job(NamedTuple):
-    """The weights of ``shown`` resampled positions from ``first`` on, of ``length`` resampled to ``size``."""
+class CoefficientJob(NamedTuple):
+    """The coefficients of ``shown`` resampled positions from ``first`` on, of ``length`` resampled to ``size``."""
 
     resample: int
     length: int
@@ -49,7 +49,7 @@ class Job(NamedTuple):
         return 2 * self.shown + 1
 
     @property
-    def weights_length(self) -> int:
+    def coefficients_length(self) -> int:
         """int32 values: [most taps][count]."""
         return self.most_taps * self.shown
 
@@ -58,17 +58,17 @@ ALIGNED = 64
 
 
 @lru_cache(maxsize=4096)
-def room(resample: int, length: int, size: int, shown: int) -> tuple[int, int]:
-    """The bytes that the bounds of such a job take, padded, and those that bounds and weights take together."""
-    job = Job(resample, length, size, 0, shown)
+def sizes_of(resample: int, length: int, size: int, shown: int) -> tuple[int, int]:
+    """The bytes that the bounds of such a job take, padded, and those that bounds and coefficients take together."""
+    job = CoefficientJob(resample, length, size, 0, shown)
     bounds = (4 * job.bounds_length + ALIGNED - 1) // ALIGNED * ALIGNED
-    return bounds, bounds + 4 * job.weights_length
+    return bounds, bounds + 4 * job.coefficients_length
 
 
 @lru_cache(maxsize=256)
-def made_on_host(job: Job) -> tuple[Weights, Weights]:
-    """Bounds and weights as the kernels take them."""
+def computed_on_host(job: CoefficientJob) -> tuple[Integers, Integers]:
+    """Bounds and coefficients as the kernels take them."""
     bounds = np.zeros(job.bounds_length, np.int32)
-    weights = np.zeros((job.most_taps, job.shown), np.int32)
-    bounds[-1] = kernels.weigh_axis(*job[:4], bounds[:-1].reshape(2, job.shown), weights)
-    return bounds, weights
+    coefficients = np.zeros((job.most_taps, job.shown), np.int32)
+    bounds[-1] = axis_coefficients(*job[:4], bounds[:-1].reshape(2, job.shown), coefficients)
+    return bounds, coefficients

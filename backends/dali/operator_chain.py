@@ -1,4 +1,4 @@
-"""DALI operators for one image, one after another: what they are, what is fixed, and the numbers they are fed."""
+"""DALI operators for one image, one after another, with what is fixed of them and the numbers they are fed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Numbers = tuple[float, ...]
 
 
 class Operator(NamedTuple):
-    """An operator: its name in ``graph``, what is fixed in the pipeline, and what is fed for every image."""
+    """An operator: its name in ``operators``, what is fixed in the pipeline, and what is fed for every image."""
 
     name: str
     static: tuple[Any, ...]
@@ -19,7 +19,7 @@ class Operator(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """What one pipeline does, whatever the numbers: its input, uint8 pixels of so many channels, and its operators."""
+    """All that is fixed of a pipeline: its input, uint8 pixels of so many channels, and its operators."""
 
     source: Literal["jpeg", "pixels"]
     channels: int
@@ -27,25 +27,25 @@ class Structure(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """What runs, in words."""
+        """Names of what runs."""
         first = ["decoders.image_slice"] if self.source == "jpeg" else []
         return first + [name for name, _ in self.operators]
 
 
-class Program:
+class OperatorChain:
     """Operators on pixels [height, width, channels], as they are added.
 
     Attributes:
-        size, channels: of what comes out so far.
+        size, channels: of the pixels that come out so far.
     """
 
     @classmethod
-    def on_region(cls, box: Box, picture_width: int, channels: int) -> tuple[Box, Program]:
-        """What to decode for a region of a JPEG file, and the program that makes the region of it."""
+    def on_region(cls, box: Box, picture_width: int, channels: int) -> tuple[Box, OperatorChain]:
+        """The box to decode for a region of a JPEG file, and the chain that makes the region of it."""
         wider = wide_enough(box, picture_width)
-        program = cls(wider[2:], channels)
-        program.crop((0, box[1] - wider[1]), box[2:])
-        return wider, program
+        chain = cls(wider[2:], channels)
+        chain.crop((0, box[1] - wider[1]), box[2:])
+        return wider, chain
 
     def __init__(self, size: tuple[int, int], channels: int) -> None:
         self.size = size
@@ -72,12 +72,12 @@ class Program:
 
     @property
     def structure(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-        """What is fixed of its operators."""
+        """The fixed part of its operators."""
         return tuple([(each.name, each.static) for each in self.operators])
 
     @property
     def fed(self) -> tuple[Numbers, ...]:
-        """What is fed to them."""
+        """The numbers fed to them."""
         return tuple([numbers for each in self.operators for numbers in each.fed])
 
     def take_mirror(self) -> int:
@@ -88,7 +88,7 @@ class Program:
         return 0
 
     def mark(self) -> tuple[int, tuple[int, int], int]:
-        """Where it stands."""
+        """Its present state, for ``back_to``."""
         return len(self.operators), self.size, self.channels
 
     def back_to(self, mark: tuple[int, tuple[int, int], int]) -> None:

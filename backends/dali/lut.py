@@ -1,4 +1,4 @@
-"""Tables of levels and of values, recognised as what DALI computes: lines, masks, folds and powers."""
+"""Lookup tables and value tables, recognised as what DALI computes: lines, masks, folds and powers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from accel.backends.dali.operator_chain import Numbers, OperatorChain
+from accel.backends.shared.identity_cache import IdentityCache
 from accel.planning.stages import Levels
-
-from .program import Numbers, Program
 
 DTYPES: dict[torch.dtype, str] = {
     torch.float32: "FLOAT",
@@ -20,45 +20,35 @@ DTYPES: dict[torch.dtype, str] = {
 """DALI's names of the types of values it gives."""
 
 Line = tuple[Numbers, Numbers]
-"""(mean, std) of every channel: a value is (level - mean) / std."""
+"""(mean, std) of every channel: a value is (byte - mean) / std."""
 
-_LEVELS = np.arange(256.0)
+_BYTES = np.arange(256.0)
 _LARGEST_ERROR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.uint8: 0.0}
-_lines: dict[int, tuple[torch.Tensor, Line | None]] = {}
-_MOST_LINES = 256
-
-
-def line(table: torch.Tensor) -> Line | None:
-    """The values [channels, 256] as a line through the levels; None where they are on none."""
-    known = _lines.get(id(table))
-    if known is not None and known[0] is table:
-        return known[1]
-    if len(_lines) >= _MOST_LINES:
-        _lines.clear()
-    found = _line(table)
-    _lines[id(table)] = table, found
-    return found
 
 
 def _line(table: torch.Tensor) -> Line | None:
+    """The values [channels, 256] as a line through the bytes; None where they are on none."""
     values = table.to(torch.float64).numpy()
     slope, first = (values[:, 255] - values[:, 0]) / 255, values[:, 0]
     if not np.isfinite(values).all() or (slope == 0).any():
         return None
-    apart = np.abs(values - (first[:, None] + slope[:, None] * _LEVELS))
+    apart = np.abs(values - (first[:, None] + slope[:, None] * _BYTES))
     if apart.max() > _LARGEST_ERROR.get(table.dtype, 0.0) * np.ptp(values):
         return None
     return tuple((-first / slope).tolist()), tuple((1 / slope).tolist())
 
 
-def lower(program: Program, table: Levels) -> str | None:
-    """Add the operator that looks levels up in a table; the reason where DALI has none that does so within a level."""
+line = IdentityCache(_line, 256)
+
+
+def add_lut(chain: OperatorChain, table: Levels) -> str | None:
+    """Add the operator that looks bytes up in a table; the reason where DALI has none that does so within 1."""
     found = _recognised(table.tobytes(), len(table))
     if found is None:
         return "a table of levels that is no line, mask, fold or power"
     name, numbers = found
     if name:
-        program.add(name, (), tuple((number,) for number in numbers))
+        chain.add(name, (), tuple((number,) for number in numbers))
     return None
 
 
@@ -69,30 +59,30 @@ def _recognised(content: bytes, channels: int) -> tuple[str, Numbers] | None:
     one = table[0]
     if (table != one).any():
         return None
-    if np.array_equal(one, _LEVELS):
+    if np.array_equal(one, _BYTES):
         return "", ()
     mask = int(one[255])
     if np.array_equal(one, np.arange(256) & mask):
         return "mask", (mask,)
-    folded = one == 255 - _LEVELS
+    folded = one == 255 - _BYTES
     threshold = int(np.argmax(folded)) if folded.any() else 256
-    if 0 < threshold < 256 and np.array_equal(one, np.where(threshold > _LEVELS, _LEVELS, 255 - _LEVELS)):
+    if 0 < threshold < 256 and np.array_equal(one, np.where(threshold > _BYTES, _BYTES, 255 - _BYTES)):
         return "fold", (threshold,)
     return _as_line(one) or _as_power(one)
 
 
 def _as_line(one: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[str, Numbers] | None:
-    """factor * level + shift, clipped to 0..255."""
+    """factor * byte + shift, clipped to 0..255."""
     free = np.flatnonzero((one > 0) & (one < 255))
     if len(free) < 2:
         return None
     factor, shift = np.polyfit(free, one[free], 1)
-    made = np.clip(np.rint(factor * _LEVELS + shift), 0, 255)
+    made = np.clip(np.rint(factor * _BYTES + shift), 0, 255)
     return ("line", (float(factor), float(shift))) if np.abs(made - one).max() <= 1 else None
 
 
 def _as_power(one: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[str, Numbers] | None:
-    """gain * 255 * (level / 255) ** exponent, clipped to 0..255."""
+    """gain * 255 * (byte / 255) ** exponent, clipped to 0..255."""
     free = np.flatnonzero((one > 0) & (one < 255))
     if len(free) < 8:
         return None
@@ -100,5 +90,5 @@ def _as_power(one: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[str, N
     if not 0.05 < exponent < 20:
         return None
     gain = math.exp(constant)
-    made = np.clip(np.floor(255 * gain * (_LEVELS / 255) ** exponent), 0, 255)
+    made = np.clip(np.floor(255 * gain * (_BYTES / 255) ** exponent), 0, 255)
     return ("power", (float(exponent), gain)) if np.abs(made - one).max() <= 1 else None

@@ -1,7 +1,7 @@
 """Arithmetic that may stand in for a value table: of ToTensor with Normalize, ``(v / 255 - mean) / std`` in float32.
 
 It is computed with each division as a multiplication by a reciprocal of twice the precision, or of single precision
-where torchvision multiplies itself (v2's ToDtype). ``kernel_blocks.stands_in`` compares it with the table.
+where torchvision multiplies itself (v2's ToDtype). ``pass_blocks.stands_in`` compares it with the table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _near(value: float) -> npt.NDArray[np.float32]:
 
 
 @functools.lru_cache(maxsize=64)
-def factors(table: bytes, channels: int) -> npt.NDArray[np.float32]:
+def find_factors(table: bytes, channels: int) -> npt.NDArray[np.float32]:
     """Factors float32 [5, 4] that may reproduce a float32 table, [0, 4] where none are found.
 
     Rows: the two parts of 1 / 255, the mean, the two parts of 1 / std; one column per channel.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .vector import LANES, copy_bytes, transpose16, weighted_sum16, weighted_sum48, weighted_sum64
+from accel.backends.cpu.simd import LANES, copy_bytes, transpose16, weighted_sum16, weighted_sum48, weighted_sum64
 
 
 @njit
@@ -38,7 +38,7 @@ def resize_columns(
     step: int,
     channels: int,
     bounds: Any,
-    weights: Any,
+    coefficients: Any,
     shift: int,
     tile: int,
     sums: int,
@@ -53,7 +53,7 @@ def resize_columns(
     ``padded(columns * channels)``.
     """
     pixel = LANES * channels
-    weights_at, weights_stride = weights.ctypes.data, weights.shape[1] * weights.itemsize
+    coefficients_at, coefficients_stride = coefficients.ctypes.data, coefficients.shape[1] * coefficients.itemsize
     for y in range(0, n_rows, LANES):
         row = min(y, n_rows - LANES)  # the last tile and the last block overlap the ones before
         for x in range(0, n_bytes, LANES):
@@ -61,27 +61,27 @@ def resize_columns(
             transpose16(source + row * stride + byte, stride, tile + byte * LANES, LANES)
         for i in range(bounds.shape[0]):
             start = tile + (first + step * bounds[i, 0]) * pixel
-            weight, taps, total = weights_at + i * weights_stride, bounds[i, 1], sums + i * pixel
+            coefficient, taps, total = coefficients_at + i * coefficients_stride, bounds[i, 1], sums + i * pixel
             if channels == 3:
-                weighted_sum48(start, step * pixel, weight, taps, shift, total)
+                weighted_sum48(start, step * pixel, coefficient, taps, shift, total)
             elif channels == 1:
-                weighted_sum16(start, step * pixel, weight, taps, shift, total)
+                weighted_sum16(start, step * pixel, coefficient, taps, shift, total)
             else:
-                weighted_sum64(start, step * pixel, weight, taps, shift, total)
+                weighted_sum64(start, step * pixel, coefficient, taps, shift, total)
         for x in range(0, bounds.shape[0] * channels, LANES):
             transpose16(sums + x * LANES, LANES, target + row * target_stride + x, target_stride)
 
 
 @njit
 def resize_row(
-    source: int, stride: int, n_bytes: int, weights: Any, i: int, taps: int, shift: int, target: int
+    source: int, stride: int, n_bytes: int, coefficients: Any, i: int, taps: int, shift: int, target: int
 ) -> None:
-    """One output row: the sum of ``taps`` rows of ``n_bytes >= 16`` bytes, weighted by ``weights[i]``."""
-    done, weight = 0, np.int64(weights.ctypes.data) + i * weights.shape[1] * weights.itemsize
+    """One output row: the sum of ``taps`` rows of ``n_bytes >= 16`` bytes, weighted by ``coefficients[i]``."""
+    done, coefficient = 0, np.int64(coefficients.ctypes.data) + i * coefficients.shape[1] * coefficients.itemsize
     while done + 4 * LANES <= n_bytes:
-        weighted_sum64(source + done, stride, weight, taps, shift, target + done)
+        weighted_sum64(source + done, stride, coefficient, taps, shift, target + done)
         done += 4 * LANES
     while done < n_bytes:
         byte = min(done, n_bytes - LANES)
-        weighted_sum16(source + byte, stride, weight, taps, shift, target + byte)
+        weighted_sum16(source + byte, stride, coefficient, taps, shift, target + byte)
         done = byte + LANES

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .arrays import flattened
-from .vector_floats import BLOCK, LANES, fma, round16, sum_row, sum_two_rows
+from accel.backends.shared.numba_memory import flattened
+from accel.backends.shared.simd_floats import BLOCK, LANES, fma, round16, sum_row, sum_two_rows
 
 _F32, _F64, _I32 = np.float32, np.float64, np.int32
 

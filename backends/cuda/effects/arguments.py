@@ -1,4 +1,4 @@
-"""What the kernel of effects is told: one line for each op, at the end."""
+"""Arguments of effects for the kernel that runs them: one line for each op, at the end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ import torch
 from PIL import Image
 from PIL.Image import Resampling
 
+from accel.backends.shared import gaussian
+from accel.backends.shared.gaussian import Shape
 from accel.ops.row import Params
 
-from ...cpu import gaussian
-from ...cpu.gaussian import Shape
 
-
-class Op(IntEnum):
-    """``Op`` of effect.h."""
+class EffectOp(IntEnum):
+    """``EffectOp`` of effect.h."""
 
     COPIED = 0
     GREY = 1
@@ -46,10 +45,10 @@ class Op(IntEnum):
     EQUALIZED = 17
 
 
-class Told(NamedTuple):
-    """An op's own fields of the descriptor, and what else is sent for it: so many bytes, made when they are sent."""
+class Arguments(NamedTuple):
+    """Fields of an op's descriptor, and data that is sent along: so many bytes, made when they are sent."""
 
-    op: Op
+    op: EffectOp
     numbers: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
     sampling: int = 0
@@ -58,12 +57,12 @@ class Told(NamedTuple):
     data: Callable[[], npt.NDArray[Any]] | None = None
 
 
-def _of_three(told: Callable[[Params], Told]) -> Callable[[Params, Shape], Told]:
-    """Of three channels; one channel stays as it is."""
-    return lambda params, shape: told(params) if shape[2] == 3 else Told(Op.COPIED)
+def _of_three(arguments: Callable[[Params], Arguments]) -> Callable[[Params, Shape], Arguments]:
+    """Run it on three channels; one channel stays as it is."""
+    return lambda params, shape: arguments(params) if shape[2] == 3 else Arguments(EffectOp.COPIED)
 
 
-def _blur(params: Params, shape: Shape) -> Told | None:
+def _blur(params: Params, shape: Shape) -> Arguments | None:
     order = gaussian.order_of(params, shape)
     if order is None:
         return None
@@ -77,35 +76,35 @@ def _blur(params: Params, shape: Shape) -> Told | None:
         return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
 
     size = 4 * (6 + kernel_x + kernel_y + kernel_x * kernel_y)
-    return Told(Op.BLURRED, counts=(kernel_x, kernel_y, order == "fused"), size=size, data=data)
+    return Arguments(EffectOp.BLURRED, counts=(kernel_x, kernel_y, order == "fused"), size=size, data=data)
 
 
 def _ends(weights: npt.NDArray[np.float32]) -> tuple[int, int]:
-    """From where to where weights are not 0; at least one."""
+    """The range in which weights are not 0; of at least one."""
     places = np.flatnonzero(weights)
     return (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 1)
 
 
-def _affine(params: Params, shape: Shape) -> Told:
+def _affine(params: Params, shape: Shape) -> Arguments:
     a, sampling, fill = params[2:]
     if sampling != Resampling.NEAREST:
-        return Told(Op.AFFINE, numbers=a, sampling=sampling, fill=fill)
+        return Arguments(EffectOp.AFFINE, numbers=a, sampling=sampling, fill=fill)
     starts = (a[2] + a[0] * 0.5 + a[1] * 0.5, a[5] + a[3] * 0.5 + a[4] * 0.5)
-    return Told(Op.FIXED, numbers=tuple(map(_fixed, (starts[0], *a[:2], starts[1], *a[3:5]))), fill=fill)
+    return Arguments(EffectOp.FIXED, numbers=tuple(map(_fixed, (starts[0], *a[:2], starts[1], *a[3:5]))), fill=fill)
 
 
 def _fixed(value: float) -> int:
-    """In 1/65536 (Geometry.c, FIX)."""
+    """A number in 1/65536 (Geometry.c, FIX)."""
     return math.floor(value * 65536.0 + 0.5)
 
 
-def _perspective(params: Params, shape: Shape) -> Told:
+def _perspective(params: Params, shape: Shape) -> Arguments:
     numbers, sampling, fill = params[2:]
-    return Told(Op.PERSPECTIVE, numbers=numbers, sampling=sampling, fill=fill)
+    return Arguments(EffectOp.PERSPECTIVE, numbers=numbers, sampling=sampling, fill=fill)
 
 
-def _elastic(params: Params, shape: Shape) -> Told | None:
-    """Where it is known how torch rounds on this machine, and colours are colours."""
+def _elastic(params: Params, shape: Shape) -> Arguments | None:
+    """Run it where it is known how torch rounds on this machine, and colours are colours."""
     displacement, interpolation, fill, version = params
     height, width, channels = shape
     capability = torch.backends.cpu.get_cpu_capability()
@@ -123,8 +122,8 @@ def _elastic(params: Params, shape: Shape) -> Told | None:
             places[..., axis] += line if axis == 0 else line[:, None]
         return np.asarray(places)
 
-    return Told(
-        Op.ELASTIC,
+    return Arguments(
+        EffectOp.ELASTIC,
         numbers=(colour * channels)[:channels],
         counts=(capability != "DEFAULT", version, fill is not None),
         sampling=Resampling.BILINEAR if interpolation == "bilinear" else Resampling.NEAREST,
@@ -133,8 +132,8 @@ def _elastic(params: Params, shape: Shape) -> Told | None:
     )
 
 
-def _erased(params: Params, shape: Shape) -> Told | None:
-    """Where the value is of the rectangle's size, or repeats; torch's broadcasting of others is left to it."""
+def _erased(params: Params, shape: Shape) -> Arguments | None:
+    """Run it where the value is of the rectangle's size, or repeats; torch broadcasts others."""
     top, left, height, width, value = params
     channels = shape[2]
     if value.dim() != 3 or value.shape[0] not in (1, channels) or not value.numel():
@@ -147,19 +146,21 @@ def _erased(params: Params, shape: Shape) -> Told | None:
         return np.asarray(value.to(torch.uint8).expand(channels, -1, -1).permute(1, 2, 0).contiguous())
 
     counts = (top, left, height, width, rows, columns)
-    return Told(Op.ERASED, counts=counts, size=channels * rows * columns, data=given)
+    return Arguments(EffectOp.ERASED, counts=counts, size=channels * rows * columns, data=given)
 
 
-def _permuted(params: Params, shape: Shape) -> Told:
-    return Told(Op.PERMUTED, counts=(sum(source << 8 * channel for channel, source in enumerate(params[0])),))
+def _permuted(params: Params, shape: Shape) -> Arguments:
+    return Arguments(
+        EffectOp.PERMUTED, counts=(sum(source << 8 * channel for channel, source in enumerate(params[0])),)
+    )
 
 
-def _jpeg(params: Params, shape: Shape) -> Told | None:
-    """Where nothing can overflow 16 bits, as libjpeg-turbo's vector code has it between the passes."""
+def _jpeg(params: Params, shape: Shape) -> Arguments | None:
+    """Run it where nothing can overflow 16 bits, as libjpeg-turbo's vector code has it between the passes."""
     tables = _quantisation(params[0], shape[2])
     if tables is None:
         return None
-    return Told(Op.ENCODED, size=tables.nbytes, data=lambda: tables)
+    return Arguments(EffectOp.ENCODED, size=tables.nbytes, data=lambda: tables)
 
 
 @cache
@@ -179,7 +180,7 @@ def _quantisation(quality: int, channels: int) -> npt.NDArray[np.int32] | None:
 
 
 _SAFE_SUM = 5900
-"""``SAFE_SUM`` of jpeg/pixels.cu: of the coefficients of two columns."""
+"""``SAFE_SUM`` of jpeg/pixels.cu: for the coefficients of two columns."""
 _LONGEST = 1024 + 8
 """The length of a block's coefficients as a vector, which is that of its 64 samples, at most 128 each; and rounding."""
 
@@ -201,21 +202,21 @@ def _largest_sum(steps: list[int]) -> float:
         heapreplace(heap, (2 * (k + 1) * step, step, k + 1))
 
 
-TOLD: dict[str, Callable[[Params, Shape], Told | None]] = {
-    "convert": lambda params, shape: Told(Op.GREY if shape[2] == 1 else Op.COPIED),
-    "to_grayscale": lambda params, shape: Told(Op.GREY),
-    "adjust_saturation": _of_three(lambda params: Told(Op.SATURATED, numbers=params)),
-    "adjust_hue": _of_three(lambda params: Told(Op.HUE, counts=(int(params[0] * 255) & 255,))),
+ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
+    "convert": lambda params, shape: Arguments(EffectOp.GREY if shape[2] == 1 else EffectOp.COPIED),
+    "to_grayscale": lambda params, shape: Arguments(EffectOp.GREY),
+    "adjust_saturation": _of_three(lambda params: Arguments(EffectOp.SATURATED, numbers=params)),
+    "adjust_hue": _of_three(lambda params: Arguments(EffectOp.HUE, counts=(int(params[0] * 255) & 255,))),
     "permute_channels": _permuted,
-    "adjust_sharpness": lambda params, shape: Told(Op.SHARPENED, numbers=params),
+    "adjust_sharpness": lambda params, shape: Arguments(EffectOp.SHARPENED, numbers=params),
     "gaussian_blur": _blur,
     "affine": _affine,
     "perspective": _perspective,
     "elastic": _elastic,
-    "transpose": lambda params, shape: Told(Op.TRANSPOSED),
+    "transpose": lambda params, shape: Arguments(EffectOp.TRANSPOSED),
     "erase_image": _erased,
     "jpeg": _jpeg,
-    "adjust_contrast": lambda params, shape: Told(Op.CONTRAST, numbers=params),
-    "autocontrast": lambda params, shape: Told(Op.AUTOCONTRAST),
-    "equalize": lambda params, shape: Told(Op.EQUALIZED),
+    "adjust_contrast": lambda params, shape: Arguments(EffectOp.CONTRAST, numbers=params),
+    "autocontrast": lambda params, shape: Arguments(EffectOp.AUTOCONTRAST),
+    "equalize": lambda params, shape: Arguments(EffectOp.EQUALIZED),
 }

@@ -1,4 +1,4 @@
-"""Programs of kernel launches: pure data, made without looking at a pixel or a device.
+"""Schedules of kernel launches: pure data, made without looking at a pixel or a device.
 
 Addresses are places (``descriptors``) until memory is there. Launches stand on levels; those of one level may run in
 any order, when the levels below are done.
@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cuda.coefficients import ALIGNED, CoefficientJob, computed_on_host, sizes_of
+from accel.backends.cuda.descriptors import COEFFICIENT_JOB, Region, packer, place
 from accel.planning.stages import Levels
 
-from .descriptors import WEIGH, Region, packer, place
-from .weights import ALIGNED, Job, made_on_host, room
-
-_weigh = packer(WEIGH)
+_packed_job = packer(COEFFICIENT_JOB)
 
 
 class Arena:
@@ -68,18 +67,18 @@ class Sent(NamedTuple):
 class Pixels(NamedTuple):
     """Pixels on the device, uint8 [height, width, channels], interleaved and dense.
 
-    ``seen``: the place of levels, uint8 [channels, 256], through which they are to be seen; 0: as they are.
+    ``lut``: the place of a table, uint8 [channels, 256], in which they are still to be looked up; 0: none.
     """
 
     place: int
     height: int
     width: int
     channels: int
-    seen: int = 0
+    lut: int = 0
 
 
-class Program:
-    """What runs a plan: the memory it takes, what is sent, and the launches in order.
+class Schedule:
+    """Work that runs a plan: the memory it takes, what is sent, and the launches in order.
 
     Attributes:
         pixels: where each of the plan's decodes goes, in order.
@@ -110,25 +109,26 @@ class Program:
             self.sent.append(Sent(found, content))
         return found
 
-    def levels_of(self, levels: Levels | None) -> int:
-        """The place of a table of levels; 0: they stay."""
-        return 0 if levels is None else self.send((id(levels), "levels"), levels.nbytes, lambda: [levels])
+    def send_lut(self, lut: Levels | None) -> int:
+        """The place of a lookup table of bytes; 0: there is none."""
+        return 0 if lut is None else self.send((id(lut), "lut"), lut.nbytes, lambda: [lut])
 
-    def weights(self, job: Job) -> tuple[int, int]:
-        """The places of an axis' bounds and weights."""
-        bounds_size, size = room(job.resample, job.length, job.size, job.shown)
+    def coefficients(self, job: CoefficientJob) -> tuple[int, int]:
+        """The places of an axis' bounds and coefficients."""
+        bounds_size, size = sizes_of(job.resample, job.length, job.size, job.shown)
         found = self._known.get(job)
         if found is not None:
             return found, found + bounds_size
         if job.on_host:
-            found = self.send(job, size, lambda: _padded(made_on_host(job), bounds_size))
+            found = self.send(job, size, lambda: _padded(computed_on_host(job), bounds_size))
         else:
             found = self._known[job] = self.scratch.take(size)
-            self.launch(0, "weigh", WEIGH).add(_weigh(found, found + bounds_size, *job, 0))
+            row = _packed_job(found, found + bounds_size, *job, 0)
+            self.launch(0, "coefficients", COEFFICIENT_JOB).add(row)
         return found, found + bounds_size
 
 
 def _padded(arrays: tuple[npt.NDArray[Any], npt.NDArray[Any]], size: int) -> Sequence[npt.NDArray[Any]]:
-    bounds, weights = arrays
+    bounds, coefficients = arrays
     gap = np.zeros(size - bounds.nbytes, np.uint8)
-    return bounds, gap, weights
+    return bounds, gap, coefficients

@@ -1,4 +1,4 @@
-"""The CPU backend's kernel: crop, resize, flip, pad, value table, layout and dtype in one call.
+"""A fused pass on the host: crop, resize, flip, pad, value table, layout and dtype in one call.
 
 An image is read once and its output written once.  In between there are only the rows of one pass of the resize and
 one finished row, in a workspace that each thread keeps.  The calls hold no lock and run in any number of threads.
@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cpu.normalization import NO_FACTORS, find_factors
+from accel.backends.shared import coefficients
 from accel.native import units
 from accel.ops.resample import rows_first
 
-from .factors import NO_FACTORS, factors
-
-UNIT = units.Unit("kernels", "backends/cpu/kernel_*.py", "backends/cpu/vector.py", seconds=6)
-_emit = UNIT.function(
-    "backends.cpu.kernel_emit",
-    "emit_image",
+UNIT = units.Unit("passes", "backends/cpu/pass_*.py", "backends/cpu/simd.py", *coefficients.SOURCES, seconds=6)
+_run = UNIT.function(
+    "backends.cpu.pass_image",
+    "run_pass",
     "u1[3] int int int int i4[1] int int int int i4[1] int bool u1[2] any[2] int f4[2] any[3]w bool u1[1]w",
 )
-_gather = UNIT.function("backends.cpu.kernel_rows", "gather_image", "u1[3] i4[1] i4[1] u1[2] u1[3]w")
-_weigh = UNIT.function("backends.cpu.kernel_weights", "weigh_axis", "int int int int i4[2]w i4[2]w u1[1]w")
+_gather = UNIT.function("backends.cpu.pass_rows", "gather_image", "u1[3] i4[1] i4[1] u1[2] u1[3]w")
 
 MOST_RETAINED = 16 << 20
 """A thread keeps a workspace of up to this many bytes."""
@@ -45,7 +44,7 @@ class Axis(NamedTuple):
     window: npt.NDArray[np.int32]
 
 
-def emit(
+def run(
     src: npt.NDArray[np.uint8],
     rows: Axis,
     cols: Axis,
@@ -55,7 +54,7 @@ def emit(
     out: npt.NDArray[Any],
     planar: bool,
     *,
-    scale: npt.NDArray[np.float32] | None = None,
+    factors: npt.NDArray[np.float32] | None = None,
 ) -> None:
     """View, resample and window both axes of ``src`` and write ``table[c, value]`` to ``out``.
 
@@ -71,7 +70,7 @@ def emit(
         table: [C, 256] of uint8, uint16, uint32 or uint64: the bit patterns of the output values.
         out: ``table``'s dtype, [C, rows, cols] if ``planar``, else [rows, cols, C].
         planar: the layout of ``out``.
-        scale: the table's ``arithmetic_of``, or ``NO_FACTORS`` to do without; None: it is looked for.
+        factors: the table's ``factors_of``, or ``NO_FACTORS`` to do without; None: it is looked for.
 
     Raises:
         ValueError: shapes, codes, positions or the filter do not fit; nothing was written.
@@ -81,24 +80,24 @@ def emit(
     if (table.dtype is not dtype and table.dtype != dtype) or dtype.kind != "u":
         raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {dtype}")
     order = rows_first(resample, rows.length, cols.length, rows.size, cols.size)
-    if scale is None:
-        scale = arithmetic_of(table)
+    if factors is None:
+        factors = factors_of(table)
     memory = _workspace.memory
     item = dtype.itemsize
-    status = _emit(src, *rows, *cols, resample, order, fills, table, item, scale, out, planar, memory)
+    status = _run(src, *rows, *cols, resample, order, fills, table, item, factors, out, planar, memory)
     if status > 0:
         memory = np.empty(status, np.uint8)
         if status <= MOST_RETAINED:
             _workspace.memory = memory
-        status = _emit(src, *rows, *cols, resample, order, fills, table, item, scale, out, planar, memory)
+        status = _run(src, *rows, *cols, resample, order, fills, table, item, factors, out, planar, memory)
     if status:
         shapes = [array.shape for array in (src, fills, table, out)]
         raise ValueError(f"arguments do not fit together: {rows=}, {cols=}, {resample=}, {planar=}, {shapes=}")
 
 
-def arithmetic_of(table: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def factors_of(table: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Arithmetic that may stand in for a table, where there is some; the search takes longer than an image."""
-    return factors(table.tobytes(), len(table)) if table.dtype == np.uint32 else NO_FACTORS
+    return find_factors(table.tobytes(), len(table)) if table.dtype == np.uint32 else NO_FACTORS
 
 
 def gather(
@@ -119,25 +118,6 @@ def gather(
     """
     if _gather(src, rows, cols, fills, out):
         raise ValueError(f"codes or shapes do not fit: {src.shape=}, {fills.shape=}, {out.shape=}")
-
-
-def weigh_axis(
-    resample: int, length: int, size: int, first: int, bounds: npt.NDArray[np.int32], weights: npt.NDArray[np.int32]
-) -> int:
-    """The weights of some resampled positions of an axis, from ``first`` on, for kernels that run elsewhere.
-
-    Args:
-        resample, length, size: a filter, and the axis' positions before and after it.
-        first: the first resampled position.
-        bounds: int32 [2, count], filled with first taps and numbers of taps.
-        weights: int32 [most taps, count], filled with fixed-point weights up to each number of taps.
-
-    Returns:
-        How many bits of a weight are after the binary point.
-    """
-    taps, count = weights.shape
-    memory = np.empty(4 * (taps * (count + 2) + 2 * count), np.uint8)  # kernel_weights.weights_size
-    return _weigh(resample, length, size, first, bounds, weights, memory)
 
 
 class _Workspace(threading.local):

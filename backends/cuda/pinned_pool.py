@@ -1,4 +1,4 @@
-"""Buffers that a device may still be reading: handed out again only when it is done with them."""
+"""Pinned host buffers, handed out again when the device is done with reading them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import torch
 
+from accel.backends.cuda.device import Mark
 from accel.system import fork
 
-from .device import Mark
 
-
-class Ring:
+class PinnedPool:
     """A few host buffers, used again while they fit; what a giant batch needed is given back after a while."""
 
     _SMALLEST = 1 << 20

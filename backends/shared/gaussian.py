@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.native import units
 from accel.ops import OPS
 from accel.ops.row import Params
 from accel.switch import image_backend
 from accel.system import arithmetic
 from accel.system.imports import LazyModule
 from accel.system.private_names import private
-
-from . import compiled
 
 _v1 = private("torchvision.transforms._functional_tensor", "_get_gaussian_kernel1d")
 _v2 = private("torchvision.transforms.v2.functional._misc", "_get_gaussian_kernel1d")
@@ -25,6 +24,19 @@ _torch = private("torch._C", "_select_conv_backend")
 _llvm = LazyModule("llvmlite.binding")
 
 _CPU = torch.device("cpu")
+
+_SOURCES = (f"backends/shared/{name}.py" for name in ("gaussian_kernels", "numba_memory", "simd_floats"))
+_UNIT = units.Unit("gaussian", *_SOURCES, seconds=5)
+
+
+def _compiled(name: str, signature: str) -> units.Function:
+    return _UNIT.function("backends.shared.gaussian_kernels", name, signature)
+
+
+_find_bounds = _compiled("find_bounds", "f4[2] f4[1]w f4[1]w f8[1]w")
+_sum_windows = _compiled("sum_windows", "u1[3] f4[2] bool int f4[1]w")
+blur = _compiled("blur", "u1[3] f4[2] f4[1] f4[1] f4 f4 bool u1[3]w")
+"""The convolution: pixels, the fields of ``Blur``, and the result, all arrays C-contiguous."""
 
 Shape = tuple[int, int, int]
 Weights = npt.NDArray[np.float32]
@@ -35,7 +47,7 @@ UNKNOWN = "torch adds up Gaussian blurs here in an order that accel does not kno
 
 
 class Blur(NamedTuple):
-    """What ``compiled.blur`` is told."""
+    """Arguments of ``blur``: the window, what its two passes add up with, and how far these may be off."""
 
     window: Weights
     across: Weights
@@ -50,7 +62,7 @@ def prepared(params: Params, order: Order) -> Blur:
     window = window_of(params)
     across, down = np.empty(window.shape[1], np.float32), np.empty(window.shape[0], np.float32)
     bounds = np.empty(2)
-    compiled.find_bounds(window, across, down, bounds)
+    _find_bounds(window, across, down, bounds)
     dark, bright = bounds.tolist()
     return Blur(window, across, down, dark, bright, order == "fused")
 
@@ -125,7 +137,7 @@ def _is(order: Order, version: int, window: tuple[int, int], shape: Shape) -> bo
     params = (*window, *(0.15 * size + 0.35 for size in window), version)
     step = max(pixels.size // _TRIED, 1) | 1
     sums = np.empty(len(range(0, pixels.size, step)), np.float32)
-    compiled.sum_windows(pixels, window_of(params), order == "fused", step, sums)
+    _sum_windows(pixels, window_of(params), order == "fused", step, sums)
     floats = torch.from_numpy(pixels).permute(2, 0, 1).to(torch.float32)
     with image_backend("torchvision"), arithmetic.as_recorded():
         wanted: torch.Tensor = OPS["gaussian_blur"].reference(floats, params)  # of floats, which it does not round

@@ -119,16 +119,6 @@ def copy_bytes(typing: Any, source: Any, target: Any, count: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-@intrinsic
-def pointer(typing: Any, address: Any) -> Any:
-    """The address as a pointer for ``numba.carray``."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], _BYTE.as_pointer())
-
-    return types.voidptr(types.int64), generate
-
-
 # target[j] = clip8((2 ** (shift - 1) + sum(weights[t] * source[t * stride + j] for t in range(taps))) >> shift) for j
 # below 16, 48 or 64: uint8 source and target, int32 weights and sums that wrap, as in Pillow's Resample.c.
 weighted_sum16 = _weighted_sum(1)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .kernel_blocks import PROOF_SIZE, emit_blocks, stands_in
-from .kernel_resize import copy_rows, padded, resize_columns, resize_row
-from .kernel_rows import emit_run, gather_line, longest_run, shown
-from .kernel_weights import known, taps, weigh, weights_size
-from .vector import LANES
+from accel.backends.cpu.pass_blocks import PROOF_SIZE, stands_in, write_blocks
+from accel.backends.cpu.pass_resize import copy_rows, padded, resize_columns, resize_row
+from accel.backends.cpu.pass_rows import gather_line, longest_run, shown, write_run
+from accel.backends.cpu.simd import LANES
+from accel.backends.shared.coefficient_kernels import compute, known, memory_size, taps
 
 
 @njit
@@ -40,7 +40,7 @@ def _room(count: int, wanted: bool) -> Any:
 
 
 @njit
-def emit_image(
+def run_pass(
     src: Any,
     row_start: int,
     row_step: int,
@@ -62,7 +62,7 @@ def emit_image(
     planar: bool,
     scratch: Any,
 ) -> Any:
-    """``kernels.emit``, for tables and outputs of ``item`` bytes each.
+    """``passes.run``, for tables and outputs of ``item`` bytes each.
 
     Returns 0, or the size of the workspace it would need, or -1 where arguments do not fit.
     """
@@ -115,8 +115,8 @@ def emit_image(
     middle = sums + _room(LANES * middle_width, by_cols)
     line = middle + _room(middle_height * middle_width, by_cols)
     row_memory = line + _room(max(full_width, middle_width), by_rows)
-    col_memory = row_memory + _room(weights_size(resample, row_length, row_size, shown_rows), by_rows)
-    proof = col_memory + _room(weights_size(resample, col_length, col_size, shown_cols), by_cols)
+    col_memory = row_memory + _room(memory_size(resample, row_length, row_size, shown_rows), by_rows)
+    proof = col_memory + _room(memory_size(resample, col_length, col_size, shown_cols), by_cols)
     gathered = proof + PROOF_SIZE
     size = gathered + _room(n_cols * channels, True) - copy
     if size > scratch.size:
@@ -126,16 +126,18 @@ def emit_image(
         copy_rows(image, stride, height, width, copy, full_width)
         image, stride, height, width = copy, full_width, full_height, full_width
     if by_rows:
-        row_bounds, row_weights, row_shift = weigh(resample, row_length, row_size, y_first, shown_rows, row_memory)
+        row_bounds, row_coefficients, row_shift = compute(
+            resample, row_length, row_size, y_first, shown_rows, row_memory
+        )
     if rows_first:
         for i in range(shown_rows):
             source, target = image + (row_bounds[i, 0] - top) * stride, shrunk + i * full_width
-            resize_row(source, stride, width, row_weights, i, row_bounds[i, 1], row_shift, target)
+            resize_row(source, stride, width, row_coefficients, i, row_bounds[i, 1], row_shift, target)
         image, stride, height, top = shrunk, full_width, full_shown, y_first
     if by_cols:
-        bounds, weights, shift = weigh(resample, col_length, col_size, x_first, shown_cols, col_memory)
+        bounds, coefficients, shift = compute(resample, col_length, col_size, x_first, shown_cols, col_memory)
         resize_columns(
-            image, stride, height, width, first, step, channels, bounds, weights, shift, tile, sums, middle,
+            image, stride, height, width, first, step, channels, bounds, coefficients, shift, tile, sums, middle,
             middle_width,
         )  # fmt: skip
         image, stride, width, first, step = middle, middle_width, middle_width, -x_first, 1
@@ -154,14 +156,14 @@ def emit_image(
         if code >= 0 and by_rows and not rows_first:
             i, row = code - y_first, line
             source = image + (row_bounds[i, 0] - top) * stride
-            resize_row(source, stride, width, row_weights, i, row_bounds[i, 1], row_shift, line)
+            resize_row(source, stride, width, row_coefficients, i, row_bounds[i, 1], row_shift, line)
         start = row + run_start
         if code < 0 or not direct:
             start = gathered_start
             if y == 0 or row_window[y - 1] != code:  # repeated rows are gathered once
                 gather_line(row, first, step, col_window, code, fills, begin, in_order, gathered)
         if arithmetic:
-            emit_blocks(start, run_step, factors, item, made, at, plane, pixel, n_cols)
+            write_blocks(start, run_step, factors, item, made, at, plane, pixel, n_cols)
         else:
-            emit_run(start, run_step, table, item, made, at, plane, pixel, n_cols)
+            write_run(start, run_step, table, item, made, at, plane, pixel, n_cols)
     return 0

@@ -1,4 +1,4 @@
-"""A plan as a program of kernel launches: pure data, made without looking at a pixel or a device.
+"""A plan as a schedule of kernel launches: pure data, made without looking at a pixel or a device.
 
 Stage by stage the images of a batch run together: what an image has at level n is one item of a launch for all images
 that have a stage of that kind there, whatever its parameters. The last stages of all images, which write to the
@@ -12,26 +12,25 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from accel.backends.cuda import effects, passes
+from accel.backends.cuda.coefficients import sizes_of
+from accel.backends.cuda.descriptors import LINES, PATCH, Region, packer, place
+from accel.backends.cuda.passes import Output
+from accel.backends.cuda.schedule import Pixels, Schedule
+from accel.backends.shared.bits import bits
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Pass, Stage
 from accel.planning.values import Patch
 
-from ..cpu.stages import bits
-from . import effects, passes
-from .descriptors import LINES, PATCH, Region, packer, place
-from .passes import Output
-from .program import Pixels, Program
-from .weights import room
 
-
-def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
-    """The program of a plan.
+def schedule_of(plan: Plan, sources: Sequence[int | None]) -> Schedule:
+    """The launches that run a plan.
 
     Args:
         plan: what to run.
         sources: for every decode the address of pixels that are on the device already, or None.
     """
-    program = Program()
+    schedule = Schedule()
     itemsize, planar = plan.dtype.itemsize, not plan.interleaved
     bytes_each = plan.shape[1] * plan.shape[2] * plan.shape[3] * itemsize
     result = place(Region.RESULT, 0)
@@ -40,31 +39,31 @@ def lower(plan: Plan, sources: Sequence[int | None]) -> Program:
     patched: list[tuple[tuple[Patch, ...], Output]] = []
     for wanted, address in zip(plan.decodes, sources, strict=True):
         _, _, height, width = wanted.box
-        where = program.upload.take(height * width * wanted.channels) if address is None else address
-        program.pixels.append(where)
+        where = schedule.upload.take(height * width * wanted.channels) if address is None else address
+        schedule.pixels.append(where)
         for item in wanted.items:
-            out = Output(result + item.position * bytes_each, _table(program, item), itemsize, planar)
-            reached, pixels, stage = _before_last(program, Pixels(where, height, width, wanted.channels), item.stages)
+            out = Output(result + item.position * bytes_each, _value_table(schedule, item), itemsize, planar)
+            reached, pixels, stage = _before_last(schedule, Pixels(where, height, width, wanted.channels), item.stages)
             last.append((pixels, stage, out))
             level = max(level, reached)
             if item.patches:
                 patched.append((item.patches, out))
     for pixels, stage, out in last:
-        passes.lower(program, level, pixels, stage, out)
+        passes.add_pass(schedule, level, pixels, stage, out)
     for patches, out in patched:
         for number, patch in enumerate(patches):
-            _lower_patch(program, level + 1 + number, patch, plan.shape[1:], out)
-    return program
+            _add_patch(schedule, level + 1 + number, patch, plan.shape[1:], out)
+    return schedule
 
 
-def missing(wanted: Decode, encodes: Callable[[], bool]) -> str | None:
+def missing(wanted: Decode, agrees: Callable[[Effect], bool]) -> str | None:
     """The first op on a source's images that has no kernel here; None where all have.
 
-    ``encodes``: whether the device encodes JPEG as Pillow does.
+    ``agrees``: whether the kernel of an effect does what the installed libraries do.
     """
     for item in wanted.items:
         for stage in item.stages:
-            if isinstance(stage, Effect) and not (effects.on_device(stage) and (stage.op != "jpeg" or encodes())):
+            if isinstance(stage, Effect) and not (effects.on_device(stage) and agrees(stage)):
                 return stage.op
     return None
 
@@ -84,12 +83,12 @@ def device_bytes(wanted: Decode) -> int:
             total += height * width * channels
             if isinstance(stage, Pass) and stage.resample:
                 for axis in (stage.rows, stage.columns):
-                    total += room(stage.resample, axis.view.length, axis.size, axis.window.length)[1]
+                    total += sizes_of(stage.resample, axis.view.length, axis.size, axis.window.length)[1]
     return total
 
 
-def _before_last(program: Program, pixels: Pixels, stages: tuple[Stage, ...]) -> tuple[int, Pixels, Pass]:
-    """Lower all stages of an item but the last.
+def _before_last(schedule: Schedule, pixels: Pixels, stages: tuple[Stage, ...]) -> tuple[int, Pixels, Pass]:
+    """Add all stages of an item but the last.
 
     Returns:
         The level at which that one may run, what it reads, and what it is.
@@ -105,21 +104,21 @@ def _before_last(program: Program, pixels: Pixels, stages: tuple[Stage, ...]) ->
         elif number or len(stages) == 1 or not _shows_all(stage, pixels):
             units += passes.parts(stage)
         else:  # at most a look-up
-            pixels = pixels._replace(seen=program.levels_of(stage.levels))
+            pixels = pixels._replace(lut=schedule.send_lut(stage.levels))
     last = units.pop()
     assert isinstance(last, Pass)
-    level, rooms = 1, _Rooms(program)
+    level, buffers = 1, _PingPong(schedule)
     for stage in units:
         if isinstance(stage, Effect):
-            level, pixels = effects.lower(program, level, pixels, stage, rooms.take)
+            level, pixels = effects.add_effect(schedule, level, pixels, stage, buffers.take)
         else:
-            level, pixels = _seen(program, level, pixels, stage)
+            level, pixels = _looked_up(schedule, level, pixels, stage)
             height, width = stage.output_size
-            room = rooms.take(height * width * pixels.channels)
-            out = Output(room, program.levels_of(stage.levels), 1, planar=False)
-            passes.lower(program, level, pixels, stage, out)
-            level, pixels = level + 1, Pixels(room, height, width, pixels.channels)
-    level, pixels = _seen(program, level, pixels, last)
+            result = buffers.take(height * width * pixels.channels)
+            out = Output(result, schedule.send_lut(stage.levels), 1, planar=False)
+            passes.add_pass(schedule, level, pixels, stage, out)
+            level, pixels = level + 1, Pixels(result, height, width, pixels.channels)
+    level, pixels = _looked_up(schedule, level, pixels, last)
     return level, pixels, last
 
 
@@ -127,47 +126,47 @@ def _shows_all(stage: Pass, pixels: Pixels) -> bool:
     return stage.rows.shows_all_of(pixels.height) and stage.columns.shows_all_of(pixels.width)
 
 
-def _seen(program: Program, level: int, pixels: Pixels, stage: Pass) -> tuple[int, Pixels]:
-    """What a pass may read, and from which level on: a resampling sees no levels, they are looked up before it."""
-    if not (pixels.seen and stage.resample):
+def _looked_up(schedule: Schedule, level: int, pixels: Pixels, stage: Pass) -> tuple[int, Pixels]:
+    """Pixels that a pass may read, and from which level on: a resampling reads pixels that were looked up before."""
+    if not (pixels.lut and stage.resample):
         return level, pixels
-    room = program.scratch.take(pixels.height * pixels.width * pixels.channels)
-    return level + 1, effects.look_up(program, level, pixels, room)
+    result = schedule.scratch.take(pixels.height * pixels.width * pixels.channels)
+    return level + 1, effects.add_look_up(schedule, level, pixels, result)
 
 
-class _Rooms:
+class _PingPong:
     """Two buffers, written in turns by the stages of one image; another one where a result is larger."""
 
-    def __init__(self, program: Program) -> None:
-        self._arena = program.scratch
+    def __init__(self, schedule: Schedule) -> None:
+        self._arena = schedule.scratch
         self._next, self._other = (0, 0), (0, 0)  # place and size
 
     def take(self, size: int) -> int:
         """The place of ``size`` bytes that whoever writes next does not read."""
-        room = self._next if size <= self._next[1] else (self._arena.take(size), size)
-        self._next, self._other = self._other, room
-        return room[0]
+        buffer = self._next if size <= self._next[1] else (self._arena.take(size), size)
+        self._next, self._other = self._other, buffer
+        return buffer[0]
 
 
-def _table(program: Program, item: Item) -> int:
-    """The place of the values of an item's last pass: of its levels, where the pass has some."""
+def _value_table(schedule: Schedule, item: Item) -> int:
+    """The place of an item's value table, behind the lookup table of its last pass where that has one."""
     table, last = item.table, item.stages[-1]
     assert isinstance(last, Pass)
     if last.levels is None:
-        return program.send(id(table), table.nbytes, lambda: [bits(table)])
+        return schedule.send(id(table), table.nbytes, lambda: [bits(table)])
     levels = last.levels
-    return program.send(
+    return schedule.send(
         (id(table), id(levels)), table.nbytes, lambda: [np.take_along_axis(bits(table), levels.astype(np.intp), 1)]
     )
 
 
-def _lower_patch(program: Program, level: int, patch: Patch, shape: tuple[int, ...], out: Output) -> None:
+def _add_patch(schedule: Schedule, level: int, patch: Patch, shape: tuple[int, ...], out: Output) -> None:
     values = patch.values.contiguous()
     if not (values.numel() and patch.height and patch.width):
         return
-    given = program.send((id(patch.values), "patch"), values.nbytes, lambda: [bits(values)])
+    given = schedule.send((id(patch.values), "patch"), values.nbytes, lambda: [bits(values)])
     lines = patch.height * (shape[0] if out.planar else 1)
-    launch = program.launch(level, "patch", PATCH)
+    launch = schedule.launch(level, "patch", PATCH)
     row = _packed(
         *(out.place, given, *shape, patch.top, patch.left, patch.height, patch.width),
         *(*values.shape[1:], out.itemsize, out.planar, launch.total),

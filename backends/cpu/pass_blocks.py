@@ -1,7 +1,7 @@
 """Sixteen pixels at a time to the output, where arithmetic can stand in for the value table.
 
 A table look-up takes one byte at a time.  Two kinds of table need none: the identity, and ToTensor with Normalize,
-``(v / 255 - mean) / std`` in float32, by the numbers that ``factors`` finds.  None of this is taken on trust:
+``(v / 255 - mean) / std`` in float32, by the numbers that ``normalization`` finds.  None of this is taken on trust:
 ``stands_in`` compares all 256 values of every channel with the table, on every call.
 """
 
@@ -15,7 +15,8 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .vector import LANES, lanes_of, load, pointer, store
+from accel.backends.cpu.simd import LANES, lanes_of, load, store
+from accel.backends.shared.numba_memory import pointer
 
 PROOF_SIZE = 2 * 256 * 4 * 4
 """The bytes of memory that ``stands_in`` needs."""
@@ -90,10 +91,10 @@ _grey, _grey_mirrored, _scaled_grey, _scaled_grey_mirrored = (
 
 
 @njit
-def emit_blocks(
+def write_blocks(
     line: int, step: int, factors: Any, item: int, out: int, start: int, plane: int, pixel: int, count: int
 ) -> None:
-    """``count >= 16`` pixels of 1 or 3 bytes as ``emit_run`` does, by the arithmetic that fits the size of an item.
+    """``count >= 16`` pixels of 1 or 3 bytes as ``write_run`` does, by the arithmetic that fits the size of an item.
 
     1: the identity; 4: float32 normalisation by ``factors``.
     """
@@ -127,7 +128,7 @@ def emit_blocks(
 
 @njit
 def stands_in(table: Any, item: int, factors: Any, step: int, planar: bool, memory: int) -> Any:
-    """Whether ``emit_blocks`` writes exactly what ``table`` [1 or 3, 256] says, whose items have so many bytes."""
+    """Whether ``write_blocks`` writes exactly what ``table`` [1 or 3, 256] says, whose items have so many bytes."""
     channels = table.shape[0]
     if channels == 4 or item not in (1, 4) or (item == 4 and factors.shape[0] == 0):
         return False
@@ -138,7 +139,7 @@ def stands_in(table: Any, item: int, factors: Any, step: int, planar: bool, memo
     out = memory + PROOF_SIZE // 2
     plane, pixel = (256, 1) if planar else (1, channels)
     first = memory if step > 0 else memory + 255 * channels
-    emit_blocks(first, step, factors, item, out, 0, plane, pixel, 256)
+    write_blocks(first, step, factors, item, out, 0, plane, pixel, 256)
     if item == 4:
         equal = _equal(out, table.ctypes.data, np.uint32, channels, step, plane, pixel)
     else:

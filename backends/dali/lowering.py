@@ -1,4 +1,4 @@
-"""What of an image's plan DALI can do: a structure, which images share, and the numbers each of them is fed with.
+"""The part of an image's plan that DALI can do: a structure, which images share, and numbers for each of them.
 
 Pure data, made without DALI. An image's stages are taken from the front as far as DALI has operators for them; the
 rest of them, with the reason why DALI does not go on, are left for another backend.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from accel.codec.decode import one_scan
+from accel.backends.dali import effects, index_maps, lut
+from accel.backends.dali.operator_chain import Numbers, OperatorChain, Structure
+from accel.backends.shared.index_maps import through
+from accel.backends.shared.intact import plainly_intact
 from accel.codec.header import Raw
+from accel.ops.index import Index
 from accel.ops.resample import Aten
 from accel.planning.plan import Decode, Item
 from accel.planning.stages import Axis, Box, Effect, Pass, Stage
-
-from . import effects, levels, moves
-from .program import Numbers, Program, Structure
 
 _FILTERS: dict[int, tuple[str, bool]] = {
     2: ("LINEAR", True),
@@ -30,8 +31,8 @@ _FILTERS: dict[int, tuple[str, bool]] = {
 """DALI's name of a filter, by the plan's code, and whether it antialiases."""
 
 
-class Work(NamedTuple):
-    """What DALI does for one source, or one image of it.
+class Lowered(NamedTuple):
+    """DALI's part in one source, or one image of it.
 
     Attributes:
         wanted: the decode, with the items that come out of it.
@@ -57,23 +58,20 @@ _LARGEST = 64 << 20
 def refused(wanted: Decode) -> str | None:
     """Why DALI may not have the source; None: it may.
 
-    It may have pixels, and files of which nothing is missing, as far as markers tell: DALI cannot tell broken files
-    from intact ones as Pillow does.
+    It may have pixels, and intact files: DALI cannot tell broken ones as Pillow does.
     """
     if wanted.box[2] * wanted.box[3] * wanted.channels > _LARGEST:
         return TOO_LARGE
     header = wanted.source.header
-    if isinstance(header, Raw):
+    if isinstance(header, Raw) or (header.judge == "pillow" and plainly_intact(wanted.source)):
         return None
-    if not header.ordinary or header.judge != "pillow":
-        return NOT_INTACT
-    return None if header.progressive or one_scan(wanted.source.data, header) else NOT_INTACT
+    return NOT_INTACT
 
 
-def decoding(wanted: Decode) -> Work:
-    """DALI decodes, and nothing else."""
-    box, program = _begin(wanted)
-    return _work(wanted, box, program, (), "")
+def lower_decoding(wanted: Decode) -> Lowered:
+    """The decoding of a source, and nothing else."""
+    box, chain = _begin(wanted)
+    return _lowered(wanted, box, chain, (), "")
 
 
 def split(wanted: Decode) -> list[Decode]:
@@ -90,66 +88,66 @@ def split(wanted: Decode) -> list[Decode]:
     return found
 
 
-def lower(wanted: Decode, *, interleaved: bool) -> Work:
+def lower_image(wanted: Decode, *, interleaved: bool) -> Lowered:
     """As much as DALI can do for a decode of one item.
 
     Args:
         interleaved: the result's memory is ordered [height, width, channels].
     """
     item = wanted.items[0]
-    box, program = _begin(wanted)
+    box, chain = _begin(wanted)
     for number, stage in enumerate(item.stages):
-        before = program.mark()
-        reason = _pass(program, stage) if isinstance(stage, Pass) else _effect(program, stage)
+        before = chain.mark()
+        reason = _pass(chain, stage) if isinstance(stage, Pass) else _effect(chain, stage)
         if reason is not None:
-            program.back_to(before)
-            return _work(wanted, box, program, _chained(program, item.stages[number:]), reason)
-    before = program.mark()
-    reason = _finish(program, item, interleaved)
+            chain.back_to(before)
+            return _lowered(wanted, box, chain, _rest(chain, item.stages[number:]), reason)
+    before = chain.mark()
+    reason = _finish(chain, item, interleaved)
     if reason is not None:
-        program.back_to(before)
-        return _work(wanted, box, program, _chained(program, ()), reason)
-    return _work(wanted, box, program, (), None)
+        chain.back_to(before)
+        return _lowered(wanted, box, chain, _rest(chain, ()), reason)
+    return _lowered(wanted, box, chain, (), None)
 
 
-def _begin(wanted: Decode) -> tuple[Box, Program]:
+def _begin(wanted: Decode) -> tuple[Box, OperatorChain]:
     if isinstance(wanted.source.header, Raw):
-        return wanted.box, Program(wanted.box[2:], wanted.channels)
-    return Program.on_region(wanted.box, wanted.source.header.width, wanted.channels)
+        return wanted.box, OperatorChain(wanted.box[2:], wanted.channels)
+    return OperatorChain.on_region(wanted.box, wanted.source.header.width, wanted.channels)
 
 
-def _work(wanted: Decode, box: Box, program: Program, rest: tuple[Stage, ...], reason: str | None) -> Work:
+def _lowered(wanted: Decode, box: Box, chain: OperatorChain, rest: tuple[Stage, ...], reason: str | None) -> Lowered:
     source: Literal["jpeg", "pixels"] = "pixels" if isinstance(wanted.source.header, Raw) else "jpeg"
-    return Work(wanted, box, Structure(source, wanted.channels, program.structure), program.fed, rest, reason)
+    return Lowered(wanted, box, Structure(source, wanted.channels, chain.structure), chain.fed, rest, reason)
 
 
-def _chained(program: Program, rest: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """What is left as a chain, which begins and ends with a pass."""
-    return rest if rest and isinstance(rest[0], Pass) else (_nothing(program.size), *rest)
+def _rest(chain: OperatorChain, rest: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages that are left, which begin and end with a pass."""
+    return rest if rest and isinstance(rest[0], Pass) else (_nothing(chain.size), *rest)
 
 
 def _nothing(size: tuple[int, int]) -> Pass:
     """The pass that shows an image of this size as it is."""
-    rows, columns = (Axis(moves.whole(length), length, moves.whole(length)) for length in size)
+    rows, columns = (Axis(Index.identity(length), length, Index.identity(length)) for length in size)
     return Pass(rows, columns, 0, ())
 
 
 # -- passes: each gives a reason where DALI cannot do it ----------------------------------------------------
 
 
-def _pass(program: Program, stage: Pass) -> str | None:
-    reason = _resize(program, stage) if stage.resample else _move(program, stage)
+def _pass(chain: OperatorChain, stage: Pass) -> str | None:
+    reason = _resize(chain, stage) if stage.resample else _move(chain, stage)
     if reason is None and stage.levels is not None:
-        reason = levels.lower(program, stage.levels)
+        reason = lut.add_lut(chain, stage.levels)
     return reason
 
 
-def _move(program: Program, stage: Pass) -> str | None:
-    rows, columns = (moves.through(axis.view, axis.window) for axis in (stage.rows, stage.columns))
-    return moves.lower(program, rows, columns, stage.fills)
+def _move(chain: OperatorChain, stage: Pass) -> str | None:
+    rows, columns = (through(axis.view, axis.window) for axis in (stage.rows, stage.columns))
+    return index_maps.add_index_maps(chain, rows, columns, stage.fills)
 
 
-def _resize(program: Program, stage: Pass) -> str | None:
+def _resize(chain: OperatorChain, stage: Pass) -> str | None:
     if stage.resample not in _FILTERS:
         return "DALI has no box and no Hamming filter"
     axes = (stage.rows, stage.columns)
@@ -159,12 +157,12 @@ def _resize(program: Program, stage: Pass) -> str | None:
     if any(first == last for first, last in spans):
         return "nothing of the image is shown, only fill"
     seen = [axis.view.span() for axis in axes]  # taps end where the view ends
-    inside = [(max(a, 0), min(b, length)) for (a, b), length in zip(seen, program.size, strict=True)]
-    program.crop(tuple(a for a, _ in inside), tuple(b - a for a, b in inside))
+    inside = [(max(a, 0), min(b, length)) for (a, b), length in zip(seen, chain.size, strict=True)]
+    chain.crop(tuple(a for a, _ in inside), tuple(b - a for a, b in inside))
     listed = any(axis.window.table is not None for axis in axes)
     regions = [_region(axis, span, listed, offset[0]) for axis, span, offset in zip(axes, spans, inside, strict=True)]
     height, width = (last - first for first, last in spans)
-    program.add(
+    chain.add(
         "resize",
         _FILTERS[stage.resample],
         ((height, width), tuple(start for start, _ in regions), tuple(end for _, end in regions)),
@@ -173,11 +171,11 @@ def _resize(program: Program, stage: Pass) -> str | None:
     if not listed:
         return None
     rows, columns = (axis.window.shift(-first) for axis, (first, _) in zip(axes, spans, strict=True))
-    return moves.lower(program, rows, columns, stage.fills)
+    return index_maps.add_index_maps(chain, rows, columns, stage.fills)
 
 
 def _region(axis: Axis, span: tuple[int, int], listed: bool, offset: int) -> tuple[float, float]:
-    """From where to where of the input the window is taken; backwards where it is flipped.
+    """The range of the input that the window is taken from; backwards where it is flipped.
 
     Unless there is a list to be followed afterwards, it is the window itself, else the part of the result it shows.
     """
@@ -191,34 +189,34 @@ def _region(axis: Axis, span: tuple[int, int], listed: bool, offset: int) -> tup
     return place(first), place(last)
 
 
-def _effect(program: Program, effect: Effect) -> str | None:
+def _effect(chain: OperatorChain, effect: Effect) -> str | None:
     top, left, height, width = effect.box
-    program.crop((top, left), (height, width))
-    reason = effects.lower(program, effect)
+    chain.crop((top, left), (height, width))
+    reason = effects.add_effect(chain, effect)
     if reason is None and effect.levels is not None:
-        reason = levels.lower(program, effect.levels)
+        reason = lut.add_lut(chain, effect.levels)
     return reason
 
 
 # -- values -------------------------------------------------------------------------------------------------
 
 
-def _finish(program: Program, item: Item, interleaved: bool) -> str | None:
-    dtype = levels.DTYPES.get(item.table.dtype)
-    line = levels.line(item.table)
+def _finish(chain: OperatorChain, item: Item, interleaved: bool) -> str | None:
+    dtype = lut.DTYPES.get(item.table.dtype)
+    line = lut.line(item.table)
     if dtype is None:
         return f"DALI gives no {str(item.table.dtype).removeprefix('torch.')} values"
     if line is None:
         return "the values are no linear function of the levels"
-    if item.table.shape[0] != program.channels:
+    if item.table.shape[0] != chain.channels:
         return "the values have other channels than the pixels"
-    mirror = program.take_mirror()
+    mirror = chain.take_mirror()
     mean, std = line
-    program.add("crop_mirror_normalize", (dtype, interleaved, mean, std), ((mirror,),), program.size)
+    chain.add("crop_mirror_normalize", (dtype, interleaved, mean, std), ((mirror,),), chain.size)
     for patch in item.patches:
         if tuple(patch.values.shape[1:]) != (1, 1):
             return "DALI erases with one colour only"
         colour = tuple(patch.values.flatten().tolist())
         corner, size = (patch.top, patch.left), (patch.height, patch.width)
-        program.add("erase", (interleaved,), (corner, size, colour), program.size)
+        chain.add("erase", (interleaved,), (corner, size, colour), chain.size)
     return None

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numba import carray, njit
 
-from .vector import copy_bytes, pointer
+from accel.backends.cpu.simd import copy_bytes
+from accel.backends.shared.numba_memory import pointer
 
 
 @njit
@@ -41,7 +42,7 @@ def longest_run(window: Any) -> Any:
 
 
 @njit
-def emit_run(
+def write_run(
     line: int, step: int, table: Any, item: int, out: int, start: int, plane: int, pixel: int, count: int
 ) -> None:
     """``count`` pixels, ``step`` bytes apart from address ``line`` on, looked up, to the output at address ``out``.
@@ -50,17 +51,17 @@ def emit_run(
     """
     channels, values = table.shape[0], table.ctypes.data
     if item == 1:
-        _emit_run(line, step, values, channels, np.uint8, out, start, plane, pixel, count)
+        _write_run(line, step, values, channels, np.uint8, out, start, plane, pixel, count)
     elif item == 2:
-        _emit_run(line, step, values, channels, np.uint16, out, start, plane, pixel, count)
+        _write_run(line, step, values, channels, np.uint16, out, start, plane, pixel, count)
     elif item == 4:
-        _emit_run(line, step, values, channels, np.uint32, out, start, plane, pixel, count)
+        _write_run(line, step, values, channels, np.uint32, out, start, plane, pixel, count)
     else:
-        _emit_run(line, step, values, channels, np.uint64, out, start, plane, pixel, count)
+        _write_run(line, step, values, channels, np.uint64, out, start, plane, pixel, count)
 
 
 @njit
-def _emit_run(
+def _write_run(
     line: int,
     step: int,
     table: int,
@@ -117,7 +118,7 @@ def _gather_codes(
 
 @njit
 def gather_image(src: Any, rows: Any, cols: Any, fills: Any, out: Any) -> Any:
-    """``kernels.gather``; returns 0, or -1 where arguments do not fit."""
+    """``passes.gather``; returns 0, or -1 where arguments do not fit."""
     height, width, channels = src.shape
     row_lowest, _, row_stop = shown(rows)
     col_lowest, _, col_stop = shown(cols)

@@ -1,0 +1,155 @@
+"""Effects as items of the kernel that runs them all (``effects.cu``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.backends.cuda.descriptors import COUNTERS, EFFECT, MEASURED, TILE, packer
+from accel.backends.cuda.effects.arguments import ARGUMENTS, Arguments, EffectOp
+from accel.backends.cuda.schedule import Pixels, Schedule
+from accel.backends.shared.identity_cache import IdentityCache
+from accel.ops import OPS
+from accel.planning.stages import Effect
+
+
+class _Lowered(NamedTuple):
+    """An effect's descriptor but for its addresses; no arguments where the effect is not for the device."""
+
+    effect: Effect
+    arguments: Arguments | None
+    shape: tuple[int, int, int]  # of the result: height, width, channels
+    middle: bytes
+    end: bytes
+    blocks: int
+
+
+def _lower(effect: Effect) -> _Lowered:
+    shape = (*effect.box[2:], effect.channels)
+    arguments = ARGUMENTS[effect.op](effect.params, shape) if effect.op in ARGUMENTS else None
+    if arguments is None:
+        return _Lowered(effect, None, (0, 0, 0), b"", b"", 0)
+    if arguments.op < EffectOp.CONTRAST:
+        return _tiled(effect, arguments)
+    blocks = -(-effect.box[2] * effect.box[3] // MEASURED)
+    return _packed(effect, arguments, (1, 256, effect.channels), 0, blocks)
+
+
+lowered_once = IdentityCache(_lower, 4096)
+"""Effects of policies come again and again."""
+
+
+def _lowered(effect: Effect) -> _Lowered:
+    """An effect, remembered unless it is large, or a blur, which depends on torch's settings."""
+    again = OPS[effect.op].holds_tensors or effect.op == "gaussian_blur"
+    return _lower(effect) if again else lowered_once(effect)
+
+
+def _tiled(effect: Effect, arguments: Arguments) -> _Lowered:
+    """An effect whose result is an image."""
+    height, width = effect.output_size
+    across = -(-width // TILE)
+    return _packed(effect, arguments, (height, width, effect.output_channels), across, -(-height // TILE) * across)
+
+
+def _packed(effect: Effect, arguments: Arguments, shape: tuple[int, int, int], across: int, blocks: int) -> _Lowered:
+    colour = int.from_bytes(bytes((arguments.fill * shape[2])[: shape[2]]), "little")
+    whole = _descriptor(
+        *(0, 0, 0, 0, 0, 0, *_padded(arguments.numbers, 8)),
+        *(arguments.op, arguments.sampling, *effect.box[2:], effect.channels, *shape, 0, across, blocks),
+        *(colour, *_padded(arguments.counts, 6)),
+    )
+    first_block = EFFECT.fields["first_block"][1]  # type: ignore[index]
+    return _Lowered(effect, arguments, shape, whole[_HEAD.size : first_block], whole[first_block + 4 :], blocks)
+
+
+_descriptor = packer(EFFECT)
+_HEAD, _FIRST_BLOCK = Struct("<5Qq"), Struct("<i")
+
+
+def _padded(values: tuple[Any, ...], length: int) -> tuple[Any, ...]:
+    return (*values, *(0,) * (length - len(values)))
+
+
+def on_device(effect: Effect) -> bool:
+    """Whether the kernel runs it."""
+    return _lowered(effect).arguments is not None
+
+
+def sent_bytes(effect: Effect) -> int:
+    """The bytes that are sent to the device for it, besides its descriptor."""
+    arguments = _lowered(effect).arguments
+    assert arguments is not None
+    planes = _planes(effect) if arguments.op == EffectOp.ENCODED else 0
+    return COUNTERS if arguments.op >= EffectOp.CONTRAST else arguments.size + planes
+
+
+def add_effect(
+    schedule: Schedule, level: int, pixels: Pixels, effect: Effect, take: Callable[[int], int]
+) -> tuple[int, Pixels]:
+    """Add an effect to a schedule.
+
+    Args:
+        schedule: that schedule.
+        level: where in it.
+        pixels: its input.
+        effect: what to run; ``on_device``.
+        take: gives the place of so many bytes for the result, unless that is a lookup table.
+
+    Returns:
+        The level behind it, and what the next stage reads: the result, or the input and the lookup table.
+    """
+    lowered = _lowered(effect)
+    arguments = lowered.arguments
+    assert arguments is not None, f"{effect.op} is not for the device"
+    output_lut = schedule.send_lut(effect.levels)
+    if arguments.op >= EffectOp.CONTRAST:
+        lut = schedule.scratch.take(256 * pixels.channels)
+        counters = schedule.send(object(), COUNTERS, _no_counts)
+        _add(schedule, level, lowered, pixels, lut, output_lut, counters)
+        return level + 1, Pixels(*pixels[:4], lut)
+    data = arguments.data
+    sent = 0 if data is None else schedule.send((id(effect), "data"), arguments.size, lambda: [data()])
+    height, width, channels = lowered.shape
+    if arguments.op == EffectOp.ENCODED:
+        planes = schedule.scratch.take(_planes(effect))
+        _add(schedule, level, lowered, pixels, planes, 0, sent)
+        level += 1
+        pixels = Pixels(planes, height, width, channels)
+        lowered = _tiled(effect._replace(box=(0, 0, height, width)), Arguments(EffectOp.DECODED))
+    result = take(height * width * channels)
+    _add(schedule, level, lowered, pixels, result, output_lut, sent)
+    return level + 1, Pixels(result, height, width, channels)
+
+
+def _planes(effect: Effect) -> int:
+    """The bytes of a picture's samples as JPEG has them: luma, and two chromas of half its height and width."""
+    _, _, height, width = effect.box
+    return height * width + (2 * (-(-height // 2)) * (-(-width // 2)) if effect.channels == 3 else 0)
+
+
+def _no_counts() -> list[npt.NDArray[np.uint8]]:
+    return [np.zeros(COUNTERS, np.uint8)]
+
+
+def add_look_up(schedule: Schedule, level: int, pixels: Pixels, result: int) -> Pixels:
+    """Add a stage that looks pixels up in their table."""
+    _, height, width, channels, _ = pixels
+    effect = Effect("crop", (0, 0, height, width), (0, 0, height, width), channels)  # of all of it
+    _add(schedule, level, _tiled(effect, Arguments(EffectOp.COPIED)), pixels, result, 0, 0)
+    return Pixels(result, height, width, channels)
+
+
+def _add(
+    schedule: Schedule, level: int, lowered: _Lowered, pixels: Pixels, result: int, output_lut: int, data: int
+) -> None:
+    where, _, width, channels, input_lut = pixels
+    top, left, _, _ = lowered.effect.box
+    pitch = width * channels
+    launch = schedule.launch(level, "effects", EFFECT)
+    head = _HEAD.pack(where + top * pitch + left * channels, input_lut, result, output_lut, data, pitch)
+    launch.add(b"".join((head, lowered.middle, _FIRST_BLOCK.pack(launch.total), lowered.end)), lowered.blocks)

@@ -1,0 +1,162 @@
+"""Partition of a batch: images that DALI decodes or finishes, and those that another backend goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from accel.backends.dali.lowering import Lowered, lower_decoding, lower_image, refused, split
+from accel.backends.dali.operator_chain import Structure
+from accel.backends.dali.pipeline_pool import Outputs, PipelinePool, Sample
+from accel.codec import decode
+from accel.codec.engines import Pixels
+from accel.codec.header import Header, Raw
+from accel.planning.plan import Decode, Plan
+from accel.recipe import Source
+from accel.system import counters
+
+UNDECODABLE = "DALI cannot decode a file; the cpu backend decides"
+
+
+class Partition(NamedTuple):
+    """Parts of a plan: DALI finishes some images, in their order in the batch, and begins others; the rest are
+    left as they are.
+    """
+
+    finished: list[Lowered]
+    begun: list[Lowered]
+    left: list[Decode]
+    reasons: dict[str, int]
+
+    @property
+    def given(self) -> list[Lowered]:
+        """All images that DALI is given."""
+        return self.finished + self.begun
+
+
+def partition(plan: Plan, *, exact: bool, on_host: bool) -> Partition:
+    """Decide on DALI's part in a plan.
+
+    Args:
+        exact: decode, and nothing else.
+        on_host: where DALI does not finish, what it has done is at hand for others. Without, such images are decoded
+            by DALI's CPU operators, and all the rest is left.
+    """
+    parts = Partition([], [], [], {})
+    for wanted in plan.decodes:
+        no = refused(wanted)
+        if no is not None:
+            parts.left.append(wanted)
+            _count_reason(parts, no, wanted)
+        elif exact:
+            _add_begun(parts, lower_decoding(wanted))
+        else:
+            for each in split(wanted):
+                work = lower_image(each, interleaved=plan.interleaved)
+                if work.reason is None:
+                    parts.finished.append(work)
+                    continue
+                _count_reason(parts, work.reason, each)
+                _add_begun(parts, work if on_host else lower_decoding(each))
+    parts.finished.sort(key=_position)  # as in the batch, whatever images share a file
+    return parts
+
+
+def _position(work: Lowered) -> int:
+    return work.wanted.items[0].position
+
+
+def _add_begun(parts: Partition, work: Lowered) -> None:
+    nothing = work.structure.source == "pixels" and not work.structure.operators
+    if nothing:
+        parts.left.append(work.wanted)
+    else:
+        parts.begun.append(work)
+
+
+def _count_reason(parts: Partition, reason: str, wanted: Decode) -> None:
+    parts.reasons[reason] = parts.reasons.get(reason, 0) + len(wanted.items)
+
+
+def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
+    """Run images that DALI begins, on the host; decodes of its pixels, and of the files that it cannot decode."""
+    found = []
+    for group, outputs in _run(works, pool):
+        for number, work in enumerate(group):
+            if outputs.tensors is None:
+                counters.fallback(UNDECODABLE)
+                found.append(work.wanted)
+            else:
+                found.append(_from_pixels(work, np.asarray(outputs.tensors[number])))
+    return found
+
+
+def _from_pixels(work: Lowered, pixels: Pixels) -> Decode:
+    """The rest of a decode, from DALI's pixels on."""
+    height, width, channels = pixels.shape
+    source = work.wanted.source
+    raw = Raw(width, height, "RGB" if channels == 3 else "L")
+    items = work.wanted.items
+    if work.rest:
+        items = (items[0]._replace(stages=work.rest),)
+    data = pixels.reshape(-1).data
+    return Decode(Source(data, raw, source.name, source.selection), channels, (0, 0, height, width), items)
+
+
+class Finished(NamedTuple):
+    """Final values [images, channels, height, width], and the places of the images in the batch."""
+
+    positions: list[int]
+    tensor: torch.Tensor
+
+
+def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tuple[list[Finished], list[Decode]]:
+    """Run images that DALI finishes; the values, and the files that it cannot decode."""
+    found, left = [], []
+    for group, outputs in _run(works, pool):
+        if outputs.tensors is None:
+            counters.fallback(UNDECODABLE)
+            left.append(group[0].wanted)
+        else:
+            values = from_dlpack(outputs.tensors.as_tensor())
+            values = values.permute(0, 3, 1, 2) if plan.interleaved else values
+            found.append(Finished([_position(work) for work in group], values))
+    return found, left
+
+
+def merge(parts: Iterable[Finished], result: torch.Tensor) -> None:
+    """Copy values to their places; launches alone, where that is on a GPU."""
+    for positions, tensor in parts:
+        for first, count in _runs(positions):
+            place = positions[first]
+            result[place : place + count].copy_(tensor[first : first + count])
+
+
+def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Runs of successive positions: where each begins, and its length."""
+    first = 0
+    for number in range(1, len(positions) + 1):
+        if number == len(positions) or positions[number] != positions[number - 1] + 1:
+            yield first, number - first
+            first = number
+
+
+def _run(works: Sequence[Lowered], pool: PipelinePool) -> Iterator[tuple[list[Lowered], Outputs]]:
+    """Run works, those of one structure together; each part of the outputs with its works."""
+    groups: dict[Structure, list[Lowered]] = {}
+    for work in works:
+        groups.setdefault(work.structure, []).append(work)
+    for structure, group in groups.items():
+        for outputs in pool.run(structure, [_sample(work) for work in group]):
+            yield group[outputs.first : outputs.first + outputs.images], outputs
+
+
+def _sample(work: Lowered) -> Sample:
+    source = work.wanted.source
+    header, data = source.header, source.data
+    pixels: Any = data if isinstance(header, Header) else decode.raw(data, header, work.box, work.wanted.channels)
+    return Sample(pixels, work.box, work.fed)

@@ -1,0 +1,128 @@
+"""Built pipelines, kept for the next batch of the same structure, and batches in which an image fails.
+
+DALI stops a whole batch for one image that it cannot decode. Such a batch is run again in halves, down to that image.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from accel.backends.dali.operator_chain import Numbers, Structure
+from accel.backends.dali.pipeline import Pipeline, cannot_decode
+from accel.system import fork
+
+_KEPT = 16
+_LEAST = 16
+
+
+class Sample(NamedTuple):
+    """One image for a pipeline: its file's bytes or its pixels, the box to decode, and its operators' numbers."""
+
+    source: Any
+    box: tuple[int, int, int, int]
+    fed: tuple[Numbers, ...]
+
+
+class Outputs(NamedTuple):
+    """Some successive images of a batch, and DALI's list of results; None: of one it cannot decode."""
+
+    first: int
+    images: int
+    tensors: Any
+
+
+class PipelinePool:
+    """The pipelines of one device; threads that want the same one at once get one each."""
+
+    def __init__(self, make: Callable[[Structure, int], Pipeline]) -> None:
+        """``make``: builds a pipeline of a structure for so many images at a time."""
+        self._make = make
+        self._lock = fork.Lock()
+        self._forget()
+        fork.register(in_child=self._abandon)
+
+    def _forget(self) -> None:
+        self._idle: OrderedDict[Structure, list[Pipeline]] = OrderedDict()
+        self._used: set[Pipeline] = set()
+
+    def run(self, structure: Structure, samples: Sequence[Sample]) -> list[Outputs]:
+        """Run images of one structure: one part, or several where DALI cannot decode some of them.
+
+        Raises:
+            RuntimeError: DALI's own, of anything else.
+        """
+        return list(self._run(structure, samples, 0))
+
+    def _run(self, structure: Structure, samples: Sequence[Sample], first: int) -> Iterator[Outputs]:
+        try:
+            with self._taken(structure, len(samples)) as pipeline:
+                fed = tuple(zip(*(sample.fed for sample in samples), strict=True))
+                outputs = pipeline.run([sample.source for sample in samples], [sample.box for sample in samples], fed)
+        except RuntimeError as error:
+            if not cannot_decode(error):
+                raise
+            outputs = None
+        if outputs is not None or len(samples) == 1:
+            yield Outputs(first, len(samples), outputs)
+            return
+        middle = len(samples) // 2
+        yield from self._run(structure, samples[:middle], first)
+        yield from self._run(structure, samples[middle:], first + middle)
+
+    @contextmanager
+    def _taken(self, structure: Structure, count: int) -> Iterator[Pipeline]:
+        """A pipeline for so many images; it is kept afterwards, also where DALI could not decode an image."""
+        pipeline = self._take(structure, count)
+        try:
+            yield pipeline
+        except RuntimeError as error:
+            if not cannot_decode(error):
+                self._drop(pipeline)
+                raise
+            self._keep(pipeline)
+            raise
+        except BaseException:
+            self._drop(pipeline)
+            raise
+        else:
+            self._keep(pipeline)
+
+    def _take(self, structure: Structure, count: int) -> Pipeline:
+        with self._lock:
+            idle = self._idle.get(structure, [])
+            fitting = [pipeline for pipeline in idle if pipeline.most >= count]
+            pipeline = fitting[-1] if fitting else None
+            if pipeline is not None:
+                idle.remove(pipeline)
+            else:
+                idle.clear()  # larger ones take their places
+        if pipeline is None:
+            pipeline = self._make(structure, max(_LEAST, 1 << (count - 1).bit_length()))
+        with self._lock:
+            self._used.add(pipeline)
+        return pipeline
+
+    def _keep(self, pipeline: Pipeline) -> None:
+        with self._lock:
+            self._used.discard(pipeline)
+            self._idle.setdefault(pipeline.structure, []).append(pipeline)
+            self._idle.move_to_end(pipeline.structure)
+            while sum(map(len, self._idle.values())) > _KEPT:
+                oldest = next(iter(self._idle))
+                self._idle[oldest].pop(0)
+                if not self._idle[oldest]:
+                    del self._idle[oldest]
+
+    def _drop(self, pipeline: Pipeline) -> None:
+        with self._lock:
+            self._used.discard(pipeline)
+
+    def _abandon(self) -> None:
+        """In a forked child: keep DALI's objects for ever, for to end them is to wait for threads that are not here."""
+        for pipeline in (*self._used, *(pipeline for pipelines in self._idle.values() for pipeline in pipelines)):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipeline))
+        self._forget()

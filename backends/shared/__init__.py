@@ -1,0 +1,1 @@
+"""Code that several backends use. No backend imports another, and the core imports nothing from here."""

@@ -1,0 +1,13 @@
+"""Files for decoders that cannot tell broken JPEG files from intact ones."""
+
+from __future__ import annotations
+
+from accel.codec.decode import one_scan
+from accel.codec.header import Header
+from accel.recipe import Source
+
+
+def plainly_intact(source: Source) -> bool:
+    """Whether a source is a JPEG file of which nothing is missing and nothing is odd, as far as its markers tell."""
+    header = source.header
+    return isinstance(header, Header) and header.ordinary and (header.progressive or one_scan(source.data, header))

@@ -1,0 +1,24 @@
+"""Checks that several backends' options and devices need."""
+
+from __future__ import annotations
+
+import torch
+
+from accel.options import Options
+
+
+def check_positive(options: Options, *names: str) -> None:
+    """Raise ValueError unless these options are positive ints, or None."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValueError(f"{name} must be a positive int or None, got {value!r}")
+
+
+def missing_gpu(device: torch.device, otherwise: str) -> str | None:
+    """Why a GPU cannot be used, and what to do otherwise; None where it is there."""
+    if not torch.cuda.is_available():
+        return f"no CUDA device; {otherwise}"
+    if (device.index or 0) >= torch.cuda.device_count():
+        return f"there is no {device}: torch sees {torch.cuda.device_count()} CUDA devices"
+    return None

@@ -1,0 +1,28 @@
+"""Ops as the installed Pillow and torchvision run them, on arrays of pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from accel.ops import OPS
+from accel.ops.row import Params
+from accel.switch import image_backend
+from accel.system import arithmetic
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
+    """The reference result of an op on pixels [height, width, channels]."""
+    with image_backend("torchvision"), arithmetic.as_recorded():
+        result = np.asarray(OPS[name].reference(image_of(pixels), params))
+    return np.ascontiguousarray(result.reshape(*result.shape[:2], -1))
+
+
+def image_of(pixels: Pixels) -> Any:
+    """Pixels [height, width, 1 or 3] as Pillow's image."""
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
