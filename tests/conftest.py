@@ -55,3 +55,9 @@ def paths(image_folder: Path) -> list[str]:
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Each backend that runs here."""
     return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=[pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.sweep)])
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether to try all that can be told apart: many seeds, all sizes. The sweep does."""
+    return request.param  # type: ignore[no-any-return]

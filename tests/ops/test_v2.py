@@ -236,8 +236,7 @@ print(*sorted(set(late)))
 """
 
 
-def test_a_machine_without_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_vector_instructions() -> None:
     """torch computes some resizes otherwise there; those are left to its own kernels, later."""
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    late = python(WITHOUT_VECTORS).split()
+    late = python(WITHOUT_VECTORS, environment={"ATEN_CPU_CAPABILITY": "default"}).split()
     assert {"nearest", "bilinear"} <= set(late)

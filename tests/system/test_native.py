@@ -207,7 +207,7 @@ for name in ["accel.system.compiling", *{modules!r}]:
     import_module(name)
 print([name for name in ("torch", "PIL", "rich", "accel.interop") if name in sys.modules])
 """
-    assert helpers.python(code) == "[]\n"
+    assert helpers.python(code, environment={}) == "[]\n"
 
 
 # -- calls --------------------------------------------------------------------------------------------------

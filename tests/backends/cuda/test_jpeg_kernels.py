@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -149,6 +148,7 @@ def test_every_kernel_computes_what_is_specified(kernels: Any) -> None:
     assert max(rounds) > 2
 
 
+@pytest.mark.sweep
 def test_components_that_share_their_tables_fall_in_step() -> None:
     """Nothing in their stream tells an MCU's blocks apart; a decoder that did would be wrong for ever."""
     file = spec.read_header(FILES["rgb"])
@@ -235,6 +235,7 @@ def test_only_what_a_region_needs_is_transformed(kernels: Any, monkeypatch: pyte
         assert launched["jpeg_pixels"] == 256 * 240 // 1024
 
 
+@pytest.mark.sweep
 @host_only
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_order_of_threads_makes_no_difference(order: str, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +248,7 @@ def test_the_order_of_threads_makes_no_difference(order: str, kernels: Any, monk
             np.testing.assert_array_equal(found.memory[name], other.memory[name])
 
 
+@pytest.mark.sweep
 @host_only
 def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two phases made one: in the usual order nothing happens, in the other one bytes are lost."""
@@ -275,10 +277,11 @@ def test_structures_have_the_sizes_that_the_kernels_know() -> None:
         assert getattr(library, f"{kernel}_item_size")() == descriptors.PICTURE.itemsize
 
 
+@pytest.mark.sweep
 @host_only
 def test_nothing_is_touched_that_is_not_theirs() -> None:
-    """Damaged files under AddressSanitizer and UBSan, all memory between the pieces forbidden; 5,000 in CI."""
-    count = "5000" if os.environ.get("ACCEL_TEST_SWEEP") == "1" else "300"
+    """Damaged files under AddressSanitizer and UBSan, all memory between the pieces forbidden."""
+    count = "5000"
     command = [sys.executable, str(ROOT / "tests" / "jpeg_sanitized.py"), "--count", count]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode == 77:

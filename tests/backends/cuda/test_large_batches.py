@@ -48,7 +48,7 @@ def test_the_far_corner_of_a_giant_file(size: tuple[int, int]) -> None:
     assert_equals_torchvision(result)
 
 
-@pytest.mark.parametrize("size", [(16384, 1024), (1024, 16384)], ids=str)
+@pytest.mark.parametrize("size", [(16384, 1024), pytest.param((1024, 16384), marks=pytest.mark.sweep)], ids=str)
 def test_a_giant_picture_as_a_whole_among_small_ones(size: tuple[int, int]) -> None:
     def result() -> torch.Tensor:
         images = [Image.open(BytesIO(each)) for each in (jpeg(40, 30), giant(*size), jpeg(1, 1))]
@@ -110,9 +110,9 @@ def test_photos(name: str) -> None:
     assert_equals_torchvision(result)
 
 
-def test_one_broken_file_among_512() -> None:
-    good = [jpeg(24 + n % 5, 20 + n % 3, seed=n % 16) for n in range(512)]
-    broken = [*good[:300], undecodable(), *good[301:]]
+def test_one_broken_file_among_128() -> None:
+    good = [jpeg(24 + n % 5, 20 + n % 3, seed=n % 16) for n in range(128)]
+    broken = [*good[:90], undecodable(), *good[91:]]
     policy = T.RandAugment()
 
     def result(streams: list[bytes]) -> torch.Tensor:
@@ -120,11 +120,11 @@ def test_one_broken_file_among_512() -> None:
         images = [Image.open(BytesIO(each)) for each in streams]
         return stacked(images, lambda image: F.to_tensor(policy(F.resize(image, [16, 16]))))
 
-    with pytest.raises(accel.DecodeError, match=r"\(image 300 of a batch of 512\)"):
+    with pytest.raises(accel.DecodeError, match=r"\(image 90 of a batch of 128\)"):
         on_device(lambda: result(broken))
     with accel.image_backend("torchvision"):
         expected = result(good)
     found = on_device(lambda: result(broken), on_error="replace")
-    others = torch.arange(512) != 300
+    others = torch.arange(128) != 90
     assert torch.equal(found[others], expected[others])
-    assert not torch.equal(found[300], expected[300])
+    assert not torch.equal(found[90], expected[90])
