@@ -1,4 +1,4 @@
-"""Small batches that take every way through the cuda backend's kernels, for builds that look for what is wrong."""
+"""Small batches that take every way through the cuda backend's kernels, each equal to torchvision's in every bit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from cuda_support import noise
-from helpers import jpeg
 from PIL import Image
 from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
+
+import accel
+from accel import testing
 
 Batch = Callable[[], torch.Tensor]
 Step = Callable[[Any], Any]
@@ -50,6 +51,32 @@ EFFECTS: dict[str, Step] = {
 }
 
 
+def by_torchvision(batch: Batch) -> torch.Tensor:
+    with accel.image_backend("torchvision"):
+        return batch()
+
+
+def by_kernels(batch: Batch, **options: Any) -> torch.Tensor:
+    """A batch computed by the cuda backend on the host; ``options`` are the backend's."""
+    with accel.image_backend("cuda", device="cpu", **options):
+        found: torch.Tensor = testing.computed(batch())
+    return found
+
+
+def noise(height: int, width: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
+    """Noise shows every weight, and every pixel that is not where it should be."""
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    return Image.fromarray(np.random.default_rng([height, width, seed]).integers(0, 256, shape, dtype=np.uint8))
+
+
+def _jpeg(width: int, height: int, mode: str = "RGB", seed: int = 0, **options: Any) -> bytes:
+    """A file of smooth colours with some noise."""
+    stream = BytesIO()
+    coarse = noise(max(height // 12, 2), max(width // 12, 2), mode, seed).resize((width, height))
+    Image.blend(coarse, noise(height, width, mode, seed), 0.1).save(stream, "JPEG", **{"quality": 88, **options})
+    return stream.getvalue()
+
+
 def _values(image: Any) -> torch.Tensor:
     return F.to_tensor(image.convert("RGB"))
 
@@ -77,7 +104,8 @@ def _ragged(size: tuple[int, int], mode: Mode) -> torch.Tensor:
 def _typed(dtype: torch.dtype, interleaved: bool, width: int) -> torch.Tensor:
     images = [noise(5 + n, width + 2) for n in range(3)]
     made = _stacked(images, lambda image: F2.to_dtype(F2.to_image(F.center_crop(image, [4, width])), dtype, scale=True))
-    return made.contiguous(memory_format=torch.channels_last) if interleaved else made
+    found: torch.Tensor = made.contiguous(memory_format=torch.channels_last) if interleaved else made
+    return found
 
 
 def _patched(width: int, grey: bool) -> torch.Tensor:
@@ -95,11 +123,11 @@ def _decoded(size: tuple[int, int]) -> torch.Tensor:
     large = BytesIO()  # more than one block of threads has subsequences of it
     noise(90, 120).save(large, "JPEG", quality=99, subsampling=0)
     files = [
-        *(jpeg(17 + n, 40 - n, seed=n, subsampling=n % 3, quality=50 + 7 * n) for n in range(6)),
-        jpeg(33, 18, restart_marker_blocks=1),
-        jpeg(90, 75, restart_marker_blocks=3, quality=99),
-        jpeg(21, 19, "L"),
-        jpeg(30, 20, progressive=True),
+        *(_jpeg(17 + n, 40 - n, seed=n, subsampling=n % 3, quality=50 + 7 * n) for n in range(6)),
+        _jpeg(33, 18, restart_marker_blocks=1),
+        _jpeg(90, 75, restart_marker_blocks=3, quality=99),
+        _jpeg(21, 19, "L"),
+        _jpeg(30, 20, progressive=True),
         large.getvalue(),
     ]
     made = []
@@ -158,8 +186,9 @@ def _blurred(kernel: tuple[int, int], mode: str) -> torch.Tensor:
     return torch.stack([F.to_tensor(F.gaussian_blur(image, kernel, [9, 2.5]))])
 
 
-def plans() -> dict[str, Batch]:
-    """By what they are; each equals torchvision's, bit for bit."""
+@cache
+def batches() -> dict[str, Batch]:
+    """The batches by what is in them."""
     found: dict[str, Batch] = {}
     for mode in MODES:
         for size in ((1, 1), (3, 50), (40, 9)):
@@ -269,8 +298,8 @@ def _tensors_shrunk(mode: Mode, antialias: bool, kind: str) -> torch.Tensor:
 
 
 @cache
-def more_plans() -> dict[str, Batch]:
-    """As ``plans``: for what of the compiled code those do not reach."""
+def more_batches() -> dict[str, Batch]:
+    """Further ones, as ``batches``, for the code that those do not reach."""
     found: dict[str, Batch] = {"erased images": _erased_images}
     for mode in MODES:
         found[f"grey {mode.value}"] = partial(_grey, mode, torch.float32, False)

@@ -1,4 +1,4 @@
-"""A device whose streams do nothing before they must, and whose allocator spoils memory as soon as it may.
+"""A device whose streams run as late as they may, and whose allocator overwrites memory as soon as it may.
 
 It stands in for a GPU with the host's kernels. What is queued on a stream (copies, fills, launches, waits) runs when
 somebody waits for it, in the stream's order, as late as that allows. Its memory is the host's, on ``cpu:0``; a block
@@ -29,7 +29,7 @@ SPOILT = 0xEE
 class Event:
     """A place in a stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: DeferredStream) -> None:
         self.stream, self.place = stream, stream.queued
 
     def query(self) -> bool:
@@ -39,8 +39,8 @@ class Event:
         self.stream.run_to(self.place)
 
 
-class Stream:
-    def __init__(self, device: LateDevice) -> None:
+class DeferredStream:
+    def __init__(self, device: DeferredDevice) -> None:
         self.device = device
         self.queue: deque[Callable[[], None]] = deque()
         self.queued = self.done = 0
@@ -77,17 +77,17 @@ class Stream:
         return found
 
 
-class LateDevice(host.HostDevice):
+class DeferredDevice(host.HostDevice):
     """See ``accel.backends.cuda.device.Device``; and torch's module of it, as ``accel.running.streams`` takes that."""
 
     def __init__(self) -> None:
         super().__init__()
         self.torch_device = DEVICE
         self._local = threading.local()
-        self._default = Stream(self)
-        self._blocks: dict[int, Any] = {}  # by address: all memory there ever was, so that late work can read it
+        self._default = DeferredStream(self)
+        self._blocks: dict[int, Any] = {}  # by address: all memory there ever was, so that deferred work can read it
         self._dropped: list[tuple[list[Event], Any]] = []
-        self._recorded: dict[int, set[Stream]] = {}
+        self._recorded: dict[int, set[DeferredStream]] = {}
         self.launched = 0
 
     # -- the backend's device
@@ -110,22 +110,23 @@ class LateDevice(host.HostDevice):
 
     # -- torch's module
 
-    def __call__(self, device: torch.device) -> LateDevice | None:
+    def __call__(self, device: torch.device) -> DeferredDevice | None:
         return self if device.type == "cpu" else None
 
-    def Stream(self, device: torch.device) -> Stream:
-        return Stream(self)
+    def Stream(self, device: torch.device) -> DeferredStream:
+        return DeferredStream(self)
 
     @contextmanager
-    def stream(self, stream: Stream) -> Iterator[None]:
+    def stream(self, stream: DeferredStream) -> Iterator[None]:
         before, self._local.stream = self.current_stream(), stream
         try:
             yield
         finally:
             self._local.stream = before
 
-    def current_stream(self, device: Any = None) -> Stream:
-        return getattr(self._local, "stream", self._default)
+    def current_stream(self, device: Any = None) -> DeferredStream:
+        found: DeferredStream = getattr(self._local, "stream", self._default)
+        return found
 
     # -- memory
 
@@ -145,7 +146,7 @@ class LateDevice(host.HostDevice):
                 return block
         return None
 
-    def record(self, tensor: torch.Tensor, stream: Stream) -> None:
+    def record(self, tensor: torch.Tensor, stream: DeferredStream) -> None:
         """``Tensor.record_stream``."""
         self._recorded[self.block_at(tensor.data_ptr()).ctypes.data].add(stream)
 
@@ -167,8 +168,8 @@ class LateDevice(host.HostDevice):
 class _Queued(TorchDispatchMode):
     """torch's operations on the device's tensors, queued on the current stream."""
 
-    def __init__(self, device: LateDevice) -> None:
-        super().__init__()
+    def __init__(self, device: DeferredDevice) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self._device = device
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -186,9 +187,9 @@ class _Queued(TorchDispatchMode):
         if name in ("aten::copy_", "aten::zero_", "aten::fill_"):
             target, *rest = args
             if rest and isinstance(rest[0], torch.Tensor) and not self._is_ours(rest[0]):
-                late = kwargs.get("non_blocking") or (len(rest) > 1 and rest[1])
-                rest[0] = rest[0] if late else rest[0].clone()  # the host waits till it is read
-            stream.put(_unseen(function, target, rest, self._is_ours))
+                later = kwargs.get("non_blocking") or (len(rest) > 1 and rest[1])
+                rest[0] = rest[0] if later else rest[0].clone()  # the host waits till it is read
+            stream.put(_weakly(function, target, rest, self._is_ours))
             return target
         if name in ("aten::_to_copy", "aten::clone"):  # to the host, which waits
             stream.record_event().synchronize()
@@ -199,7 +200,7 @@ class _Queued(TorchDispatchMode):
         return self._device.block_at(tensor.data_ptr()) is not None
 
 
-def _unseen(
+def _weakly(
     function: Any, target: torch.Tensor, rest: list[Any], ours: Callable[[torch.Tensor], bool]
 ) -> Callable[[], None]:
     """The operation on the same memory, without keeping it from being dropped."""

@@ -1,8 +1,12 @@
-"""The pieces into which programs and the decoder divide their memory, told to the device: each is an allocation."""
+"""The pieces into which the cuda backend divides its memory: all that a kernel may touch.
+
+A program takes pieces of the memory that is uploaded and of scratch memory, the JPEG decoder of scratch memory, and
+each file is one. By itself all of a block is one allocation, so an access to the next piece would go unnoticed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -14,47 +18,55 @@ from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.jpeg import Decoder
 from accel.backends.cuda.program import Arena
 
-from .device import PtxDevice
-
-APART = 64  # bytes behind every piece
+GAP = 64
+"""Bytes that are left free behind every piece."""
 _WHOLE = 16  # files are read in loads of so many bytes, for which their memory has room
+
+Divide = Callable[[int, int, list[tuple[int, int]]], None]
+"""Called with a block's address and size, and the offsets and sizes of its pieces."""
 
 
 @contextmanager
-def told(device: PtxDevice) -> Iterator[None]:
-    """While this lasts the device knows all pieces."""
+def divided(divide: Divide, joined: Callable[[int, int], None] = lambda address, size: None) -> Iterator[None]:
+    """While this lasts, call ``divide`` with every block before kernels use it, and ``joined`` afterwards."""
     take, launch, queue = Arena.take, Execution.launch, Decoder._queue
 
-    def spaced(self: Any, size: int) -> int:
-        where = take(self, size)
-        take(self, APART)
+    def taken(self: Any, size: int) -> int:
+        where = take(self, size + GAP)
         vars(self).setdefault("pieces", []).append((offset_of(where), size))
         return where
 
     def launched(self: Any) -> None:
-        for tensor, arena in ((self._upload, self._program.upload), (self._scratch, self._program.scratch)):
-            device.divide(tensor.data_ptr(), vars(arena).get("pieces", []))
+        blocks = ((self._upload, self._program.upload), (self._scratch, self._program.scratch))
+        for tensor, arena in blocks:
+            divide(tensor.data_ptr(), len(tensor), vars(arena).get("pieces", []))
         launch(self)
+        for tensor, _ in blocks:
+            joined(tensor.data_ptr(), len(tensor))
 
     def queued(self: Any, batch: Any, decoding: Any, files: Any) -> None:
+        device = self._device
         run = device.launch
 
-        def dividing(*arguments: Any) -> None:
+        def first(*arguments: Any) -> None:
+            device.launch = run
             pieces: list[tuple[int, int]] = []
-            scratch = int(batch.pictures["state"][0]) - int(batch.pieces["state"][0][0])
             for offsets, sizes in batch.pieces.values():
                 pieces += zip(offsets.tolist(), sizes.tolist(), strict=True)
-            device.divide(scratch, pieces)
+            scratch = int(batch.pictures["state"][0]) - int(batch.pieces["state"][0][0])
+            divide(scratch, batch.scratch, pieces)
             sizes = -(-batch.pictures["size"].astype(np.int64) // _WHOLE) * _WHOLE
             starts = batch.pictures["file"].astype(np.int64) - files.data_ptr()
-            device.divide(files.data_ptr(), list(zip(starts.tolist(), sizes.tolist(), strict=True)))
+            divide(files.data_ptr(), len(files), list(zip(starts.tolist(), sizes.tolist(), strict=True)))
             run(*arguments)
 
-        with mock.patch.object(device, "launch", dividing):
-            queue(self, batch, decoding, files)
+        device.launch = first
+        queue(self, batch, decoding, files)
+        for tensor in (decoding._memory, files):
+            joined(tensor.data_ptr(), len(tensor))
 
     with (
-        mock.patch.object(Arena, "take", spaced),
+        mock.patch.object(Arena, "take", taken),
         mock.patch.object(Execution, "launch", launched),
         mock.patch.object(Decoder, "_queue", queued),
     ):

@@ -1,4 +1,4 @@
-"""The kernels on the host, built otherwise: in other orders of their threads, or to find races (races.h)."""
+"""The kernels on the host, built otherwise: with their threads in other orders, or to find races (races.h)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-
-import pytest
+from unittest import mock
 
 from accel.backends.cuda import cache as kept
 from accel.backends.cuda import host
@@ -32,25 +31,28 @@ ORDERS = {
 """Threads one after another, forwards and backwards, try both orders of any two of them."""
 
 
-def build_with(monkeypatch: pytest.MonkeyPatch, *flags: str) -> None:
-    """Have the kernels built with these flags as well."""
+@contextmanager
+def built_with(*flags: str) -> Iterator[None]:
+    """While this lasts, kernels are built with these flags as well."""
     function = host.function
-    monkeypatch.setattr(host, "function", lambda kernel: function(kernel, flags=(*host.FLAGS, *flags)))
+    with mock.patch.object(host, "function", lambda kernel: function(kernel, flags=(*host.FLAGS, *flags))):
+        yield
 
 
 class Races:
-    """What was found since it was asked last; and barriers to be left out."""
+    """The races found so far, and which barrier is left out."""
 
     def __init__(self) -> None:
         self._runtime = _runtime()
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
 
     def launch(self, run: Callable[..., None], *arguments: Any) -> None:
-        with self._one:
+        with self._lock:
             self._runtime.race_launch()
             run(*arguments)
 
     def found(self) -> list[str]:
+        """The races found since the last call."""
         return [_located(*line) for line in self._lines(self._runtime.race_report)]
 
     def barriers(self) -> list[tuple[str, int]]:
@@ -68,15 +70,14 @@ class Races:
 
 
 @contextmanager
-def finding_races(monkeypatch: pytest.MonkeyPatch) -> Iterator[Races]:
-    """Have the kernels built to find races."""
+def finding_races() -> Iterator[Races]:
+    """While this lasts, kernels are built to find races."""
     races, function = Races(), host.function
     flags = (
         *("-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fno-tree-loop-im"),
         *("-fsanitize=thread", "-nodefaultlibs", *_including("races.h")),
     )
-    with monkeypatch.context() as patch:
-        patch.setattr(host, "function", lambda kernel: partial(races.launch, function(kernel, flags=flags)))
+    with mock.patch.object(host, "function", lambda kernel: partial(races.launch, function(kernel, flags=flags))):
         races.found()
         try:
             yield races

@@ -1,5 +1,6 @@
 """The kernels on the host with AddressSanitizer and UBSan: what would be a fault on a GPU, or undefined there, ends the
-process. Misaligned loads and stores are among it, signed overflow, and numbers that do not fit what they are cast to.
+process. Misaligned loads and stores are among it, signed overflow, and numbers that do not fit what they are cast to;
+and with ``kernels()``, every access to memory that the backend has not given to them.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 FLAGS = (
     *("-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-ffp-contract=off"),
@@ -29,10 +33,9 @@ def present() -> bool:
 
 def run_again() -> int:
     """Run this program again, in a process that has the sanitizers; its exit status, or MISSING without sanitizers."""
-    compiler = shutil.which("gcc")
     found = []
-    for name in LIBRARIES if compiler else ():
-        path = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
+    for name in LIBRARIES if shutil.which("gcc") else ():
+        path = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
         found.append(path.strip())
     if not all(map(os.path.isabs, found)) or not found:
         print("gcc's sanitizers are not installed")
@@ -44,20 +47,32 @@ def run_again() -> int:
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "ACCEL_SANITIZED": "1",
     }
-    return subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode
+    return subprocess.run([sys.executable, *sys.orig_argv[1:]], env=environment, check=False).returncode
 
 
-def build_kernels() -> None:
-    """Have the kernels built with them, in a process that has them."""
+@contextmanager
+def kernels() -> Iterator[None]:
+    """While this lasts, kernels are built with the sanitizers, and memory between the backend's pieces is poisoned."""
     from accel.backends.cuda import host
+    from rig.pieces import divided
+
+    def divide(address: int, size: int, pieces: list[tuple[int, int]]) -> None:
+        _poison(address, size)
+        for offset, length in pieces:
+            _poison(address + offset, length, False)
 
     os.environ.pop("LD_PRELOAD", None)  # the compiler does without
-    host.function = partial(host.function, flags=FLAGS)  # type: ignore[assignment]
+    with mock.patch.object(host, "function", partial(host.function, flags=FLAGS)), divided(divide, _allow):
+        yield
 
 
-def poison(start: int, end: int, forbidden: bool) -> None:
+def _poison(address: int, size: int, forbidden: bool = True) -> None:
     """Forbid memory to the kernels, or allow it again."""
     name = "__asan_poison_memory_region" if forbidden else "__asan_unpoison_memory_region"
     function = getattr(ctypes.CDLL(None), name)
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_size_t), None
-    function(start, end - start)
+    function(address, size)
+
+
+def _allow(address: int, size: int) -> None:
+    _poison(address, size, False)

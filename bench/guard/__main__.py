@@ -1,9 +1,8 @@
-"""The compiled code on the host where memory errors show; test_memory_errors.py starts it with other allocators.
-
-    python tests/memory_checked.py decoder | kernels | loader [--walls behind | before] [--mistake NAME]
+"""``python -m bench.guard decoder | kernels | loader``: the compiled code on the host where memory errors show.
 
 Everything is compared with Pillow or torchvision; exit status 1: it differs. With --walls it is done once more with
-every block of memory between pages that may not be touched (bench/guard).
+every block of memory between pages that may not be touched. Other allocators are chosen by the environment
+(tests/bench/test_guard.py).
 """
 
 from __future__ import annotations
@@ -18,17 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from helpers import write_image_folder
 from numba import njit
 from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # bench
-
 import accel
 from accel import testing
+from accel.cli import samples
 from accel.codec import decode as codec
 from accel.codec import jpeg, packed
 from accel.codec.jpeg.memory import pointer_to
@@ -84,6 +81,7 @@ def decoder() -> None:
         for box in boxes(header.height, header.width):
             top, left, height, width = box
             wanted = expected[top : top + height, left : left + width]
+            found: np.ndarray | None
             if header.progressive:
                 found = codec.decode(guard.copy(data), header, box, channels)
             else:
@@ -113,7 +111,7 @@ def loader() -> None:
     """A plain script: threads without workers, and workers."""
     memory.Results._SMALLEST = 1 << 62  # batches from the allocator
     with tempfile.TemporaryDirectory() as folder:
-        write_image_folder(Path(folder))
+        samples.write(Path(folder), 12)
         for transform in TRANSFORMS:
             found = {}
             for backend in ("torchvision", "cpu"):
@@ -126,7 +124,7 @@ def loader() -> None:
                 assert torch.equal(found["cpu", workers], found["torchvision", workers]), f"{workers} workers"
 
 
-@njit
+@njit  # type: ignore[untyped-decorator]
 def let_go(size: int) -> int:
     values = np.empty(size, np.uint8)
     at, total = pointer_to(values), 0  # and here numba frees them
@@ -148,13 +146,13 @@ MISTAKES: dict[str, Callable[[int], object]] = {"let go": let_go, "too small": s
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__)
     parser.add_argument("what", choices=("decoder", "kernels", "loader"))
     parser.add_argument("--walls", choices=("behind", "before"))
     parser.add_argument("--mistake", choices=MISTAKES)
     arguments = parser.parse_args()
     if arguments.walls and not guard.present():
-        os.execve(sys.executable, [sys.executable, "-X", "faulthandler", *sys.argv], guard.environment())
+        os.execve(sys.executable, [sys.executable, "-X", "faulthandler", *sys.orig_argv[1:]], guard.environment())
     if arguments.mistake:
         decoder()
         with guard.armed(arguments.walls) if arguments.walls else nullcontext():

@@ -1,4 +1,4 @@
-"""The backend's device with the kernels' PTX in it: the host's memory, of which every piece is known."""
+"""The cuda backend's device with the kernels' PTX in it: the host's memory, of which every piece is known."""
 
 from __future__ import annotations
 
@@ -10,31 +10,34 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from accel.backends.cuda import compile, host
+from accel.backends.cuda import CudaBackend, backend, compile, host
+from accel.backends.cuda.cache import SOURCES
+from rig.pieces import divided
+from rig.ptx.machine import Machine, Program
+from rig.ptx.memory import GlobalMemory
+from rig.ptx.parse import parse
 
-from . import nvrtc
-from .machine import Machine, Program
-from .memory import GlobalMemory
-from .parse import parse
+ARCH = "compute_90"
 
 
 class PtxDevice(host.HostDevice):
     """See ``accel.backends.cuda.device.Device``. Memory begins as garbage, and ends where it was asked to end."""
 
-    def __init__(self, seed: int = 0, together: int = 32, arch: str = nvrtc.ARCH, shifts: bool = False) -> None:
+    def __init__(self, seed: int = 0, at_once: int = 32, arch: str = ARCH, shifts: bool = False) -> None:
         super().__init__()
         self.rng = np.random.default_rng(seed)
-        self.machine, self._arch = Machine(self.rng, together, shifts), arch
+        self.machine, self._arch = Machine(self.rng, at_once, shifts), arch
         self.ran: Counter[str] = Counter()
         """Warp instructions by kernel, of all launches so far."""
         self._sizes: dict[int, int] = {}
         self._known: dict[int, list[tuple[int, int]]] = {}
-        self._one = threading.RLock()
+        self._lock = threading.RLock()
 
     @contextmanager
     def enter(self) -> Iterator[None]:
@@ -54,7 +57,7 @@ class PtxDevice(host.HostDevice):
     def run(self, made: Program, blocks: int, items: int, owners: int) -> None:
         """Run any program that is launched as the backend's are."""
         before = made.warp_instructions
-        with self._one:
+        with self._lock:
             known = GlobalMemory([*chain(*self._known.values()), *made.allocations])
             parameters = dict(zip(made.kernel.parameters, (items, owners), strict=True))
             self.machine.launch(made, blocks, parameters, known)
@@ -71,8 +74,8 @@ class PtxDevice(host.HostDevice):
         weakref.finalize(handed, self._forget, address)
         return torch.from_numpy(handed)
 
-    def divide(self, address: int, pieces: list[tuple[int, int]]) -> None:
-        """Of what was allocated there, only these may be touched: offsets and sizes."""
+    def divide(self, address: int, size: int, pieces: list[tuple[int, int]]) -> None:
+        """Let only these be touched of what was allocated there: offsets and sizes."""
         if not address:  # torch's, of a tensor without elements
             return
         end = address + self._sizes[address]
@@ -83,7 +86,20 @@ class PtxDevice(host.HostDevice):
         del self._known[address], self._sizes[address]
 
 
-def program(kernel: str, arch: str = nvrtc.ARCH) -> Program:
+@contextmanager
+def installed(device: PtxDevice) -> Iterator[None]:
+    """While this lasts, ``device="cpu"`` of the cuda backend means this one.
+
+    Its decoder and encoder are not tried first: that their results are right is what the tests look at.
+    """
+    with mock.patch.object(host, "HostDevice", return_value=device):
+        engine = backend._Engine(torch.device("cpu"))
+    engine.jpeg._agreed = engine.encoder._agreed = True
+    with mock.patch.object(CudaBackend, "_engine", return_value=engine), divided(device.divide):
+        yield
+
+
+def program(kernel: str, arch: str = ARCH) -> Program:
     """A kernel of the backend, by its name; always the same one, which counts."""
     return _program(kernel, arch)
 
@@ -91,14 +107,43 @@ def program(kernel: str, arch: str = nvrtc.ARCH) -> Program:
 @cache
 def _program(kernel: str, arch: str) -> Program:
     unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
-    return Program(parse(nvrtc.of_unit(unit, arch)), kernel)
+    return Program(parse(ptx_of_unit(unit, arch)), kernel)
+
+
+@cache
+def ptx_of_unit(unit: str, arch: str = ARCH) -> str:
+    """The PTX that NVRTC makes of a translation unit of the backend, with the options of its own builds."""
+    return ptx_of_source((SOURCES / f"{unit}.cu").read_text(), f"{SOURCES / unit}.cu", lineinfo=True, arch=arch)
+
+
+def ptx_of_source(source: str, name: str, **changed: Any) -> str:
+    """The PTX of any source; ``changed``: other options than the backend's, by their names in ``ProgramOptions``."""
+    from cuda.bindings import nvrtc
+
+    chosen = compile.options(name, ARCH)
+    for option, value in changed.items():
+        setattr(chosen, option, value)
+    options = [each for each in chosen.as_bytes("nvrtc") if b"ptxas" not in each]
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        log = b" " * size
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise RuntimeError(f"NVRTC refuses {name}: {log.decode()}")
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    text = b" " * size
+    nvrtc.nvrtcGetPTX(program, text)
+    nvrtc.nvrtcDestroyProgram(program)
+    found: str = text.decode().rstrip("\0")
+    return found
 
 
 class _Allocating(TorchDispatchMode):
     """What is allocated for the device, which torch calls a cpu, is its own."""
 
     def __init__(self, device: PtxDevice) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._device = device
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

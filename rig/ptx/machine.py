@@ -11,15 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from .access import Access
-from .blocks import Block, split
-from .memory import SHARED, Fault, GlobalMemory, SharedMemory
-from .parse import Line, Module
-from .translate import TYPES, Translator
+from rig.ptx.memory import SHARED, Access, Fault, GlobalMemory, SharedMemory
+from rig.ptx.parse import Block, Line, Module, split
+from rig.ptx.translate import TYPES, Translator
 
-Array = npt.NDArray[Any]
+Array = Any  # NumPy's; its own types cannot tell what an instruction makes
 
 THREADS, WARP = 256, 32
 _MOST_STEPS = 10_000_000
@@ -74,10 +71,10 @@ class Program:
 class Machine:
     """Launches. What is random in a launch (the order of blocks and of atomics, garbage) is drawn from ``rng``."""
 
-    def __init__(self, rng: np.random.Generator, together: int = 32, shifts: bool = False) -> None:
-        """``together``: blocks that run at once. ``shifts``: between two barriers some warps, drawn anew each time,
+    def __init__(self, rng: np.random.Generator, at_once: int = 32, shifts: bool = False) -> None:
+        """``at_once``: how many blocks run together. ``shifts``: between two barriers some warps, drawn anew each time,
         run only when the others cannot go on."""
-        self.rng, self.together, self.shifts = rng, together, shifts
+        self.rng, self.at_once, self.shifts = rng, at_once, shifts
         self._pool = np.zeros(0, np.uint8)
 
     def garbage(self, size: int) -> Array:
@@ -94,8 +91,8 @@ class Machine:
         """
         order = self.rng.permutation(grid)
         with np.errstate(all="ignore"):
-            for start in range(0, grid, self.together):
-                Group(self, program, order[start : start + self.together], grid, parameters, known).run()
+            for start in range(0, grid, self.at_once):
+                Group(self, program, order[start : start + self.at_once], grid, parameters, known).run()
 
 
 class Group:
@@ -114,13 +111,13 @@ class Group:
         shared = SharedMemory(program.kernel.shared, len(numbers), machine.rng)
         self._access = Access(known, shared, self._row * shared.size, machine.rng, self._who)
         self._access.stamps = self._thread.copy()
-        self._late: dict[int, list[Array]] = {}
+        self._second_shift: dict[int, list[Array]] = {}
         self._registers = [self._garbage(TYPES[program.kernel.type_of(name)]) for name in program.translator.registers]
 
     def _garbage(self, dtype: Any) -> Array:
         size, pool = self.count * dtype.itemsize, self._machine.garbage(8 * self.count)
         start = int(self._machine.rng.integers(len(pool) - size + 1)) & -8
-        found: Array = pool[start : start + size].copy().view(np.uint8 if dtype.kind == "b" else dtype)
+        found = pool[start : start + size].copy().view(np.uint8 if dtype.kind == "b" else dtype)
         return found < 128 if dtype.kind == "b" else found
 
     # -- the order of things
@@ -130,8 +127,8 @@ class Group:
         ready = self._begun({0: [self._all]})
         waiting: list[tuple[int, Array]] = []
         for _ in range(_MOST_STEPS):
-            if not ready and self._late:
-                ready, self._late = self._late, {}
+            if not ready and self._second_shift:
+                ready, self._second_shift = self._second_shift, {}
             elif not ready:
                 if not waiting:
                     return
@@ -164,13 +161,13 @@ class Group:
         """The threads that begin a phase; those that come later are kept."""
         if not self._machine.shifts:
             return ready
-        late = self._machine.rng.random(self.count // WARP) < 0.5
+        second = self._machine.rng.random(self.count // WARP) < 0.5
         whole = {number: np.concatenate(parts) for number, parts in ready.items()}
         shifts = [
-            {number: [some] for number, each in whole.items() if len(some := each[late[each // WARP] == turn])}
+            {number: [some] for number, each in whole.items() if len(some := each[second[each // WARP] == turn])}
             for turn in (False, True)
         ]
-        first, self._late = shifts if shifts[0] else shifts[::-1]
+        first, self._second_shift = shifts if shifts[0] else shifts[::-1]
         return first
 
     def _part(self, ready: dict[int, list[Array]], threads: Array, guard: Array, block: Block, number: int) -> None:

@@ -1,4 +1,4 @@
-"""``pytest -p ptx.plugin <tests of the cuda backend>``: what they run on the host, the interpreter runs."""
+"""``pytest -p rig.ptx.plugin <tests of the cuda backend>``: what they run on the host, the interpreter runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .device import PtxDevice
-from .running import installed
+from rig.ptx.device import PtxDevice, installed
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from . import arithmetic
-from .blocks import SPECIAL, Block
-from .parse import Instruction, Kernel
+from rig.ptx import arithmetic
+from rig.ptx.parse import SPECIAL, Block, Instruction, Kernel
 
 TYPES: dict[str, Any] = {
     **{f"{letter}{bits}": np.dtype(f"u{bits // 8}") for letter in "ub" for bits in (8, 16, 32, 64)},
