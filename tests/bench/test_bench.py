@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_cli import make_wrong
 
 from bench import measure, probe, report, usage
 from bench.__main__ import main
@@ -21,11 +20,13 @@ from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant, Epoch
 from bench.contestants.torchvision_v1 import TorchvisionV1
 from bench.job import Batch, Images, Job
+from bench.machine import ROOT
 from bench.measure import Cost, Entry, Red, Result, take_turns
 from bench.pipelines import PIPELINES, Draw, boxes_after, boxes_of
 from bench.quality import Different, Quality, check_equal, check_likely
 from bench.tables import tables
 from bench.workloads import WORKLOADS, scaling
+from tests.cli.wrong import make_wrong
 
 V1 = CONTESTANTS["torchvision-v1"]
 
@@ -342,7 +343,7 @@ def test_the_report_says_who_is_faster(monkeypatch: pytest.MonkeyPatch, image_fo
 
 
 def test_the_readme_has_a_place_for_the_figures() -> None:
-    text = (Path(__file__).parent.parent / "README.md").read_text()
+    text = (ROOT / "README.md").read_text()
     replaced = report.with_block(text, "new figures")
     assert "\nnew figures\n" in replaced
     assert report.with_block(replaced, "others") == report.with_block(text, "others")

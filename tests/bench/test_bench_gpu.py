@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import needs_compiler
-from helpers import jpeg
 
 from accel.backends.cuda import compile
 from accel.backends.cuda.jpeg import Decoding
@@ -19,7 +17,10 @@ from accel.backends.cuda.jpeg.decoder import KERNELS
 from bench.gpu import __main__ as command
 from bench.gpu import augment, checks, decode, emit, fused, overlap, path, peers, predict, resources, sass, training
 from bench.gpu.setting import Photo
+from bench.machine import ROOT
 from bench.pipelines import Draw
+from tests.support.cuda import needs_compiler
+from tests.support.helpers import jpeg
 
 pytestmark = needs_compiler
 
@@ -220,7 +221,7 @@ def test_what_bounds_the_blocks_of_a_multiprocessor() -> None:
 
 
 def test_the_reports_in_the_repository_are_of_these_kernels() -> None:
-    reported = json.loads((Path(__file__).parent.parent / "bench" / "results" / "kernels.json").read_text())
+    reported = json.loads((ROOT / "bench" / "results" / "kernels.json").read_text())
     assert reported["kernels"].keys() == {name for names in compile.UNITS.values() for name in names}
 
 

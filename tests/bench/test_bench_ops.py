@@ -7,16 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
 from torchvision.transforms import functional as F
 
 import accel
+from bench.machine import ROOT
 from bench.ops import __main__ as ops
 from bench.ops import measure, opencv, rows, table
 from bench.ops.measure import Contestant, Times
+from tests.support import helpers
 
 
 @pytest.fixture
@@ -105,6 +106,6 @@ def test_every_op_of_opencv_is_one_of_the_table() -> None:
 
 
 def test_the_page_has_the_place() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "ops.md").read_text()
+    page = (ROOT / "docs" / "ops.md").read_text()
     assert page.count("<!-- ops -->") == page.count("<!-- /ops -->") == 1
     assert "within 1 level, 0.5000% of values" in table._same({"levels": 1, "share": 0.005})

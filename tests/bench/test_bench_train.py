@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_cli import make_wrong
 from torch import nn
 
 from bench import train
 from bench.tables import tables
 from bench.train import Training, main
+from tests.cli.wrong import make_wrong
 
 
 @pytest.fixture(autouse=True)

@@ -39,8 +39,8 @@ from bench.fuzz.pieces import joined, pieces
 from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans, scans
 from bench.fuzz.recipes import Corpus, make, recipe
 from bench.fuzz.walls import SIDES, walled
+from bench.machine import ROOT
 
-ROOT = Path(__file__).parent.parent
 NOTHING = Corpus(())
 
 pytestmark = linux

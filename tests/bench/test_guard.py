@@ -1,4 +1,4 @@
-"""The compiled code with other allocators (memory_checked.py): what is used after it was freed, or past its end, shows.
+"""The compiled code with other allocators: uses of memory after it was freed, or past its end, are found.
 
 glibc's own, made strict: nothing that was freed stays as it is. And one that puts each block between pages that may
 not be touched, and has freed ones untouchable for good (bench/guard): the first wrong access ends the process.
@@ -11,13 +11,12 @@ import platform
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from bench import guard
+from bench.machine import ROOT
 
-PROGRAM = Path(__file__).with_name("memory_checked.py")
 STRICT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "MALLOC_PERTURB_": "90"}
 
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the variables are glibc's")
@@ -25,8 +24,8 @@ needs_guard = pytest.mark.skipif(bool(guard.unavailable()), reason=str(guard.una
 
 
 def run(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-X", "faulthandler", str(PROGRAM), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200, check=False)
+    command = [sys.executable, "-X", "faulthandler", "-m", "bench.guard", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
 
 
 @needs_glibc
@@ -37,7 +36,7 @@ def test_nothing_is_used_after_it_was_freed(what: str) -> None:
     assert "nothing found" in done.stdout
 
 
-# kernels take minutes: the other way by hand, `python tests/memory_checked.py kernels --walls before`
+# kernels take minutes: the other way by hand, `python -m bench.guard kernels --walls before`
 WALLED = [*((what, walls) for what in ("decoder", "loader") for walls in ("behind", "before")), ("kernels", "behind")]
 
 

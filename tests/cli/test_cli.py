@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,24 +18,9 @@ from accel.__main__ import main
 from accel.cli import samples
 from accel.cli.contest import Contestant, check, epoch
 from accel.cli.data import DataError, folder, open_folder
+from tests.cli.wrong import make_wrong
 
 FAST = ("--rounds", "1", "--batch-size", "5")
-
-
-def make_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the cpu backend differ from torchvision, by one value of each batch."""
-    from accel.backends.cpu import CpuBackend
-
-    right = CpuBackend.run_all
-
-    def run_all(self: CpuBackend, *args: Any, **kwargs: Any) -> list[Any]:
-        results = right(self, *args, **kwargs)
-        for result in results:
-            if isinstance(result, torch.Tensor):
-                result[-1, 0, 5, 7] += 0.001
-        return results
-
-    monkeypatch.setattr(CpuBackend, "run_all", run_all)
 
 
 # -- info ---------------------------------------------------------------------------------------------------

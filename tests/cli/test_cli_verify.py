@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_cli import make_wrong
 
 from accel.__main__ import main
 from accel.cli import sheet, verify
 from accel.ops import OPS
+from tests.cli.wrong import make_wrong
 
 
 def run(folder: Path, tmp_path: Path, *arguments: str, status: int = 0) -> dict[str, Any]:

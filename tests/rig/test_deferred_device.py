@@ -1,4 +1,4 @@
-"""Batches on a device that runs everything as late as it may, and spoils memory as soon as it may (late_device.py)."""
+"""Batches on a device that runs everything as late as it may (rig/deferred_device.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from cuda_support import host_only, needs_compiler, stacked
-from helpers import jpeg, undecodable
-from late_device import DEVICE, LateDevice, Stream
 from PIL import Image
 from torchvision.transforms import functional as F
 
@@ -19,6 +16,9 @@ from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, stagin
 from accel.planning.plan import plan
 from accel.running import streams
 from accel.sources.header import Header
+from rig.deferred_device import DEVICE, DeferredDevice, DeferredStream
+from tests.support.cuda import host_only, needs_compiler, stacked
+from tests.support.helpers import jpeg, undecodable
 
 pytestmark = [needs_compiler, host_only]
 
@@ -37,8 +37,8 @@ def batch(data: list[bytes]) -> torch.Tensor:
     return stacked([Image.open(BytesIO(each)) for each in data], transform)
 
 
-class Late(NamedTuple):
-    device: LateDevice
+class Deferred(NamedTuple):
+    device: DeferredDevice
     backend: CudaBackend
 
     def submitted(self, data: list[bytes]) -> tuple[torch.Tensor, Any]:
@@ -58,20 +58,20 @@ class Late(NamedTuple):
 
 
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> Late:
-    return made_late(monkeypatch)
+def deferred(monkeypatch: pytest.MonkeyPatch) -> Deferred:
+    return made_deferred(monkeypatch)
 
 
-def made_late(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Late:
-    device = LateDevice()
+def made_deferred(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Deferred:
+    device = DeferredDevice()
     monkeypatch.setattr(backend.host, "HostDevice", lambda: device)
     monkeypatch.setattr(streams, "_module", device)
     monkeypatch.setattr(streams, "_side", {})
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: device.record(tensor, stream))
     running = CudaBackend(CudaOptions(device="cpu", **options))
-    late = Late(device, running)
-    late.submitted(files(99))  # decoders and encoders are tried, with waiting
-    return late
+    made = Deferred(device, running)
+    made.submitted(files(99))  # decoders and encoders are tried, with waiting
+    return made
 
 
 def expected(data: list[bytes]) -> torch.Tensor:
@@ -79,23 +79,23 @@ def expected(data: list[bytes]) -> torch.Tensor:
         return batch(data)
 
 
-def right(late: Late, count: int = 9) -> list[bool]:
+def right(deferred: Deferred, count: int = 9) -> list[bool]:
     """Which of many batches come out right, submitted and dropped before anything of them runs."""
     found = []
     for seed in range(count):
-        result, event = late.submitted(files(seed))
-        found.append(late.read(result, event))
+        result, event = deferred.submitted(files(seed))
+        found.append(deferred.read(result, event))
         del result, event
-    late.finish()
+    deferred.finish()
     return [torch.equal(values[0], expected(files(seed))) for seed, values in enumerate(found)]
 
 
-def test_many_batches_in_flight(late: Late) -> None:
-    assert right(late) == [True] * 9
-    assert late.device.launched > 9 * 10
+def test_many_batches_in_flight(deferred: Deferred) -> None:
+    assert right(deferred) == [True] * 9
+    assert deferred.device.launched > 9 * 10
 
 
-def test_files_that_are_flagged_are_filled_in_behind(late: Late) -> None:
+def test_files_that_are_flagged_are_filled_in_behind(deferred: Deferred) -> None:
     def damaged(seed: int) -> list[bytes]:
         data = files(seed)
         data[2] = jpeg(66, 73, seed=seed, progressive=True)
@@ -105,31 +105,31 @@ def test_files_that_are_flagged_are_filled_in_behind(late: Late) -> None:
 
     found = []
     for seed in range(4):
-        result, event = late.submitted(damaged(seed))
-        found.append(late.read(result, event))
+        result, event = deferred.submitted(damaged(seed))
+        found.append(deferred.read(result, event))
         del result, event
-    late.finish()
+    deferred.finish()
     for seed, values in enumerate(found):
         assert torch.equal(values[0], expected(damaged(seed)))
 
 
 def test_chunks_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert right(made_late(monkeypatch, memory=60_000), 4) == [True] * 4
+    assert right(made_deferred(monkeypatch, memory=60_000), 4) == [True] * 4
 
 
 def test_decoding_on_the_host_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert right(made_late(monkeypatch, decode="host")) == [True] * 9
+    assert right(made_deferred(monkeypatch, decode="host")) == [True] * 9
 
 
-def test_a_batch_that_fails_leaves_the_others_right(late: Late) -> None:
+def test_a_batch_that_fails_leaves_the_others_right(deferred: Deferred) -> None:
     found = []
     for seed in range(4):
         with pytest.raises(accel.DecodeError):
-            late.submitted([*files(seed), undecodable(66, 73)])
-        result, event = late.submitted(files(seed))
-        found.append(late.read(result, event))
+            deferred.submitted([*files(seed), undecodable(66, 73)])
+        result, event = deferred.submitted(files(seed))
+        found.append(deferred.read(result, event))
         del result, event
-    late.finish()
+    deferred.finish()
     assert all(torch.equal(values[0], expected(files(seed))) for seed, values in enumerate(found))
 
 
@@ -161,13 +161,13 @@ class OwnMemory:
 
 
 @pytest.fixture
-def own_memory(monkeypatch: pytest.MonkeyPatch) -> Late:
+def own_memory(monkeypatch: pytest.MonkeyPatch) -> Deferred:
     monkeypatch.setattr(backend.nvimg, "Decoder", lambda device: OwnMemory())
     monkeypatch.setattr(backend.engines, "has_nvimgcodec", lambda: True)
-    return made_late(monkeypatch, exact=False, decode="nvimgcodec")
+    return made_deferred(monkeypatch, exact=False, decode="nvimgcodec")
 
 
-def test_images_of_nvimagecodec_are_held(own_memory: Late) -> None:
+def test_images_of_nvimagecodec_are_held(own_memory: Deferred) -> None:
     assert right(own_memory) == [True] * 9
 
 
@@ -176,37 +176,37 @@ def test_images_of_nvimagecodec_are_held(own_memory: Late) -> None:
 
 def test_a_mark_that_stands_too_early_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's memory is written to before it was sent."""
-    late = made_late(monkeypatch)
+    deferred = made_deferred(monkeypatch)
     give_back = staging.Ring.give_back
     monkeypatch.setattr(staging.Ring, "give_back", lambda self, memory, mark: give_back(self, memory, None))
-    assert not all(right(late))
+    assert not all(right(deferred))
 
 
 def test_a_caller_that_does_not_wait_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = made_late(monkeypatch, decode="host")  # which waits for no batch before it
-    monkeypatch.setattr(Stream, "wait_event", lambda self, event: None)
-    assert not any(right(late, 3))
+    deferred = made_deferred(monkeypatch, decode="host")  # which waits for no batch before it
+    monkeypatch.setattr(DeferredStream, "wait_event", lambda self, event: None)
+    assert not any(right(deferred, 3))
 
 
 def test_a_result_that_is_not_recorded_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = made_late(monkeypatch)
-    monkeypatch.setattr(LateDevice, "record", lambda self, tensor, stream: None)
-    assert not any(right(late, 3))
+    deferred = made_deferred(monkeypatch)
+    monkeypatch.setattr(DeferredDevice, "record", lambda self, tensor, stream: None)
+    assert not any(right(deferred, 3))
 
 
 def test_memory_of_another_stream_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program's own memory is dropped while it is queued: that is right on the stream it was made on alone."""
-    late = made_late(monkeypatch)
-    other, allocate = Stream(late.device), LateDevice.allocate
+    deferred = made_deferred(monkeypatch)
+    other, allocate = DeferredStream(deferred.device), DeferredDevice.allocate
 
-    def on_another(self: LateDevice, size: int) -> torch.Tensor:
+    def on_another(self: DeferredDevice, size: int) -> torch.Tensor:
         with self.stream(other):
             return allocate(self, size)
 
-    monkeypatch.setattr(LateDevice, "allocate", on_another)
-    assert not any(right(late, 3))
+    monkeypatch.setattr(DeferredDevice, "allocate", on_another)
+    assert not any(right(deferred, 3))
 
 
-def test_images_that_are_not_held_would_show(own_memory: Late, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_are_not_held_would_show(own_memory: Deferred, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvimg.Held, "until", lambda self, mark, objects: None)
     assert not any(right(own_memory, 3))

@@ -1,4 +1,4 @@
-"""A GPU's device, through the installed cuda.core, onto a driver that the host stands in for (fake_driver.py)."""
+"""A GPU's device, through the installed cuda.core, onto a driver that the host stands in for (rig/driver.py)."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from cuda_support import host_only, needs_compiler
-from fake_driver import CHECKS
 
-from accel.backends.cuda import compile, host
+from bench.machine import ROOT
+from rig.driver import CHECKS, install
+from tests.support.cuda import host_only, needs_compiler
 
 pytestmark = [needs_compiler, host_only, pytest.mark.skipif(sys.platform != "linux", reason="the driver is Linux's")]
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a driver; all kernels are compiled, for NVRTC would look for a real one."""
+    """A folder with the stand-in for the driver."""
     pytest.importorskip("cuda.core", reason="launches go through cuda.core")
     made = tmp_path_factory.mktemp("driver")
-    flags = ("-std=c++17", "-O1", "-shared", "-fPIC")
-    (made / "libcuda.so.1").write_bytes(host._compile(HERE / "fake_cuda.cpp", flags))
-    for unit in compile.UNITS:
-        compile.cubin(unit, "sm_90")
+    install(made)
     return made
 
 
@@ -34,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_onto_a_driver(check: str, folder: Path) -> None:
     """Whole batches equal torchvision's; every kernel is found and given what was said; refusals are raised."""
     done = subprocess.run(
-        [sys.executable, str(HERE / "fake_driver.py"), check],
+        [sys.executable, "-m", "rig.driver", check], cwd=ROOT,
         env={**os.environ, "LD_LIBRARY_PATH": str(folder)}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The kernels as NVRTC compiles them, run without a GPU (ptx/): what they make equals torchvision's."""
+"""The kernels as NVRTC compiles them, run without a GPU (rig/ptx): what they make equals torchvision's."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from io import BytesIO
 from typing import Any
 from unittest import mock
 
-import jpeg_sanitized
 import numpy as np
 import pytest
 import torch
-from cuda_support import host_only, noise, on_device, stacked
-from helpers import assert_same, jpeg, seed_everything
-from kernel_plans import more_plans, plans
 from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import v2
@@ -22,15 +18,17 @@ from torchvision.transforms import v2
 import accel
 from accel.backends.cuda import CudaBackend, backend, compile
 from accel.backends.cuda.jpeg import Decoding, Wanted
+from bench.fuzz import sanitized
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
+from rig.batches import batches, more_batches
+from tests.support.cuda import host_only, noise, on_device, stacked
+from tests.support.helpers import assert_same, jpeg, seed_everything
 
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 
-from ptx import nvrtc
-from ptx.device import PtxDevice, program
-from ptx.pieces import told
-from ptx.running import installed
+from rig.pieces import divided
+from rig.ptx.device import PtxDevice, installed, program, ptx_of_unit
 
 pytestmark = host_only
 
@@ -43,7 +41,7 @@ def assert_equals_torchvision(
     with accel.image_backend("torchvision"):
         seed_everything(seed)
         expected = batch()
-    device = PtxDevice(seed, **{"together": (32, 32, 5)[seed % 3], **options})
+    device = PtxDevice(seed, **{"at_once": (32, 32, 5)[seed % 3], **options})
     seed_everything(seed)
     with installed(device):
         found = on_device(batch, decode=decode)
@@ -63,32 +61,32 @@ def alone(request: pytest.FixtureRequest) -> Any:
     assert accel.stats()["fallbacks"] == before
 
 
-@pytest.mark.parametrize("name", plans())
+@pytest.mark.parametrize("name", batches())
 def test_batches(name: str) -> None:
     decode = "accel" if name.startswith("decoded") else "host"
-    device = assert_equals_torchvision(plans()[name], len(name), decode)
+    device = assert_equals_torchvision(batches()[name], len(name), decode)
     assert set(device.ran) & {"emit1", "emit3"}
 
 
-@pytest.mark.parametrize("name", more_plans())
+@pytest.mark.parametrize("name", more_batches())
 def test_more_batches(name: str) -> None:
-    assert_equals_torchvision(more_plans()[name], len(name))
+    assert_equals_torchvision(more_batches()[name], len(name))
 
 
 @pytest.mark.parametrize("name", ["mixed", "shrunk bicubic", "typed", "tensors bilinear True", "decoded"])
 @pytest.mark.parametrize("arch", ["compute_100"])
 def test_other_architectures(arch: str, name: str) -> None:
     """Others have other code."""
-    names = [each for each in plans() if each.startswith(("torch.", "patches") if name == "typed" else name)]
+    names = [each for each in batches() if each.startswith(("torch.", "patches") if name == "typed" else name)]
     for each in names[::7] if name == "typed" else names[:1]:
-        assert_equals_torchvision(plans()[each], decode="accel" if name == "decoded" else "host", arch=arch)
-    assert nvrtc.of_unit("emit", arch) != nvrtc.of_unit("emit")
+        assert_equals_torchvision(batches()[each], decode="accel" if name == "decoded" else "host", arch=arch)
+    assert ptx_of_unit("emit", arch) != ptx_of_unit("emit")
 
 
 @pytest.mark.parametrize("name", ["mixed", "counted by many blocks", "shrunk bicubic", "decoded"])
 def test_warps_in_shifts(name: str) -> None:
     decode = "accel" if name == "decoded" else "host"
-    assert_equals_torchvision(plans()[name], 1, decode, shifts=True)
+    assert_equals_torchvision(batches()[name], 1, decode, shifts=True)
 
 
 DRAWN = {
@@ -147,7 +145,7 @@ FILES = {
 
 def decoded(device: PtxDevice, files: Sequence[Wanted]) -> Decoding:
     decoder = backend.jpeg.Decoder(device, backend.Ring(device.pinned))
-    with device.enter(), told(device):
+    with device.enter(), divided(device.divide):
         return decoder.decode(files)
 
 
@@ -196,7 +194,7 @@ def test_damaged_files() -> None:
         mock.patch.object(backend, "_Engine", lambda where: CudaBackend._engine(where)),
         device.enter(),
     ):
-        taken, wrong = jpeg_sanitized.check(range(60))
+        taken, wrong = sanitized.check(range(60))
     assert (taken > 5, wrong) == (True, 0)
 
 
@@ -212,7 +210,7 @@ def test_contraction_is_where_it_is_asked_for(kernel: str) -> None:
 
 def test_every_line_ran() -> None:
     """Of the sources, if it became code."""
-    missing = [name for name in (*plans(), *more_plans()) if not any(f"[{name}]" in each for each in _tried)]
+    missing = [name for name in (*batches(), *more_batches()) if not any(f"[{name}]" in each for each in _tried)]
     if missing or not {"test_files_are_decoded_as_pillow_does", "test_a_broken_stream_is_flagged"} <= _tried:
         pytest.skip("only with all the others")
     ran: Counter[tuple[str, int]] = Counter()

@@ -1,4 +1,4 @@
-"""The interpreter of PTX (ptx/) itself: its arithmetic is exact, and what a kernel must not do is found."""
+"""The interpreter of PTX (rig/ptx) itself: its arithmetic is exact, and what a kernel must not do is found."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import host_only
+
+from tests.support.cuda import host_only
 
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 
-from ptx import arithmetic, nvrtc
-from ptx.device import PtxDevice
-from ptx.machine import Program
-from ptx.memory import Fault
-from ptx.parse import parse
+from rig.ptx import arithmetic
+from rig.ptx.device import PtxDevice, ptx_of_source
+from rig.ptx.machine import Program
+from rig.ptx.memory import Fault
+from rig.ptx.parse import parse
 
 pytestmark = host_only
 
@@ -39,7 +40,7 @@ KERNEL(tried, Item, body)
 
 
 def program(body: str, **changed: Any) -> Program:
-    return Program(parse(nvrtc.of_source(SOURCE % body, "tried.cu", **{"lineinfo": True, **changed})), "tried")
+    return Program(parse(ptx_of_source(SOURCE % body, "tried.cu", **{"lineinfo": True, **changed})), "tried")
 
 
 def run(made: Program | str, given: Array, blocks: int = 1, made_count: int | None = None, **options: Any) -> Array:
@@ -122,7 +123,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptx.machine._MOST_STEPS", 10_000)
+    monkeypatch.setattr("rig.ptx.machine._MOST_STEPS", 10_000)
     body, reason = MISTAKES[name]
     with pytest.raises(Fault, match=reason):
         run(body, words(256))

@@ -1,4 +1,4 @@
-"""What a GPU's threads could do in another order: the kernels on the host in other orders, and searched for races."""
+"""The kernels on the host with their threads in other orders, and searched for races."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cuda_support import assert_equals_torchvision, host_only, needs_compiler, on_device
-from kernel_builds import ORDERS, Races, build_with, finding_races
-from kernel_plans import plans
 from PIL import Image
-from test_cuda_jpeg_kernels import lies, shape
 
 import accel
 from accel.backends.cuda import CudaBackend, backend, cache, host
 from accel.backends.cuda.jpeg import Wanted
 from accel.backends.cuda.jpeg.descriptors import PICTURE, STATE
+from rig.batches import batches
+from rig.races import ORDERS, Races, built_with, finding_races
+from tests.support.cuda import assert_equals_torchvision, host_only, needs_compiler, on_device
+from tests.support.jpeg import lies, shape
 
 pytestmark = [needs_compiler, host_only]
 
-PLANS = plans()
+BATCHES = batches()
 
 
 @pytest.fixture(autouse=True)
@@ -36,17 +36,17 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def races(monkeypatch: pytest.MonkeyPatch) -> Iterator[Races]:
-    with finding_races(monkeypatch) as found:
+def races() -> Iterator[Races]:
+    with finding_races() as found:
         yield found
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_order_of_threads_makes_no_difference(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    build_with(monkeypatch, *ORDERS[order])
-    for plan in PLANS.values():
-        assert_equals_torchvision(plan)
-    damaged_files()
+def test_the_order_of_threads_makes_no_difference(order: str) -> None:
+    with built_with(*ORDERS[order]):
+        for batch in BATCHES.values():
+            assert_equals_torchvision(batch)
+        damaged_files()
 
 
 def damaged_files() -> None:
@@ -72,8 +72,8 @@ def many_tiles() -> None:
 
 
 def test_no_kernel_has_a_race(races: Races) -> None:
-    for name, plan in PLANS.items():
-        assert_equals_torchvision(plan)
+    for name, batch in BATCHES.items():
+        assert_equals_torchvision(batch)
         assert not races.found(), name
     damaged_files()
     many_tiles()
@@ -134,7 +134,7 @@ def test_every_missing_barrier_would_be_found(races: Races) -> None:
     """And of some it is known why they are not needed."""
 
     def ways(file: str) -> Iterator[Callable[[], object]]:
-        yield from (partial(on_device, PLANS[name]) for name in REACHED_BY.get(file, ("decoded",)))
+        yield from (partial(on_device, BATCHES[name]) for name in REACHED_BY.get(file, ("decoded",)))
         if file == "stream.cu":
             yield many_tiles
         if file == "entropy.cu":
@@ -169,7 +169,7 @@ def test_other_mistakes_would_be_found(races: Races, tmp_path: Path, monkeypatch
         with monkeypatch.context() as patch:
             for module in (cache, host):
                 patch.setattr(module, "SOURCES", sources)
-            on_device(PLANS[plan])
+            on_device(BATCHES[plan])
         assert any(found.startswith(expected) for found in races.found()), file
 
 

@@ -1,13 +1,14 @@
-"""The kernels under AddressSanitizer and UBSan (plans_sanitized.py; jpeg_sanitized.py has the decoder's)."""
+"""The kernels under AddressSanitizer and UBSan; ``bench.fuzz.sanitized`` has the JPEG decoder under them."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from cuda_support import host_only, needs_compiler
+
+from bench.machine import ROOT
+from tests.support.cuda import host_only, needs_compiler
 
 pytestmark = [needs_compiler, host_only]
 
@@ -21,12 +22,13 @@ SANITIZED = {
 @pytest.mark.parametrize("mistake", SANITIZED)
 def test_nothing_is_touched_that_is_not_theirs(mistake: str | None) -> None:
     """AddressSanitizer and UBSan, all memory between the pieces forbidden; a mistake is found."""
-    command = [sys.executable, str(Path(__file__).parent / "plans_sanitized.py")]
+    command = [sys.executable, "-m", "rig", "sanitizers"]
     done = subprocess.run(
         [*command, "--mistake", mistake] if mistake else command,
         capture_output=True,
         text=True,
         timeout=600,
+        cwd=ROOT,
         check=False,
     )
     if done.returncode == 77:
