@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from accel.cli import screen
+from accel.cli.tables import Table, markdown
 from bench import plots
 from bench.machine import ROOT
-from bench.tables import Table, tables
+from bench.tables import tables
 
 RESULTS = ROOT / "bench" / "results"
 DONE, USAGE = 0, 2
@@ -123,16 +124,6 @@ def pixels(entry: dict[str, Any]) -> str:
     if quality is None:
         return "not comparable (own draws)"
     return f"off by up to {quality['max']:.0f} levels, {100 * quality['share that differs']:.2g}% of values differ"
-
-
-def markdown(table: Table, *, titled: bool = True) -> str:
-    """A table in Markdown."""
-    lines = [f"**{table.title}**\n"] if titled else []
-    lines.append("| " + " | ".join(table.columns) + " |")
-    lines.append("| --- |" + " ---: |" * (len(table.columns) - 1))
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows]
-    lines += ["", *(f"{note}\n" for note in table.notes)]
-    return "\n".join(lines)
 
 
 def _measured_on(result: dict[str, Any]) -> str:

@@ -70,7 +70,7 @@ class Workload:
     measure: Callable[[Setting], dict[str, Any]]
 
 
-def contest(
+def side_by_side(
     name: str,
     title: str,
     pipeline: str,

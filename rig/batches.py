@@ -78,7 +78,7 @@ def _jpeg(width: int, height: int, mode: str = "RGB", seed: int = 0, **options: 
 
 
 def _values(image: Any) -> torch.Tensor:
-    return F.to_tensor(image.convert("RGB"))
+    return F.to_tensor(image.convert("RGB"))  # type: ignore[no-any-return]
 
 
 def _stacked(images: list[Any], step: Step) -> torch.Tensor:

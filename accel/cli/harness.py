@@ -1,21 +1,98 @@
-"""Contestants: ways to make the same batches. Whether they do is checked first; only then are they timed."""
+"""Compares ways to make the same tensors, and measures them in turns: what ``compare`` and ``bench`` stand on.
+
+Whether a contestant's tensors are the reference's is checked first; only then is it timed.
+"""
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 import accel
 from accel.cli.data import DataError
+from accel.cli.error_stats import Different, ErrorStats, check_equal, check_kind
+
+T = TypeVar("T")
 
 Batch = Sequence[torch.Tensor]
 """What a DataLoader gives: images and labels."""
+
+# -- costs --------------------------------------------------------------------------------------------------
+
+
+class Cost(NamedTuple):
+    """Wall-clock and CPU seconds; the latter of this process and of all that it has started."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+class Clock:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        self._seconds, self._cpu = time.perf_counter(), cpu_seconds()
+
+    def cost(self) -> Cost:
+        """The cost so far."""
+        return Cost(time.perf_counter() - self._seconds, cpu_seconds() - self._cpu)
+
+
+def cpu_seconds() -> float:
+    """User and system time so far of this process, of its living descendants and of children that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_cpu_of, descendants()))
+
+
+def _cpu_of(pid: int) -> float:
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def descendants(pid: int | None = None) -> list[int]:
+    """The living processes below this one."""
+    found = []
+    for task in Path(f"/proc/{pid or os.getpid()}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def take_turns(
+    turns: Mapping[str, Callable[[int], T]], rounds: int, on_turn: Callable[[str], object] = lambda name: None
+) -> dict[str, list[T]]:
+    """What each gives in each round, A B C A B C, so that whatever else the machine does meets all.
+
+    Args:
+        turns: called with the number of the round.
+        on_turn: called after each turn.
+    """
+    found: dict[str, list[T]] = {name: [] for name in turns}
+    for number in range(rounds):
+        for name, turn in turns.items():
+            found[name].append(turn(number))
+            on_turn(name)
+    return found
+
+
+def ratio(costs: Iterable[float], others: Iterable[float]) -> float:
+    """How many times as much the others cost: the median over the rounds of the ratio within a round."""
+    return median(b / a for a, b in zip(costs, others, strict=True))
+
+
+# -- contestants that a DataLoader's loop goes through ------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -27,7 +104,6 @@ class Contestant:
         batches: starts an epoch.
         backend, options: the image backend to make them under.
         torch_threads: for ``torch.set_num_threads``; None leaves it as it is.
-        late: leave the values late when timed, as an accelerator's host does: only recording costs.
     """
 
     name: str
@@ -35,7 +111,6 @@ class Contestant:
     backend: str = "torchvision"
     options: Mapping[str, Any] = field(default_factory=dict)
     torch_threads: int | None = None
-    late: bool = False
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
@@ -47,12 +122,23 @@ class Contestant:
         finally:
             torch.set_num_threads(threads)
 
+    def epoch(self, seed: int) -> Cost:
+        """Go through one epoch as a training loop does."""
+        target = device()
+        with self.in_force():
+            torch.manual_seed(seed)
+            clock = Clock()
+            for images, labels in self.batches():
+                images.to(target, non_blocking=True)
+                labels.to(target, non_blocking=True)
+            if target.type == "cuda":
+                torch.cuda.synchronize()
+            return clock.cost()
 
-class Cost(NamedTuple):
-    """Wall-clock and CPU seconds; the latter of this process and of the children that ended meanwhile."""
 
-    seconds: float
-    cpu_seconds: float
+def device() -> torch.device:
+    """Where a training loop would want its batches."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class Difference(NamedTuple):
@@ -66,47 +152,6 @@ class Difference(NamedTuple):
         return f"{self.contestant} differs from the reference, first in {self.file}: {self.what}"
 
 
-class Apart:
-    """How far values are from the reference's, in levels of uint8.
-
-    Attributes:
-        largest, mean: over all values. share: of the values that differ by half a level or more.
-    """
-
-    MOST = 6.0
-    """Levels by which an image's values may differ on average; more is another picture, and no other arithmetic."""
-
-    def __init__(self, levels: torch.Tensor) -> None:
-        """``levels``: how many lie in one unit of the values, [channels, 1, 1]."""
-        self._levels = levels
-        self._sum = 0.0
-        self._values = self._others = 0
-        self.largest = 0.0
-
-    @property
-    def mean(self) -> float:
-        return self._sum / max(self._values, 1)
-
-    @property
-    def share(self) -> float:
-        return self._others / max(self._values, 1)
-
-    def add(self, wanted: torch.Tensor, found: torch.Tensor) -> str | None:
-        """Take an image into account; what is wrong with it, if that is another picture."""
-        apart = ((wanted.double() - found.double()).cpu() * self._levels).abs()
-        mean = float(apart.mean())
-        if not mean <= self.MOST:  # nor NaN
-            return f"its values differ by {mean:.3g} levels on average"
-        self.largest = max(self.largest, float(apart.max()))
-        self._sum += float(apart.sum())
-        self._others += int((apart >= 0.499).sum())
-        self._values += apart.numel()
-        return None
-
-    def __str__(self) -> str:
-        return f"{self.share:.1%} of the values differ; {self.mean:.2g} levels on average, {self.largest:.3g} at most"
-
-
 class Check(NamedTuple):
     """The outcome of a check: None or the first difference; and the seconds each contestant took for its part,
     loading and compiling included."""
@@ -115,59 +160,20 @@ class Check(NamedTuple):
     seconds: dict[str, float]
 
 
-def device() -> torch.device:
-    """Where a training loop would want its batches."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def epoch(contestant: Contestant, seed: int) -> Cost:
-    """Go through one epoch as a training loop does and say what it cost.
-
-    DataLoader's workers end with the epoch, so the CPU time is theirs as well.
-    """
-    target = device()
-    with contestant.in_force():
-        torch.manual_seed(seed)
-        begin, cpu = time.perf_counter(), _cpu_seconds()
-        for images, labels in contestant.batches():
-            if not contestant.late:
-                images.to(target, non_blocking=True)
-                labels.to(target, non_blocking=True)
-        if target.type == "cuda":
-            torch.cuda.synchronize()
-        return Cost(time.perf_counter() - begin, _cpu_seconds() - cpu)
-
-
-def take_turns(
-    contestants: Sequence[Contestant], rounds: int, on_turn: Callable[[], None] = lambda: None
-) -> dict[str, list[Cost]]:
-    """What some epochs of each cost, by name; interleaved, so that whatever else the machine does meets all.
-
-    Args:
-        on_turn: called after each epoch.
-    """
-    costs: dict[str, list[Cost]] = {contestant.name: [] for contestant in contestants}
-    for number in range(rounds):
-        for contestant in contestants:
-            costs[contestant.name].append(epoch(contestant, number))
-            on_turn()
-    return costs
-
-
 def check(
     reference: Contestant,
     others: Sequence[Contestant],
     files: Sequence[str],
     on_images: Callable[[int], None] = lambda count: None,
     seed: int = 0,
-    apart: Apart | None = None,
+    stats: ErrorStats | None = None,
 ) -> Check:
     """Go through an epoch with all contestants in turns and compare every batch with the reference's.
 
     Args:
         files: what the epoch's images are made from, in order.
         on_images: called with the number of images, batch by batch.
-        apart: takes the images' differences, which may be small ones then; None: there must be none.
+        stats: takes the images' differences, which may be small ones then; None: there must be none.
 
     Raises:
         DataError: the reference cannot load them.
@@ -177,12 +183,15 @@ def check(
     turns = [_turns(contestant, seed, seconds) for contestant in others]
     position = 0
     while True:
-        wanted = _wanted(reference, expected)
+        try:
+            wanted = next(expected, None)
+        except Exception as error:
+            raise DataError(f"{reference.name} cannot load the images: {_reason(error)}") from error
         size = 0 if wanted is None else len(wanted[0])
         for contestant, turn in zip(others, turns, strict=True):
-            difference = _difference(contestant, turn, wanted, files[position : position + size] or files[-1:], apart)
+            difference = _difference(turn, wanted, files[position : position + size] or files[-1:], stats)
             if difference is not None:
-                return Check(difference, seconds)
+                return Check(Difference(contestant.name, *difference), seconds)
         if wanted is None:
             return Check(None, seconds)
         position += size
@@ -210,13 +219,6 @@ def _turns(contestant: Contestant, seed: int, seconds: dict[str, float]) -> Iter
         yield batch
 
 
-def _wanted(reference: Contestant, turn: Iterator[Batch]) -> Batch | None:
-    try:
-        return next(turn, None)
-    except Exception as error:
-        raise DataError(f"{reference.name} cannot load the images: {_reason(error)}") from error
-
-
 def _reason(error: Exception) -> str:
     """The error in one line; a DataLoader worker's comes with its traceback as text."""
     text = str(error).strip()
@@ -224,53 +226,24 @@ def _reason(error: Exception) -> str:
 
 
 def _difference(
-    contestant: Contestant,
-    turn: Iterator[Batch],
-    wanted: Batch | None,
-    files: Sequence[str],
-    apart: Apart | None = None,
-) -> Difference | None:
-    """Whether a contestant's next batch is the wanted one, which is made from ``files``; None: the end."""
+    turn: Iterator[Batch], wanted: Batch | None, files: Sequence[str], stats: ErrorStats | None
+) -> tuple[str, str] | None:
+    """The file and the difference, if the next batch is not the wanted one, which is made from ``files``."""
+    file = files[0]
     try:
         found = next(turn, None)
     except Exception as error:
-        batch = f"batch of {len(files)} files that begins with it"
-        return Difference(contestant.name, files[0], f"in the {batch}, {_reason(error)}")
+        return file, f"in the batch of {len(files)} files that begins with it, {_reason(error)}"
     if wanted is None or found is None:
-        if wanted is found:
-            return None
-        return Difference(
-            contestant.name, files[0], "the epoch " + ("ends before it" if wanted else "goes on after it")
-        )
-    if len(wanted) != len(found):
-        return Difference(contestant.name, files[0], f"{len(found)} tensors instead of {len(wanted)}")
-    for a, b in zip(wanted, found, strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return Difference(contestant.name, files[0], f"its batch is {_kind(b)} instead of {_kind(a)}")
-    for i, file in enumerate(files):
-        for a, b in zip(wanted, found, strict=True):
-            if apart is not None and a[i].ndim == 3:
-                what = apart.add(a[i], b[i])
-            else:
-                what = None if torch.equal(a[i], b[i]) else _unequal(a[i], b[i])
-            if what is not None:
-                return Difference(contestant.name, file, what)
+        return None if wanted is found else (file, "the epoch " + ("ends before it" if wanted else "goes on after it"))
+    try:
+        check_kind(wanted, found)
+        for i, file in enumerate(files):
+            for a, b in zip(wanted, found, strict=True):
+                if stats is not None and a[i].ndim == 3:
+                    stats.add(a[i], b[i], file)
+                else:
+                    check_equal(a[i], b[i])
+    except Different as error:
+        return file, str(error)
     return None
-
-
-def _unequal(wanted: torch.Tensor, found: torch.Tensor) -> str:
-    if not wanted.ndim:
-        return f"label {found.item()} instead of {wanted.item()}"
-    apart = (wanted.double() - found.double()).abs()
-    share = 100 * (apart > 0).double().mean().item()
-    return f"{share:.3g}% of the values differ, by at most {apart.max().item():.3g}"
-
-
-def _kind(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-
-def _cpu_seconds() -> float:
-    """User and system time so far of this process and of its children that have ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

@@ -1,24 +1,24 @@
 """The registry: every workload, in the order of the report. A new one is a file here and an entry below."""
 
 from bench.workload import Workload
-from bench.workloads import contests, feed, imports, recording, scaling, tensors
+from bench.workloads import feed, imports, recording, scaling, side_by_side, tensors
 
 _ROWS = (
-    contests.TRAIN,
-    contests.EVAL,
+    side_by_side.TRAIN,
+    side_by_side.EVAL,
     tensors.TRAIN,
     recording.RECORDING,
     recording.RECORDING_V2,
-    contests.LATENCY,
-    contests.BATCH,
-    contests.LARGE_TRAIN,
-    contests.LARGE_EVAL,
-    contests.CIFAR,
-    contests.JITTER,
-    contests.RANDAUGMENT,
-    contests.TRIVIALAUGMENT,
-    contests.DETECTION,
-    contests.DECODE,
+    side_by_side.LATENCY,
+    side_by_side.BATCH,
+    side_by_side.LARGE_TRAIN,
+    side_by_side.LARGE_EVAL,
+    side_by_side.CIFAR,
+    side_by_side.JITTER,
+    side_by_side.RANDAUGMENT,
+    side_by_side.TRIVIALAUGMENT,
+    side_by_side.DETECTION,
+    side_by_side.DECODE,
     scaling.SCALING,
     feed.FEED,
     imports.IMPORTS,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from accel.cli import screen
+from accel.cli.harness import cpu_seconds
 from bench import images, usage
 from bench.contestants.contestant import Contestant, Epoch
 from bench.job import Images
@@ -95,7 +96,7 @@ def _turn(epoch: Epoch, seed: int, batch_size: int, speed: float) -> _Turn:
     for batch in epoch(seed):
         now = time.perf_counter()
         if begin is None:
-            begin, cpu = now, usage.cpu_seconds()
+            begin, cpu = now, cpu_seconds()
         else:
             waiting += now - last
             taken += len(batch)
@@ -104,7 +105,7 @@ def _turn(epoch: Epoch, seed: int, batch_size: int, speed: float) -> _Turn:
         last = time.perf_counter()
     assert begin is not None
     seconds = last - begin
-    return _Turn(taken / seconds, waiting / seconds, (usage.cpu_seconds() - cpu) / max(taken, 1))
+    return _Turn(taken / seconds, waiting / seconds, (cpu_seconds() - cpu) / max(taken, 1))
 
 
 def _check(setting: Setting, who: list[Contestant], recipes: Recipes) -> None:

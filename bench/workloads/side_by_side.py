@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bench import images
-from bench.workload import contest
+from bench.workload import side_by_side
 
-LATENCY = contest(
+LATENCY = side_by_side(
     "latency",
     "latency of one image: JPEG of 500 x 375, train pipeline, batches of one (DVPP's published figure)",
     "train",
@@ -13,7 +13,7 @@ LATENCY = contest(
     batch_size=1,
     epoch=100,
 )
-BATCH = contest(
+BATCH = side_by_side(
     "batch512",
     "one batch of 512: JPEG files of 500 x 375, train pipeline, all cores (DVPP's published figure)",
     "train",
@@ -23,10 +23,10 @@ BATCH = contest(
     cores=None,
     rounds=3,
 )
-TRAIN = contest("train", "ImageNet train pipeline on photos, one core", "train", images.photos)
-EVAL = contest("eval", "ImageNet eval pipeline on photos, one core", "eval", images.photos)
-DECODE = contest("decode", "decoding photos, whole, one core", "decode", images.photos)
-LARGE_TRAIN = contest(
+TRAIN = side_by_side("train", "ImageNet train pipeline on photos, one core", "train", images.photos)
+EVAL = side_by_side("eval", "ImageNet eval pipeline on photos, one core", "eval", images.photos)
+DECODE = side_by_side("decode", "decoding photos, whole, one core", "decode", images.photos)
+LARGE_TRAIN = side_by_side(
     "large_train",
     "train pipeline on large photos (4000 x 3000), one core",
     "train",
@@ -34,7 +34,7 @@ LARGE_TRAIN = contest(
     batch_size=4,
     epoch=8,
 )
-LARGE_EVAL = contest(
+LARGE_EVAL = side_by_side(
     "large_eval",
     "eval pipeline on large photos (4000 x 3000), one core",
     "eval",
@@ -42,19 +42,21 @@ LARGE_EVAL = contest(
     batch_size=4,
     epoch=4,
 )
-CIFAR = contest(
+CIFAR = side_by_side(
     "cifar",
     "small images in memory (32 x 32, as CIFAR-10): pad, random crop, flip, normalise, one core",
     "cifar",
     lambda setting: images.small_pixels(2000),
     batch_size=250,
 )
-JITTER = contest("jitter", "train pipeline with ColorJitter(0.4, 0.4, 0.4, 0.1), one core", "jitter", images.photos)
-RANDAUGMENT = contest("randaugment", "train pipeline with RandAugment, one core", "randaugment", images.photos)
-TRIVIALAUGMENT = contest(
+JITTER = side_by_side(
+    "jitter", "train pipeline with ColorJitter(0.4, 0.4, 0.4, 0.1), one core", "jitter", images.photos
+)
+RANDAUGMENT = side_by_side("randaugment", "train pipeline with RandAugment, one core", "randaugment", images.photos)
+TRIVIALAUGMENT = side_by_side(
     "trivialaugment", "train pipeline with TrivialAugmentWide, one core", "trivialaugment", images.photos
 )
-DETECTION = contest(
+DETECTION = side_by_side(
     "detection",
     "detection: images of different sizes and their boxes, short side to 480, flip, normalise, one core",
     "detection",

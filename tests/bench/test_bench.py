@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+from accel.cli import harness
+from accel.cli.error_stats import Different, ErrorStats
+from accel.cli.harness import Cost
 from bench import measure, probe, report, usage
 from bench.__main__ import main
 from bench.contestants import CONTESTANTS
@@ -21,9 +24,8 @@ from bench.contestants.contestant import Contestant, Epoch
 from bench.contestants.torchvision_v1 import TorchvisionV1
 from bench.job import Batch, Images, Job
 from bench.machine import ROOT
-from bench.measure import Cost, Entry, Red, Result, take_turns
+from bench.measure import Entry, Red, Result, check_likely, compare, levels, take_turns
 from bench.pipelines import PIPELINES, Draw, boxes_after, boxes_of
-from bench.quality import Different, Quality, check_equal, check_likely
 from bench.tables import tables
 from bench.workloads import WORKLOADS, scaling
 from tests.cli.wrong import make_wrong
@@ -212,23 +214,23 @@ def test_differences_of_the_inexact_are_stated(paths: list[str]) -> None:
     inexact = _Wrong(0, by=10 / 255 / 0.229)
     inexact.exact = False  # type: ignore[misc]
     results = take_turns([Entry("right", V1, job), Entry("other", inexact, job, "right")], rounds=2)
-    stated = results[1].quality
+    stated = results[1].stats
     assert stated is not None
-    assert stated.highest == pytest.approx(10, abs=1e-3)
+    assert stated.largest == pytest.approx(10, abs=1e-3)
     assert stated.share == pytest.approx(1 / (2 * 3 * 224 * 224))
     assert stated.mean == pytest.approx(10 * stated.share, rel=1e-3)
 
 
 def test_checks_can_fail() -> None:
     batch = torch.randn(2, 3, 4, 4)
-    check_equal(batch, batch.clone(), ["a", "b"])
+    compare(batch, batch.clone(), ["a", "b"])
     check_likely(batch, batch.flip(3))
     for wrong in (batch[:1], batch.double(), batch[..., :3]):
-        for check in (lambda b: check_equal(batch, b, ["a", "b"]), lambda b: check_likely(batch, b)):
+        for check in (lambda b: compare(batch, b, ["a", "b"]), lambda b: check_likely(batch, b)):
             with pytest.raises(Different):
                 check(wrong)
     with pytest.raises(Different, match="not finite"):
-        Quality(PIPELINES["train"]).add(batch, batch / 0)
+        compare(batch, batch / 0, ["a", "b"], ErrorStats(levels(PIPELINES["train"])))
     with pytest.raises(Different, match="mean"):
         check_likely(batch, batch + 5)
 
@@ -286,11 +288,11 @@ def test_medians_and_ratios_are_those_of_the_rounds() -> None:
 def test_cpu_time_counts_processes_that_still_run(paths: list[str]) -> None:
     job = job_of(paths[:4] * 4, workers=1)
     with V1.open(job) as epoch:
-        begin = usage.cpu_seconds()
+        begin = harness.cpu_seconds()
         assert len(list(epoch(0))) == 8
-        assert usage.descendants()
-        assert usage.cpu_seconds() > begin
-    assert not usage.descendants()
+        assert harness.descendants()
+        assert harness.cpu_seconds() > begin
+    assert not harness.descendants()
 
 
 def test_peak_memory_sees_what_is_gone_again() -> None:

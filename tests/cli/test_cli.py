@@ -16,8 +16,8 @@ from PIL import Image, JpegImagePlugin
 import accel
 from accel.__main__ import main
 from accel.cli import samples
-from accel.cli.contest import Contestant, check, epoch
 from accel.cli.data import DataError, folder, open_folder
+from accel.cli.harness import Contestant, check
 from tests.cli.wrong import make_wrong
 
 FAST = ("--rounds", "1", "--batch-size", "5")
@@ -302,7 +302,7 @@ def test_check_names_the_first_file_that_differs(other: Contestant, file: str, w
 
 def test_an_epoch_costs_time_and_leaves_the_threads_alone() -> None:
     threads = torch.get_num_threads()
-    cost = epoch(Contestant("a", contestant("a").batches, torch_threads=threads + 1), seed=0)
+    cost = Contestant("a", contestant("a").batches, torch_threads=threads + 1).epoch(seed=0)
     assert cost.seconds > 0
     assert cost.cpu_seconds >= 0
     assert torch.get_num_threads() == threads

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from accel.__main__ import main
-from accel.cli import sheet, verify
+from accel.cli import contact_sheet, verify
 from accel.ops import OPS
 from tests.cli.wrong import make_wrong
 
@@ -97,7 +97,7 @@ def test_wrong_usage(arguments: tuple[str, ...], image_folder: Path, capsys: pyt
 def test_worst_come_first_and_no_more_than_asked() -> None:
     worst = verify.Worst(2)
     for highest in (1.0, 5.0, 0.0, 3.0):
-        worst.add(highest, sheet.Row("f", "p", torch.zeros(3, 2, 2), torch.zeros(3, 2, 2), highest))
+        worst.add(highest, contact_sheet.Row("f", "p", torch.zeros(3, 2, 2), torch.zeros(3, 2, 2), highest))
     assert [row.highest for row in worst.rows()] == [5, 3]
 
 
@@ -105,11 +105,11 @@ def test_the_sheet_shows_the_difference_times_32() -> None:
     wanted = torch.full((3, 8, 10), 100, dtype=torch.uint8)
     found = wanted.clone()
     found[:, 2, 3] += 3
-    first, second, third = sheet.pictures(sheet.Row("f", "p", wanted, found, 3))
+    first, second, third = contact_sheet.pictures(contact_sheet.Row("f", "p", wanted, found, 3))
     assert first.getpixel((3, 2)) == (100, 100, 100)
     assert second.getpixel((3, 2)) == (103, 103, 103)
     assert third.getpixel((3, 2)) == (96, 96, 96)
     assert np.count_nonzero(np.asarray(third)) == 3
-    floats = sheet.Row("f", "p", wanted / 255, found / 255, 3)
-    assert sheet.pictures(floats)[2].getpixel((3, 2)) == (96, 96, 96)
-    assert sheet.make([floats, floats], "cpu").height > 400
+    floats = contact_sheet.Row("f", "p", wanted / 255, found / 255, 3)
+    assert contact_sheet.pictures(floats)[2].getpixel((3, 2)) == (96, 96, 96)
+    assert contact_sheet.make([floats, floats], "cpu").height > 400
