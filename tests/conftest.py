@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import write_image_folder
 from PIL import Image
 from torchvision.datasets import folder
 
 import accel
+from tests.support.helpers import write_image_folder
 
 Image.preinit()
 _JPEG_OPENER = Image.OPEN["JPEG"]

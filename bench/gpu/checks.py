@@ -10,14 +10,9 @@ from typing import Any
 
 from bench.machine import ROOT
 
-ROOMS = (
-    *("gpu", "exact", "effects", "hard", "backend", "pipeline", "decode"),
-    *("jpeg", "jpeg_kernels", "compile", "launches"),
-)
-TESTS = (*(f"tests/test_cuda_{room}.py" for room in ROOMS), "tests/test_dali_gpu.py")
+TESTS = ("tests/backends/cuda", "tests/backends/dali/test_gpu.py")
 UNDER_SANITIZER = (
-    *("tests/test_cuda_exact.py", "tests/test_cuda_effects.py"),
-    *("tests/test_cuda_jpeg.py", "tests/test_cuda_jpeg_kernels.py"),
+    *(f"tests/backends/cuda/test_{name}.py" for name in ("exact", "effects", "jpeg", "jpeg_kernels")),
     *("-k", "ragged or borders or one_source or fill or dtypes or specified or restart or damage or joined or handful"),
 )
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -27,7 +22,7 @@ def run(device: str) -> dict[str, Any]:
     """Each run's exit status and last lines; 0 is green."""
     found = {
         "tests": _pytest([], device, *TESTS),
-        "conformance": _pytest([], device, "tests/test_conformance.py", "-m", "gpu" if device != "cpu" else ""),
+        "conformance": _pytest([], device, "tests/ops/test_conformance.py", "-m", "gpu" if device != "cpu" else ""),
     }
     sanitizer = shutil.which("compute-sanitizer")
     for tool in TOOLS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,6 +12,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.codec import packed
+from tests.support import helpers
 
 needs_arrow = pytest.mark.skipif(not hasattr(Image.Image, "__arrow_c_array__"), reason="Pillow before 11.2")
 

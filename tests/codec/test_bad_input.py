@@ -9,11 +9,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import Files, assert_same, is_late, outcome
 from PIL import Image, ImageFile
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
@@ -22,33 +20,14 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
+from tests.support.damage import BROKEN, GOOD, PROGRESSIVE, scan_at
+from tests.support.helpers import Files, assert_same, is_late, outcome
 
 TIMEOUT = 100
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
-GOOD = helpers.jpeg(64, 48)
-PROGRESSIVE = helpers.jpeg(64, 48, progressive=True)
 GREY = helpers.jpeg(50, 41, "L")
-
-
-def header_at(data: bytes) -> int:
-    """The position of the frame header's height."""
-    position = 2
-    while data[position + 1] not in (0xC0, 0xC2):
-        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    return position + 5
-
-
-def sized(data: bytes, height: int, width: int) -> bytes:
-    """The file with another size in its header."""
-    position = header_at(data)
-    return data[:position] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + data[position + 4 :]
-
-
-def scan_at(data: bytes) -> int:
-    """Where the entropy-coded bytes begin."""
-    position = data.index(b"\xff\xda")
-    return position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
 
 
 def garbled(data: bytes, seed: int) -> bytes:
@@ -98,35 +77,6 @@ def check(path: Path, data: bytes, transform: Callable[[Any], Any] = FIXED) -> A
 
 
 # -- one file -----------------------------------------------------------------------------------------------
-
-BROKEN: dict[str, bytes] = {
-    "empty": b"",
-    "text": b"this is no picture\n" * 20,
-    "only-soi": b"\xff\xd8\xff",
-    "soi-eoi": b"\xff\xd8\xff\xd9",
-    "zeros": bytes(1000),
-    "no-tables": helpers.undecodable(),
-    "no-eoi": GOOD[:-2],
-    "half-eoi": GOOD[:-1],
-    "half": GOOD[: len(GOOD) // 2],
-    "half-with-eoi": GOOD[: len(GOOD) // 2] + b"\xff\xd9",
-    "header-with-eoi": GOOD[: scan_at(GOOD)] + b"\xff\xd9",
-    "progressive-half-with-eoi": PROGRESSIVE[: len(PROGRESSIVE) // 2] + b"\xff\xd9",
-    "progressive-half": PROGRESSIVE[: len(PROGRESSIVE) // 2],
-    "trailing": GOOD + b"trailing bytes" * 9,
-    "trailing-after-cut": GOOD[:-2] + b"trailing bytes" * 9,
-    "cut-then-another": GOOD[: len(GOOD) // 2] + GOOD,
-    "twice": GOOD + GOOD,
-    "higher": sized(GOOD, 96, 64),
-    "wider": sized(GOOD, 48, 128),
-    "lower": sized(GOOD, 24, 64),
-    "narrower": sized(GOOD, 48, 30),
-    "odd": sized(GOOD, 47, 63),
-    "no-height": sized(GOOD, 0, 64),
-    "no-width": sized(GOOD, 48, 0),
-    "huge": sized(GOOD, 3000, 4000),
-    "progressive-higher": sized(PROGRESSIVE, 96, 64),
-}
 
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)

@@ -8,15 +8,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
-from hard_support import linux
-from helpers import outcome
 from PIL import Image
-from test_bad_input import sized
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import default_loader
+
+from tests.support import helpers
+from tests.support.damage import sized
+from tests.support.helpers import outcome
+from tests.support.processes import linux
 
 BASELINE, PROGRESSIVE = helpers.jpeg(64, 48), helpers.jpeg(64, 48, progressive=True)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import damage
-import helpers
 import pytest
 import torch
-from damage import BACKENDS, KINDS, READERS, READINGS, failure
 from torchvision import io
 
 import accel
+from tests.support import damage, helpers
+from tests.support.damage import BACKENDS, KINDS, READERS, READINGS, failure
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning"),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from jpeg_support import damaged, files_and_boxes
 from PIL import Image
 
 from accel.codec.engines import Box
@@ -19,6 +18,7 @@ from accel.codec.jpeg import decode
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 from bench.fuzz.pieces import JFIF, adobe
+from tests.support.jpeg import damaged, files_and_boxes
 
 
 def assert_same(data: bytes, **options: Any) -> np.ndarray:

@@ -9,11 +9,9 @@ from io import BytesIO
 from shutil import which
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same
 from PIL import Image
 from torchvision import io
 from torchvision.transforms import functional as F
@@ -29,6 +27,8 @@ from accel.sources.header import claim
 from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
 from bench.fuzz.files import pillow
 from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans
+from tests.support import helpers
+from tests.support.helpers import assert_same
 
 SWEEP = os.environ.get("ACCEL_TEST_SWEEP") == "1"
 needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")

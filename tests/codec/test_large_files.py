@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import helpers
 import pytest
-from helpers import is_late
 from PIL import Image
 from torchvision.transforms import functional
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import is_late
 
 
 @pytest.fixture

@@ -9,11 +9,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import damage
-import helpers
 import pytest
 import torch
-from damage import BACKENDS, KINDS
 from PIL import Image
 from torch._utils import ExceptionWrapper
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
@@ -24,6 +21,8 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.system import notes
+from tests.support import damage, helpers
+from tests.support.damage import BACKENDS, KINDS
 
 TIMEOUT = 100
 FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])

@@ -10,11 +10,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import damage
-import helpers
 import pytest
 import torch
-from damage import BACKENDS, GOOD, KINDS, NOT_FOR_TORCHVISION, PILLOW, SIZED, TORCHVISION, saved
 from PIL import GifImagePlugin, Image, ImageFile, TiffImagePlugin
 from torch.utils.data import DataLoader, Dataset
 from torchvision import io
@@ -24,6 +21,8 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.system import replaced
+from tests.support import damage, helpers
+from tests.support.damage import BACKENDS, GOOD, KINDS, NOT_FOR_TORCHVISION, PILLOW, SIZED, TORCHVISION, saved
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from ecosystem_support import TRAIN, proven
-from helpers import assert_same
 from torch.utils.data import DataLoader
+
+from tests.support import helpers
+from tests.support.ecosystem import TRAIN, proven
+from tests.support.helpers import assert_same
 
 accelerate = helpers.optional("accelerate")
 data_loader = helpers.optional("accelerate.data_loader")

@@ -8,8 +8,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-import helpers
 import pytest
+
+from tests.support import helpers
 
 pytestmark = pytest.mark.skipif(find_spec("fastai") is None, reason="could not import 'fastai'")
 

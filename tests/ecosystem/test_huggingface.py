@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from ecosystem_support import TRAIN, proven
-from helpers import assert_same
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
 import accel
+from tests.support import helpers
+from tests.support.ecosystem import TRAIN, proven
+from tests.support.helpers import assert_same
 
 datasets = helpers.optional("datasets")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from ecosystem_support import TRAIN, proven
+
+from tests.support import helpers
+from tests.support.ecosystem import TRAIN, proven
 
 engine = helpers.optional("ignite.engine")
 distributed = helpers.optional("ignite.distributed")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from ecosystem_support import TRAIN, proven
 from torch.utils.data import DataLoader
+
+from tests.support import helpers
+from tests.support.ecosystem import TRAIN, proven
 
 lightning = helpers.optional("lightning")
 

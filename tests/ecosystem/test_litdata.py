@@ -6,14 +6,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from ecosystem_support import TRAIN, proven
 from PIL import Image
 from torchvision.transforms import v2
 
 import accel
+from tests.support import helpers
+from tests.support.ecosystem import TRAIN, proven
 
 litdata = helpers.optional("litdata")
 

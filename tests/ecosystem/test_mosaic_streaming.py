@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from ecosystem_support import TRAIN, proven
 from PIL import Image
 from torch.utils.data import DataLoader
 
 import accel
+from tests.support import helpers
+from tests.support.ecosystem import TRAIN, proven
 
 streaming = helpers.optional("streaming")
 

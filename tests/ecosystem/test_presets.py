@@ -14,14 +14,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from ecosystem_support import proven
 from PIL import Image
-from test_preset_stages import PRESETS
 from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
+
+from tests.support import helpers
+from tests.support.ecosystem import proven
+from tests.support.presets import PRESETS
 
 TREE = os.environ.get("ACCEL_TORCHVISION_TREE")
 PHOTOS = [helpers.jpeg(500, 375, seed=seed) for seed in range(4)]

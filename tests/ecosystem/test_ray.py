@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import helpers
 import pytest
 import torch
 
 import accel
 from accel.workers import processes
+from tests.support import helpers
 
 helpers.optional("ray")
 

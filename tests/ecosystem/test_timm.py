@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same
 
 timm_data = helpers.optional("timm.data")
 timm_loader = helpers.optional("timm.data.loader")

@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from helpers import Files, Stream, assert_same
-from loader_support import TIMEOUT, TRAIN
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import Files, Stream, assert_same
+from tests.support.loaders import TIMEOUT, TRAIN
 
 stateful_dataloader = helpers.optional("torchdata.stateful_dataloader")
 nodes = helpers.optional("torchdata.nodes")

@@ -6,12 +6,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
-from ecosystem_support import TRAIN, proven
 from PIL import Image
 
 import accel
+from tests.support import helpers
+from tests.support.ecosystem import TRAIN, proven
 
 wds = helpers.optional("webdataset")
 

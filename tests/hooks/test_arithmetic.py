@@ -7,11 +7,8 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from helpers import assert_same
-from loader_support import epoch
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import functional as F1
@@ -21,6 +18,9 @@ from torchvision.transforms.v2 import functional as F
 import accel
 from accel.ops import OPS
 from accel.system import arithmetic
+from tests.support import helpers
+from tests.support.helpers import assert_same
+from tests.support.loaders import epoch
 
 LARGE = helpers.jpeg(500, 375)  # large enough for torch to share out its sums among threads
 SMALL = helpers.jpeg(80, 60)

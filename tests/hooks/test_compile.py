@@ -6,16 +6,16 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from helpers import assert_same, is_late
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),

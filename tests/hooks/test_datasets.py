@@ -11,11 +11,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import jpeg, picture
 from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset
 from torchvision import datasets, tv_tensors
@@ -24,6 +22,8 @@ from torchvision.transforms import v2
 
 import accel
 from accel.lazy.late import LateTensor
+from tests.support import helpers
+from tests.support.helpers import jpeg, picture
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 pytestmark = pytest.mark.filterwarnings(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import jpeg, run
 from PIL import Image
 from torchvision import tv_tensors
 from torchvision.transforms import v2
@@ -18,6 +17,7 @@ from torchvision.transforms.v2._transform import _RandomApplyTransform
 import accel
 from accel.lazy.late import is_late
 from accel.recording import forward
+from tests.support.helpers import jpeg, run
 
 ORIGINALS = (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import helpers
+from tests.support import helpers
 
 HEAVY = ("numba", "llvmlite", "nvidia.nvimgcodec", "nvidia.dali", "cupy", "cuda", "triton", "rich", "matplotlib")
 LOADED = f"""

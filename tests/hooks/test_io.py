@@ -8,16 +8,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import Named, assert_same, is_late, jpeg, outcome, picture, run
 from torchvision import io, tv_tensors
 from torchvision.io import ImageReadMode
 from torchvision.transforms import v2
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import Named, assert_same, is_late, jpeg, outcome, picture, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
 

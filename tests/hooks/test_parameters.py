@@ -8,7 +8,6 @@ from io import BytesIO
 from types import FunctionType
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
@@ -18,6 +17,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.recording import parameters
+from tests.support import helpers
 
 FLIPS = (T.RandomHorizontalFlip, T.RandomVerticalFlip)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 
-import helpers
 import pytest
 import torch
 
 import accel
 from accel.system import seams
+from tests.support import helpers
 
 GONE = {
     "PIL.Image._decompression_bomb_check": ("PIL.Image", "_decompression_bomb_check"),

@@ -11,7 +11,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
 from PIL import Image, JpegImagePlugin
@@ -24,6 +23,7 @@ import accel
 from accel import backend as registry
 from accel import interop, switch
 from accel.recording import parameters
+from tests.support import helpers
 
 # -- names and options --------------------------------------------------------------------------------------
 

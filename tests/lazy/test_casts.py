@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from fake_accelerator import CPU0, Fake, installed
-from helpers import Files, assert_same, open_rgb, seed_everything, undecodable
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
+from tests.support.fake_accelerator import CPU0, Fake, installed
+from tests.support.helpers import Files, assert_same, open_rgb, seed_everything, undecodable
 
 LAST = torch.channels_last
 FIXED = T.Compose([T.Resize((32, 24)), T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.2, 0.3))])

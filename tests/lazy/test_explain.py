@@ -6,7 +6,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
 from PIL import Image
@@ -15,6 +14,7 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
 
 EVAL = T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(), T.Normalize((0.485, 0.5, 0.4), (0.2, 0.3, 0.1))])
 

@@ -10,16 +10,12 @@ from io import BytesIO
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import assert_equal_runs, assert_same, is_late, outcome, picture
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
-from test_image import USES
-from test_properties import ON_IMAGES, ON_TENSORS, TO_TENSOR, Step
 from torch.utils.data import DataLoader
 from torchvision import transforms as v1
 from torchvision.transforms import functional as F
@@ -27,6 +23,10 @@ from torchvision.transforms import v2
 
 import accel
 from accel.recording.begin import begin
+from tests.support import helpers
+from tests.support.helpers import assert_equal_runs, assert_same, is_late, outcome, picture
+from tests.support.steps import ON_IMAGES, ON_TENSORS, TO_TENSOR, Step
+from tests.support.uses import USES
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

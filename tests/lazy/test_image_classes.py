@@ -9,7 +9,6 @@ from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
@@ -20,6 +19,7 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
 
 
 class Own(Image.Image):

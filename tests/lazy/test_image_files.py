@@ -10,12 +10,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
-from helpers import assert_same, is_late, opened, outcome
 from PIL import Image
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late, opened, outcome
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 

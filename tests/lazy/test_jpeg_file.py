@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
@@ -18,6 +17,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
+from tests.support import helpers
 
 
 class Own(Image.Image):

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from helpers import is_late, open_rgb
 from PIL import Image
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
@@ -17,6 +15,8 @@ from torchvision import datasets, transforms
 
 import accel
 from accel.codec import engines, kept
+from tests.support import helpers
+from tests.support.helpers import is_late, open_rgb
 
 WIDTH, HEIGHT = 120, 96
 Load = Callable[[Path], Image.Image]

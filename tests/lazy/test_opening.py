@@ -11,11 +11,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same, is_late, outcome
 from PIL import Image, ImageSequence
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.MpoImagePlugin import MpoImageFile
@@ -24,6 +22,8 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.sources.progressive import survey
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late, outcome
 
 LARGE = 1 << 18
 

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from helpers import assert_same, is_late, outcome
 from PIL import Image
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader
@@ -19,6 +17,8 @@ from torchvision.transforms import functional as F1
 from torchvision.transforms.v2 import functional as F
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late, outcome
 
 COUNT = 5
 

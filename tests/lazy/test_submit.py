@@ -13,11 +13,8 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from fake_accelerator import CPU0, Fake, Recorder, installed
-from helpers import assert_same, is_late, jpeg, open_rgb, undecodable
 from PIL import Image
 from torchvision import tv_tensors
 from torchvision.transforms import functional as F
@@ -25,6 +22,11 @@ from torchvision.transforms import v2
 
 import accel
 from accel.running import streams
+from tests.support import helpers
+from tests.support.fake_accelerator import CPU0, Fake, Recorder, installed
+from tests.support.helpers import assert_same, is_late, jpeg, open_rgb, undecodable
+from tests.support.loaders import batch, tensor
+from tests.support.processes import eventually
 
 Choose = Callable[..., None]
 WAIT = 300  # seconds, none of which is waited in vain: the first test may have kernels to compile
@@ -36,26 +38,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Choose]:
         yield choose
 
 
-def tensor(path: str, size: int = 24) -> torch.Tensor:
-    return F.to_tensor(F.resize(open_rgb(path), [size, size + 8]))
-
-
-def batch(paths: list[str], size: int = 24) -> torch.Tensor:
-    return torch.stack([tensor(path, size) for path in paths])
-
-
 def plain(function: Callable[[], Any]) -> Any:
     with accel.image_backend("torchvision"):
         return function()
-
-
-def eventually(condition: Callable[[], Any]) -> None:
-    """Wait for what other threads are to bring about."""
-    for _ in range(2000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came about")
 
 
 # -- on the host --------------------------------------------------------------------------------------------
@@ -409,6 +394,8 @@ def test_the_interpreter_ends_with_work_in_flight(paths: list[str]) -> None:
     code = """
 import sys, accel, torch
 from PIL import Image
+from tests.support.loaders import batch, tensor
+from tests.support.processes import eventually
 from torchvision.transforms import functional as F
 accel.set_image_backend("cpu")
 batch = lambda: torch.stack([F.to_tensor(F.resize(Image.open(path), [200, 200])) for path in sys.argv[1:]])

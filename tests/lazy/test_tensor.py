@@ -11,15 +11,15 @@ from io import BytesIO
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same, is_late, outcome
-from tensor_support import MAKERS, Maker, both, make_batch, make_dot, make_grey, make_single, make_uint8
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late, outcome
+from tests.support.tensors import MAKERS, Maker, both, make_batch, make_dot, make_grey, make_single, make_uint8
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

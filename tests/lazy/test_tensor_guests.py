@@ -9,10 +9,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from helpers import assert_same, is_late
 from PIL import Image
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -21,6 +19,8 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 

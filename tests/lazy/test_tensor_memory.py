@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from tensor_support import both, make_batch, make_single
 from torch.utils import dlpack
 
 import accel
+from tests.support import helpers
+from tests.support.tensors import both, make_batch, make_single
 
 EXPORTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "torch.utils.dlpack": lambda tensor: dlpack.to_dlpack(tensor),

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
 import torch.multiprocessing as mp
-from helpers import assert_same, is_late, outcome
-from tensor_support import MAKERS, both, make_batch, make_single
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late, outcome
+from tests.support.tensors import MAKERS, both, make_batch, make_single
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

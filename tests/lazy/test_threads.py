@@ -6,7 +6,6 @@ import itertools
 import multiprocessing
 import os
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,40 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hard_support import LARGE, TIMEOUT, finished, loader, plain, started
-from helpers import Files, assert_same, open_rgb
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 import accel
 from accel import switch
+from tests.support.helpers import Files, assert_same, open_rgb
+from tests.support.processes import LARGE, TIMEOUT, finished, in_threads, loader, plain, started
 
 # -- threads ------------------------------------------------------------------------------------------------
-
-
-def in_threads(functions: list[Callable[[], Any]]) -> list[Any]:
-    """What each gives, run at once; an exception is raised here."""
-    results: list[Any] = [None] * len(functions)
-    barrier = threading.Barrier(len(functions))
-
-    def run(number: int) -> None:
-        barrier.wait(60)
-        try:
-            results[number] = functions[number]()
-        except BaseException as error:
-            results[number] = error
-
-    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(functions))]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + TIMEOUT
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0))
-        assert not thread.is_alive(), "it hangs"
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
 
 
 @pytest.fixture
@@ -147,9 +121,9 @@ def test_many_threads_each_with_a_loader(paths: list[str]) -> None:
     """In a process of its own: some libraries (filelock) refuse forks in two threads at once in which they are."""
     script = """
 import os, sys, accel
-from hard_support import LARGE, loader, plain
-from helpers import Files, assert_same
-from test_hard_threads import in_threads
+from tests.support.processes import LARGE, loader, plain
+from tests.support.helpers import Files, assert_same
+from tests.support.processes import in_threads
 paths = sys.argv[1].split(os.pathsep)
 accel.set_image_backend("cpu")
 expected = plain(lambda: list(loader(Files(paths, LARGE))))
@@ -164,7 +138,8 @@ for result in in_threads(works):
 def test_a_process_that_ends_with_loaders_open(paths: list[str]) -> None:
     """At exit, with late batches, an unfinished epoch and a thread that computes: no hang, no complaint."""
     script = """
-import os, sys, threading, torch, accel, helpers
+import os, sys, threading, torch, accel
+from tests.support import helpers
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 torch.set_num_threads(1)

@@ -12,17 +12,17 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same, is_late
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import v2
 from torchvision.utils import make_grid, save_image
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch.func itself
 

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import Files, assert_same, is_late
 from PIL import Image
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import collate
@@ -25,6 +23,8 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import Files, assert_same, is_late
 
 SIZES = T.Compose([T.Resize(30), T.ToTensor(), T.Normalize([0.5], [0.25])])  # every picture has another shape
 

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from hard_support import LARGE, loader, plain
-from helpers import Files, assert_same, open_rgb
 from torch.utils.data import Dataset
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import Files, assert_same, open_rgb
+from tests.support.processes import LARGE, loader, plain
 
 # -- batches that somebody keeps ----------------------------------------------------------------------------
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import Files, assert_same
-from loader_support import TRAIN, check, epoch
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 import accel
 from accel.lazy import hidden
+from tests.support import helpers
+from tests.support.helpers import Files, assert_same
+from tests.support.loaders import TRAIN, check, epoch
 
 
 def collate_stack(samples: list[Any]) -> Any:

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hard_support import linux
 
 from accel.codec import engines
 from accel.system import native
+from tests.support.processes import linux
 
 SCRIPT = """
 import io, torch

@@ -6,11 +6,13 @@ import os
 import time
 
 import pytest
-from hard_support import finished, linux, started
+
+from tests.support.processes import finished, linux, started
 
 SCRIPT = """
 import gc, glob, os, signal, sys, time
-import helpers, torch, accel
+import torch, accel
+from tests.support import helpers
 from torch.utils.data import DataLoader, IterableDataset
 from torchvision import transforms as T
 LARGE = T.Compose([T.Resize((300, 300)), T.ToTensor()])

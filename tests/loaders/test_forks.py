@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from hard_support import HERE, LARGE, finished, linux, loader, plain, started
-from helpers import Files, assert_same, open_rgb
 from torch.utils.data import Dataset
 from torchvision.transforms import functional as F
 
 import accel
 from accel.workers import ring
+from tests.support import helpers
+from tests.support.helpers import Files, assert_same, open_rgb
+from tests.support.processes import LARGE, ROOT, finished, in_child, linux, loader, plain, started
 
 # -- forked children of the consumer ------------------------------------------------------------------------
-
-
-def in_child(function: Callable[[], bool]) -> Callable[[], bool]:
-    """Fork; the child waits for the parent's sign, then runs the function. Gives what to call for its result."""
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, since Python 3.12
-        pid = os.fork()
-    if pid == 0:
-        try:
-            signal.alarm(60)
-            os.read(reader, 1)
-            os._exit(0 if function() else 3)
-        finally:
-            os._exit(4)
-
-    def result() -> bool:
-        os.write(writer, b"x")
-        os.close(reader)
-        os.close(writer)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-    return result
 
 
 @linux
@@ -201,13 +174,14 @@ def test_epochs_do_not_grow(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Memory, threads and open files of main process and workers: a short run of bench/soak.py, on small files."""
     helpers.write_image_folder(tmp_path, 24)
     command = [sys.executable, "-m", "bench.soak", "--data", str(tmp_path), "--batch-size", "6", *options]
-    done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     print(done.stdout, done.stderr)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 GIANT = """
-import os, sys, torch, accel, helpers, gc, io
+import os, sys, torch, accel, gc, io
+from tests.support import helpers
 import numpy as np
 from PIL import Image
 from torch.utils.data import DataLoader

@@ -12,19 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from hard_support import LARGE, finished, linux, loader, plain, started
-from helpers import Files, assert_same
 from torch.utils.data import DataLoader, IterableDataset
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import Files, assert_same
+from tests.support.processes import LARGE, finished, linux, loader, plain, started
 
 # -- loaders that are killed, interrupted and left ----------------------------------------------------------
 
 ENDLESS = """
-import os, signal, sys, time, torch, accel, helpers
+import os, signal, sys, time, torch, accel
+from tests.support import helpers
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 if __name__ == "__main__":

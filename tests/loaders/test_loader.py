@@ -14,12 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import Files, Stream, assert_same, is_late, open_rgb
-from loader_support import FIXED, TIMEOUT, TRAIN, check, epoch
 from PIL import ImageFilter
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -27,6 +24,9 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import Files, Stream, assert_same, is_late, open_rgb
+from tests.support.loaders import FIXED, TIMEOUT, TRAIN, check, epoch
 
 # -- datasets and loaders -----------------------------------------------------------------------------------
 

@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
-import fake_accelerator
-import helpers
 import pytest
 import torch
-from helpers import Files, assert_same
-from loader_support import FIXED, TRAIN, epoch
 from PIL import Image
 from torch.utils import _pytree
 from torch.utils.data import DataLoader, Dataset
@@ -21,6 +17,9 @@ from torch.utils.data import DataLoader, Dataset
 import accel
 from accel.lazy import hidden, search
 from accel.lazy.content import pending
+from tests.support import fake_accelerator, helpers
+from tests.support.helpers import Files, assert_same
+from tests.support.loaders import FIXED, TRAIN, epoch
 
 # -- classes ------------------------------------------------------------------------------------------------
 

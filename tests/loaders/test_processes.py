@@ -7,11 +7,11 @@ import os
 import pickle
 from pathlib import Path
 
-import helpers
 import pytest
 
 import accel
 from accel.system import patches
+from tests.support import helpers
 
 SCRIPT = """
 import multiprocessing

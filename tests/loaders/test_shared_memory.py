@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from hard_support import linux
 
 from accel.system import memory
 from accel.workers.arena import Arena
+from tests.support.processes import ROOT, linux
 
 SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
 import torch
-import helpers, accel
+import accel
+from tests.support import helpers
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 def main():
@@ -43,7 +44,7 @@ def without_shm(tmp_path: Path, mount: str, start: str, paths: list[str]) -> sub
     if not works or works.returncode:
         pytest.skip("no namespace of mounts can be made here")
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.replace("{path!r}", repr([str(Path(__file__).parent), *sys.path])))
+    script.write_text(SCRIPT.replace("{path!r}", repr([str(ROOT), *sys.path])))
     command = [*namespace, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-W", "error", str(script), start]
     return subprocess.run([*command, *paths], capture_output=True, text=True, timeout=300)
 

@@ -18,12 +18,8 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from fake_accelerator import CPU, CPU0, Fake, installed
-from helpers import Files, assert_same, is_late, undecodable
-from test_submit import batch, eventually, plain
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data._utils import pin_memory as pin_step
 from torchvision import transforms as T
@@ -33,6 +29,11 @@ from torchvision.transforms import v2
 
 import accel
 from accel.lazy import shipping, submit
+from tests.support import helpers
+from tests.support.fake_accelerator import CPU, CPU0, Fake, installed
+from tests.support.helpers import Files, assert_same, is_late, undecodable
+from tests.support.loaders import batch
+from tests.support.processes import ROOT, eventually, plain
 
 Choose = Callable[..., None]
 TRAIN = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])
@@ -454,8 +455,8 @@ def test_an_epoch_while_another_one_is_under_way(paths: list[str], fake: Choose)
 def test_the_interpreter_ends_in_mid_flight(paths: list[str]) -> None:
     code = """
 import sys, pytest, torch, accel
-from fake_accelerator import installed
-from helpers import open_rgb
+from tests.support.fake_accelerator import installed
+from tests.support.helpers import open_rgb
 from torchvision.transforms import functional as F
 choosing = installed(pytest.MonkeyPatch())
 choosing.__enter__()(device="cpu", prefetch=3)
@@ -464,7 +465,7 @@ pinned = [batch().pin_memory() for _ in range(12)]
 print(tuple(pinned[1].to("cpu").shape), accel.stats()["waiting"] > 0)
 sys.exit()
 """
-    assert helpers.python(code, *paths, path=Path(__file__).parent) == "(12, 3, 300, 300) True\n"
+    assert helpers.python(code, *paths, path=ROOT) == "(12, 3, 300, 300) True\n"
 
 
 def test_a_thousand_batches_leave_nothing(paths: list[str], fake: Choose) -> None:

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from shutil import which
 from typing import Any
 
-import fake_accelerator
 import pytest
 import torch
-from helpers import is_late, jpeg, run
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision import transforms as v1
@@ -22,6 +20,8 @@ import accel
 from accel.ops import OPS
 from accel.ops.kernels import thawed
 from accel.workers import packing
+from tests.support import fake_accelerator
+from tests.support.helpers import is_late, jpeg, run
 
 SCALED = v2.ToDtype(torch.float32, scale=True)
 NORMALIZE = v2.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
@@ -252,7 +252,7 @@ def test_explained() -> None:
 
 def test_one_broken_image_among_kernels(tmp_path: Any) -> None:
     """It is told by its place in the batch, and the others of a list are there."""
-    from helpers import undecodable
+    from tests.support.helpers import undecodable
 
     files = [jpeg(45, 41), jpeg(46, 41), undecodable(45, 41), jpeg(45, 41)]
     pipeline = v2.Compose([v2.ToImage(), v2.Pad(1, fill=0.5), v2.CenterCrop((30, 30)), v2.Grayscale(3), SCALED])

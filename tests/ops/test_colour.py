@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
@@ -15,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torchvision import transforms as T
-from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
@@ -23,62 +21,11 @@ import accel
 from accel.ops import OPS
 from accel.planning.plan import plan
 from accel.planning.stages import Effect, Pass
+from tests.support import helpers
+from tests.support.steps import STEPS
+from tests.support.transforms import V1, V2
 
 COLOUR, GREY = helpers.jpeg(97, 70), helpers.jpeg(60, 83, "L")
-
-V1: dict[str, Callable[[Any], Any]] = {
-    "ColorJitter": T.ColorJitter(0.4, 0.4, 0.4, 0.1),
-    "AutoAugment": T.AutoAugment(),
-    "AutoAugment-CIFAR10": T.AutoAugment(T.AutoAugmentPolicy.CIFAR10, Mode.BILINEAR, fill=30),
-    "AutoAugment-SVHN": T.AutoAugment(T.AutoAugmentPolicy.SVHN),
-    "RandAugment": T.RandAugment(),
-    "RandAugment-strong": T.RandAugment(3, 20, interpolation=Mode.BICUBIC, fill=7),
-    "TrivialAugmentWide": T.TrivialAugmentWide(),
-    "TrivialAugmentWide-bilinear": T.TrivialAugmentWide(interpolation=Mode.BILINEAR),
-    "RandomAffine": T.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), (-20, 20, -5, 8)),
-    "RandomAffine-bicubic": T.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), 10, Mode.BICUBIC, fill=40),
-    "RandomRotation": T.RandomRotation(90, expand=True),
-    "RandomRotation-center": T.RandomRotation(45, Mode.BILINEAR, center=(3, 5), fill=(77,)),
-    "quarters": T.RandomChoice([T.RandomRotation((90 * k, 90 * k), expand=True) for k in range(4)]),
-    "RandomPerspective": T.RandomPerspective(0.5, 1.0),
-    "RandomPerspective-nearest": T.RandomPerspective(0.7, 1.0, Mode.NEAREST, fill=3),
-    "Grayscale": T.Grayscale(),
-    "RandomGrayscale": T.RandomGrayscale(0.5),
-    "Grayscale-and-back": T.Compose([T.Grayscale(1), T.Lambda(lambda image: image.convert("RGB"))]),
-    "RandomInvert": T.RandomInvert(),
-    "RandomPosterize": T.RandomPosterize(3),
-    "RandomSolarize": T.RandomSolarize(100),
-    "RandomAdjustSharpness": T.RandomAdjustSharpness(2.0),
-    "RandomAutocontrast": T.RandomAutocontrast(),
-    "RandomEqualize": T.RandomEqualize(),
-    "ElasticTransform": T.ElasticTransform(20.0, 3.0),
-    "GaussianBlur": T.GaussianBlur((5, 9)),
-    "RandomApply": T.RandomApply([T.ColorJitter(0.3), T.RandomRotation(10)], 0.5),
-    "RandomOrder": T.RandomOrder([T.RandomHorizontalFlip(), T.ColorJitter(0.3, 0.3), T.RandomCrop(40)]),
-    "gamma": T.Lambda(lambda image: F.adjust_gamma(image, 0.7, 1.1)),
-}
-V2: dict[str, Callable[[Any], Any]] = {
-    "ColorJitter": v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
-    "AutoAugment": v2.AutoAugment(),
-    "RandAugment": v2.RandAugment(),
-    "TrivialAugmentWide": v2.TrivialAugmentWide(interpolation=Mode.BILINEAR),
-    "RandomAffine": v2.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), (-20, 20, -5, 8)),
-    "RandomRotation": v2.RandomRotation(90, expand=True, fill=5),
-    "RandomPerspective": v2.RandomPerspective(0.5, 1.0),
-    "RandomGrayscale": v2.RandomGrayscale(0.5),
-    "RGB": v2.RGB(),
-    "RandomAdjustSharpness": v2.RandomAdjustSharpness(2.0),
-    "RandomEqualize": v2.RandomEqualize(),
-    "GaussianBlur": v2.GaussianBlur((5, 9)),
-    "ElasticTransform": v2.ElasticTransform(20.0, 3.0),
-    "RandomChannelPermutation": v2.Compose([v2.RGB(), v2.RandomChannelPermutation()]),
-    "RandomPhotometricDistort": v2.Compose([v2.RGB(), v2.RandomPhotometricDistort()]),
-    "RandomZoomOut": v2.RandomZoomOut(),
-    "ScaleJitter": v2.ScaleJitter((64, 64)),
-    "RandomShortestSize": v2.RandomShortestSize(40),
-    "JPEG": v2.JPEG((30, 90)),
-    "RandomErasing": v2.RandomErasing(1.0),
-}
 
 
 def check(transform: Callable[[Any], Any], data: bytes, seed: int) -> None:
@@ -109,33 +56,6 @@ def test_v1_on_images(name: str) -> None:
 def test_v2_on_images(name: str) -> None:
     for seed in range(20):
         check(V2[name], (COLOUR, GREY)[seed % 2], seed)
-
-
-STEPS = {
-    "brightness": lambda image, x: F.adjust_brightness(image, 2 * x),
-    "contrast": lambda image, x: F.adjust_contrast(image, 2 * x),
-    "saturation": lambda image, x: F.adjust_saturation(image, 2 * x),
-    "hue": lambda image, x: F.adjust_hue(image, x - 0.5),
-    "gamma": lambda image, x: F.adjust_gamma(image, 0.3 + x),
-    "sharpness": lambda image, x: F.adjust_sharpness(image, 3 * x),
-    "blur": lambda image, x: F.gaussian_blur(image, [3 + 2 * int(3 * x), 5], 0.1 + 2 * x),
-    "grey": lambda image, x: F.rgb_to_grayscale(image, 1 if x < 0.5 else 3),
-    "rgb": lambda image, x: image.convert("RGB"),
-    "invert": lambda image, x: F.invert(image),
-    "posterize": lambda image, x: F.posterize(image, 1 + int(7 * x)),
-    "solarize": lambda image, x: F.solarize(image, 255 * x),
-    "autocontrast": lambda image, x: F.autocontrast(image),
-    "equalize": lambda image, x: F.equalize(image),
-    "crop": lambda image, x: F.crop(image, int(9 * x) - 3, 5, 30, 25 + int(20 * x)),
-    "pad": lambda image, x: F.pad(image, 1 + int(9 * x), int(255 * x)),
-    "reflect": lambda image, x: F.pad(image, 1 + int(4 * x), padding_mode="reflect"),
-    "flip": lambda image, x: F.hflip(image) if x < 0.5 else F.vflip(image),
-    "resize": lambda image, x: F.resize(image, [20 + int(30 * x), 45]),
-    "rotate": lambda image, x: F.rotate(image, 360 * x, Mode.BILINEAR, fill=[int(99 * x)]),
-    "quarter": lambda image, x: F.rotate(image, 90 * int(4 * x), expand=True),
-    "affine": lambda image, x: F.affine(image, 0, [int(20 * x) - 10, 3], 1.0, [0.0, 0.0], fill=[9]),
-    "tensor": lambda image, x: F.to_pil_image(F.to_tensor(image)),
-}
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,13 +6,13 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
 
 CLASSES = (ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness)
 FILES = {mode: helpers.jpeg(61, 47, mode) for mode in ("RGB", "L")}

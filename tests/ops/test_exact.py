@@ -9,18 +9,18 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from exact_support import COLOUR, EVAL, GREY, MEAN, MODES, PADDINGS, PHOTOS, PICTURES, STD, TRAIN, check, rgb
-from helpers import Named, assert_equal_runs, is_late
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
+from tests.support.exact import COLOUR, EVAL, GREY, MEAN, MODES, PADDINGS, PHOTOS, PICTURES, STD, TRAIN, check, rgb
+from tests.support.helpers import Named, assert_equal_runs, is_late
 
 # -- the usual recipes --------------------------------------------------------------------------------------
 

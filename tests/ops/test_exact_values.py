@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from exact_support import COLOUR, EVAL, GREY, MEAN, PICTURES, STD, TRAIN, check, rgb
-from helpers import assert_equal_runs, assert_same, is_late
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
+from tests.support.exact import COLOUR, EVAL, GREY, MEAN, PICTURES, STD, TRAIN, check, rgb
+from tests.support.helpers import assert_equal_runs, assert_same, is_late
 
 DTYPES = (
     torch.float32,

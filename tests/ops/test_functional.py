@@ -9,11 +9,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same, is_late, jpeg, outcome, picture
 from PIL import Image, UnidentifiedImageError
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as v1
@@ -23,6 +21,8 @@ import accel
 from accel import functional as F
 from accel.lazy.late import LateTensor
 from accel.ops import OPS
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late, jpeg, outcome, picture
 
 COLOUR, GREY = jpeg(83, 61), jpeg(57, 44, "L")
 

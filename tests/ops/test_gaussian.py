@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from cuda_support import needs_compiler, noise
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
@@ -19,29 +17,14 @@ from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel.backends.cpu import gaussian
+from tests.support import helpers
+from tests.support.cuda import needs_compiler, noise
+from tests.support.gaussian import assert_equal, stripes
+from tests.support.processes import ROOT
 
 KERNELS = ([1, 1], [3, 3], [1, 9], [7, 1], [5, 9], [23, 3], [9, 9], [23, 23], [31, 31])
 SIGMAS = ([0.1, 0.1], [0.3, 2.0], [0.8, 0.8], [2.0, 1.1], [9.0, 30.0], [1e-30, 1e4])
 SIZES = ((16, 16), (17, 40), (61, 33))
-
-
-def stripes(mode: str = "RGB", levels: tuple[int, ...] = (100, 101)) -> Image.Image:
-    """Of two levels that many windows have as many of: their sums lie at halves."""
-    return Image.fromarray(np.resize(np.array(levels, np.uint8), (50, 60))).convert(mode)
-
-
-def assert_equal(images: list[Any], kernel: list[int], sigma: list[float], **options: Any) -> None:
-    for version in (F, F2):
-        for to_tensor, late in ((lambda x: x, F.pil_to_tensor), (F.pil_to_tensor, lambda x: x)):
-
-            def blurred(to_tensor: Any = to_tensor, late: Any = late, version: Any = version) -> list[torch.Tensor]:
-                return [torch.clone(late(version.gaussian_blur(to_tensor(x.copy()), kernel, sigma))) for x in images]
-
-            expected = blurred()
-            with accel.image_backend(**{"name": "cpu", **options}):
-                found = blurred()
-            for one, other in zip(found, expected, strict=True):
-                assert torch.equal(one, other), f"{version.__name__} {kernel} {sigma} {tuple(one.shape)}"
 
 
 @contextmanager
@@ -130,11 +113,12 @@ def test_precisions_that_are_set(setting: str) -> None:
         f"""
 import torch
 {setting}
-from test_gaussian import assert_equal, noise
+from tests.support.cuda import noise
+from tests.support.gaussian import assert_equal
 for options in ({{"name": "cpu"}}, {{"name": "cuda", "device": "cpu"}}):
     assert_equal([noise(40, 50), noise(30, 40, "L")], [5, 7], [1.2, 0.9], **options)
 """,
-        path=helpers.Path(__file__).parent,
+        path=ROOT,
     )
 
 
@@ -160,11 +144,12 @@ def test_without_fused_instructions() -> None:
 import os
 os.environ["ONEDNN_MAX_CPU_ISA"] = "SSE41"
 import torch
-from test_gaussian import assert_equal, noise, stripes
+from tests.support.cuda import noise
+from tests.support.gaussian import assert_equal, stripes
 for kernel in ([3, 3], [5, 9], [23, 23]):
     assert_equal([noise(40, 50), noise(30, 40, "L"), stripes()], kernel, [1.2, 0.9])
 """,
-        path=helpers.Path(__file__).parent,
+        path=ROOT,
     )
 
 

@@ -3,86 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import helpers
 import torch
-from helpers import Named, assert_same, is_late
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
 
 import accel
-
-PICTURES = helpers.pictures()
-FILTERS = (Mode.NEAREST, Mode.BILINEAR, Mode.BICUBIC, Mode.BOX, Mode.HAMMING, Mode.LANCZOS)
-LARGEST = 250
-
-
-class Step(NamedTuple):
-    """A call with its arguments, so that a failing sequence reads well."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-    def __call__(self, value: Any) -> Any:
-        return self.function(value, *self.arguments)
-
-    def __repr__(self) -> str:
-        return f"{self.function.__name__}{self.arguments}"
-
-
-def convert_rgb(image: Image.Image) -> Image.Image:
-    return image.convert("RGB")
-
-
-def copy(image: Image.Image) -> Image.Image:
-    return image.copy()
-
-
-def steps(function: Callable[..., Any], *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
-    return st.tuples(*arguments).map(lambda values: Step(function, values))
-
-
-LENGTH = st.integers(1, 90)
-OFFSET = st.integers(-25, 120)
-SIDE = st.integers(0, 20)
-SIZE = st.tuples(LENGTH, LENGTH).map(list)
-PADDING = st.one_of(st.integers(-3, 12), st.tuples(SIDE, SIDE), st.tuples(SIDE, SIDE, SIDE, SIDE))
-LEVEL = st.integers(0, 255)
-FILL = st.one_of(LEVEL, st.floats(0, 255), st.none())
-MODES = st.sampled_from(FILTERS)
-PADDING_MODE = st.sampled_from(["constant", "edge", "reflect", "symmetric"])
-
-ON_IMAGES = st.one_of(
-    steps(F.crop, OFFSET, OFFSET, LENGTH, LENGTH),
-    steps(F.center_crop, SIZE),
-    steps(F.resize, SIZE, MODES),
-    steps(F.resize, LENGTH, MODES, st.one_of(st.none(), st.integers(91, 120))),
-    steps(F.resized_crop, OFFSET, OFFSET, LENGTH, LENGTH, SIZE, MODES),
-    steps(F.hflip),
-    steps(F.vflip),
-    steps(F.pad, PADDING, FILL, PADDING_MODE),
-    steps(convert_rgb),
-    steps(copy),
-)
-
-DTYPE = st.sampled_from([torch.float32, torch.float64, torch.float16, torch.uint8, torch.int16, torch.int32])
-NUMBER = st.sampled_from([0.0, 0.5, -1.25, 3.7])
-POSITIVE = st.sampled_from([0.25, 0.5, 1.0, 7.5])
-ON_TENSORS = st.one_of(
-    steps(F.convert_image_dtype, DTYPE),
-    steps(F.normalize, st.tuples(NUMBER), st.tuples(POSITIVE)),
-    steps(F.normalize, st.tuples(NUMBER, NUMBER, NUMBER), st.tuples(POSITIVE, POSITIVE, POSITIVE)),
-    steps(torch.Tensor.to, DTYPE),
-    steps(torch.Tensor.half),
-    steps(torch.Tensor.bfloat16),
-    steps(torch.Tensor.contiguous),
-    steps(torch.clone),
-)
-TO_TENSOR = st.sampled_from([F.to_tensor, F.pil_to_tensor])
+from tests.support import helpers
+from tests.support.helpers import Named, assert_same, is_late
+from tests.support.steps import FILTERS, ON_IMAGES, ON_TENSORS, PICTURES, SIZE, TO_TENSOR, Step, outcome
 
 
 def touched(value: Any) -> Any:
@@ -92,21 +24,6 @@ def touched(value: Any) -> Any:
         return value
     _ = value == 0
     return value
-
-
-def outcome(picture: Named, chain: list[Any], each: Callable[[Any], Any] = lambda value: value) -> Any:
-    """What a chain makes of a picture, or the type of what it raises."""
-
-    def run() -> Any:
-        value: Any = picture.open()
-        for step in chain:
-            value = step(value)
-            if min(value.size if isinstance(value, Image.Image) else value.shape) > LARGEST:
-                raise OverflowError
-            value = each(value)
-        return value
-
-    return helpers.outcome(run)
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

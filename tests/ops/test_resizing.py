@@ -5,15 +5,15 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same, is_late, outcome
 from PIL import Image, ImageTransform
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import assert_same, is_late, outcome
 
 FILTERS = list(Image.Resampling)[:6]
 SIZES = [(120, 90), (97, 61), (31, 200), (1, 40), (64, 3)]

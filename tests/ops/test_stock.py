@@ -8,99 +8,24 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from shutil import which
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from helpers import is_late, jpeg, random_states, seed_everything
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
-from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms import v2
 
 import accel
+from tests.support.helpers import is_late, jpeg, random_states, seed_everything
+from tests.support.transforms import KINDS, OF_BOTH, OF_V2, SEEDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|passing through).*")
 
-SEEDS = 20
-BILINEAR = InterpolationMode.BILINEAR
-SCALED = v2.ToDtype(torch.float32, scale=True)
-MATRIX = torch.linspace(-1, 1, 48 * 48).view(48, 48), torch.linspace(0, 1, 48)
 GREY = jpeg(45, 41, "L")
-
-OF_BOTH: dict[str, Callable[[Any], Any]] = {
-    "AugMix": lambda t: t.AugMix(),
-    "AutoAugment": lambda t: t.AutoAugment(),
-    "CenterCrop": lambda t: t.CenterCrop((30, 50)),
-    "ColorJitter": lambda t: t.ColorJitter(0.4, 0.4, 0.4, 0.1),
-    "Compose": lambda t: t.Compose([t.RandomCrop(30), t.RandomInvert(), t.Compose([t.Resize(20)])]),
-    "ConvertImageDtype": lambda t: t.ConvertImageDtype(torch.float16),
-    "ElasticTransform": lambda t: t.ElasticTransform(alpha=60.0),
-    "FiveCrop": lambda t: t.FiveCrop(20),
-    "GaussianBlur": lambda t: t.GaussianBlur((5, 9)),
-    "Grayscale": lambda t: t.Grayscale(3),
-    "LinearTransformation": lambda t: t.Compose([t.Resize((4, 4)), t.LinearTransformation(*MATRIX)]),
-    "Normalize": lambda t: t.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)),
-    "Pad": lambda t: t.Pad((1, 2, 3, 4), padding_mode="reflect"),
-    "RandAugment": lambda t: t.RandAugment(),
-    "RandomAdjustSharpness": lambda t: t.RandomAdjustSharpness(1.7),
-    "RandomAffine": lambda t: t.RandomAffine(20, (0.1, 0.2), (0.8, 1.2), (3, 4), interpolation=BILINEAR, fill=1),
-    "RandomApply": lambda t: t.RandomApply([t.ColorJitter(0.4), t.RandomSolarize(0.6)], p=0.5),
-    "RandomAutocontrast": lambda t: t.RandomAutocontrast(),
-    "RandomChoice": lambda t: t.RandomChoice([t.RandomInvert(), t.RandomRotation(30), t.GaussianBlur(3)]),
-    "RandomCrop": lambda t: t.RandomCrop(43, padding=4, padding_mode="edge"),
-    "RandomEqualize": lambda t: t.RandomEqualize(),
-    "RandomErasing": lambda t: t.Compose([t.RandomErasing(0.8, value="random"), t.RandomHorizontalFlip()]),
-    "RandomGrayscale": lambda t: t.RandomGrayscale(0.5),
-    "RandomHorizontalFlip": lambda t: t.RandomHorizontalFlip(),
-    "RandomInvert": lambda t: t.RandomInvert(),
-    "RandomOrder": lambda t: t.RandomOrder([t.ColorJitter(0.4), t.RandomPerspective(), t.RandomCrop(32)]),
-    "RandomPerspective": lambda t: t.RandomPerspective(p=0.8),
-    "RandomPosterize": lambda t: t.RandomPosterize(3),
-    "RandomResizedCrop": lambda t: t.RandomResizedCrop(24),
-    "RandomRotation": lambda t: t.RandomRotation(40, interpolation=BILINEAR, expand=True, fill=1),
-    "RandomSolarize": lambda t: t.RandomSolarize(0.4),
-    "RandomVerticalFlip": lambda t: t.RandomVerticalFlip(),
-    "Resize": lambda t: t.Resize((30, 27)),
-    "TenCrop": lambda t: t.TenCrop(20),
-    "ToPILImage": lambda t: t.Compose([t.RandomSolarize(0.4), t.ToPILImage(), t.RandomRotation(20), t.PILToTensor()]),
-    "TrivialAugmentWide": lambda t: t.TrivialAugmentWide(),
-}
-OF_V2: dict[str, Callable[[Any], Any]] = {
-    "GaussianNoise": lambda t: t.RandomChoice(
-        [t.Compose([each, t.GaussianNoise(0.1, 0.2)]) for each in of_any_order(t)]
-    ),
-    "Identity": lambda t: t.Identity(),
-    "JPEG": lambda t: t.JPEG((20, 90)),
-    "RGB": lambda t: t.RGB(),
-    "RandomChannelPermutation": lambda t: t.RandomChannelPermutation(),
-    "RandomPhotometricDistort": lambda t: t.RandomPhotometricDistort(p=0.7),
-    "RandomResize": lambda t: t.RandomResize(20, 50),
-    "RandomShortestSize": lambda t: t.RandomShortestSize([30, 40]),
-    "RandomZoomOut": lambda t: t.RandomZoomOut(fill=1),
-    "ScaleJitter": lambda t: t.ScaleJitter((40, 50)),
-    "ToDtype": lambda t: t.ToDtype({torch.Tensor: torch.float64, "others": torch.float32}, scale=True),
-    "ToPureTensor": lambda t: t.Compose([t.ColorJitter(0.4), t.ToPureTensor()]),
-}
-
-
-def of_any_order(t: Any) -> list[Any]:
-    """What leaves an image in this or that order in memory, in which noise is drawn."""
-    return [
-        t.Identity(),
-        t.RandomResizedCrop(30),
-        t.Resize((29, 31)),
-        t.RandomCrop(30),
-        t.Compose([t.RandomCrop(30), t.Resize(20)]),
-        t.Compose([t.CenterCrop((20, 41)), t.Resize(28)]),
-        t.Compose([t.RandomCrop(30), t.RandomHorizontalFlip(1.0), t.Resize(20)]),
-        t.Pad(2),
-        t.ColorJitter(0.3, 0.3),
-        t.ColorJitter(hue=0.2),
-        t.GaussianBlur(3),
-    ]
 
 
 ELSEWHERE = {
@@ -127,16 +52,6 @@ ELSEWHERE = {
     "InterpolationMode": "an enum",
     "Transform": "the base class",
 }
-KINDS: dict[str, tuple[Any, list[Any], list[Any]]] = {
-    "v1-pillow": (v1, [], [v1.ToTensor()]),
-    "v1-uint8": (v1, [v1.PILToTensor()], []),
-    "v1-float": (v1, [v1.ToTensor()], []),
-    "v2-pillow": (v2, [], [v2.ToImage(), SCALED]),
-    "v2-uint8": (v2, [v2.ToImage()], []),
-    "v2-pure": (v2, [v2.PILToTensor()], []),
-    "v2-float": (v2, [v2.ToImage(), SCALED], []),
-}
-"""A module, what makes an image of this kind, and what makes a tensor of it in the end."""
 
 
 class Case(NamedTuple):

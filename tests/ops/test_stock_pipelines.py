@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import is_late, jpeg, run
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_stock import KINDS, OF_BOTH, OF_V2
 from torchvision import transforms as v1
 from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
 import accel
+from tests.support.helpers import is_late, jpeg, run
+from tests.support.transforms import KINDS, OF_BOTH, OF_V2
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|passing through).*")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import jpeg, run
 from PIL import Image
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
@@ -21,6 +20,7 @@ import accel
 from accel.lazy.late import LateTensor, is_late
 from accel.lazy.tensor import LazyTensor
 from accel.recording.tv import LazyTVImage
+from tests.support.helpers import jpeg, run
 
 FILE = jpeg(40, 30)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Named, pictures, python, run
 from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
 from accel.lazy.late import LateTensor
+from tests.support.helpers import Named, pictures, python, run
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SCALED = v2.ToDtype(torch.float32, scale=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import jpeg, run
 from PIL import Image
 from torch.utils.data import DataLoader, default_collate
 from torchvision import tv_tensors
@@ -16,6 +15,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.lazy.late import is_late
+from tests.support.helpers import jpeg, run
 
 FIRST = {"pillow": v2.Identity(), "tensor": v2.PILToTensor(), "image": v2.ToImage()}
 SCALED = v2.ToDtype(torch.float32, scale=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-import helpers
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -24,6 +23,7 @@ from accel.ops.index import Index
 from accel.planning import stages as planned_stages
 from accel.planning.plan import Box, Plan, plan
 from accel.sources.recipe import Recipe
+from tests.support import helpers
 
 Array = npt.NDArray[np.uint8]
 WIDTH, HEIGHT = 500, 375

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same
 from PIL import Image
+from torchvision.transforms import functional as F
 
 import accel
 from accel import testing
+from tests.support.helpers import MEAN, STD, assert_same, pictures
 
 DEVICE = os.environ.get("ACCEL_TEST_DEVICE", "cpu")
 ON_HOST = DEVICE == "cpu"
@@ -51,3 +52,14 @@ def noise(height: int, width: int, mode: str = "RGB", seed: int = 0) -> Image.Im
 
 def stacked(images: Sequence[Image.Image], transform: Callable[[Image.Image], torch.Tensor]) -> torch.Tensor:
     return torch.stack([transform(image) for image in images])
+
+
+def pipeline() -> torch.Tensor:
+    """A batch of files, each with a crop, a resize and floats of its own."""
+
+    def transform(image: Image.Image) -> torch.Tensor:
+        width, height = image.size
+        crop = F.resized_crop(image.convert("RGB"), height // 5, width // 7, height // 2 + 1, width // 2 + 1, [45, 38])
+        return F.normalize(F.to_tensor(F.hflip(crop)), MEAN, STD)
+
+    return stacked([each.open() for each in pictures()], transform)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import helpers
 import torch
 from torch.utils._pytree import tree_leaves
 from torchvision import transforms as T
 
 import accel
+from tests.support import helpers
 
 TRAIN = T.Compose(
     [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))]

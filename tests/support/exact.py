@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import helpers
-from helpers import Named, assert_equal_runs, is_late
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import InterpolationMode as Mode
+
+from tests.support import helpers
+from tests.support.helpers import Named, assert_equal_runs, is_late
 
 PHOTOS = os.environ.get("ACCEL_TEST_PHOTOS")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -68,7 +68,7 @@ class Fake:
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Have ``image_backend("fake")`` known; yields what chooses it, with options."""
     known = backend._entry_points()
-    entry = EntryPoint("fake", "fake_accelerator:Fake", backend.GROUP)
+    entry = EntryPoint("fake", "tests.support.fake_accelerator:Fake", backend.GROUP)
     monkeypatch.setattr(backend, "_entry_points", lambda **_: {**known, "fake": entry})
     Fake.runs, Fake.gate, Fake.gated, Fake.error = [], threading.Semaphore(0), False, None
     installed.run += 1  # type: ignore[attr-defined]

@@ -23,6 +23,7 @@ from accel.lazy import late
 from accel.lazy.late import LateTensor
 
 ORIENTATION = 0x0112
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 # -- pictures -----------------------------------------------------------------------------------------------

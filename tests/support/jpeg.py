@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from PIL import Image
 
+from bench.fuzz.coder import Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture
 
 
@@ -42,3 +46,66 @@ def files_and_boxes(draw: st.DrawFn, largest: int) -> tuple[bytes, tuple[int, in
     top, left = draw(st.integers(0, height - 1)), draw(st.integers(0, width - 1))
     box = (top, left, draw(st.integers(1, height - top)), draw(st.integers(1, width - left)))
     return encode(pixels, **options), box
+
+
+def shape(data: bytes) -> tuple[int, int, int]:
+    with Image.open(BytesIO(data)) as image:
+        return image.height, image.width, len(image.getbands())
+
+
+class Liar(Coder):
+    """Files with something wrong in the third block of the stream."""
+
+    def __init__(self, lie: str) -> None:
+        super().__init__()
+        self._lie, self._count = lie, 0
+
+    def _block(self, coefficients: np.ndarray, previous: int) -> Iterator[str]:
+        self._count += 1
+        length, code = self.ac[0xF1]
+        if self._count != 3:
+            yield from super()._block(coefficients, previous)
+        elif self._lie == "no code":
+            yield from ("0" * 4, "1" * 16, "0" * 15)  # as many bits as a symbol may take: all else is right
+        elif self._lie == "past the end":
+            yield from ("0" * 4, (f"{code:0{length}b}" + "1") * 4)
+        elif self._lie == "one more":
+            yield from super()._block(coefficients, previous)
+            yield from super()._block(coefficients, int(coefficients[0]))
+        elif self._lie == "left over":
+            yield from super()._block(coefficients, previous)
+            yield "0" * 9
+
+
+def lies() -> dict[str, tuple[bytes, int]]:
+    """Files that the kernels must notice, and by which guard (``Reason`` of picture.h)."""
+    grey, plain = [(1, 1, 1)], random_blocks(9)
+    good = Coder().file((24, 24), grey, plain)
+    huge = np.zeros((9, 64), int)
+    huge[:, :4] = 1000
+    intervals = encode(picture("smooth", 40, 40), restart_marker_blocks=2)
+    marker, table = intervals.index(b"\xff\xd1"), good.index(b"\xff\xc4") + 5
+    return {
+        "no end": (good[:-2], 1),
+        "fill bytes before the end": (good[:-2] + b"\xff\xff\xd9", 2),
+        "another marker": (good[:-2] + b"\xff\xfe\0\2\xff\xd9", 2),
+        "wrong restart marker": (intervals[:marker] + b"\xff\xd2" + intervals[marker + 2 :], 2),
+        "restart marker missing": (intervals[:marker] + intervals[marker + 2 :], 2),
+        "too many codes": (good[:table] + b"\3\0\0\x09" + good[table + 4 :], 3),
+        "DC size of 16": (good[: table + 16] + b"\x10" + good[table + 17 :], 3),
+        "no code": (Liar("no code").file((24, 24), grey, plain), 4),
+        "past the end": (Liar("past the end").file((24, 24), grey, plain), 4),
+        "one block more": (Liar("one more").file((24, 24), grey, plain), 5),
+        "one block less": (Liar("one less").file((24, 24), grey, plain), 5),
+        "left over": (Liar("left over").file((24, 24), grey, plain), 5),
+        "left over at the end": (good[:-2] + b"\x55" + good[-2:], 5),
+        "too large for 16 bits": (Coder().file((24, 24), grey, huge, quant=9), 7),
+        "quantiser of more than 13 bits": (Coder().file((24, 24), grey, plain, quant=9000, wide=True), 7),
+    }
+
+
+def drifting() -> bytes:
+    """DC values that leave 16 bits, and come back, in the upper rows of a picture of 16."""
+    drift = np.zeros((40, 64), int)
+    drift[:40, 0] = 2047 * np.concatenate([np.arange(20), np.arange(20, 0, -1)])
+    return Coder().file((16, 320), [(1, 1, 1)], drift)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import helpers
-from helpers import assert_same
+import torch
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
+from torchvision.transforms import functional as F
+
+from tests.support import helpers
+from tests.support.helpers import assert_same, open_rgb
 
 TIMEOUT = 100
 TRAIN = T.Compose(
@@ -31,3 +34,11 @@ def check(dataset: Any, **options: Any) -> list[Any]:
     assert_same(actual, expected)
     assert expected
     return actual
+
+
+def tensor(path: str, size: int = 24) -> torch.Tensor:
+    return F.to_tensor(F.resize(open_rgb(path), [size, size + 8]))
+
+
+def batch(paths: list[str], size: int = 24) -> torch.Tensor:
+    return torch.stack([tensor(path, size) for path in paths])

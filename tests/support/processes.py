@@ -6,17 +6,21 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import helpers
 import pytest
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
+from tests.support import helpers
+
 TIMEOUT = 100
-HERE = Path(__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
 LARGE = T.Compose([T.Resize((300, 300)), T.ToTensor()])  # batches of more than 1 MB: their memory is used again
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, forks")
@@ -33,10 +37,10 @@ def plain(function: Callable[[], Any]) -> Any:
 
 
 def started(script: str, *arguments: str) -> subprocess.Popen[str]:
-    """A fresh interpreter that runs ``script`` with the tests' folder on its path, in a process group of its own."""
+    """A fresh interpreter that runs ``script`` with the project's folder on its path, in a process group of its own."""
     # Ctrl-C works in it even where whoever runs the tests has been started with that signal ignored
     prelude = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{prelude}; sys.path.insert(0, {str(HERE)!r})\n{script}"
+    code = f"{prelude}; sys.path.insert(0, {str(ROOT)!r})\n{script}"
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         stdin=subprocess.DEVNULL,
@@ -56,3 +60,60 @@ def finished(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, 
         out, err = process.communicate()
         pytest.fail(f"it hangs; so far:\n{out}\n{err}")
     return process.returncode, out, err
+
+
+def in_child(function: Callable[[], bool]) -> Callable[[], bool]:
+    """Fork; the child waits for the parent's sign, then runs the function. Gives what to call for its result."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, since Python 3.12
+        pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(60)
+            os.read(reader, 1)
+            os._exit(0 if function() else 3)
+        finally:
+            os._exit(4)
+
+    def result() -> bool:
+        os.write(writer, b"x")
+        os.close(reader)
+        os.close(writer)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    return result
+
+
+def in_threads(functions: list[Callable[[], Any]]) -> list[Any]:
+    """What each gives, run at once; an exception is raised here."""
+    results: list[Any] = [None] * len(functions)
+    barrier = threading.Barrier(len(functions))
+
+    def run(number: int) -> None:
+        barrier.wait(60)
+        try:
+            results[number] = functions[number]()
+        except BaseException as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + TIMEOUT
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0))
+        assert not thread.is_alive(), "it hangs"
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+def eventually(condition: Callable[[], Any]) -> None:
+    """Wait for what other threads are to bring about."""
+    for _ in range(2000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came about")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import helpers
 import torch
-from helpers import is_late
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support import helpers
+from tests.support.helpers import is_late
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PYTHONS = Path(__file__).resolve().parents[1] / ".ci" / "pythons"
+PYTHONS = Path(__file__).resolve().parents[2] / ".ci" / "pythons"
 BASH, SORT = shutil.which("bash"), shutil.which("sort")
 
 pytestmark = pytest.mark.skipif(BASH is None or SORT is None, reason="needs bash and sort")

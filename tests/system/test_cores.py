@@ -6,7 +6,6 @@ import os
 import threading
 from pathlib import Path
 
-import helpers
 import pytest
 import torch
 from torchvision.transforms import functional as F
@@ -16,6 +15,7 @@ from accel.cli import info
 from accel.running.team import Team
 from accel.system import cores
 from accel.system.cores import cpuset, quota, share
+from tests.support import helpers
 
 RANKS = {"LOCAL_WORLD_SIZE": "8"}
 

@@ -14,15 +14,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from hard_support import finished, linux, plain, started
-from helpers import assert_same
 from numba.core.compiler_lock import global_compiler_lock
 from PIL import Image
-from test_hard_forks import in_child
 from torchvision.transforms import functional as F
 
 import accel
@@ -32,6 +28,9 @@ from accel.codec import engines
 from accel.lazy import late, together
 from accel.running import lanes, pools, streams
 from accel.system import counters, fork, imports
+from tests.support import helpers
+from tests.support.helpers import assert_same
+from tests.support.processes import finished, in_child, linux, plain, started
 
 pytestmark = linux
 DATA = helpers.jpeg(64, 48)
@@ -209,7 +208,8 @@ def test_a_fork_while_others_make_their_first_batch() -> None:
     """numba is imported, kernels are loaded or compiled, in threads; the children do so, too."""
     script = """
 import io, os, signal, sys, threading, time, warnings
-import torch, helpers, accel
+import torch, accel
+from tests.support import helpers
 from PIL import Image
 from torchvision import transforms as T
 warnings.simplefilter("ignore", DeprecationWarning)

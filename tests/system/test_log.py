@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from hard_support import finished, linux, started
 
 import accel
 from accel.system import counters, fork, log
+from tests.support.processes import finished, linux, started
 
 ROOT = Path(accel.__file__).parent
 FILES = {*ROOT.rglob("*.py"), *(ROOT.parent / "backends").rglob("*.py")}
@@ -28,7 +28,8 @@ def test_one_file_logs() -> None:
 
 PRELUDE = """
 import io, logging, os, sys, threading, time
-import helpers, torch, accel
+import torch, accel
+from tests.support import helpers
 from accel.codec import engines
 from PIL import Image
 from torchvision import transforms as T

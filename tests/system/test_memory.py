@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import jpeg
 from torchvision.datasets.folder import default_loader
 
 import accel
 from accel.planning import stages
 from accel.system import memory
 from accel.system.memory import FileBuffers, Results
+from tests.support.helpers import jpeg
 
 SIZES = [(3, 480, 640 - 7 * number) for number in range(40)]
 

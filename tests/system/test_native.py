@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import helpers
 import numpy as np
 import pytest
 from PIL import Image
@@ -20,6 +19,7 @@ from PIL import Image
 from accel import __main__, backend
 from accel.codec import jpeg, packed
 from accel.system import native
+from tests.support import helpers
 
 ROOT = Path(native.__file__).resolve().parents[1]
 for name in backend.availability():

@@ -9,12 +9,12 @@ import sys
 import zipfile
 from pathlib import Path
 
-import helpers
 import pytest
 
 import accel
+from tests.support import helpers
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PUBLIC = [
     "AccelError",
     "BackendUnavailable",

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_support import (
+from PIL import Image
+
+from accel.backends.cpu import kernels
+from accel.backends.cpu.factors import NO_FACTORS, factors
+from accel.backends.cpu.kernels import Axis
+from accel.ops.resample import rows_first
+from tests.support.kernels import (
     POISON,
     Array,
     axis,
@@ -22,12 +28,6 @@ from kernel_support import (
     whole,
     windowed,
 )
-from PIL import Image
-
-from accel.backends.cpu import kernels
-from accel.backends.cpu.factors import NO_FACTORS, factors
-from accel.backends.cpu.kernels import Axis
-from accel.ops.resample import rows_first
 
 LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = FILTERS = (1, 2, 3, 4, 5)
 SUPPORT = {LANCZOS: 3.0, BILINEAR: 1.0, BICUBIC: 2.0, BOX: 0.5, HAMMING: 1.0}

@@ -10,7 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torchvision.transforms.functional as v1
-from kernel_support import (
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional as v2
+
+from accel.backends.cpu.kernels import Axis
+from accel.ops.resample import Aten, nearest, nearest_exact, rows_first, taps
+from tests.support.kernels import (
     Array,
     axis,
     codes,
@@ -22,11 +27,6 @@ from kernel_support import (
     whole,
     windowed,
 )
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.v2 import functional as v2
-
-from accel.backends.cpu.kernels import Axis
-from accel.ops.resample import Aten, nearest, nearest_exact, rows_first, taps
 
 MODES = {
     Aten.LANCZOS: ("lanczos", True),

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_support import host_only, needs_compiler
 
 from accel.backends.cuda import host
 from accel.backends.cuda.descriptors import EFFECT, LINES, PATCH, TILE
 from accel.backends.cuda.effects.told import Op
+from tests.support.cuda import host_only, needs_compiler
 
 pytestmark = [needs_compiler, host_only]
 

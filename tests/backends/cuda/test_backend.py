@@ -11,17 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import (
-    DEVICE,
-    ON_HOST,
-    assert_equals_torchvision,
-    host_only,
-    needs_compiler,
-    noise,
-    on_device,
-    stacked,
-)
-from helpers import assert_same, jpeg, pictures, undecodable
 from PIL import Image
 from torchvision.transforms import functional as F
 
@@ -34,6 +23,18 @@ from accel.backends.cuda.staging import Ring
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
 from accel.switch import current
+from tests.support.cuda import (
+    DEVICE,
+    ON_HOST,
+    assert_equals_torchvision,
+    host_only,
+    needs_compiler,
+    noise,
+    on_device,
+    pipeline,
+    stacked,
+)
+from tests.support.helpers import assert_same, jpeg, pictures, undecodable
 
 pytestmark = needs_compiler
 
@@ -49,17 +50,6 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(True)  # torch.empty gives NaN, and the largest integers
     yield
     torch.use_deterministic_algorithms(before)
-
-
-def pipeline() -> torch.Tensor:
-    """A batch of files, each with a crop, a resize and floats of its own."""
-
-    def transform(image: Image.Image) -> torch.Tensor:
-        width, height = image.size
-        crop = F.resized_crop(image.convert("RGB"), height // 5, width // 7, height // 2 + 1, width // 2 + 1, [45, 38])
-        return F.normalize(F.to_tensor(F.hflip(crop)), MEAN, STD)
-
-    return stacked([each.open() for each in pictures()], transform)
 
 
 # -- options, and whether it can run ------------------------------------------------------------------------

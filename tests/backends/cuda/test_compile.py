@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_support import needs_compiler
 from ptx import nvrtc
 
 from accel import BackendUnavailable
 from accel.backends.cuda import cache, compile, descriptors, host
+from tests.support.cuda import needs_compiler
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 MOST_REGISTERS = 80  # three blocks of 256 threads on a multiprocessor

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import DEVICE, assert_equals_torchvision, host_only, needs_compiler, on_device, stacked
-from helpers import assert_same, jpeg, pictures, undecodable
 from PIL import Image
 from torchvision.transforms import functional as F
 
@@ -21,6 +19,8 @@ from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.codec import agreement, decode
 from accel.planning.plan import plan
 from bench.fuzz.files import encode, picture
+from tests.support.cuda import DEVICE, assert_equals_torchvision, host_only, needs_compiler, on_device, stacked
+from tests.support.helpers import assert_same, jpeg, pictures, undecodable
 
 pytestmark = needs_compiler
 

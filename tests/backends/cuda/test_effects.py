@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import DEVICE, assert_equals_torchvision, needs_compiler, noise, on_device, stacked
-from helpers import assert_same, jpeg, picture, pictures, seed_everything, undecodable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_colour import STEPS, V1, V2
 from torchvision import transforms as T
 from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
@@ -32,6 +29,10 @@ from accel.backends.cuda.effects.told import TOLD, Op
 from accel.backends.cuda.execute import Execution
 from accel.ops import OPS
 from accel.planning.plan import plan
+from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, noise, on_device, stacked
+from tests.support.helpers import assert_same, jpeg, picture, pictures, seed_everything, undecodable
+from tests.support.steps import STEPS
+from tests.support.transforms import V1, V2
 
 pytestmark = needs_compiler
 

@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import DEVICE, assert_equals_torchvision, host_only, needs_compiler, noise, on_device, stacked
-from helpers import Named, assert_same, is_late, pictures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_properties import ON_IMAGES, ON_TENSORS, TO_TENSOR, outcome
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
@@ -24,6 +21,9 @@ from accel.backends.cuda import CudaBackend
 from accel.backends.cuda.descriptors import COPY, STAGE, TILE_COLUMNS, TILE_ROWS
 from accel.backends.cuda.host import function
 from accel.ops.resample import rows_first
+from tests.support.cuda import DEVICE, assert_equals_torchvision, host_only, needs_compiler, noise, on_device, stacked
+from tests.support.helpers import Named, assert_same, is_late, pictures
+from tests.support.steps import ON_IMAGES, ON_TENSORS, TO_TENSOR, outcome
 
 pytestmark = needs_compiler
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from cuda_support import noise, stacked
-from helpers import jpeg
 from PIL import Image
 from torchvision.transforms import functional as F
 
@@ -23,6 +21,8 @@ from accel.backends.cuda.backend import CudaBackend
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
 from accel.switch import current
+from tests.support.cuda import noise, stacked
+from tests.support.helpers import jpeg
 
 pytestmark = pytest.mark.gpu
 

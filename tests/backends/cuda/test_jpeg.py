@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import DEVICE, needs_compiler
 from hypothesis import HealthCheck, given, settings
-from jpeg_support import damaged, files_and_boxes
 from PIL import Image
 
 from accel.backends.cuda import backend
@@ -29,6 +27,8 @@ from accel.codec.engines import Box
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 from bench.fuzz.pieces import JFIF, adobe
+from tests.support.cuda import DEVICE, needs_compiler
+from tests.support.jpeg import damaged, files_and_boxes
 
 pytestmark = needs_compiler
 

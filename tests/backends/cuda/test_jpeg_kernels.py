@@ -7,16 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jpeg_spec as spec
 import numpy as np
 import pytest
 import torch
-from cuda_support import DEVICE, host_only, needs_compiler, on_device
 from kernel_builds import ORDERS, build_with
 from PIL import Image
 from torchvision.transforms import functional as F
@@ -28,10 +26,13 @@ from accel.backends.cuda.jpeg import descriptors
 from accel.backends.cuda.jpeg.decoder import KERNELS
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
+from tests.support import jpeg_spec as spec
+from tests.support.cuda import DEVICE, host_only, needs_compiler, on_device
+from tests.support.jpeg import drifting, lies, shape
+from tests.support.processes import ROOT
 
 pytestmark = needs_compiler
 
-HERE = Path(__file__).parent
 Box = tuple[int, int, int, int]
 SPAN = np.dtype([("bit", np.int32), ("within", np.int32), ("blocks", np.int32), ("first", np.int32)])
 
@@ -56,11 +57,6 @@ class Found(NamedTuple):
 
     def stream(self) -> bytes:
         return self.memory["stream"][: len(self.memory["stream"]) // 4 * 4].view("<u4").astype(">u4").tobytes()
-
-
-def shape(data: bytes) -> tuple[int, int, int]:
-    with Image.open(BytesIO(data)) as image:
-        return image.height, image.width, len(image.getbands())
 
 
 @pytest.fixture
@@ -182,57 +178,6 @@ def test_blocks_of_threads_are_joined(kernels: Any) -> None:
     np.testing.assert_array_equal(found.pixels, pillow(data))
 
 
-class Liar(Coder):
-    """Files with something wrong in the third block of the stream."""
-
-    def __init__(self, lie: str) -> None:
-        super().__init__()
-        self._lie, self._count = lie, 0
-
-    def _block(self, coefficients: np.ndarray, previous: int) -> Iterator[str]:
-        self._count += 1
-        length, code = self.ac[0xF1]
-        if self._count != 3:
-            yield from super()._block(coefficients, previous)
-        elif self._lie == "no code":
-            yield from ("0" * 4, "1" * 16, "0" * 15)  # as many bits as a symbol may take: all else is right
-        elif self._lie == "past the end":
-            yield from ("0" * 4, (f"{code:0{length}b}" + "1") * 4)
-        elif self._lie == "one more":
-            yield from super()._block(coefficients, previous)
-            yield from super()._block(coefficients, int(coefficients[0]))
-        elif self._lie == "left over":
-            yield from super()._block(coefficients, previous)
-            yield "0" * 9
-
-
-def lies() -> dict[str, tuple[bytes, int]]:
-    """Files that the kernels must notice, and by which guard (``Reason`` of picture.h)."""
-    grey, plain = [(1, 1, 1)], random_blocks(9)
-    good = Coder().file((24, 24), grey, plain)
-    huge = np.zeros((9, 64), int)
-    huge[:, :4] = 1000
-    intervals = encode(picture("smooth", 40, 40), restart_marker_blocks=2)
-    marker, table = intervals.index(b"\xff\xd1"), good.index(b"\xff\xc4") + 5
-    return {
-        "no end": (good[:-2], 1),
-        "fill bytes before the end": (good[:-2] + b"\xff\xff\xd9", 2),
-        "another marker": (good[:-2] + b"\xff\xfe\0\2\xff\xd9", 2),
-        "wrong restart marker": (intervals[:marker] + b"\xff\xd2" + intervals[marker + 2 :], 2),
-        "restart marker missing": (intervals[:marker] + intervals[marker + 2 :], 2),
-        "too many codes": (good[:table] + b"\3\0\0\x09" + good[table + 4 :], 3),
-        "DC size of 16": (good[: table + 16] + b"\x10" + good[table + 17 :], 3),
-        "no code": (Liar("no code").file((24, 24), grey, plain), 4),
-        "past the end": (Liar("past the end").file((24, 24), grey, plain), 4),
-        "one block more": (Liar("one more").file((24, 24), grey, plain), 5),
-        "one block less": (Liar("one less").file((24, 24), grey, plain), 5),
-        "left over": (Liar("left over").file((24, 24), grey, plain), 5),
-        "left over at the end": (good[:-2] + b"\x55" + good[-2:], 5),
-        "too large for 16 bits": (Coder().file((24, 24), grey, huge, quant=9), 7),
-        "quantiser of more than 13 bits": (Coder().file((24, 24), grey, plain, quant=9000, wide=True), 7),
-    }
-
-
 def test_every_guard_speaks(kernels: Any) -> None:
     files = lies()
     found = kernels([data for data, _ in files.values()], all_flagged=True)
@@ -240,13 +185,6 @@ def test_every_guard_speaks(kernels: Any) -> None:
     assert reasons == {name: reason for name, (_, reason) in files.items()}
     (beyond,) = kernels([drifting()], all_flagged=True, box=(8, 0, 8, 8))  # where no block beyond is transformed
     assert beyond.state["reason"] == 6
-
-
-def drifting() -> bytes:
-    """DC values that leave 16 bits, and come back, in the upper rows of a picture of 16."""
-    drift = np.zeros((40, 64), int)
-    drift[:40, 0] = 2047 * np.concatenate([np.arange(20), np.arange(20, 0, -1)])
-    return Coder().file((16, 320), [(1, 1, 1)], drift)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -341,7 +279,7 @@ def test_structures_have_the_sizes_that_the_kernels_know() -> None:
 def test_nothing_is_touched_that_is_not_theirs() -> None:
     """Damaged files under AddressSanitizer and UBSan, all memory between the pieces forbidden; 5,000 in CI."""
     count = "5000" if os.environ.get("ACCEL_TEST_SWEEP") == "1" else "300"
-    command = [sys.executable, str(HERE / "jpeg_sanitized.py"), "--count", count]
+    command = [sys.executable, str(ROOT / "tests" / "jpeg_sanitized.py"), "--count", count]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode == 77:
         pytest.skip(done.stdout)

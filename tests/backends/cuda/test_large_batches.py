@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import assert_equals_torchvision, needs_compiler, on_device, stacked
-from helpers import assert_same, jpeg, picture, seed_everything, undecodable
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 import accel
+from tests.support.cuda import assert_equals_torchvision, needs_compiler, on_device, stacked
+from tests.support.helpers import assert_same, jpeg, picture, seed_everything, undecodable
 
 pytestmark = needs_compiler
 

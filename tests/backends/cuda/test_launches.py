@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda_support import DEVICE, assert_equals_torchvision, host_only, needs_compiler, noise, stacked
-from helpers import jpeg, undecodable
 from PIL import Image
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
@@ -19,6 +17,8 @@ from torchvision.transforms.v2 import functional as F2
 import accel
 from accel.backends.cuda import device, host
 from accel.backends.cuda.descriptors import STAGE
+from tests.support.cuda import DEVICE, assert_equals_torchvision, host_only, needs_compiler, noise, stacked
+from tests.support.helpers import jpeg, undecodable
 
 pytestmark = needs_compiler
 

@@ -10,7 +10,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from cuda_support import host_only, needs_compiler
 
 from accel.backends.cuda import backend
 from accel.backends.cuda import jpeg as cuda_jpeg
@@ -18,6 +17,7 @@ from accel.backends.cuda.jpeg import Wanted
 from accel.sources.header import claim
 from bench.fuzz.files import pillow
 from bench.fuzz.recipes import Corpus, make, recipe
+from tests.support.cuda import host_only, needs_compiler
 
 pytestmark = [needs_compiler, host_only]
 

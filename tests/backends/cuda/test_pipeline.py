@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from cuda_support import DEVICE, ON_HOST, needs_compiler
-from helpers import assert_same, batches, is_late, seed_everything, undecodable, write_image_folder
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
 from accel.backends.cuda import CudaBackend
+from tests.support.cuda import DEVICE, ON_HOST, needs_compiler
+from tests.support.helpers import assert_same, batches, is_late, seed_everything, undecodable, write_image_folder
 
 pytestmark = needs_compiler
 

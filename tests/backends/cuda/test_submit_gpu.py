@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Files, assert_same
-from test_submit import batch, eventually, plain
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
 import accel
+from tests.support.helpers import Files, assert_same
+from tests.support.loaders import batch
+from tests.support.processes import eventually, plain
 
 pytestmark = pytest.mark.gpu
 

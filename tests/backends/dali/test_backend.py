@@ -8,11 +8,9 @@ import threading
 from io import BytesIO
 from typing import Any
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import Files, assert_same, jpeg, pictures, undecodable
 from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
@@ -24,6 +22,8 @@ from accel import testing
 from accel.backends.dali import backend, graph
 from accel.codec import agreement
 from accel.switch import current
+from tests.support import helpers
+from tests.support.helpers import Files, assert_same, jpeg, pictures, undecodable
 
 helpers.optional("nvidia.dali")
 

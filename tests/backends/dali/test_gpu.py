@@ -6,10 +6,8 @@ import threading
 from io import BytesIO
 from typing import Any
 
-import helpers
 import pytest
 import torch
-from helpers import jpeg, undecodable
 from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
@@ -18,6 +16,8 @@ from torchvision.transforms import functional as F
 import accel
 from accel.planning.plan import Plan, plan
 from accel.switch import current
+from tests.support import helpers
+from tests.support.helpers import jpeg, undecodable
 
 pytestmark = pytest.mark.gpu
 

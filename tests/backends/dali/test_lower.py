@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import jpeg, pictures
 from PIL import Image
 from torchvision.transforms import functional as F
 
@@ -25,6 +24,7 @@ from accel.planning.plan import plan
 from accel.sources.header import claim
 from accel.sources.recipe import Recipe, Source, Step
 from accel.switch import current
+from tests.support.helpers import jpeg, pictures
 
 TENSOR: Step = ("to_tensor", (torch.float32,))
 NORMALIZE: Step = ("normalize", ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import jpeg, optional
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
@@ -18,6 +17,7 @@ from accel import testing
 from accel.ops import OPS
 from accel.switch import current
 from accel.testing import Case, Within
+from tests.support.helpers import jpeg, optional
 
 optional("nvidia.dali")
 

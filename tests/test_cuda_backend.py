@@ -1,0 +1,3 @@
+"""Another name of tests/support/cuda.py."""
+
+from tests.support.cuda import pipeline  # noqa: F401

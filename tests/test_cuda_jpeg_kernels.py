@@ -1,0 +1,3 @@
+"""Another name of tests/support/jpeg.py."""
+
+from tests.support.jpeg import lies, shape  # noqa: F401
