@@ -44,8 +44,8 @@ def show(table: Table) -> None:
         fits = _total([whole[number] for number in columns]) <= screen.out.width
         shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         for number in columns:
-            justify = "left" if number < table.text else "right"
-            shown.add_column(Text(table.columns[number]), justify=justify, width=(whole if fits else broken)[number])
+            width = (whole if fits else broken)[number]
+            shown.add_column(Text(table.columns[number]), justify=("right", "left")[number < table.text], width=width)
         for row in table.rows:
             shown.add_row(*(Text(row[number]) for number in columns))
         screen.out.print(shown, "")
