@@ -18,8 +18,7 @@ from accel.codec.jpeg import decode
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 from bench.fuzz.pieces import JFIF, adobe
-from bench.fuzz.sanitized import damaged
-from tests.support.jpeg import files_and_boxes
+from tests.support.jpeg import damaged, files_and_boxes
 
 
 def assert_same(data: bytes, **options: Any) -> np.ndarray:

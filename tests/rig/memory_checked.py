@@ -1,8 +1,8 @@
-"""``python -m bench.guard decoder | kernels | loader``: the compiled code on the host where memory errors show.
+"""``python -m tests.rig.memory_checked decoder | kernels | loader``: the compiled code where memory errors show.
 
 Everything is compared with Pillow or torchvision; exit status 1: it differs. With --walls it is done once more with
 every block of memory between pages that may not be touched. Other allocators are chosen by the environment
-(tests/bench/test_guard.py).
+(test_memory_checked.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel import testing
-from accel.cli import samples
 from accel.codec import decode as codec
 from accel.codec import jpeg, packed
 from accel.codec.jpeg.memory import pointer_to
@@ -34,6 +33,7 @@ from accel.system import memory
 from bench import guard
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
+from tests.support.helpers import write_image_folder
 
 CASES = testing.SIZES if os.environ.get("ACCEL_TEST_SWEEP") == "1" else testing.SIZES[1::2]
 SIZES = ((1, 1), (3, 2), (8, 8), (17, 33), (40, 61), (130, 97))
@@ -111,7 +111,7 @@ def loader() -> None:
     """A plain script: threads without workers, and workers."""
     memory.Results._SMALLEST = 1 << 62  # batches from the allocator
     with tempfile.TemporaryDirectory() as folder:
-        samples.write(Path(folder), 12)
+        write_image_folder(Path(folder))
         for transform in TRANSFORMS:
             found = {}
             for backend in ("torchvision", "cpu"):
@@ -146,7 +146,7 @@ MISTAKES: dict[str, Callable[[int], object]] = {"let go": let_go, "too small": s
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.rig.memory_checked", description=__doc__)
     parser.add_argument("what", choices=("decoder", "kernels", "loader"))
     parser.add_argument("--walls", choices=("behind", "before"))
     parser.add_argument("--mistake", choices=MISTAKES)

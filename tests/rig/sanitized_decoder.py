@@ -1,6 +1,6 @@
 """Damaged JPEG files through the device's decoder on the host, its kernels built with AddressSanitizer and UBSan.
 
-    python -m bench.fuzz.sanitized --count 5000 [--first N]
+    python -m tests.rig.sanitized_decoder --count 5000 [--first N]
 
 File number n is always the same one. All memory between the pieces that the decoder hands to its kernels is poisoned,
 threads run in another order, and signed overflow is an error, as it would be on a GPU. Exit status 1: a picture that
@@ -21,26 +21,9 @@ from bench.fuzz.files import encode, picture, pillow
 from bench.fuzz.mutations import MUTATIONS
 from bench.fuzz.recipes import Corpus, make, recipe
 from rig import sanitizers
+from tests.support.jpeg import damaged
 
 BATCH = 100
-
-
-def damaged(data: bytes, rng: np.random.Generator, *, header: bool) -> bytes:
-    """The file with one small damage, in its scan or before it."""
-    changed = bytearray(data)
-    scan = data.rindex(b"\xff\xda") + 14
-    start, stop = (2, scan) if header else (scan, len(data) - 2)
-    at = int(rng.integers(start, stop))
-    match rng.integers(4):
-        case 0:
-            changed[at] ^= 1 << int(rng.integers(8))
-        case 1:
-            changed[at] = int(rng.integers(256))
-        case 2:
-            del changed[at : at + int(rng.integers(1, 5))]
-        case _:
-            changed[at:at] = rng.bytes(int(rng.integers(1, 5)))
-    return bytes(changed)
 
 
 def damaged_files(numbers: range) -> list[bytes]:
@@ -109,7 +92,7 @@ def check(numbers: range) -> tuple[int, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.fuzz.sanitized", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.rig.sanitized_decoder", description=__doc__)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
     arguments = parser.parse_args()

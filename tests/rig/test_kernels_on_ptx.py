@@ -18,10 +18,10 @@ from torchvision.transforms import v2
 import accel
 from accel.backends.cuda import CudaBackend, backend, compile
 from accel.backends.cuda.jpeg import Decoding, Wanted
-from bench.fuzz import sanitized
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from rig.batches import batches, more_batches
+from tests.rig import sanitized_decoder
 from tests.support.cuda import host_only, noise, on_device, stacked
 from tests.support.helpers import assert_same, jpeg, seed_everything
 
@@ -194,7 +194,7 @@ def test_damaged_files() -> None:
         mock.patch.object(backend, "_Engine", lambda where: CudaBackend._engine(where)),
         device.enter(),
     ):
-        taken, wrong = sanitized.check(range(60))
+        taken, wrong = sanitized_decoder.check(range(60))
     assert (taken > 5, wrong) == (True, 0)
 
 

@@ -24,7 +24,7 @@ needs_guard = pytest.mark.skipif(bool(guard.unavailable()), reason=str(guard.una
 
 
 def run(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-X", "faulthandler", "-m", "bench.guard", *arguments]
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.rig.memory_checked", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
 
 
@@ -36,7 +36,7 @@ def test_nothing_is_used_after_it_was_freed(what: str) -> None:
     assert "nothing found" in done.stdout
 
 
-# kernels take minutes: the other way by hand, `python -m bench.guard kernels --walls before`
+# kernels take minutes: the other way by hand, `python -m tests.rig.memory_checked kernels --walls before`
 WALLED = [*((what, walls) for what in ("decoder", "loader") for walls in ("behind", "before")), ("kernels", "behind")]
 
 

@@ -1,4 +1,4 @@
-"""The kernels under AddressSanitizer and UBSan; ``bench.fuzz.sanitized`` has the JPEG decoder under them."""
+"""The kernels under AddressSanitizer and UBSan; sanitized_decoder.py has the JPEG decoder's."""
 
 from __future__ import annotations
 

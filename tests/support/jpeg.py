@@ -14,6 +14,24 @@ from bench.fuzz.coder import Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture
 
 
+def damaged(data: bytes, rng: np.random.Generator, *, header: bool) -> bytes:
+    """The file with one small damage, in its scan or before it."""
+    changed = bytearray(data)
+    scan = data.rindex(b"\xff\xda") + 14
+    start, stop = (2, scan) if header else (scan, len(data) - 2)
+    at = int(rng.integers(start, stop))
+    match rng.integers(4):
+        case 0:
+            changed[at] ^= 1 << int(rng.integers(8))
+        case 1:
+            changed[at] = int(rng.integers(256))
+        case 2:
+            del changed[at : at + int(rng.integers(1, 5))]
+        case _:
+            changed[at:at] = rng.bytes(int(rng.integers(1, 5)))
+    return bytes(changed)
+
+
 @st.composite
 def files_and_boxes(draw: st.DrawFn, largest: int) -> tuple[bytes, tuple[int, int, int, int]]:
     """A file of at most ``largest`` rows and columns, of any of Pillow's encoder settings, and a box inside it."""

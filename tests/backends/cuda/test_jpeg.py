@@ -27,9 +27,8 @@ from accel.codec.engines import Box
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 from bench.fuzz.pieces import JFIF, adobe
-from bench.fuzz.sanitized import damaged
 from tests.support.cuda import DEVICE, needs_compiler
-from tests.support.jpeg import files_and_boxes
+from tests.support.jpeg import damaged, files_and_boxes
 
 pytestmark = needs_compiler
 

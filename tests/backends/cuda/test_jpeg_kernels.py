@@ -282,7 +282,7 @@ def test_structures_have_the_sizes_that_the_kernels_know() -> None:
 def test_nothing_is_touched_that_is_not_theirs() -> None:
     """Damaged files under AddressSanitizer and UBSan, all memory between the pieces forbidden; 5,000 in CI."""
     count = "5000" if os.environ.get("ACCEL_TEST_SWEEP") == "1" else "300"
-    command = [sys.executable, "-m", "bench.fuzz.sanitized", "--count", count]
+    command = [sys.executable, "-m", "tests.rig.sanitized_decoder", "--count", count]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode == 77:
         pytest.skip(done.stdout)
