@@ -43,7 +43,7 @@ from bench.pipelines import PIPELINES, Draw, Pipeline
 Epoch = Callable[[], Iterator[torch.Tensor]]
 HAND, DEFAULT, OURS = "DALI by hand, pooled memory", "DALI by hand", "accel, dali, exact=False"
 POOL = {"DALI_MALLOC_POOL_THRESHOLD": str(1 << 20)}
-"""What accel sets for DALI, which reads it once in a process; by hand, nobody does."""
+"""accel sets this for DALI, which reads it once in a process; by hand, nobody does."""
 BACKENDS: dict[str, tuple[str, dict[str, Any]]] = {
     OURS: ("dali", {"device": "cpu", "exact": False}),
     "accel, dali, exact=True": ("dali", {"device": "cpu"}),
@@ -133,7 +133,7 @@ def _job(paths: Sequence[str], pipeline: str, threads: int) -> tuple[Job, list[b
 
 
 def _recorded(data: bytes, draw: Draw, pipeline: Pipeline) -> torch.Tensor:
-    """What torchvision's functions make of a file, with a draw's numbers."""
+    """Run torchvision's functions on a file, with a draw's numbers."""
     image = functional.decode(data, "RGB")
     if draw.box is not None:
         image = F.crop(image, *draw.box)

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def short(results: Sequence[dict[str, Any]]) -> str:
-    """What the README shows: where and how it was measured, the answers, and the tables with the most weight."""
+    """The README's part: where and how it was measured, the answers, and the tables with the most weight."""
     workloads = {name: part for result in results for name, part in result["workloads"].items()}
     shown = [result for result in results if not result["workloads"].keys().isdisjoint(_IN_README)]
     parts = [*(_measured_on(result) for result in shown), must_show(workloads).partition("\n\n")[2]]
@@ -88,7 +88,7 @@ def text(results: Sequence[dict[str, Any]], drawn: dict[str, Path]) -> str:
 
 
 def must_show(workloads: dict[str, Any]) -> str:
-    """What the suite exists to answer, from the figures: is accel the fastest, and what does recording cost?"""
+    """Answers to the main questions, from the figures: is accel the fastest, and what does recording cost?"""
     lines = ["## In short\n"]
     for name in ("train", "eval"):
         ran = [each for each in workloads.get(name, {}).get("entries", []) if "rounds" in each]

@@ -41,7 +41,7 @@ MODELS = {
     "shufflenet": models.shufflenet_v2_x1_0,
     "mobilenet": models.mobilenet_v3_large,
 }
-"""What can be trained, by name."""
+"""The models, by name."""
 
 
 class Epoch(NamedTuple):

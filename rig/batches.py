@@ -282,7 +282,7 @@ _LARGE = ((150, 140), (140, 10), (9, 150), (8, 8))
 
 
 def _grey_shrunk(mode: Mode) -> torch.Tensor:
-    """Of tall ones the rows come first (Pillow 12.2)."""
+    """Tall ones among them, whose rows come first (Pillow 12.2)."""
     return torch.stack([F.to_tensor(F.resize(noise(*size, "L"), [9, 10], mode)) for size in (*_LARGE, (310, 3))])
 
 

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 from torchvision.transforms import functional as F
 
 GAIN = 32
-"""What differences are multiplied with, so that one level can be seen."""
+"""The factor that differences are multiplied with, so that one level can be seen."""
 
 _WIDTH, _HEIGHT, _TEXT, _MARGIN = 240, 200, 14, 6
 

@@ -74,7 +74,7 @@ class ErrorStats:
 
     @property
     def share(self) -> float:
-        """Of the values that differ by half a level or more, so that they would be other levels."""
+        """The share of values that differ by half a level or more, so that they would be other levels."""
         return self.visible / max(self.values, 1)
 
     def add(self, wanted: torch.Tensor, found: torch.Tensor, name: str = "") -> float:

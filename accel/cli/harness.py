@@ -24,7 +24,7 @@ from accel.cli.error_stats import Different, ErrorStats, check_equal, check_kind
 T = TypeVar("T")
 
 Batch = Sequence[torch.Tensor]
-"""What a DataLoader gives: images and labels."""
+"""Images and labels, as a DataLoader gives them."""
 
 # -- costs --------------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ def descendants(pid: int | None = None) -> list[int]:
 def take_turns(
     turns: Mapping[str, Callable[[int], T]], rounds: int, on_turn: Callable[[str], object] = lambda name: None
 ) -> dict[str, list[T]]:
-    """What each gives in each round, A B C A B C, so that whatever else the machine does meets all.
+    """The results of all in each round, A B C A B C, so that whatever else the machine does meets all.
 
     Args:
         turns: called with the number of the round.

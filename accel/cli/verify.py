@@ -204,7 +204,7 @@ def _compare(
 
 
 def _outcome(file: str, number: int, function: Pipeline, target: torch.device) -> torch.Tensor | Exception:
-    """What comes out, as a tensor on the host, or what is raised."""
+    """The result as a tensor on the host, or the exception."""
     torch.manual_seed(number)
     try:
         result = function(torchvision_folder.default_loader(file), number)

@@ -30,7 +30,7 @@ KERNEL, BATCH = "emit3", 512
 
 
 class Predicted(NamedTuple):
-    """Of a photo, on average.
+    """Figures of a photo, on average.
 
     Attributes:
         ptx, code: million warp instructions, of PTX and of the device's own code.

@@ -57,7 +57,7 @@ def measure(setting: Setting, batch_size: int, steps: int, trace: Path) -> dict[
 
 
 def summary(kernels: Sequence[tuple[str, Span]], steps: int) -> dict[str, Any]:
-    """What is measured of the names and times of all that ran on the device; {} where nothing did."""
+    """Figures from the names and times of all that ran on the device; {} where nothing did."""
     if not kernels:
         return {}
     ours = [span for name, span in kernels if name in OURS]

@@ -23,7 +23,7 @@ REGISTERS, MOST_THREADS, GRANULE = 1 << 16, 2048, 8  # of a multiprocessor; regi
 
 
 def measure() -> dict[str, dict[str, dict[str, int]]]:
-    """Of every kernel on every architecture: registers, bytes spilled, bytes of shared memory, resident blocks."""
+    """Registers, bytes spilled, bytes of shared memory and resident blocks of every kernel on every architecture."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for unit in compile.UNITS:
         for arch in ARCHITECTURES:

@@ -1,4 +1,4 @@
-"""What the measurements on a device share: files, crops, and a clock that waits for the device."""
+"""Shared by the measurements on a device: files, crops, and a clock that waits for the device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Photo(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What is measured with."""
+    """The photos, the device and the number of rounds."""
 
     photos: list[Photo]
     files: list[str]

@@ -78,7 +78,7 @@ def seeded(number: int) -> None:
 
 
 def values(made: Any) -> torch.Tensor:
-    """Of a late or plain tensor, on the host, computed by the backend that it is of."""
+    """A tensor's values on the host; a lazy one's are computed by its backend."""
     late = isinstance(made, torch.Tensor) and type(made) is not torch.Tensor
     plain: torch.Tensor = computed(made) if late else made
     return torch.clone(plain)

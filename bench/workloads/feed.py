@@ -16,7 +16,7 @@ import torch
 
 from accel.cli import screen
 from accel.cli.harness import cpu_seconds
-from bench import images, usage
+from bench import usage
 from bench.contestants.contestant import Contestant, Epoch
 from bench.job import Images
 from bench.measure import Entry, take_turns
@@ -39,7 +39,7 @@ class _Turn(NamedTuple):
 
 
 def _measure(setting: Setting) -> dict[str, Any]:
-    found = images.photos(setting)
+    found = setting.photos
     levels = [level for level in (1, 2) if level <= setting.cores]
     recipes = Recipes()
     who: list[Contestant] = [*usual(setting), recipes]
@@ -114,7 +114,7 @@ def _check(setting: Setting, who: list[Contestant], recipes: Recipes) -> None:
     Raises:
         Red: an exact contestant's values differ.
     """
-    found = images.photos(setting)
+    found = setting.photos
     some = Images(files=found.files[:8])
     jobs = {each.key: job_for(each, each.scales[0], 0, some, setting) for each in [*who, recipes]}
     reference = Entry("reference", REFERENCE, jobs[REFERENCE.key])

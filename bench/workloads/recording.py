@@ -16,7 +16,7 @@ import accel
 from accel.cli import screen
 from accel.cli.error_stats import Different
 from accel.cli.harness import ratio, take_turns
-from bench import images, usage
+from bench import usage
 from bench.job import Batch, Job
 from bench.measure import Red, compare
 from bench.pipelines import PIPELINES
@@ -27,7 +27,7 @@ _EPOCHS = 3
 
 
 Steps = list[tuple[str, Callable[[Any], Any]]]
-"""What is done with a file, by name."""
+"""The steps that a file goes through, by name."""
 
 
 def _v1(job: Job) -> Steps:
@@ -43,7 +43,7 @@ def _named(transforms: Any) -> Steps:
 
 
 def _measure(reference: str, make: Callable[[Job], Steps], setting: Setting) -> dict[str, Any]:
-    found = images.photos(setting)
+    found = setting.photos
     job = Job(PIPELINES["train"], found, range(len(found)), min(50, len(found)))
     steps = make(job)
     entries = {reference: "torchvision", "accel, recording only": "cpu"}
@@ -65,7 +65,7 @@ def _measure(reference: str, make: Callable[[Job], Steps], setting: Setting) -> 
 
 
 def _check(job: Job, steps: Steps) -> None:
-    """What is recorded must come to torchvision's values.
+    """Check that recorded batches have torchvision's values.
 
     Raises:
         Red: it does not.

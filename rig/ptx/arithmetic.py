@@ -1,4 +1,4 @@
-"""What PTX computes and NumPy does not have as it is; on arrays of one value for each thread."""
+"""PTX's arithmetic where NumPy has no such function; on arrays of one value for each thread."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def fused(a: Array, b: Array, c: Array) -> Array:
 
 
 def to_integer(a: Array, dtype: Any) -> Array:
-    """Of values that are whole already: saturating; not a number is 0, or the lowest value where 64 bits take part."""
+    """Convert whole values, saturating; NaN becomes 0, or the lowest value where 64 bits take part."""
     limits = np.iinfo(dtype)
     lowest, end = float(limits.min), float(limits.max) if limits.bits < 64 else 2.0 ** (63 if limits.min else 64)
     whole = a.astype(np.float64)

@@ -140,7 +140,7 @@ def ptx_of_source(source: str, name: str, **changed: Any) -> str:
 
 
 class _Allocating(TorchDispatchMode):
-    """What is allocated for the device, which torch calls a cpu, is its own."""
+    """Gives allocations for the device, which torch calls a cpu, memory of its own."""
 
     def __init__(self, device: PtxDevice) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

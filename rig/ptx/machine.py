@@ -48,7 +48,7 @@ class Program:
 
     @property
     def allocations(self) -> Iterator[tuple[int, int]]:
-        """Of the module's own variables."""
+        """Addresses and sizes of the module's own variables."""
         return ((content.ctypes.data, content.size) for content in self._content.values())
 
     def function(self, number: int) -> Any:

@@ -20,7 +20,7 @@ GAP = 64
 
 
 class Fault(Exception):
-    """What a GPU would stop at, or would let pass in silence; with the place and the threads."""
+    """A mistake that a GPU would stop at, or would let pass in silence; with the place and the threads."""
 
 
 class GlobalMemory:
@@ -166,7 +166,7 @@ class Access:
         self._global, self._shared, self._starts = known, shared, starts
         self._rng, self._who = rng, who
         self.stamps = np.zeros(0, np.uint32)
-        """Of each thread: how many barriers its block has passed, and its number in the low byte."""
+        """For each thread how many barriers its block has passed, and its number in the low byte."""
 
     def load(self, number: int, ids: Array, space: str, addresses: Array, dtype: Any, count: int) -> list[Array]:
         size = dtype.itemsize * count

@@ -110,7 +110,7 @@ def parse(text: str) -> Module:
 
 
 class _Places:
-    """What the .loc lines say, read in order.
+    """Reads the .loc lines, in order.
 
     Attributes:
         chain: of the instructions that follow.
@@ -145,7 +145,7 @@ class _Places:
 
 
 def _statements(line: str) -> list[str]:
-    """What a line says; a brace that opens or closes a scope says nothing."""
+    """The statements of a line; a brace that opens or closes a scope is none."""
     line = re.sub(r"^\{\s*(?=\.|$)|(?:(?<=;)|^)\s*\}$", "", line)
     return [each for each in map(str.strip, line.split(";")) if each]
 

@@ -185,7 +185,7 @@ class Translator:
         return self._plain(kind, rest, values, name, sources), name
 
     def _plain(self, kind: str, rest: list[str], values: list[str], name: str, sources: list[str]) -> str:
-        """Of operands and a result of one type."""
+        """An expression where operands and result are of one type."""
         if kind == "mov":
             return f"{values[0]}.copy()" if sources[0].startswith("%") else values[0]
         if kind == "cvta":

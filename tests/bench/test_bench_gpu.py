@@ -62,7 +62,7 @@ def test_the_decoder_is_measured(image_folder: Path, tmp_path: Path, monkeypatch
 def test_the_decoder_is_predicted(
     image_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is counted fits together; and the lines of the kernels that it knows are there."""
+    """Counts fit together; and the lines of the kernels that it knows are there."""
     pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")
     try:
         sass.nvdisasm()
@@ -173,7 +173,7 @@ def test_the_loop_is_traced(image_folder: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_a_trace_says() -> None:
-    """Of emit3's 40 us 10 and of effects' 20 us 20 lie beside training; the device stands still for 30 of 130."""
+    """10 of emit3's 40 us and 20 of effects' 20 us lie beside training; the device stands still for 30 of 130."""
     kernels = [
         ("void at::native::vectorized()", (0.0, 30.0)),
         ("emit3", (20.0, 60.0)),

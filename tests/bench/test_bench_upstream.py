@@ -16,7 +16,7 @@ from bench.upstream import __main__ as command
 from bench.upstream.expected import EXPECTED, Expected
 from bench.upstream.run import Outcome
 from bench.upstream.sample import sample
-from bench.upstream.verdict import judge
+from bench.upstream.verdict import compare
 
 PASSED, FAILED = Outcome("passed"), Outcome("failed", "AssertionError: assert 1 is 2")
 
@@ -178,12 +178,12 @@ def test_a_sample_has_cases_of_every_function() -> None:
 def test_verdicts(plain: Outcome | None, under: Outcome | None, found: str) -> None:
     names = {"test": plain}, {"test": under}
     before, after = ({name: each for name, each in side.items() if each is not None} for side in names)
-    verdict = judge(before, after, None, ())
+    verdict = compare(before, after, None, ())
     assert [finding.test for finding in verdict.unexpected] == (["test"] if found == "unexpected" else [])
     assert verdict.good == (found == "nothing")
     if under is FAILED and plain is PASSED:
-        assert judge(before, after, None, (Expected("test", "1 is 2", "a reason"),)).good
-        other = judge(before, after, None, (Expected("test", "1 is 3", "another failure"),))
+        assert compare(before, after, None, (Expected("test", "1 is 2", "a reason"),)).good
+        other = compare(before, after, None, (Expected("test", "1 is 3", "another failure"),))
         assert len(other.unexpected) == len(other.spent) == 1
 
 

@@ -128,7 +128,7 @@ DEFECTS: dict[str, tuple[Callable[..., Any], str, str]] = {
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_is_seen_and_the_file_is_named(defect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a decoder that has it; the run goes on behind it, and the file is kept."""
+    """A decoder has it; the run goes on behind it, and the file is kept."""
     planted, came, what = DEFECTS[defect]
     corpus = some_files(tmp_path / "corpus", 60 if came == run.GREW else 2)
     runner = run.Runner("0", corpus, run.Limits(seconds=3 if came == run.HUNG else 60, growth=100 << 20))

@@ -23,7 +23,7 @@ WIDE = [
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What is printed in a terminal of 80 columns."""
+    """A terminal of 80 columns, and all that is printed there."""
     text = io.StringIO()
     console = Console(file=text, width=80, force_terminal=True, color_system=None, highlight=False)
     monkeypatch.setattr(screen, "out", console)

@@ -48,7 +48,7 @@ class Deferred(NamedTuple):
         return streams.aside(DEVICE, lambda: self.backend.run_on(wanted, DEVICE))
 
     def read(self, result: torch.Tensor, event: Any) -> list[torch.Tensor]:
-        """What the caller's stream will read, once that runs."""
+        """The values that the caller's stream will read, once that runs."""
         streams.arrive(result, event)
         return self.device.current_stream().read(result)
 

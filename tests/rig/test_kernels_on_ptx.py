@@ -209,7 +209,7 @@ def test_contraction_is_where_it_is_asked_for(kernel: str) -> None:
 
 
 def test_every_line_ran() -> None:
-    """Of the sources, if it became code."""
+    """Every line of the sources that became code."""
     missing = [name for name in (*batches(), *more_batches()) if not any(f"[{name}]" in each for each in _tried)]
     if missing or not {"test_files_are_decoded_as_pillow_does", "test_a_broken_stream_is_flagged"} <= _tried:
         pytest.skip("only with all the others")

@@ -44,7 +44,7 @@ def program(body: str, **changed: Any) -> Program:
 
 
 def run(made: Program | str, given: Array, blocks: int = 1, made_count: int | None = None, **options: Any) -> Array:
-    """What ``tried`` makes of uint32 values: 256 for each block."""
+    """Run ``tried`` on uint32 values: 256 for each block."""
     device = PtxDevice(**options)
     made = program(made) if isinstance(made, str) else made
     count = 256 * blocks if made_count is None else made_count
@@ -177,7 +177,7 @@ def test_atomics_run_one_after_another_in_any_order() -> None:
 
 
 def test_warps_run_in_shifts() -> None:
-    """What is right only because all warps go in step differs."""
+    """Code that is right only because all warps go in step has other results."""
     given, threads = words(256), np.arange(256)
     body = "PHASE(t) { made[t] = given[t]; made[t + 256] = *static_cast<volatile u32*>(made + (t ^ 37)); }"
     found = [run(body, given, made_count=512, shifts=shifts)[256:] for shifts in (False, True)]
