@@ -15,11 +15,11 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
-from bench.fuzz import codec, oracle
-from bench.fuzz.codec import Box
+from bench.fuzz import decoder, oracle
+from bench.fuzz.decoder import Box
 from bench.fuzz.files import encode, picture
 from bench.fuzz.mutations import Rng
-from bench.fuzz.oracle import Answer, Setting, asked
+from bench.fuzz.oracle import Answer, Setting, answer
 
 LARGEST = 1 << 20
 """Pixels; a damaged header may promise any number. Pillow refuses twice as many."""
@@ -27,41 +27,43 @@ LARGEST_INTACT = 1 << 22
 
 EQUAL, FELL_BACK, REFUSED, WRONG = "equal", "accel fell back", "both refused", "wrong"
 
-Tell = Callable[[str], None]
+Announce = Callable[[str], None]
 Wrong = tuple[str, str]
 """Where (under which setting), and what."""
 
 
-class Trial(NamedTuple):
-    """What came of a file: EQUAL, FELL_BACK (equal, by Pillow or torchvision), REFUSED or WRONG."""
+class Checked(NamedTuple):
+    """The outcome of a file: EQUAL, FELL_BACK (equal, by Pillow or torchvision), REFUSED or WRONG."""
 
-    came: str
+    outcome: str
     wrong: list[Wrong]
 
 
-def trial(data: bytes, rng: Rng, path: Path, intact: bool, tell: Tell, setting: Setting | None = None) -> Trial:
+def check_file(
+    data: bytes, rng: Rng, path: Path, intact: bool, announce: Announce, setting: Setting | None = None
+) -> Checked:
     """Ask everybody, under a setting that is drawn unless given.
 
     Args:
         path: a file that may be written. intact: nobody damaged it; it may be larger.
-        tell: called ahead of each step with its name; what has no accel in it begins with "plain".
+        announce: called ahead of each step with its name; what has no accel in it begins with "plain".
     """
     drawn = oracle.setting(rng)
     setting = drawn if setting is None else setting
     limit = LARGEST_INTACT if intact else LARGEST
     oracle.pixel_limit(limit, setting.truncated)
-    tell("plain: Image.open")
-    opened = asked(None, oracle.opener(data), oracle.whole("RGB"))
-    file = _File(data, path, opened, setting, limit, tell)
+    announce("plain: Image.open")
+    opened = answer(None, oracle.opener(data), oracle.whole("RGB"))
+    file = _File(data, path, opened, setting, limit, announce)
     before = _declined()
     wrong = [*_whole(file, rng), *_regions(file, rng)]
     declined = _declined() > before
     wrong += [*_loader(file, rng), *_batch(file, rng), *_decoder(file, rng), *_tvio(file, rng)]
     if wrong:
-        return Trial(WRONG, [(f"{where} under {setting}", what) for where, what in wrong])
+        return Checked(WRONG, [(f"{where} under {setting}", what) for where, what in wrong])
     if opened.error is not None:
-        return Trial(REFUSED, [])
-    return Trial(FELL_BACK if declined else EQUAL, [])
+        return Checked(REFUSED, [])
+    return Checked(FELL_BACK if declined else EQUAL, [])
 
 
 def _declined() -> int:
@@ -77,7 +79,7 @@ class _File(NamedTuple):
     """what Pillow makes of all of it, in RGB"""
     setting: Setting
     limit: int
-    tell: Tell
+    announce: Announce
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -101,18 +103,18 @@ class _File(NamedTuple):
         ``opening``: where ``first`` opens the file and decodes it as well, whether it would be refused as it is opened.
         """
         if plain is None:
-            self.tell(f"plain: {where}")
-            plain = asked(None, first, then)
-        self.tell(where)
-        found = asked(self.setting, first, then)
+            self.announce(f"plain: {where}")
+            plain = answer(None, first, then)
+        self.announce(where)
+        found = answer(self.setting, first, then)
         if opening is not None:
             about = found.about if plain.error is None else plain.about  # of what was not given there is nothing to say
             plain, found = plain._replace(first=opening), found._replace(first=opening, about=about)
         what = oracle.difference(plain, found, self.setting.replaces)
         if not what:
             return
-        self.tell(f"plain: {where}, again")
-        again = asked(None, first, then)
+        self.announce(f"plain: {where}, again")
+        again = answer(None, first, then)
         if not oracle.difference(plain._replace(late=False), again._replace(first=plain.first)):
             yield where, what
 
@@ -141,7 +143,7 @@ def _cropped(edges: tuple[int, int, int, int], mode: str | None = "RGB") -> Call
 
 def _loader(file: _File, rng: Rng) -> Iterator[Wrong]:
     """From a path, as ``ImageFolder`` does."""
-    file.tell("plain: writing the file")
+    file.announce("plain: writing the file")
     file.path.write_bytes(file.data)
     top, left, tall, wide = file.boxes(rng)[0]
     edges = (left, top, left + wide, top + tall)
@@ -182,8 +184,8 @@ def _decoder(file: _File, rng: Rng) -> Iterator[Wrong]:
             expected = np.ascontiguousarray(expected[..., :1])
     width, height = file.size or (64, 48)
     boxes = [*file.boxes(rng)[1:], (rng.randint(-1, 1), rng.randint(0, 1), height, width + 1)]
-    file.tell("accel.codec.jpeg.decode")
-    for what in codec.differences(file.data, boxes, expected, refused):
+    file.announce("accel.codec.jpeg.decode")
+    for what in decoder.differences(file.data, boxes, expected, refused):
         yield "accel.codec.jpeg.decode", what
 
 

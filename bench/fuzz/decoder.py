@@ -1,4 +1,4 @@
-"""accel's JPEG decoder by itself, with walls behind or before all that it reads and writes."""
+"""accel's JPEG decoder by itself, with guard pages behind or before all that it reads and writes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 from accel.codec import jpeg
 from accel.sources.header import claim
-from bench.fuzz.walls import SIDES, Side, walled, walled_copy
+from bench.fuzz.guard_pages import SIDES, Side, guarded, guarded_copy
 
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 
 
 @contextmanager
-def _scratch_within_walls(side: Side) -> Iterator[None]:
+def _guarded_scratch(side: Side) -> Iterator[None]:
     """This thread's working memory, of exactly the sizes that are promised to the decoder."""
     own = vars(jpeg._scratch)
     kept = dict(own)
-    own.update(_fixed(side), room=lambda name, size: walled((size,), kept[name].dtype, side))
+    own.update(_fixed(side), room=lambda name, size: guarded((size,), kept[name].dtype, side))
     try:
         yield
     finally:
@@ -33,18 +33,18 @@ def _scratch_within_walls(side: Side) -> Iterator[None]:
 
 @cache
 def _fixed(side: Side) -> dict[str, Any]:
-    """What of it has the same size for every file."""
+    """The part of it that has the same size for every file."""
     return {name: _copied(value, side) for name, value in vars(jpeg._scratch).items()}
 
 
 def _copied(value: Any, side: Side) -> Any:
     if isinstance(value, np.ndarray):
-        return walled_copy(value, side)
+        return guarded_copy(value, side)
     return tuple(_copied(each, side) for each in value) if isinstance(value, tuple) else value
 
 
 def differences(data: bytes, boxes: Sequence[Box], expected: Pixels | None, refused: bool) -> Iterator[str]:
-    """What of the decoder's answers, for the whole file and for regions of it, is neither None nor Pillow's pixels.
+    """The decoder's answers, for the file and for regions of it, that are neither None nor Pillow's pixels.
 
     Args:
         boxes: (top, left, height, width), inside the picture or not.
@@ -56,13 +56,13 @@ def differences(data: bytes, boxes: Sequence[Box], expected: Pixels | None, refu
     header = claim(data)
     refused = refused and header is not None and header.ordinary
     for side in SIDES:
-        file = walled_copy(source, side)
+        file = guarded_copy(source, side)
         for box in (None, *boxes):
-            with _scratch_within_walls(side):
+            with _guarded_scratch(side):
                 found = jpeg.decode(file.data, box, out=_room(box, expected, side))
             if found is None:
                 continue
-            where = f"decode(data, {box}), wall {side}"
+            where = f"decode(data, {box}), guard page {side}"
             if refused:
                 yield f"{where}: pixels of what Pillow refuses"
             elif expected is not None and not np.array_equal(found, part := _part(expected, box)):
@@ -76,7 +76,7 @@ def _room(box: Box | None, expected: Pixels | None, side: Side) -> Pixels | None
     part = _part(expected, box)
     if box is not None and part.shape[:2] != box[2:]:
         return None
-    return walled(part.shape, np.uint8, side)
+    return guarded(part.shape, np.uint8, side)
 
 
 def _part(pixels: Pixels, box: Box | None) -> Pixels:

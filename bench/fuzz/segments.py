@@ -1,4 +1,4 @@
-"""A JPEG file as a list of pieces: its markers, its segments, and the bytes between them (ITU T.81 annex B)."""
+"""A JPEG file as a list of segments, each with its marker, and of the bytes between them (ITU T.81 annex B)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALONE = (SOI, EOI, 0x01, *range(0xD0, 0xD8))
 _LONGEST = 0xFFFF - 2
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """A marker with its segment's payload; or, ``marker`` 0, bytes as they are: a scan's, or what is no segment."""
 
     marker: int
@@ -27,32 +27,32 @@ class Piece(NamedTuple):
         return segment(self.marker, self.payload[:_LONGEST])
 
 
-File = list[Piece]
+File = list[Segment]
 
 
 def segment(marker: int, payload: bytes) -> bytes:
     return bytes((0xFF, marker)) + (len(payload) + 2).to_bytes(2, "big") + payload
 
 
-def joined(file: Sequence[Piece]) -> bytes:
+def joined(file: Sequence[Segment]) -> bytes:
     return b"".join(map(bytes, file))
 
 
-def pieces(data: bytes) -> File:
-    """Any bytes' pieces; ``joined`` gives the same bytes again. Restart markers are part of their scan's piece."""
+def segments(data: bytes) -> File:
+    """Split any bytes; ``joined`` gives the same bytes again. Restart markers are part of their scan's bytes."""
     found, at = [], 0
     while at < len(data):
         marker = _marker(data, at)
         length = int.from_bytes(data[at + 2 : at + 4], "big")
         if marker in (SOI, EOI):
             end = at + 2
-            found.append(Piece(marker))
+            found.append(Segment(marker))
         elif marker and length >= 2 and at + 2 + length <= len(data):
             end = at + 2 + length
-            found.append(Piece(marker, data[at + 4 : end]))
+            found.append(Segment(marker, data[at + 4 : end]))
         else:
             end = _next_marker(data, at + 1)
-            found.append(Piece(0, data[at:end]))
+            found.append(Segment(0, data[at:end]))
         at = end
     return found
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hard_support import linux
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -29,17 +28,18 @@ import accel
 from accel.codec import jpeg
 from accel.sources.header import claim
 from bench.fuzz import __main__ as command
-from bench.fuzz import oracle, run, trial
+from bench.fuzz import check, oracle, run
 from bench.fuzz.coder import random_blocks
 from bench.fuzz.files import encode, intact, picture, pillow
 from bench.fuzz.findings import Findings
+from bench.fuzz.guard_pages import SIDES, guarded
 from bench.fuzz.mutations import MUTATIONS, Rng
 from bench.fuzz.oracle import Answer
-from bench.fuzz.pieces import joined, pieces
 from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans, scans
 from bench.fuzz.recipes import Corpus, make, recipe
-from bench.fuzz.walls import SIDES, walled
+from bench.fuzz.segments import joined, segments
 from bench.machine import ROOT
+from tests.support.processes import linux
 
 NOTHING = Corpus(())
 
@@ -63,8 +63,8 @@ def test_a_thousand_files(tmp_path: Path) -> None:
     assert report["total"]["files"] == 1000
     assert report["findings"] == []
     assert set(report["kinds"]) == {*MUTATIONS, "none"}
-    for came in (trial.EQUAL, trial.FELL_BACK, trial.REFUSED):
-        assert report["total"][came] > 100
+    for outcome in (check.EQUAL, check.FELL_BACK, check.REFUSED):
+        assert report["total"][outcome] > 100
 
 
 # -- that it would be seen ----------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def keeps_memory(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 DEFECTS: dict[str, tuple[Callable[..., Any], str, str]] = {
-    "flips a level": (flips_a_level, trial.WRONG, "1 of "),
+    "flips a level": (flips_a_level, check.WRONG, "1 of "),
     "reads past the end": (reads_past_the_end, run.CRASHED, "SIGSEGV"),
     "writes before its memory": (writes_before_its_memory, run.CRASHED, "SIGSEGV"),
     "hangs": (hangs, run.HUNG, "hung"),
@@ -129,18 +129,18 @@ DEFECTS: dict[str, tuple[Callable[..., Any], str, str]] = {
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_is_seen_and_the_file_is_named(defect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A decoder has it; the run goes on behind it, and the file is kept."""
-    planted, came, what = DEFECTS[defect]
-    corpus = some_files(tmp_path / "corpus", 60 if came == run.GREW else 2)
-    runner = run.Runner("0", corpus, run.Limits(seconds=3 if came == run.HUNG else 60, growth=100 << 20))
+    planted, outcome, what = DEFECTS[defect]
+    corpus = some_files(tmp_path / "corpus", 60 if outcome == run.GREW else 2)
+    runner = run.Runner("0", corpus, run.Limits(seconds=3 if outcome == run.HUNG else 60, growth=100 << 20))
     monkeypatch.setattr(jpeg, "decode", planted(jpeg.decode))
     found = Findings(tmp_path / "kept")
     for result in runner.run([recipe(number, "0", corpus) for number in range(len(corpus))]):
         found.add(result)
     found.reduce(runner)
     assert found.total["files"] == len(corpus)
-    assert found.total[came] == (1 if came == run.GREW else len(corpus))
-    told = found.told()["findings"][0]
-    assert told["came"] == came
+    assert found.total[outcome] == (1 if outcome == run.GREW else len(corpus))
+    told = found.as_data()["findings"][0]
+    assert told["outcome"] == outcome
     assert what in told["what"]
     assert "plain" not in told["where"]
     assert Path(told["kept"]).read_bytes() == corpus.read(told["number"])
@@ -156,7 +156,7 @@ def test_a_file_that_takes_too_much_memory_is_left(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(jpeg, "decode", decode)
     results = list(runner.run([recipe(number, "0", corpus) for number in range(2)]))
-    assert [result.came for result in results] == [run.GREW] * 2
+    assert [result.outcome for result in results] == [run.GREW] * 2
 
 
 def some_files(folder: Path, count: int) -> Corpus:
@@ -172,16 +172,16 @@ def test_what_ends_the_process_without_accel_is_not_accels(tmp_path: Path, monke
     convert = Image.Image.convert
     monkeypatch.setattr(Image.Image, "convert", lambda *args: os.abort() if args[1] == "L" else convert(*args))
     (result,) = runner.run([recipe(0, "0", corpus)])
-    assert result.came == run.PLAIN
+    assert result.outcome == run.PLAIN
 
 
 def test_a_finding_is_told_with_the_mutations_that_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Through the command, whose exit status is 1; the same file is made and found again from seed and number."""
-    planted = lambda data, rng, *rest: trial.Trial(trial.WRONG, [("here", "it ends so")] if data[-1:] == b"!" else [])  # noqa: E731
+    planted = lambda data, rng, *rest: check.Checked(check.WRONG, [("here", "it ends so")] if data[-1:] == b"!" else [])  # noqa: E731
     monkeypatch.setattr(run, "_prepare", lambda: None)
-    monkeypatch.setattr(run, "trial", planted)
+    monkeypatch.setattr(run, "check_file", planted)
     monkeypatch.setitem(MUTATIONS, "bits anywhere", lambda data, other, rng: data + b"!")
     first = next(
         number
@@ -265,7 +265,7 @@ def test_the_promise(name: str) -> None:
 @given(st.lists(st.sampled_from([b"\xff", b"\xd8", b"\xda", b"\xdb", b"\0", b"\2", b"\5", b"\xd1", b"\xd9", b"a"])))
 def test_pieces_joined_are_the_bytes(parts: list[bytes]) -> None:
     data = b"".join(parts)
-    assert joined(pieces(data)) == data
+    assert joined(segments(data)) == data
 
 
 @pytest.mark.parametrize("data", [b"\0", b"\xff", b"\xff\xd8", b"\xff\xda", b"\xff\xc0\0\3\x08", b"\xff\xd8\xff\xd9"])
@@ -311,7 +311,7 @@ def test_progressive_files_of_any_script_are_the_same_picture() -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 def test_walls(side: str) -> None:
-    array = walled((3, 5), np.int16, side)  # type: ignore[arg-type]
+    array = guarded((3, 5), np.int16, side)  # type: ignore[arg-type]
     assert array.flags.c_contiguous
     assert (array == np.int16(-0x5A5B)).all()
     edge = array.ctypes.data + (array.nbytes if side == "behind" else 0)
