@@ -1,4 +1,4 @@
-"""The findings of a run: counted by kind of mutation, each cause once with examples, the files kept, mutations undone."""
+"""The findings of a run, counted by kind of mutation; each cause once, with its file, unneeded mutations undone."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What outcome of one file, in ``trial``'s words or those above, and what was wrong: (where, what)."""
+    """The outcome of one file, one of ``check``'s or those above, and what was wrong: (where, what)."""
 
     recipe: Recipe
     outcome: str
