@@ -45,7 +45,7 @@ MODELS = {
 
 
 class Epoch(NamedTuple):
-    """An epoch, from its second batch on.
+    """An epoch, from the first batch on that is measured.
 
     ``waiting`` is the share of its time in which the loop waited for a batch, and on CUDA until it was on the device.
     """
@@ -83,8 +83,8 @@ class Training:
         self._scaler.update()
         return loss.detach()  # type: ignore[no-any-return]
 
-    def epoch(self, batches: Iterable[Any]) -> Epoch:
-        """Train on all batches."""
+    def epoch(self, batches: Iterable[Any], warm_up: int = 1) -> Epoch:
+        """Train on all batches; the first ones, which fill queues and compile, are not measured."""
         losses: list[torch.Tensor] = []
         clock, waiting, images_seen = Clock(), 0.0, 0
         iterator = iter(batches)
@@ -95,14 +95,13 @@ class Training:
                 break
             images, labels = (tensor.to(self._device, non_blocking=True) for tensor in batch)
             came = time.perf_counter()
-            if not losses:  # the first batch fills queues and compiles
-                losses.append(self.step(images, labels))
+            losses.append(self.step(images, labels))
+            if len(losses) > warm_up:
+                waiting += came - asked
+                images_seen += len(labels)
+            elif len(losses) == warm_up:
                 self._settle()
                 clock = Clock()
-                continue
-            waiting += came - asked
-            losses.append(self.step(images, labels))
-            images_seen += len(labels)
         self._settle()
         seconds, used = clock.cost()
         return Epoch(images_seen / seconds, waiting / seconds, used / images_seen, [float(loss) for loss in losses])

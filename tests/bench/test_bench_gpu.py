@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torchvision import models
 
 from accel.backends.cuda import compile
 from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.decoder import KERNELS
+from bench import train
 from bench.gpu import __main__ as command
 from bench.gpu import augment, checks, decode, emit, fused, overlap, path, peers, predict, resources, sass, training
 from bench.gpu.setting import Photo
@@ -129,10 +131,11 @@ def test_checks_say_how_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_training_is_measured(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "MODELS", ("shufflenet_v2_x0_5",))
-    monkeypatch.setattr(training, "WARM_UP", 1)
+    monkeypatch.setitem(train.MODELS, "small", models.shufflenet_v2_x0_5)
+    monkeypatch.setattr(training, "MODELS", ("small",))
+    monkeypatch.setattr(training, "WARM_UP", 2)
     monkeypatch.setattr(training, "RUNS", training.RUNS[:2])
-    found = run(image_folder, tmp_path, "training")["training"]["shufflenet_v2_x0_5"]
+    found = run(image_folder, tmp_path, "training")["training"]["small"]
     assert all(each["images/s"] > 0 and 0 <= each["share waiting for data"] <= 1 for each in found.values())
 
 
@@ -163,8 +166,9 @@ def test_a_policy_with_wrong_values_is_not_reported(
 
 
 def test_the_loop_is_traced(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap, "MODEL", "shufflenet_v2_x0_5")
-    monkeypatch.setattr(overlap, "WARM_UP", 1)
+    monkeypatch.setitem(train.MODELS, "small", models.shufflenet_v2_x0_5)
+    monkeypatch.setattr(overlap, "MODEL", "small")
+    monkeypatch.setattr(overlap, "WARM_UP", 2)
     found = run(image_folder, tmp_path, "overlap")["overlap"]
     assert found["steps"] == 1
     trace = json.loads(gzip.decompress((tmp_path / found["trace"]).read_bytes()))
