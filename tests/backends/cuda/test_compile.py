@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ptx import nvrtc
 
 from accel import BackendUnavailable
 from accel.backends.cuda import cache, compile, descriptors, host
+from rig.ptx.device import ptx_of_source
 from tests.support.cuda import needs_compiler
 from tests.support.processes import finished, started
 
@@ -49,7 +49,7 @@ ptxas info    : Used 16 registers, used 0 barriers
 def arithmetic(unit: str, **changed: Any) -> set[str]:
     """The instructions of its PTX that round, or call; and what else should not be there."""
     pytest.importorskip("cuda.core", reason="it knows NVRTC's options")
-    text = nvrtc.of_source((cache.SOURCES / f"{unit}.cu").read_text(), unit, **changed)
+    text = ptx_of_source((cache.SOURCES / f"{unit}.cu").read_text(), unit, **changed)
     found = re.findall(r"\b(?:fma|mad|div|rcp|sqrt)\.\S*f(?:32|64)\b|\bcall\b|__local_depot|\S+\.ftz\b", text)
     return set(found)
 
