@@ -26,7 +26,7 @@ from accel.backends.cuda.jpeg import Wanted
 from accel.codec.engines import Box
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
-from bench.fuzz.pieces import JFIF, adobe
+from bench.fuzz.segments import JFIF, adobe
 from tests.support.cuda import DEVICE, needs_compiler
 from tests.support.jpeg import damaged, files_and_boxes
 
