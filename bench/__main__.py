@@ -13,11 +13,12 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import DataError, folder, open_folder
+from accel.cli.tables import show
 from bench import report
 from bench.contestants import CONTESTANTS
 from bench.machine import ROOT, provenance
 from bench.measure import Red
-from bench.tables import show, tables
+from bench.tables import tables
 from bench.workload import Setting
 from bench.workloads import WORKLOADS
 

@@ -28,10 +28,14 @@ from accel import functional, testing
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
+from accel.cli.error_stats import ErrorStats
+from accel.cli.harness import Cost, ratio, take_turns
+from accel.cli.tables import Table, show
 from bench import usage
 from bench.contestants import dali as by_hand
 from bench.job import Images, Job
 from bench.machine import ROOT, provenance
+from bench.measure import levels
 from bench.ops.measure import cut
 from bench.ops.rows import OPS
 from bench.pipelines import PIPELINES, Draw, Pipeline
@@ -39,7 +43,7 @@ from bench.pipelines import PIPELINES, Draw, Pipeline
 Epoch = Callable[[], Iterator[torch.Tensor]]
 HAND, DEFAULT, OURS = "DALI by hand, pooled memory", "DALI by hand", "accel, dali, exact=False"
 POOL = {"DALI_MALLOC_POOL_THRESHOLD": str(1 << 20)}
-"""What accel sets for DALI, which reads it once in a process; by hand, nobody does."""
+"""accel sets this for DALI, which reads it once in a process; by hand, nobody does."""
 BACKENDS: dict[str, tuple[str, dict[str, Any]]] = {
     OURS: ("dali", {"device": "cpu", "exact": False}),
     "accel, dali, exact=True": ("dali", {"device": "cpu"}),
@@ -81,7 +85,7 @@ def _by_hand(job: Job, files: list[bytes]) -> Epoch:
     return epoch
 
 
-class _Apart:
+class _OwnProcess:
     """The pipeline by hand in a process of its own, with DALI's memory as it is by default."""
 
     def __init__(self, paths: Sequence[str], pipeline: str, threads: int) -> None:
@@ -98,17 +102,15 @@ class _Apart:
         print(line, file=self._process.stdin, flush=True)
         return self._process.stdout.readline()
 
-    def epoch(self) -> tuple[float, float]:
-        """Wall-clock and CPU seconds of an epoch."""
-        wall, cpu = map(float, self._send("go").split())
-        return wall, cpu
+    def epoch(self, number: int) -> Cost:
+        return Cost(*map(float, self._send("go").split()))
 
     def close(self) -> None:
         self._process.communicate()
 
 
 def _serve(pipeline: str, threads: int) -> int:
-    """The other side of ``_Apart``: a line of files, then a line for each epoch."""
+    """The other side of ``_OwnProcess``: a line of files, then a line for each epoch."""
     paths = sys.stdin.readline().rstrip("\n").split("\t")
     epoch = _by_hand(*_job(paths, pipeline, threads))
     print(*_timed(epoch), flush=True)
@@ -117,11 +119,11 @@ def _serve(pipeline: str, threads: int) -> int:
     return 0
 
 
-def _timed(epoch: Epoch) -> tuple[float, float]:
-    wall, cpu = time.perf_counter(), time.process_time()
+def _timed(epoch: Epoch, number: int = 0) -> Cost:
+    seconds, cpu = time.perf_counter(), time.process_time()
     for _batch in epoch():
         pass
-    return time.perf_counter() - wall, time.process_time() - cpu
+    return Cost(time.perf_counter() - seconds, time.process_time() - cpu)
 
 
 def _job(paths: Sequence[str], pipeline: str, threads: int) -> tuple[Job, list[bytes]]:
@@ -131,7 +133,7 @@ def _job(paths: Sequence[str], pipeline: str, threads: int) -> tuple[Job, list[b
 
 
 def _recorded(data: bytes, draw: Draw, pipeline: Pipeline) -> torch.Tensor:
-    """What torchvision's functions make of a file, with a draw's numbers."""
+    """Run torchvision's functions on a file, with a draw's numbers."""
     image = functional.decode(data, "RGB")
     if draw.box is not None:
         image = F.crop(image, *draw.box)
@@ -163,17 +165,16 @@ def speed(paths: Sequence[str], pipeline: str, threads: int, rounds: int) -> dic
     """
     job, files = _job(paths, pipeline, threads)
     with usage.pinned(threads), accel.image_backend("cpu"):  # torchvision is entered once, off the clock
-        apart = _Apart(paths, pipeline, threads)
+        apart = _OwnProcess(paths, pipeline, threads)
         epochs = {HAND: _by_hand(job, files)}
         epochs |= {name: _by_accel(job, files, *chosen) for name, chosen in BACKENDS.items()}
         _check(job, files, epochs)
-        turns: dict[str, Callable[[], tuple[float, float]]] = {DEFAULT: apart.epoch}
+        turns: dict[str, Callable[[int], Cost]] = {DEFAULT: apart.epoch}
         turns |= {name: partial(_timed, epoch) for name, epoch in epochs.items()}
-        spent: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
-        for _ in range(rounds):
-            for name, turn in turns.items():
-                wall, cpu = turn()
-                spent[name].append((1e3 * wall / len(files), 1e3 * cpu / len(files)))
+        spent = {
+            name: [(1e3 * cost.seconds / len(files), 1e3 * cost.cpu_seconds / len(files)) for cost in costs]
+            for name, costs in take_turns(turns, rounds).items()
+        }
         apart.close()
     return {
         "pipeline": pipeline,
@@ -183,8 +184,8 @@ def speed(paths: Sequence[str], pipeline: str, threads: int, rounds: int) -> dic
             name: {
                 "ms": median(wall for wall, _ in taken),
                 "CPU ms": median(cpu for _, cpu in taken),
-                "of by hand": median(a[1] / b[1] for a, b in zip(taken, spent[DEFAULT], strict=True)),
-                "of by hand, pooled": median(a[1] / b[1] for a, b in zip(taken, spent[HAND], strict=True)),
+                "of by hand": ratio((cpu for _, cpu in spent[DEFAULT]), (cpu for _, cpu in taken)),
+                "of by hand, pooled": ratio((cpu for _, cpu in spent[HAND]), (cpu for _, cpu in taken)),
                 "rounds": taken,
             }
             for name, taken in spent.items()
@@ -194,7 +195,7 @@ def speed(paths: Sequence[str], pipeline: str, threads: int, rounds: int) -> dic
 
 def _check(job: Job, files: list[bytes], epochs: dict[str, Epoch]) -> None:
     """Exact contestants equal torchvision; DALI's two ways are alike, but for how they flip and where they decode."""
-    level = torch.tensor(job.pipeline.std).view(3, 1, 1) * 255
+    level = levels(job.pipeline)
     wanted = list(_by_accel(job, files, "torchvision", {})())
     found = {name: [batch.clone() for batch in epoch()] for name, epoch in epochs.items()}
     for name, batches in found.items():
@@ -224,23 +225,26 @@ MORE: dict[str, Callable[[Any], Any]] = {
 def differences(paths: Sequence[str]) -> list[dict[str, Any]]:
     """Every op: by how much DALI's result differs from torchvision's, or why DALI does not run it."""
     images = [cut(path) for path in paths]
-    return [_apart(name, op, images) for name, op in {**MORE, **OPS}.items()]
+    return [_difference(name, op, images) for name, op in {**MORE, **OPS}.items()]
 
 
-def _apart(name: str, op: Callable[[Any], Any], images: Sequence[Image.Image]) -> dict[str, Any]:
-    largest, total, others, count = 0.0, 0.0, 0, 0
-    reason = None
+def _difference(name: str, op: Callable[[Any], Any], images: Sequence[Image.Image]) -> dict[str, Any]:
+    stats, reason = ErrorStats(), None
     for image in images:
         with accel.image_backend("torchvision"):
             wanted = _floats(op(image))
         with accel.image_backend("dali", device="cpu", exact=False, threads=1):
             late = _floats(op(functional.decode(image)))
             left = [line for line in accel.explain(late).splitlines() if "left to" in line]
-            apart = (testing.computed(late) - wanted).abs().mul(255)
+            stats.add(wanted, testing.computed(late))
         reason = left[0].partition("images: ")[2] if left else None
-        largest, total = max(largest, float(apart.max())), total + float(apart.sum())
-        others, count = others + int((apart >= 0.499).sum()), count + apart.numel()
-    return {"op": name, "left": reason, "largest": round(largest, 1), "mean": total / count, "share": others / count}
+    return {
+        "op": name,
+        "left": reason,
+        "largest": round(stats.largest, 1),
+        "mean": stats.mean,
+        "share": stats.share,
+    }
 
 
 def _floats(image: Any) -> Any:
@@ -270,26 +274,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show_speed(found: Sequence[dict[str, Any]]) -> None:
-    print("| pipeline | threads | | ms/image | CPU ms/image | CPU, of DALI by hand | of the same with pooled memory |")
-    print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
-    for run in found:
-        for name, row in run["contestants"].items():
-            figures = (
-                f"{row['ms']:.3f} | {row['CPU ms']:.3f} | {row['of by hand']:.2f} | {row['of by hand, pooled']:.2f}"
-            )
-            print(f"| {run['pipeline']} | {run['threads']} | {name} | {figures} |")
+    columns = (
+        "",
+        "pipeline",
+        "threads",
+        "ms/image",
+        "CPU ms/image",
+        "CPU, of DALI by hand",
+        "of it with pooled memory",
+    )
+    rows = [
+        (
+            *(name, run["pipeline"], str(run["threads"]), f"{row['ms']:.3f}", f"{row['CPU ms']:.3f}"),
+            *(f"{row['of by hand']:.2f}", f"{row['of by hand, pooled']:.2f}"),
+        )
+        for run in found
+        for name, row in run["contestants"].items()
+    ]
+    show(Table("", columns, rows, text=2))
 
 
 def _show_differences(found: Sequence[dict[str, Any]]) -> None:
-    print("\n| op | DALI's result | values that differ | on average | at most |")
-    print("| --- | --- | ---: | ---: | ---: |")
+    rows = []
     for row in found:
         if row["left"]:
-            print(f"| {row['op']} | none: {row['left']} | | | |")
+            rows.append((row["op"], f"none: {row['left']}", "", "", ""))
         elif row["largest"] < 0.5:
-            print(f"| {row['op']} | equal | 0 | 0 | 0 |")
+            rows.append((row["op"], "equal", "0", "0", "0"))
         else:
-            print(f"| {row['op']} | differs | {row['share']:.2%} | {row['mean']:.3f} | {row['largest']:g} |")
+            rows.append(
+                (row["op"], "differs", f"{row['share']:.2%}", f"{row['mean']:.3f}", f"{row['largest']:g}"),
+            )
+    show(Table("", ("op", "DALI's result", "values that differ", "on average", "at most"), rows, text=2))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""The images that workloads run on: the user's photos, or made for the run, the same every time."""
+"""Images for workloads that are made for the run, the same every time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,6 @@ from PIL import Image
 from accel.cli import samples
 from bench.job import Images
 from bench.workload import Setting
-
-
-def photos(setting: Setting) -> Images:
-    """The folder's."""
-    return Images(files=list(setting.files[: setting.limit]))
 
 
 def jpegs(setting: Setting, size: tuple[int, int], count: int) -> Images:

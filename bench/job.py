@@ -1,4 +1,4 @@
-"""What every contestant of a workload is given: images, a pipeline, and settings."""
+"""The task that every contestant of a workload is given: images, a pipeline, and settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Batch = torch.Tensor | Sequence[torch.Tensor]
 
 @dataclass(frozen=True)
 class Images:
-    """What an epoch is made from: files, or pixels [H, W, 3] uint8; either is empty."""
+    """The images of an epoch: files, or pixels [H, W, 3] uint8; either is empty."""
 
     files: Sequence[str] = ()
     pixels: Sequence[npt.NDArray[np.uint8]] = ()
@@ -33,7 +33,7 @@ class Images:
         return self.files[index] if self.files else self.pixels[index]
 
     def name(self, index: int) -> str:
-        """What messages call it; a file without its folder."""
+        """Its name in messages; a file without its folder."""
         return Path(self.files[index]).name if self.files else f"image {index}"
 
     def sizes(self) -> list[Size]:
@@ -71,7 +71,7 @@ class Job:
         return self.images.sizes()
 
     def draws(self, seed: int) -> list[Draw]:
-        """What torchvision would draw for an epoch's images, in their order, after ``torch.manual_seed(seed)``."""
+        """torchvision's draws for an epoch's images, in their order, after ``torch.manual_seed(seed)``."""
         if seed not in self._draws:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)

@@ -24,7 +24,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _git(*args: str) -> str | None:
-    """What git says about this checkout; None where it is none, or there is no git."""
+    """Ask git about this checkout; None where it is none, or there is no git."""
     try:
         run = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

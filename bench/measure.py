@@ -7,30 +7,25 @@ from round to round) and compared afterwards.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from bench import usage
+from accel.cli import harness
+from accel.cli.error_stats import Different, ErrorStats, check_equal, check_kind
+from accel.cli.harness import Clock, Cost
 from bench.contestants.contestant import Contestant, Epoch
 from bench.job import Batch, Job
-from bench.quality import Different, Quality, check_equal, check_likely
+from bench.pipelines import Pipeline
 
 
 class Red(Exception):
     """A contestant that promises the reference's values has others: there is nothing to report."""
-
-
-class Cost(NamedTuple):
-    """Wall-clock and CPU seconds of an epoch; the latter of this process and of its workers."""
-
-    seconds: float
-    cpu_seconds: float
 
 
 @dataclass(frozen=True)
@@ -58,11 +53,11 @@ class Entry:
 
 @dataclass
 class Result:
-    """What came of an entry: rounds, or the reason why there are none."""
+    """The rounds of an entry, or the reason why there are none."""
 
     entry: Entry
     rounds: list[Cost] = field(default_factory=list)
-    quality: Quality | None = None
+    stats: ErrorStats | None = None
     why_not: str | None = None
 
     @property
@@ -94,19 +89,12 @@ def take_turns(
     Raises:
         Red: an exact contestant's tensors differ from the reference's.
     """
-    results = [Result(entry, quality=_quality(entry)) for entry in entries]
+    results = [Result(entry, stats=_stats(entry)) for entry in entries]
+    kept: dict[str, Batch] = {}
     with ExitStack() as stack:
         running = _start(results, stack, on_turn)
-        for number in range(1, rounds + 1):
-            kept: dict[str, Batch] = {}
-            for result, epoch in running:
-                cost, batch = _timed(result.entry, epoch, number, _which(result.entry.job, number))
-                result.rounds.append(cost)
-                if result.entry.reference is None:
-                    kept[result.entry.name] = batch
-                else:
-                    _compare(result, kept[result.entry.reference], batch, _which(result.entry.job, number))
-                on_turn(result.entry.name)
+        turns = {result.entry.name: partial(_turn, result, epoch, kept) for result, epoch in running}
+        harness.take_turns(turns, rounds, on_turn)
     return results
 
 
@@ -152,42 +140,87 @@ def _compare(result: Result, wanted: Batch, found: Batch, number: int) -> None:
     """Compare the epoch's batch of that number."""
     entry = result.entry
     try:
-        if entry.exact:
-            check_equal(wanted, found, entry.job.names(number))
-        elif entry.comparable and result.quality is not None:
-            result.quality.add(wanted, found)
+        if entry.exact or result.stats is not None:
+            compare(wanted, found, entry.job.names(number), None if entry.exact else result.stats)
         else:
             check_likely(wanted, found)
     except Different as error:
         raise _error(entry, str(error)) from error
 
 
+def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
+    """Compare batches image by image.
+
+    Args:
+        names: of the images.
+        stats: takes the differences; None: there must be none.
+
+    Raises:
+        Different: they are not equal, or cannot be compared; the message names the image.
+    """
+    check_kind(list(wanted), list(found))
+    for name, a, b in zip(names, wanted, found, strict=True):
+        try:
+            if stats is None:
+                check_equal(a, b)
+            else:
+                stats.add(a, b, name)
+        except Different as error:
+            raise Different(f"{name}: {error}") from error
+
+
 def _error(entry: Entry, text: str) -> Exception:
-    """What to raise for a difference: the end of the run where the reference's values were promised."""
+    """The exception for a difference: the end of the run where the reference's values were promised."""
     text = f"{entry.name} differs from {entry.reference}: {text}"
     return Red(text) if entry.exact else Different(text)
 
 
-def _timed(entry: Entry, epoch: Epoch, seed: int, which: int) -> tuple[Cost, Batch]:
-    """An epoch's cost, and the batch of that number."""
-    kept: Batch | None = None
+def _turn(result: Result, epoch: Epoch, kept: dict[str, Batch], number: int) -> None:
+    """An epoch on the clock; then one of its batches is compared, or kept where the entry is a reference."""
+    entry, seed = result.entry, number + 1  # the check's was 0
+    which, chosen = _which(entry.job, seed), None
     torch.set_num_threads(entry.job.threads)
-    begin, cpu = time.perf_counter(), usage.cpu_seconds()
-    for number, batch in enumerate(epoch(seed)):
-        if number == which:
-            kept = batch
-    cost = Cost(time.perf_counter() - begin, usage.cpu_seconds() - cpu)
-    assert kept is not None
-    return cost, kept
+    clock = Clock()
+    for place, batch in enumerate(epoch(seed)):
+        if place == which:
+            chosen = batch
+    result.rounds.append(clock.cost())
+    assert chosen is not None
+    if entry.reference is None:
+        kept[entry.name] = chosen
+    else:
+        _compare(result, kept[entry.reference], chosen, which)
 
 
-def _which(job: Job, number: int) -> int:
+def _which(job: Job, seed: int) -> int:
     batches = -(-len(job.order) // job.batch_size)
-    return int(torch.randint(batches, (), generator=torch.Generator().manual_seed(number)))
+    return int(torch.randint(batches, (), generator=torch.Generator().manual_seed(seed)))
 
 
-def _quality(entry: Entry) -> Quality | None:
-    return Quality(entry.job.pipeline) if entry.comparable else None
+def _stats(entry: Entry) -> ErrorStats | None:
+    return ErrorStats(levels(entry.job.pipeline)) if entry.comparable else None
+
+
+def levels(pipeline: Pipeline) -> torch.Tensor:
+    """How many levels of uint8 lie in one unit of a pipeline's values, [3, 1, 1]."""
+    if pipeline.std is None:
+        return torch.ones(3, 1, 1)
+    return torch.tensor(pipeline.std, dtype=torch.float64).view(3, 1, 1) * 255
+
+
+def check_likely(wanted: Batch, found: Batch) -> None:
+    """Check what can be checked where a contestant draws random parameters of its own.
+
+    Raises:
+        Different: other shapes or dtypes, values that are not finite, or a mean or spread of the whole batch
+            that its random changes cannot explain.
+    """
+    check_kind(list(wanted), list(found))
+    a, b = (torch.cat([image.double().flatten() for image in batch]) for batch in (wanted, found))
+    if not bool(b.isfinite().all()):
+        raise Different("there are values that are not finite")
+    if abs(float(a.mean() - b.mean())) > float(a.std()) or not 0.5 < float(b.std() / a.std()) < 2:
+        raise Different(f"mean {b.mean():.3g} and spread {b.std():.3g} instead of {a.mean():.3g} and {a.std():.3g}")
 
 
 def _plain(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -222,7 +255,7 @@ def as_data(result: Result, results: Sequence[Result]) -> dict[str, Any]:
         "median CPU ms": 1000 * result.cpu_seconds,
         "images per second": 1 / result.seconds,
         "ratio": ratio(result, results),
-        "difference in levels": None if result.quality is None else result.quality.as_data(),
+        "difference in levels": None if result.stats is None else differences(result.stats),
     }
 
 
@@ -231,5 +264,10 @@ def ratio(result: Result, results: Sequence[Result]) -> float | None:
     first = results[0]
     if not first.rounds or not result.rounds:
         return None
-    per_image = first.images / result.images
-    return median(a.seconds / b.seconds for a, b in zip(first.rounds, result.rounds, strict=True)) / per_image
+    seconds = ([cost.seconds for cost in each.rounds] for each in (result, first))
+    return harness.ratio(*seconds) * result.images / first.images
+
+
+def differences(stats: ErrorStats) -> dict[str, float]:
+    """Those of a contestant that is not exact, as result files have them."""
+    return {"max": round(stats.largest, 2), "mean": round(stats.mean, 4), "share that differs": round(stats.share, 5)}

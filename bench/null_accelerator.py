@@ -2,22 +2,21 @@
 
 Workers ship recipes to it as they do to a real one; it plans each batch and gives back memory that nobody has
 written. So it tells how fast the host can feed a device that decodes and transforms by itself, and no more. It is a
-backend like any other and found as one: by an entry point, here of a distribution that is made for the run.
+backend like any other and found as one, by an entry point.
 """
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import invalidate_caches
-from pathlib import Path
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar
+from unittest import mock
 
 import torch
 
 import accel
+from accel import backend
 from accel.backend import AcceleratorOptions
 from accel.lazy.base import LateTensor
 from accel.planning.plan import Plan, plan
@@ -55,18 +54,9 @@ class NullAccelerator:
 @contextmanager
 def installed() -> Iterator[None]:
     """Inside the block, ``accel.image_backend("null")`` is known."""
-    with tempfile.TemporaryDirectory(prefix="accel-null-") as folder:
-        about = Path(folder) / "accel_null-0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: accel-null\nVersion: 0\n")
-        entry = f"[accel.backends]\n{NAME} = {NullAccelerator.__module__}:{NullAccelerator.__name__}\n"
-        (about / "entry_points.txt").write_text(entry)
-        sys.path.insert(0, folder)
-        invalidate_caches()
-        try:
-            yield
-        finally:
-            sys.path.remove(folder)
+    entry = EntryPoint(NAME, f"{NullAccelerator.__module__}:{NullAccelerator.__name__}", backend.GROUP)
+    with mock.patch.object(backend, "entry_points", lambda group: (*entry_points(group=group), entry)):
+        yield
 
 
 class Recipes(TorchvisionV1):

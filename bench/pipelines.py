@@ -25,7 +25,7 @@ Box = tuple[int, int, int, int]
 
 
 class Draw(NamedTuple):
-    """What happens to one image, in this order; boxes are (top, left, height, width), sizes (height, width)."""
+    """The geometry of one image, in this order; boxes are (top, left, height, width), sizes (height, width)."""
 
     box: Box | None = None
     """the part of the (padded) source that is taken; None: all of it"""

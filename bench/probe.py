@@ -58,7 +58,7 @@ class Shipped(Recipes):
 
 
 def _bytes(batch: Batch) -> int:
-    """What a batch has to cross with: the bytes of its tensors, or of its files and recipes."""
+    """The bytes that cross with a batch: those of its tensors, or of its files and recipes."""
     if isinstance(batch, LateTensor):
         data, *rest = packing.pack(batch.late.recipes)
         return data.nbytes + len(pickle.dumps(rest))

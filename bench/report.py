@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from accel.cli import screen
+from accel.cli.tables import Table, markdown
 from bench import plots
 from bench.machine import ROOT
-from bench.tables import Table, tables
+from bench.tables import tables
 
 RESULTS = ROOT / "bench" / "results"
 DONE, USAGE = 0, 2
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def short(results: Sequence[dict[str, Any]]) -> str:
-    """What the README shows: where and how it was measured, the answers, and the tables with the most weight."""
+    """The README's part: where and how it was measured, the answers, and the tables with the most weight."""
     workloads = {name: part for result in results for name, part in result["workloads"].items()}
     shown = [result for result in results if not result["workloads"].keys().isdisjoint(_IN_README)]
     parts = [*(_measured_on(result) for result in shown), must_show(workloads).partition("\n\n")[2]]
@@ -87,7 +88,7 @@ def text(results: Sequence[dict[str, Any]], drawn: dict[str, Path]) -> str:
 
 
 def must_show(workloads: dict[str, Any]) -> str:
-    """What the suite exists to answer, from the figures: is accel the fastest, and what does recording cost?"""
+    """Answers to the main questions, from the figures: is accel the fastest, and what does recording cost?"""
     lines = ["## In short\n"]
     for name in ("train", "eval"):
         ran = [each for each in workloads.get(name, {}).get("entries", []) if "rounds" in each]
@@ -123,16 +124,6 @@ def pixels(entry: dict[str, Any]) -> str:
     if quality is None:
         return "not comparable (own draws)"
     return f"off by up to {quality['max']:.0f} levels, {100 * quality['share that differs']:.2g}% of values differ"
-
-
-def markdown(table: Table, *, titled: bool = True) -> str:
-    """A table in Markdown."""
-    lines = [f"**{table.title}**\n"] if titled else []
-    lines.append("| " + " | ".join(table.columns) + " |")
-    lines.append("| --- |" + " ---: |" * (len(table.columns) - 1))
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows]
-    lines += ["", *(f"{note}\n" for note in table.notes)]
-    return "\n".join(lines)
 
 
 def _measured_on(result: dict[str, Any]) -> str:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.table import Table
 from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
@@ -25,13 +24,14 @@ import accel
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import DataError, folder, open_folder
+from accel.cli.tables import Table, show
 from bench.pipelines import PIPELINES
 
 _SETTLED = 5  # epochs until caches and allocators are full
 
 
 class Use(NamedTuple):
-    """What a process holds."""
+    """The memory, threads and open files of a process."""
 
     own: int
     """resident bytes, without shared memory"""
@@ -115,7 +115,7 @@ def growth(uses: list[Use]) -> float:
 
 
 def grew(uses: list[Use], percent: float) -> list[str]:
-    """What grew too much after the fifth epoch, in words."""
+    """Say in words what grew too much after the fifth epoch."""
     settled, last = uses[_SETTLED - 1], uses[-1]
     found = []
     if growth(uses) > percent / 100:
@@ -127,16 +127,13 @@ def grew(uses: list[Use], percent: float) -> list[str]:
     return found
 
 
-def show(title: str, names: list[str], uses: list[list[Use]]) -> None:
-    """A table: a row an epoch."""
-    table = Table(title=title, title_justify="left", min_width=70)
-    table.add_column("epoch", justify="right")
-    for name in names:
-        table.add_column(f"{name}: MB, of it\nshared; threads; files", justify="right")
-    for number, row in enumerate(uses, 1):
-        cells = (f"{use.resident / 1e6:.1f}, {use.shared / 1e6:.1f}; {use.threads}; {use.files}" for use in row)
-        table.add_row(str(number), *cells)
-    screen.out.print(table)
+def table(title: str, names: list[str], uses: list[list[Use]]) -> Table:
+    """A row an epoch."""
+    rows = [
+        (str(number), *(f"{use.resident / 1e6:.1f}, {use.shared / 1e6:.1f}; {use.threads}; {use.files}" for use in row))
+        for number, row in enumerate(uses, 1)
+    ]
+    return Table(title, ("epoch", *(f"{name}: MB, of it shared; threads; files" for name in names)), rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -153,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 run = soak_mixed if args.mixed else soak
                 uses = run(root, workers, args.epochs, args.batch_size, args.limit)
                 names = ["main", *(f"worker {number}" for number in range(len(uses[0]) - 1))]
-                show(f"{name}, {workers} workers, backend {args.backend}", names, uses)
+                show(table(f"{name}, {workers} workers, backend {args.backend}", names, uses))
                 for process, column in zip(names, map(list, zip(*uses, strict=True)), strict=True):
                     found = grew(column, args.percent)
                     failed |= bool(found)

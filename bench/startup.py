@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from accel.cli.tables import Table, show
 from bench import machine
 
 SCRIPT = """
@@ -80,8 +81,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench/results/startup.json"))
     args = parser.parse_args()
     result = measure(args.data, args.rounds)
-    for name, medians in result["medians"].items():
-        print(f"{name:12} {medians['seconds']:6.2f} s, {medians['cpu_seconds']:6.2f} s of processor time")
+    rows = [(name, f"{each['seconds']:.2f}", f"{each['cpu_seconds']:.2f}") for name, each in result["medians"].items()]
+    show(Table("start to first batch", ("", "seconds", "CPU seconds"), rows))
     args.out.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -1,29 +1,18 @@
-"""Results as tables: rows of text, made from a result file's data, for the screen and for the report."""
+"""Results as tables: rows of text, made from a result file's data, for the terminal and for the report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich.table import Table as RichTable
-
-from accel.cli import screen
-
-
-class Table(NamedTuple):
-    """A table; ``notes`` go below it."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str] = ()
+from accel.cli.tables import Table
 
 
 def tables(workload: dict[str, Any]) -> list[Table]:
     """The tables of one workload's part of a result file."""
     found = []
     makers = (
-        ("entries", _contest),
+        ("entries", _entries),
         ("memory", _memory),
         ("feed", _feed),
         ("training", _training),
@@ -36,19 +25,7 @@ def tables(workload: dict[str, Any]) -> list[Table]:
     return found
 
 
-def show(table: Table) -> None:
-    """Print a table."""
-    shown = RichTable(title=table.title, title_justify="left")
-    for number, column in enumerate(table.columns):
-        shown.add_column(column, justify="right" if number else "left", no_wrap=not number)
-    for row in table.rows:
-        shown.add_row(*row)
-    screen.out.print(shown)
-    for note in table.notes:
-        screen.note(note)
-
-
-def _contest(workload: dict[str, Any]) -> Table:
+def _entries(workload: dict[str, Any]) -> Table:
     columns = ("", "ms/image", "spread", "img/s", "x torchvision", "CPU ms/image", "pixels: max", "mean", "differ")
     ran = [each for each in workload["entries"] if "rounds" in each]
     rows = [

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -24,13 +25,13 @@ from torchvision import models
 import accel
 from accel.cli import screen
 from accel.cli.arguments import at_least
-from accel.cli.contest import Contestant, check, device
 from accel.cli.data import Data, DataError, folder, open_folder
+from accel.cli.harness import Clock, Contestant, check, device, ratio, take_turns
 from accel.cli.pipelines import PIPELINES
+from accel.cli.tables import show
 from accel.system.cores import cores
-from bench import usage
 from bench.machine import ROOT, provenance
-from bench.tables import show, tables
+from bench.tables import tables
 
 MEASURED, RED, USAGE = 0, 1, 2
 
@@ -40,11 +41,11 @@ MODELS = {
     "shufflenet": models.shufflenet_v2_x1_0,
     "mobilenet": models.mobilenet_v3_large,
 }
-"""What can be trained, by name."""
+"""The models, by name."""
 
 
 class Epoch(NamedTuple):
-    """An epoch, from its second batch on.
+    """An epoch, from the first batch on that is measured.
 
     ``waiting`` is the share of its time in which the loop waited for a batch, and on CUDA until it was on the device.
     """
@@ -82,11 +83,10 @@ class Training:
         self._scaler.update()
         return loss.detach()  # type: ignore[no-any-return]
 
-    def epoch(self, batches: Iterable[Any]) -> Epoch:
-        """Train on all batches."""
+    def epoch(self, batches: Iterable[Any], warm_up: int = 1) -> Epoch:
+        """Train on all batches; the first ones, which fill queues and compile, are not measured."""
         losses: list[torch.Tensor] = []
-        begin = cpu = waiting = 0.0
-        images_seen = 0
+        clock, waiting, images_seen = Clock(), 0.0, 0
         iterator = iter(batches)
         while True:
             asked = time.perf_counter()
@@ -95,17 +95,15 @@ class Training:
                 break
             images, labels = (tensor.to(self._device, non_blocking=True) for tensor in batch)
             came = time.perf_counter()
-            if not losses:  # the first batch fills queues and compiles
-                losses.append(self.step(images, labels))
-                self._settle()
-                begin, cpu = time.perf_counter(), usage.cpu_seconds()
-                continue
-            waiting += came - asked
             losses.append(self.step(images, labels))
-            images_seen += len(labels)
+            if len(losses) > warm_up:
+                waiting += came - asked
+                images_seen += len(labels)
+            elif len(losses) == warm_up:
+                self._settle()
+                clock = Clock()
         self._settle()
-        seconds = time.perf_counter() - begin
-        used = usage.cpu_seconds() - cpu
+        seconds, used = clock.cost()
         return Epoch(images_seen / seconds, waiting / seconds, used / images_seen, [float(loss) for loss in losses])
 
     def _settle(self) -> None:
@@ -165,14 +163,15 @@ def _train(args: argparse.Namespace, data: Data) -> dict[str, Any] | None:
     turns = len(args.models) * args.rounds * (1 + len(others))
     with screen.Bar("training", turns) as bar:
         for model in args.models:
-            epochs: dict[str, list[Epoch]] = {each.name: [] for each in (reference, *others)}
-            for number in range(args.rounds):
-                for each in (reference, *others):
-                    training = Training(model, max(len(data.dataset.classes), 2), target)
-                    with accel.image_backend(each.backend):
-                        torch.manual_seed(number)
-                        epochs[each.name].append(training.epoch(each.batches()))
-                    bar.advance()
+
+            def turn(number: int, contestant: Contestant, model: str = model) -> Epoch:
+                training = Training(model, max(len(data.dataset.classes), 2), target)
+                with accel.image_backend(contestant.backend):
+                    torch.manual_seed(number)
+                    return training.epoch(contestant.batches())
+
+            turns = {each.name: partial(turn, contestant=each) for each in (reference, *others)}
+            epochs = take_turns(turns, args.rounds, lambda name: bar.advance())
             rows += [_row(model, backend, some, epochs["torchvision"]) for backend, some in epochs.items()]
     return {
         "title": f"training end to end on {_called(target)}, {args.workers} workers, batches of {args.batch_size}",
@@ -197,7 +196,7 @@ def _row(model: str, backend: str, epochs: list[Epoch], plain: list[Epoch]) -> d
         "model": model,
         "backend": backend,
         "images per second": median(epoch.rate for epoch in epochs),
-        "ratio": median(a.rate / b.rate for a, b in zip(epochs, plain, strict=True)),
+        "ratio": ratio([epoch.rate for epoch in plain], [epoch.rate for epoch in epochs]),
         "waiting": median(epoch.waiting for epoch in epochs),
         "CPU ms": 1000 * median(epoch.cpu_seconds for epoch in epochs),
         "losses are torchvision's": all(a.losses == b.losses for a, b in zip(epochs, plain, strict=True)),

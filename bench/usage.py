@@ -1,40 +1,15 @@
-"""What this process and its children use: CPU time, memory, cores."""
+"""The memory that this process and its children use, and the cores they are kept on."""
 
 from __future__ import annotations
 
 import os
-import resource
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-_TICK = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_seconds() -> float:
-    """User and system time so far of this process, of its living descendants and of children that have ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_cpu_of, descendants()))
-
-
-def _cpu_of(pid: int) -> float:
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:13])) / _TICK
-    return 0.0
-
-
-def descendants(pid: int | None = None) -> list[int]:
-    """The living processes below this one."""
-    found = []
-    for task in Path(f"/proc/{pid or os.getpid()}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, task.read_text().split()):
-                found += [child, *descendants(child)]
-    return found
+from accel.cli.harness import descendants
 
 
 def resident(pid: int) -> int:

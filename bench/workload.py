@@ -1,4 +1,4 @@
-"""What a workload is: an entry of the registry (``bench.workloads``), and what it is given."""
+"""Workloads, the entries of the registry (``bench.workloads``), and the setting that each is given."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS = CONTESTANTS["accel-cpu"]
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run of the benchmark has in common.
+    """The settings of a run, common to all workloads.
 
     Attributes:
         files: the photos, shuffled.
@@ -41,13 +41,17 @@ class Setting:
     contestants: Sequence[Contestant] = field(default_factory=lambda: list(CONTESTANTS.values()))
 
     @property
+    def photos(self) -> Images:
+        return Images(files=list(self.files[: self.limit]))
+
+    @property
     def cores(self) -> int:
         """How many cores this process may use."""
         return cores()
 
     @property
     def everybody(self) -> list[Contestant]:
-        """Who takes part: the reference and accel always do."""
+        """All who take part: the reference and accel always do."""
         return [each for each in CONTESTANTS.values() if each in self.contestants or each in (REFERENCE, OURS)]
 
     def among(self, pipeline: str) -> list[Contestant]:
@@ -70,11 +74,11 @@ class Workload:
     measure: Callable[[Setting], dict[str, Any]]
 
 
-def contest(
+def side_by_side(
     name: str,
     title: str,
-    pipeline: str,
-    images: Callable[[Setting], Images],
+    pipeline: str | None = None,
+    images: Callable[[Setting], Images] = lambda setting: setting.photos,
     *,
     batch_size: int = 50,
     epoch: int | None = None,
@@ -84,23 +88,26 @@ def contest(
     """A workload in which all who can run a pipeline make the same batches without worker processes.
 
     Args:
+        pipeline: its name; None: that of the workload.
         epoch: how many images an epoch has; they are gone through again and again. None: each once.
         cores: how many this process is kept on, and how many threads contestants may have; None: all.
         rounds: no more than that many, for a workload that takes long.
     """
+
+    chosen = pipeline or name
 
     def measure(setting: Setting) -> dict[str, Any]:
         found = images(setting)
         count = min(epoch or len(found), setting.limit or epoch or len(found))
         order = [number % len(found) for number in range(count)]
         threads = cores or setting.cores
-        job = Job(PIPELINES[pipeline], found, order, min(batch_size, count), threads)
+        job = Job(PIPELINES[chosen], found, order, min(batch_size, count), threads)
         entries = [
             Entry(each.title, each, job, None if each is REFERENCE else REFERENCE.title)
-            for each in setting.among(pipeline)
+            for each in setting.among(chosen)
         ]
         part = measured(name, entries, replace(setting, rounds=min(setting.rounds, rounds or setting.rounds)), threads)
-        return {"pipeline": pipeline, "images": len(found), **part}
+        return {"pipeline": chosen, "images": len(found), **part}
 
     return Workload(name, title, measure)
 

@@ -12,6 +12,7 @@ from PIL import Image
 from torchvision.datasets import folder
 
 import accel
+from tests.support.backends import BACKENDS, Backend
 from tests.support.helpers import write_image_folder
 
 Image.preinit()
@@ -48,3 +49,15 @@ def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def paths(image_folder: Path) -> list[str]:
     """Those files, in the order of their numbers."""
     return [str(path) for path in sorted(image_folder.rglob("*.jpg"), key=lambda path: path.name)]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Each backend that runs here."""
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=[pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.sweep)])
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether to try all that can be told apart: many seeds, all sizes. The sweep does."""
+    return request.param  # type: ignore[no-any-return]

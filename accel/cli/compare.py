@@ -8,15 +8,16 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch.utils.data import DataLoader
 
 import accel
 from accel.cli import machine, screen
 from accel.cli.arguments import at_least
-from accel.cli.contest import Apart, Check, Contestant, Cost, check, device, take_turns
 from accel.cli.data import Data, DataError, folder, open_folder
+from accel.cli.error_stats import ANOTHER_PICTURE, ErrorStats
+from accel.cli.harness import Check, Contestant, Cost, check, device, take_turns
 from accel.cli.pipelines import LEVELS, PIPELINES
+from accel.cli.tables import Table, show
 from accel.system.cores import cores
 
 EQUAL, DIFFERENT, USAGE = 0, 1, 2
@@ -119,23 +120,24 @@ def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[s
             "options": options,
         },
     }
-    apart = None if args.exact else Apart(LEVELS)
+    stats = None if args.exact else ErrorStats(LEVELS, ANOTHER_PICTURE)
     what = "checking that all tensors are " + ("equal" if args.exact else "alike")
     with screen.Bar(what, len(epoch.order)) as bar:
-        checked = check(plain, [ours], epoch.files, bar.advance, apart=apart)
-    result["equal"] = checked.difference is None and (apart is None or not apart.largest)
-    if apart is not None:
-        result["apart"] = {"largest": apart.largest, "mean": apart.mean, "share": apart.share}
+        checked = check(plain, [ours], epoch.files, bar.advance, stats=stats)
+    result["equal"] = checked.difference is None and (stats is None or not stats.largest)
+    if stats is not None:
+        result["apart"] = {"largest": stats.largest, "mean": stats.mean, "share": stats.share}
     if checked.difference is not None:
         screen.fail("compare", str(checked.difference))
         result["difference"] = checked.difference._asdict() | {"file": Path(checked.difference.file).name}
     else:
         with screen.Bar("measuring", 2 * args.rounds) as bar:
-            costs = take_turns((plain, ours), args.rounds, bar.advance)
+            turns = {each.name: each.epoch for each in (plain, ours)}
+            costs = take_turns(turns, args.rounds, lambda name: bar.advance())
         result["contestants"] = [
             _figures(contestant, checked, costs[contestant.name], len(epoch.order)) for contestant in (plain, ours)
         ]
-        _show(result, "all tensors and labels equal" if apart is None else f"all labels equal; {apart}")
+        _show(result, "all tensors and labels equal" if stats is None else f"all labels equal; {stats}")
     if args.json:
         screen.write_json(args.json, result)
     return EQUAL if checked.difference is None else DIFFERENT
@@ -151,26 +153,22 @@ def _figures(contestant: Contestant, checked: Check, costs: list[Cost], images: 
     }
 
 
-def _show(result: dict[str, Any], caption: str) -> None:
+def _show(result: dict[str, Any], outcome: str) -> None:
     settings, data = result["settings"], result["data"]
     plain, ours = result["contestants"]
-    table = Table(
-        title=f"{settings['pipeline']} pipeline, {data['images']} images ({data['name']}), "
-        f"{settings['workers']} workers, batches of {settings['batch size']}, "
-        f"medians of {settings['rounds']} rounds",
-        title_justify="left",
-        caption=caption,
-        caption_justify="left",
+    title = (
+        f"{settings['pipeline']} pipeline, {data['images']} images ({data['name']}), {settings['workers']} workers, "
+        f"batches of {settings['batch size']}, medians of {settings['rounds']} rounds"
     )
-    for column in ("", "img/s", "ratio", "host CPU ms/image", "first epoch s"):
-        table.add_column(column, justify="right" if column else "left")
-    for row in (plain, ours):
-        table.add_row(
+    rows = [
+        (
             row["name"],
             f"{row['images per second']:.0f}",
             f"{row['images per second'] / plain['images per second']:.2f}x",
             f"{row['host CPU ms per image']:.2f}",
             f"{row['first epoch seconds']:.1f}",
         )
-    screen.out.print(table)
+        for row in (plain, ours)
+    ]
+    show(Table(title, ("", "img/s", "ratio", "host CPU ms/image", "first epoch s"), rows, [outcome]))
     screen.note("the first epoch, in which all tensors were compared, includes loading and compiling")

@@ -7,10 +7,9 @@ import io
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 import accel
 from accel.cli import machine, samples, screen
+from accel.cli.tables import Table, show
 from accel.codec import decode
 from accel.codec.header import Header, claim
 
@@ -29,10 +28,10 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     found = gather()
-    screen.out.print(_table("Versions", found["versions"], missing="not installed"))
-    screen.out.print(_table("Machine", found["machine"], missing="none"))
-    screen.out.print(_table("Backends", found["backends"], missing="can run"))
-    screen.out.print(_table("JPEG decoders on the host", found["decoders"], missing="can run, equal to Pillow"))
+    _show("Versions", found["versions"], missing="not installed")
+    _show("Machine", found["machine"], missing="none")
+    _show("Backends", found["backends"], missing="can run")
+    _show("JPEG decoders on the host", found["decoders"], missing="can run, equal to Pillow")
     if args.json:
         screen.write_json(args.json, found)
     return 0
@@ -68,11 +67,7 @@ def _why_not(engine: str, header: Header) -> str | None:
     return None if chosen == engine else f"{chosen} decodes"
 
 
-def _table(title: str, rows: dict[str, Any], missing: str) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False, min_width=60)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        text = ", ".join(value) if isinstance(value, list) else value
-        table.add_row(name, missing if text is None or text == "" else str(text))
-    return table
+def _show(title: str, rows: dict[str, Any], missing: str) -> None:
+    texts = {name: ", ".join(value) if isinstance(value, list) else value for name, value in rows.items()}
+    lines = [(name, missing if text is None or text == "" else str(text)) for name, text in texts.items()]
+    show(Table("", (title, ""), lines, text=2))

@@ -1,4 +1,4 @@
-"""What a figure depends on beside the code: the machine and the versions of the packages."""
+"""The machine and the versions of the packages, on which a figure depends beside the code."""
 
 from __future__ import annotations
 

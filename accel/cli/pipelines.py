@@ -37,4 +37,4 @@ LEVELS = torch.tensor(_STD, dtype=torch.float64).view(3, 1, 1) * 255
 """How many levels of uint8 lie in one unit of a pipeline's values, by channel."""
 
 PIPELINES: dict[str, Callable[[], Any]] = {"train": _train, "eval": _eval}
-"""What makes each pipeline, by name."""
+"""The makers of the pipelines, by name."""

@@ -1,4 +1,4 @@
-"""What the commands print on: results to standard output, progress and notes to standard error."""
+"""Where the commands print: results to standard output, progress and notes to standard error."""
 
 from __future__ import annotations
 

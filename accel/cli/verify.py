@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.table import Table
 from torchvision import transforms
 from torchvision.datasets import folder as torchvision_folder
 from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.cli import screen, sheet
+from accel.cli import contact_sheet, screen
 from accel.cli.arguments import at_least
-from accel.cli.contest import device
 from accel.cli.data import DataError, open_folder
+from accel.cli.error_stats import Different, ErrorStats
+from accel.cli.harness import device
 from accel.cli.pipelines import PIPELINES
+from accel.cli.tables import Table, show
 from accel.ops import OPS, Op
 
 EQUAL, DIFFERENT, USAGE = 0, 1, 2
@@ -58,55 +59,19 @@ def add_parser(commands: Any) -> None:
 
 
 @dataclass
-class Row:
-    """What is known of one op or pipeline; differences in levels of uint8, floats times 255."""
-
-    images: int = 0
-    equal: int = 0
-    highest: float = 0.0
-    total: float = 0.0
-    differing: int = 0
-    values: int = 0
-    worst: str = ""
-    """the file with the largest difference"""
-
-    def add(self, file: str, apart: torch.Tensor) -> float:
-        """Count an image with these absolute differences; its largest."""
-        highest = float(apart.max()) if apart.numel() else 0.0
-        self.images += 1
-        self.equal += highest == 0
-        if highest > self.highest:
-            self.highest, self.worst = highest, file
-        self.total += float(apart.sum())
-        self.differing += int(apart.count_nonzero())
-        self.values += apart.numel()
-        return highest
-
-    def as_data(self) -> dict[str, Any]:
-        return {
-            "images": self.images,
-            "equal": self.equal,
-            "max": self.highest,
-            "mean": self.total / max(self.values, 1),
-            "share that differs": self.differing / max(self.values, 1),
-            "worst": self.worst,
-        }
-
-
-@dataclass
 class Worst:
     """The images that differ most, of each only the pipeline in which it does so most."""
 
     count: int
-    _heap: list[tuple[float, int, sheet.Row]] = field(default_factory=list)
+    _heap: list[tuple[float, int, contact_sheet.Row]] = field(default_factory=list)
     _order: Iterator[int] = field(default_factory=itertools.count)
 
-    def add(self, highest: float, row: sheet.Row) -> None:
+    def add(self, highest: float, row: contact_sheet.Row) -> None:
         heapq.heappush(self._heap, (highest, -next(self._order), row))
         if len(self._heap) > self.count:
             heapq.heappop(self._heap)
 
-    def rows(self) -> list[sheet.Row]:
+    def rows(self) -> list[contact_sheet.Row]:
         """Largest difference first."""
         return [row for _, _, row in sorted(self._heap, reverse=True, key=lambda each: each[:2])]
 
@@ -133,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     for text in data.notes:
         screen.note(text)
     pipelines = standard()
-    rows = {name: Row() for name in pipelines}
+    rows = {name: ErrorStats() for name in pipelines}
     worst, failures = Worst(args.worst), list[Failure]()
     target = torch.device(args.device or device())
     with screen.Bar("comparing", len(data.files)) as bar:
@@ -143,14 +108,25 @@ def run(args: argparse.Namespace) -> int:
     _show(rows, failures, backend, data.name)
     if worst.rows():
         args.sheet.parent.mkdir(parents=True, exist_ok=True)
-        sheet.make(worst.rows(), backend).save(args.sheet)
+        contact_sheet.make(worst.rows(), backend).save(args.sheet)
         screen.note(f"contact sheet written to {args.sheet}")
     if args.json:
-        found = {name: row.as_data() for name, row in rows.items()}
+        found = {name: _data(row) for name, row in rows.items()}
         failed = [failure._asdict() for failure in failures]
         screen.write_json(args.json, {"backend": backend, "options": options, "rows": found, "failures": failed})
-    same = all(row.highest == 0 for row in rows.values())
+    same = all(row.largest == 0 for row in rows.values())
     return EQUAL if not failures and (same or args.inexact) else DIFFERENT
+
+
+def _data(stats: ErrorStats) -> dict[str, Any]:
+    return {
+        "images": stats.images,
+        "equal": stats.equal,
+        "max": stats.largest,
+        "mean": stats.mean,
+        "share that differs": stats.differing / max(stats.values, 1),
+        "worst": stats.worst,
+    }
 
 
 def standard() -> dict[str, Pipeline]:
@@ -196,7 +172,7 @@ def _compare(
     file: str,
     number: int,
     pipelines: dict[str, Pipeline],
-    rows: dict[str, Row],
+    rows: dict[str, ErrorStats],
     worst: Worst,
     failures: list[Failure],
     under: tuple[str, dict[str, Any], torch.device],
@@ -204,7 +180,7 @@ def _compare(
     """Take one file through all pipelines."""
     backend, options, target = under
     name = Path(file).name
-    most: tuple[float, sheet.Row] | None = None
+    most: tuple[float, contact_sheet.Row] | None = None
     for pipeline, function in pipelines.items():
         with accel.image_backend("torchvision"):
             wanted = _outcome(file, number, function, torch.device("cpu"))
@@ -212,22 +188,23 @@ def _compare(
             found = _outcome(file, number, function, target)
         if isinstance(wanted, Exception) and isinstance(found, Exception):
             continue  # both refuse it
-        reason = _unlike(wanted, found)
-        if reason is not None:
-            failures.append(Failure(name, pipeline, reason))
+        try:
+            if isinstance(found, Exception):
+                raise Different(f"accel raises {type(found).__name__}: {found}")
+            if isinstance(wanted, Exception):
+                raise Different(f"only torchvision raises {type(wanted).__name__}: {wanted}")
+            highest = rows[pipeline].add(wanted, found, name)
+        except Different as error:
+            failures.append(Failure(name, pipeline, str(error)))
             continue
-        assert isinstance(wanted, torch.Tensor)
-        assert isinstance(found, torch.Tensor)
-        apart = (wanted.double() - found.double()).abs()
-        highest = rows[pipeline].add(name, apart * 255 if wanted.is_floating_point() else apart)
         if most is None or highest > most[0]:
-            most = highest, sheet.Row(name, pipeline, wanted, found, highest)
+            most = highest, contact_sheet.Row(name, pipeline, wanted, found, highest)
     if most is not None:
         worst.add(*most)
 
 
 def _outcome(file: str, number: int, function: Pipeline, target: torch.device) -> torch.Tensor | Exception:
-    """What comes out, as a tensor on the host, or what is raised."""
+    """The result as a tensor on the host, or the exception."""
     torch.manual_seed(number)
     try:
         result = function(torchvision_folder.default_loader(file), number)
@@ -238,26 +215,12 @@ def _outcome(file: str, number: int, function: Pipeline, target: torch.device) -
         return error
 
 
-def _unlike(wanted: torch.Tensor | Exception, found: torch.Tensor | Exception) -> str | None:
-    """Why the two cannot be compared value by value; None: they can."""
-    if isinstance(found, Exception):
-        return f"accel raises {type(found).__name__}: {found}"
-    if isinstance(wanted, Exception):
-        return f"only torchvision raises {type(wanted).__name__}: {wanted}"
-    if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
-        return f"{found.dtype} {list(found.shape)} instead of {wanted.dtype} {list(wanted.shape)}"
-    return None
-
-
-def _show(rows: dict[str, Row], failures: list[Failure], backend: str, folder: str) -> None:
-    table = Table(title=f"{folder}: torchvision and accel, {backend}; levels of uint8", title_justify="left")
-    for number, column in enumerate(("", "images", "equal", "largest", "mean", "values that differ", "worst file")):
-        table.add_column(column, justify="right" if 0 < number < 6 else "left", no_wrap=number == 0)
+def _show(rows: dict[str, ErrorStats], failures: list[Failure], backend: str, folder: str) -> None:
+    columns = ("", "images", "equal", "largest", "mean", "values that differ", "worst file")
+    lines = []
     for name, row in rows.items():
-        data = row.as_data()
-        share = f"{data['share that differs']:.3%}" if row.differing else "0"
-        largest, mean = (f"{value:.4g}" for value in (row.highest, data["mean"]))
-        table.add_row(name, str(row.images), str(row.equal), largest, mean, share, row.worst)
-    screen.out.print(table)
+        share = f"{row.differing / row.values:.3%}" if row.differing else "0"
+        lines.append((name, str(row.images), str(row.equal), f"{row.largest:.4g}", f"{row.mean:.4g}", share, row.worst))
+    show(Table(f"{folder}: torchvision and accel, {backend}; levels of uint8", columns, lines))
     for failure in failures:
         screen.fail("verify", f"{failure.file}, {failure.pipeline}: {failure.reason}")

@@ -1,4 +1,4 @@
-"""What a contestant is, and the two forms most of them have: a function of one image, or of one batch."""
+"""Contestants, and the form that most of them have: a function of one image, in a DataLoader."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ class InLoader(Contestant):
         """The function of a file (or pixels) and its draw."""
 
     def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
-        """What makes a batch of its results: ``torch.stack``, or a list where sizes differ: image, boxes, image,
-        boxes ..."""
+        """The function that makes a batch of results: ``torch.stack``, or a list where sizes differ; with boxes,
+        image, boxes, image, boxes ..."""
         if pipeline.boxes:
             return lambda pairs: [tensor for pair in pairs for tensor in pair]
         return list if pipeline.ragged else torch.stack
@@ -157,7 +157,7 @@ class InLoader(Contestant):
                 iterator._shutdown_workers()  # type: ignore[attr-defined]
 
     def finish(self, batch: Batch) -> Batch:
-        """What the training loop does with a batch as it comes."""
+        """Use a batch as the training loop does when it comes."""
         return batch
 
 

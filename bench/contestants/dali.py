@@ -72,7 +72,7 @@ class _Source:
 
 
 def inputs(pipeline: Pipeline, draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
-    """What the pipeline takes beside the files: DALI warns of inputs that are not used."""
+    """The pipeline's inputs beside the files: DALI warns of inputs that are not used."""
     found = geometry(draws)
     return found[2:] if pipeline.name == "eval" else found
 

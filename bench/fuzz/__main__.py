@@ -13,12 +13,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.box import SIMPLE
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from accel.cli import screen
 from accel.cli.arguments import at_least
+from accel.cli.tables import Table, show
 from bench import guard
 from bench.fuzz.findings import ALWAYS, COLUMNS, Findings
 from bench.fuzz.recipes import Corpus, recipe
@@ -59,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _show(found, seconds, len(corpus))
     if args.json:
         told = {"seed": args.seed, "first": args.first, "corpus": len(corpus), "seconds": round(seconds)}
-        screen.write_json(args.json, {**provenance(), **told, **found.told()})
+        screen.write_json(args.json, {**provenance(), **told, **found.as_data()})
     return FOUND if found.bad else CLEAN
 
 
@@ -82,24 +81,18 @@ def _run(args: argparse.Namespace, runner: Runner, found: Findings, begin: float
 
 def _show(found: Findings, seconds: float, corpus: int) -> None:
     title = f"{found.total['files']:,} files, {corpus:,} in the corpus, {seconds:.0f} s"
-    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, collapse_padding=True)
-    table.add_column("mutation", no_wrap=True)
     names = ("files", *(name for name in COLUMNS if found.total[name] or name in ALWAYS))
-    for name in names:
-        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True, min_width=len(name.split()[-1]))
-    for kind, counts in sorted(found.counts.items()):
-        table.add_row(kind, *(str(counts[name] or "") for name in names))
-    table.add_section()
-    table.add_row("all", *(str(found.total[name] or "") for name in names))
-    screen.out.print(table)
+    counted = [*sorted(found.counts.items()), ("all", found.total)]
+    rows = [(kind, *(str(counts[name] or "") for name in names)) for kind, counts in counted]
+    show(Table(title, ("mutation", *names), rows))
     for finding in found.causes.values():
-        told = finding.told()
-        mutations = ", ".join(told["mutations"]) or "not mutated"
+        data = finding.as_data()
+        mutations = ", ".join(data["mutations"]) or "not mutated"
         screen.out.print(
-            f"{told['came']}: {told['answers']} answers, the first for file {told['number']} ({mutations})",
-            f"  {told['kept']}",
-            f"  {told['where']}",
-            f"  {told['what']}\n",
+            f"{data['outcome']}: {data['answers']} answers, the first for file {data['number']} ({mutations})",
+            f"  {data['kept']}",
+            f"  {data['where']}",
+            f"  {data['what']}\n",
             sep="\n",
             markup=False,
             soft_wrap=True,
@@ -123,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, default=60, metavar="S", help="seconds a file may take [%(default)s]")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where files with findings go [a new folder]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result")
-    parser.add_argument("--guard", action="store_true", help="with an allocator that has walls (bench.guard)")
+    parser.add_argument("--guard", action="store_true", help="with an allocator that has guard pages (bench.guard)")
     return parser
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bench.fuzz.pieces import segment
+from bench.fuzz.segments import segment
 
 Blocks = npt.NDArray[np.int64]
 

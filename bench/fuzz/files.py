@@ -11,8 +11,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
-from bench.fuzz.pieces import JFIF, adobe
 from bench.fuzz.progressive import ProgressiveCoder, scans
+from bench.fuzz.segments import JFIF, adobe
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -1,4 +1,4 @@
-"""What a run found: counted by kind of mutation, each cause once with examples, the files kept, mutations undone."""
+"""The findings of a run, counted by kind of mutation; each cause once, with its file, unneeded mutations undone."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.fuzz.check import EQUAL, FELL_BACK, REFUSED, WRONG
 from bench.fuzz.recipes import Recipe, make
 from bench.fuzz.run import CRASHED, GREW, HUNG, PLAIN, Result, Runner
-from bench.fuzz.trial import EQUAL, FELL_BACK, REFUSED, WRONG
 
 COLUMNS = (EQUAL, REFUSED, FELL_BACK, WRONG, CRASHED, HUNG, GREW, PLAIN)
 ALWAYS = (EQUAL, REFUSED, FELL_BACK, WRONG, CRASHED, HUNG)
@@ -30,10 +30,10 @@ class Finding:
     """without the mutations that it does not need"""
     file: str = ""
 
-    def told(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Any]:
         recipe = self.reduced or self.result.recipe
         return {
-            "came": self.result.came,
+            "outcome": self.result.outcome,
             "where": self.where,
             "what": self.what,
             "answers": self.answers,
@@ -58,14 +58,14 @@ class Findings:
 
     def add(self, result: Result) -> None:
         kind = self.counts.setdefault(result.recipe.kind, Counter())
-        kind[result.came] += 1
+        kind[result.outcome] += 1
         if result.recipe.number not in self._seen:
             self._seen.add(result.recipe.number)
             kind["files"] += 1
-        if result.came not in _BAD:
+        if result.outcome not in _BAD:
             return
         for where, what in result.wrong:
-            cause = cause_of(result.came, where, what)
+            cause = cause_of(result.outcome, where, what)
             if cause in self.causes:
                 self.causes[cause].answers += 1
             elif len(self.causes) < self.most:
@@ -80,7 +80,7 @@ class Findings:
     @property
     def bad(self) -> int:
         """Files that showed anything wrong."""
-        return sum(self.total[came] for came in _BAD)
+        return sum(self.total[outcome] for outcome in _BAD)
 
     def reduce(self, runner: Runner) -> None:
         """Undo mutations, one by one, as long as the same is found; write the files."""
@@ -97,26 +97,26 @@ class Findings:
             path.write_bytes(data)
             finding.file = str(path)
 
-    def told(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Any]:
         return {
             "total": dict(self.total),
             "kinds": {kind: dict(counts) for kind, counts in sorted(self.counts.items())},
-            "findings": [finding.told() for finding in self.causes.values()],
+            "findings": [finding.as_data() for finding in self.causes.values()],
             "findings of other causes": self.more,
         }
 
     def write(self) -> None:
         """All that is told, beside the files."""
         if self.causes:
-            (self.keep / "findings.json").write_text(json.dumps(self.told(), indent=2) + "\n")
+            (self.keep / "findings.json").write_text(json.dumps(self.as_data(), indent=2) + "\n")
 
 
-def cause_of(came: str, where: str, what: str) -> tuple[str, ...]:
+def cause_of(outcome: str, where: str, what: str) -> tuple[str, ...]:
     """The same for findings that differ in numbers, boxes and settings alone."""
     place = re.split(r"[(\[]| under ", where)[0]
     lines = what.splitlines()
-    return came, re.sub(r"\d+", "#", place), re.sub(r"\d+(\.\d+)?(e-?\d+)?", "#", lines[0] if lines else "")[:120]
+    return outcome, re.sub(r"\d+", "#", place), re.sub(r"\d+(\.\d+)?(e-?\d+)?", "#", lines[0] if lines else "")[:120]
 
 
 def causes_of(result: Result) -> list[tuple[str, ...]]:
-    return [cause_of(result.came, where, what) for where, what in result.wrong]
+    return [cause_of(result.outcome, where, what) for where, what in result.wrong]

@@ -1,4 +1,4 @@
-"""What is promised of any file: its pixels under accel are those of Pillow and torchvision, and so are its refusals.
+"""The promise for any file: its pixels under accel are those of Pillow and torchvision, and so are its refusals.
 
 What ``Image.open`` refuses raises the same type and text under accel. What fails later raises the same where the image
 is Pillow's own, and where it is late a ``DecodeError`` of that type whose message has that text; under
@@ -22,7 +22,7 @@ from PIL import Image, ImageFile
 import accel
 from accel.lazy.base import LateTensor
 from bench import guard
-from bench.fuzz.codec import Box, described
+from bench.fuzz.decoder import Box, described
 from bench.fuzz.mutations import Rng
 
 Array = npt.NDArray[Any]
@@ -76,7 +76,7 @@ def boxes(rng: Rng, height: int, width: int) -> list[Box]:
 
 
 class Answer(NamedTuple):
-    """What came of a file: an array, or an exception; of what kind the object was that gave it."""
+    """An array or an exception, and of what kind the object was that gave it."""
 
     value: Array | None
     error: Exception | None
@@ -102,8 +102,8 @@ def _without_addresses(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+", "0x", text)
 
 
-def asked(selected: Setting | None, first: Callable[[], Any], then: Callable[[Any], Any]) -> Answer:
-    """What ``then`` makes of what ``first`` opens, under a setting or (None) without accel."""
+def answer(selected: Setting | None, first: Callable[[], Any], then: Callable[[Any], Any]) -> Answer:
+    """Run ``then`` on what ``first`` opens, under a setting or (None) without accel."""
     backend, options = ("torchvision", {}) if selected is None else selected[:2]
     with accel.image_backend(backend, **options), warnings.catch_warnings(record=True) as warned, _armed(selected):
         warnings.simplefilter("always")
@@ -124,7 +124,7 @@ def asked(selected: Setting | None, first: Callable[[], Any], then: Callable[[An
 
 
 def _armed(selected: Setting | None) -> Any:
-    """Where the allocator has walls: those."""
+    """Guard pages, if the allocator of this process has them."""
     return guard.armed("behind") if selected is not None and guard.present() else nullcontext()
 
 
@@ -136,7 +136,7 @@ def _about(opened: Any, warned: list[Any]) -> tuple[Any, ...]:
 
 
 def difference(plain: Answer, found: Answer, replaces: bool = False) -> str:
-    """What is wrong with accel's answer; "": nothing."""
+    """Say what is wrong with accel's answer; "": nothing."""
     if replaces and plain.error is not None:
         if found.error is not None:
             return f"raises {found} in place of black"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.fuzz.coder import Blocks, Coder
-from bench.fuzz.pieces import DQT, DRI, EOI, SOI, SOS, segment
+from bench.fuzz.segments import DQT, DRI, EOI, SOI, SOS, segment
 
 
 class Scan(NamedTuple):

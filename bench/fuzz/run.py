@@ -21,11 +21,11 @@ import torch
 
 import accel
 from accel.codec import engines
+from bench.fuzz.check import check_file
 from bench.fuzz.files import encode, picture
 from bench.fuzz.mutations import Rng
 from bench.fuzz.oracle import Setting
 from bench.fuzz.recipes import Corpus, Recipe, make
-from bench.fuzz.trial import trial
 
 CRASHED, HUNG, GREW, PLAIN = "crashed", "hung", "memory grew", "ended without accel"
 """The last is not accel's doing: Pillow or torchvision by itself ended the process, or hung."""
@@ -45,10 +45,10 @@ class Limits(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of one file, in ``trial``'s words or those above, and what was wrong: (where, what)."""
+    """The outcome of one file, one of ``check``'s or those above, and what was wrong: (where, what)."""
 
     recipe: Recipe
-    came: str
+    outcome: str
     wrong: list[tuple[str, str]]
 
 
@@ -66,8 +66,8 @@ class Runner:
         rest = list(recipes)
         while rest:
             for result in self._process(rest, None):
-                if result.came == PLAIN and not self.ends_without_accel(result.recipe):
-                    result = result._replace(came=CRASHED)  # something before it has damaged the process
+                if result.outcome == PLAIN and not self.ends_without_accel(result.recipe):
+                    result = result._replace(outcome=CRASHED)  # something before it has damaged the process
                 yield result
                 if rest and result.recipe is rest[0]:
                     rest = rest[1:]
@@ -75,7 +75,7 @@ class Runner:
     def ends_without_accel(self, recipe: Recipe) -> bool:
         """Whether Pillow or torchvision, by itself, does not survive a file."""
         alone = Setting("torchvision", {}, False)
-        return any(result.came in (CRASHED, HUNG, PLAIN) for result in self._process([recipe], alone))
+        return any(result.outcome in (CRASHED, HUNG, PLAIN) for result in self._process([recipe], alone))
 
     def _process(self, recipes: Sequence[Recipe], setting: Setting | None) -> Iterator[Result]:
         """One process' results; it may end before it has done all."""
@@ -88,8 +88,8 @@ class Runner:
                     say("plain: making the file")
                     data = make(recipe, self.seed, self.corpus)
                     rng = Rng(f"{self.seed} {recipe.number} use")
-                    came = trial(data, rng, Path(folder, "file"), not recipe.steps, say, setting)
-                    say([*came, _resident(os.getpid())])
+                    outcome = check_file(data, rng, Path(folder, "file"), not recipe.steps, say, setting)
+                    say([*outcome, _resident(os.getpid())])
 
             child = _Child(work, log.fileno())
             stack.callback(child.end)
@@ -107,8 +107,9 @@ class Runner:
             late = time.monotonic() - began > self.limits.seconds
             if waiting and (late or _resident(child.pid) - first > self.limits.memory):
                 child.end()
-                came = (HUNG if late else GREW) if not where.startswith("plain") else PLAIN
-                yield Result(waiting[0], came, [(where, came if late else f"{came} by {self.limits.memory // _MB} MB")])
+                outcome = (HUNG if late else GREW) if not where.startswith("plain") else PLAIN
+                what = outcome if late else f"{outcome} by {self.limits.memory // _MB} MB"
+                yield Result(waiting[0], outcome, [(where, what)])
                 return
         status = child.wait()
         if status != 0 or waiting:  # files are left where somebody called exit()
@@ -160,7 +161,7 @@ class _Child:
             os._exit(status)
 
     def messages(self) -> Iterator[Any]:
-        """What it says, and now and then None; until it ends."""
+        """Its messages, and now and then None; until it ends."""
         begun = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
@@ -213,7 +214,7 @@ def _prepare() -> None:
         def warm(setting: Setting) -> None:
             for channels in (1, 3):
                 data = encode(picture("smooth", 40, 40, channels))
-                trial(data, Rng("warm"), Path(folder, "file"), True, lambda where: None, setting)
+                check_file(data, Rng("warm"), Path(folder, "file"), True, lambda where: None, setting)
 
         device = _Child(lambda say: warm(Setting("cuda", {"device": "cpu"}, False)), log.fileno())
         device.wait()  # its kernels are compiled now; what it keeps in a process is made again by each

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.table import Table
 
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
+from accel.cli.tables import Table, show
 from bench.gpu import augment, checks, decode, emit, overlap, path, quality, training
 from bench.gpu.setting import Setting, photos
 from bench.machine import ROOT, provenance
@@ -60,18 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     screen.write_json(out, result)
     screen.note(f"written to {out}")
-    screen.out.print(_table(result))
+    rows = [row for part in PARTS for row in _lines(part, result.get(part, {}))]
+    show(Table(f"accel on {name}", ("", "measured"), rows, text=2))
     return int(failed)
-
-
-def _table(result: dict[str, Any]) -> Table:
-    table = Table(title=f"accel on {result['device']}", title_justify="left")
-    for column in ("what", "measured"):
-        table.add_column(column)
-    for part in PARTS:
-        for name, text in _lines(part, result.get(part, {})):
-            table.add_row(name, text)
-    return table
 
 
 def _lines(part: str, found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 def run(device: str) -> dict[str, Any]:
     """Each run's exit status and last lines; 0 is green."""
     found = {
-        "tests": _pytest([], device, *TESTS),
+        "tests": _pytest([], device, *TESTS, "-m", ""),
         "conformance": _pytest([], device, "tests/ops/test_conformance.py", "-m", "gpu" if device != "cpu" else ""),
     }
     sanitizer = shutil.which("compute-sanitizer")
@@ -46,6 +46,6 @@ def _pytest(prefix: list[str], device: str, *arguments: str) -> dict[str, Any]:
     environment = {**os.environ, "ACCEL_TEST_DEVICE": device}
     if device != "cpu":
         environment["ACCEL_REQUIRE_GPU"] = "1"
-    command = [*prefix, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    command = [*prefix, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     return {"status": done.returncode, "says": "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])}

@@ -1,4 +1,4 @@
-"""What the JPEG decoder's kernels would do on a GPU, counted without one (``predict.py``).
+"""Counts, without a GPU, what the JPEG decoder's kernels would do on one (``predict.py``).
 
 Instructions are those that NVRTC makes of the kernels for sm_90 (``sass.py``), times how often warps run them: known
 from the files' headers, or, for the loops over symbols, counted by the kernels' own code on the host (``trips.cu``).
@@ -69,7 +69,7 @@ class Costs(NamedTuple):
 
 
 def costs(code: sass.Code, calls: Sequence[str], sources: Path = SOURCES) -> Costs:
-    """What a kernel's loops over symbols cost, on average over the places where it is called."""
+    """The costs of a kernel's loops over symbols, on average over the places where it is called."""
 
     def lines(first: str, last: str | None = None) -> tuple[str, range]:
         return sass.lines("jpeg/symbols.h", first, last, sources)
@@ -151,7 +151,7 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDA
     rounds = sass.lines("jpeg/entropy.cu", "for (int now = 0;; now ^= 1) {", "blocks[i] = counting.blocks;")
 
     def outside(kernel: str, *walks: str) -> npt.NDArray[np.float64]:
-        """Of a kernel's block without its walks and rounds, with its tables loaded."""
+        """Instructions of a kernel's block without its walks and rounds, with its tables loaded."""
         rest = code[kernel].but(*(sass.lines("jpeg/entropy.cu", walk) for walk in walks), rounds)
         return np.asarray(rest.but(loading).all + rest.within(loading) * tables, np.float64)
 
@@ -193,14 +193,14 @@ def dc_blocks(pictures: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _transform_instructions(code: sass.Code) -> int:
-    """Of a block: one warp finds the blocks, two read the quantisation table."""
+    """Instructions of a block: one warp finds the blocks, two read the quantisation table."""
     finding = sass.lines("jpeg/pixels.cu", "blocks[t] = block_at(")
     reading = sass.lines("jpeg/pixels.cu", "= quantiser(picture, component, t")
     return WARPS * code.but(finding, reading).all + code.within(finding) + 2 * code.within(reading)
 
 
 def _pixel_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Of a warp: upsampling has a case for every kind of component."""
+    """Instructions of a warp: upsampling has a case for every kind of component."""
     starts = [f"case {kind}" for kind in ("PLAIN", "H2V1", "H1V2", "H2V2")] + ["default: return sample_at"]
     ends = (None, "}", "}", "}", None)
     kinds = [sass.lines("jpeg/pixels.cu", start, end) for start, end in zip(starts, ends, strict=True)]
@@ -240,7 +240,7 @@ def traffic(counted: Counted) -> dict[str, npt.NDArray[np.int64]]:
 
 
 def seconds(counted: Counted, found: npt.NDArray[Any], work: dict[str, npt.NDArray[np.float64]]) -> dict[str, float]:
-    """Of every kernel for the whole batch: what takes longest of its instructions, its bytes, its longest chain."""
+    """Seconds of every kernel for the whole batch: by its instructions, bytes or longest chain, whichever is most."""
     rate = MULTIPROCESSORS * SCHEDULERS * HERTZ * ISSUED
     chunks = -(-dc_blocks(counted.batch.pictures) // 1024)
     chains = {

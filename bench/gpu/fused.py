@@ -1,6 +1,6 @@
 """``python -m bench.gpu.fused``: a prediction for the fused pass (``pass3``) on a GPU, from instructions and bytes.
 
-The kernel's PTX is run for the crops of the train pipeline, by the tests' interpreter (tests/ptx), which counts what
+The kernel's PTX is run for the crops of the train pipeline, by an interpreter (rig/ptx), which counts what
 every warp runs; of the device's own code, as many instructions are taken to run as the PTX of the same line of the
 source does. ``counts.py`` says what is assumed of the GPU, and ``python -m bench.gpu --only emit`` measures the same.
 """
@@ -10,23 +10,27 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 import torch
 
-import accel
+from accel.backends.cuda.compile import UNITS
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
-from bench.gpu import counts, setting
-from bench.machine import ROOT
+from bench.gpu import counts, sass, setting
+from rig.batches import by_kernels, by_torchvision
+from rig.ptx.device import PtxDevice, installed, program
+from rig.ptx.machine import Program
+from rig.ptx.parse import Line
 
 KERNEL, BATCH = "pass3", 512
 
 
 class Predicted(NamedTuple):
-    """Of a photo, on average.
+    """Figures of a photo, on average.
 
     Attributes:
         ptx, code: million warp instructions, of PTX and of the device's own code.
@@ -53,25 +57,44 @@ def predicted(photos: Sequence[setting.Photo]) -> Predicted:
     Raises:
         AssertionError: what the interpreter makes of a photo is not what torchvision does.
     """
-    if (tests := str(ROOT / "tests")) not in sys.path:
-        sys.path.append(tests)
-    device, running, command = (import_module(f"ptx.{name}") for name in ("device", "running", "__main__"))
-    interpreter = device.PtxDevice(together=64)
-    before = command.assembled(device.program(KERNEL))
+    interpreter = PtxDevice(at_once=64)
+    before = assembled(program(KERNEL))
     for photo in photos:
-        found = running.computed(interpreter, lambda photo=photo: setting.batch([photo]))
-        with accel.image_backend("torchvision"):
-            assert torch.equal(found, setting.batch([photo])), photo.name
-    ran = command.assembled(device.program(KERNEL)) - before
+        batch = partial(setting.batch, [photo])
+        with installed(interpreter):
+            found = by_kernels(batch, decode="host")
+        assert torch.equal(found, by_torchvision(batch)), photo.name
+    ran = assembled(program(KERNEL)) - before
     boxes = [photo.draw.box for photo in photos if photo.draw.box is not None]
     moved = sum(3 * height * width for _, _, height, width in boxes) / len(boxes) + 3 * setting.SIZE * setting.SIZE * 4
     return Predicted(interpreter.ran[KERNEL] / len(photos) / 1e6, ran / len(photos) / 1e6, moved)
+
+
+def assembled(made: Program) -> float:
+    """How many instructions of the device's own code (sm_90) ran, if each of them ran as often as its line's PTX did.
+
+    Lines are told apart by where they were inlined; one that has no PTX counts as the line in which it was inlined.
+    """
+    exactly: dict[tuple[Line, ...], list[int]] = {}
+    within: dict[tuple[Line, ...], list[int]] = {}
+    for instruction, ran in zip(made.kernel.code, made.ran.tolist(), strict=True):
+        exactly.setdefault(instruction.chain, []).append(ran)
+        for start in range(len(instruction.chain)):
+            within.setdefault(instruction.chain[start:], []).append(ran)
+    unit = next(unit for unit, names in UNITS.items() if made.name in names)
+    total = 0.0
+    for chain, count in sass.kernels(unit)[made.name].chains.items():
+        while chain not in within:
+            chain = chain[1:]
+        total += count * mean(exactly.get(chain) or within[chain])
+    return total
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.fused", description=__doc__)
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of photos [made for the run]")
     parser.add_argument("--count", type=at_least(1), default=64, metavar="N", help="photos [%(default)s]")
+    parser.add_argument("--lines", type=at_least(0), default=0, metavar="N", help="show N lines, those that run most")
     args = parser.parse_args(argv)
     with folder(args.data) as (root, _):
         found = predicted(setting.photos(open_folder(root).files, args.count))
@@ -80,6 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for share in (counts.ISSUED, 0.6, 0.8):
         seconds = found.seconds(share)
         print(f"{share:.0%} issued: {1e3 * seconds:.2f} ms, {min(found.copied / seconds, 1):.0%} of a copy's bandwidth")
+    lines = program(KERNEL).by_line()
+    for (file, line), ran in lines.most_common(args.lines):
+        print(f"{file}:{line:<5} {ran / lines.total():6.1%} {ran / args.count / 1e6:.4f} million a photo (PTX)")
     return 0
 
 

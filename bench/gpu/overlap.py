@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-import torchvision
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.data import DataLoader
 
 import accel
 from accel.backends.cuda.compile import UNITS
-from bench.gpu.setting import Setting, wait
-from bench.gpu.training import WARM_UP, Photos, fed
+from bench.gpu.setting import Setting
+from bench.gpu.training import WARM_UP, loader
+from bench.train import Training
 
 MODEL = "resnet50"
 OURS = frozenset(kernel for kernels in UNITS.values() for kernel in kernels)
@@ -31,33 +30,24 @@ def measure(setting: Setting, batch_size: int, steps: int, trace: Path) -> dict[
     of the loop, the share of it in which the device did neither.
     """
     device = setting.device
-    torch.manual_seed(0)
-    network = getattr(torchvision.models, MODEL)(weights=None).to(device, memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(network.parameters(), 0.01)
+    training = Training(MODEL, 1000, device)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     with accel.image_backend("cuda", device=str(device)):
-        loader = DataLoader(
-            Photos(setting.files, batch_size * (steps + WARM_UP)),
-            batch_size,
-            num_workers=2,
-            pin_memory=device.type == "cuda",
-            drop_last=True,
-        )
-        batches = fed(loader, device)
-        _train(network, optimizer, batches, WARM_UP, device)
+        batches = iter(loader(setting, batch_size, steps + WARM_UP, 2))
+        training.epoch(islice(batches, WARM_UP), WARM_UP - 1)
         with profile(activities=activities) as recorded:
-            taken = _train(network, optimizer, batches, steps, device)
+            training.epoch(batches, 0)
     recorded.export_chrome_trace(str(trace))
     kernels = [
         (event.name, (event.time_range.start, event.time_range.end))
         for event in recorded.events() or ()
         if event.device_type != DeviceType.CPU
     ]
-    return {"trace": trace.name, "model": MODEL, "batch": batch_size, "steps": taken, **summary(kernels, taken)}
+    return {"trace": trace.name, "model": MODEL, "batch": batch_size, "steps": steps, **summary(kernels, steps)}
 
 
 def summary(kernels: Sequence[tuple[str, Span]], steps: int) -> dict[str, Any]:
-    """What is measured of the names and times of all that ran on the device; {} where nothing did."""
+    """Figures from the names and times of all that ran on the device; {} where nothing did."""
     if not kernels:
         return {}
     ours = [span for name, span in kernels if name in OURS]
@@ -87,17 +77,3 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 def covered(span: Span, others: Sequence[Span]) -> float:
     """How much of a span lies in others, which do not overlap."""
     return sum(max(min(span[1], end) - max(span[0], start), 0.0) for start, end in others)
-
-
-def _train(network: Any, optimizer: Any, batches: Any, steps: int, device: torch.device) -> int:
-    """Trains for as many steps; returns how many."""
-    loss_of = torch.nn.CrossEntropyLoss()
-    for _ in range(steps):
-        images, labels, _ = next(batches)
-        with torch.autocast(device.type, torch.bfloat16):
-            loss = loss_of(network(images), labels)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-    wait(device)
-    return steps

@@ -11,12 +11,13 @@ import torch
 
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import schedule_of
+from accel.cli.error_stats import ErrorStats
 from accel.planning.plan import plan
 from accel.system.cores import cores
 from bench.gpu.peers import OWN_DRAWS, PEERS, Run
 from bench.gpu.setting import Setting, in_turns, recorded, transformed, wait
+from bench.measure import compare, differences, levels
 from bench.pipelines import PIPELINES
-from bench.quality import Quality
 
 
 def measure(setting: Setting) -> dict[str, Any]:
@@ -39,19 +40,19 @@ def measure(setting: Setting) -> dict[str, Any]:
     found: dict[str, Any] = {"cores": cores(), "batch": len(setting.photos), "missing": missing, "contestants": {}}
     times = in_turns(dict(contestants), setting.rounds, setting.device)
     for name, path in contestants.items():
-        quality = Quality(PIPELINES["train"])
+        stats = ErrorStats(levels(PIPELINES["train"]))
         batch = path().cpu()
         if batch.shape != wanted.shape or batch.dtype != wanted.dtype:
             raise AssertionError(f"{name}: {batch.dtype} {list(batch.shape)} is no such batch; nothing is reported")
         if name not in OWN_DRAWS:
-            quality.add(tuple(wanted), tuple(batch))
+            compare(wanted, batch, [photo.name for photo in setting.photos], stats)
         if name.startswith("accel, exact,") and not torch.equal(batch, wanted):
             raise AssertionError(f"{name}: its values are not torchvision's; nothing is reported")
         found["contestants"][name] = {
             "ms a batch": 1000 * times[name]["median"],
             "images/s": len(setting.photos) / times[name]["median"],
             "rounds": times[name]["rounds"],
-            **({"own draws": True} if name in OWN_DRAWS else quality.as_data()),
+            **({"own draws": True} if name in OWN_DRAWS else differences(stats)),
         }
     found["the host decodes, by part, ms"] = _parts(setting)
     return found

@@ -1,4 +1,4 @@
-"""Who else prepares images on a GPU, each as its own documentation recommends.
+"""Other libraries that prepare images on a GPU, each used as its own documentation recommends.
 
 A contestant is made of a ``Setting`` and gives the batch of the whole path: from JPEG bytes in host memory to float32
 [images, 3, 224, 224] on the device. Making one raises where it cannot run; the result says so.
@@ -156,7 +156,7 @@ PEERS: dict[str, Callable[[Setting], Run]] = {
     "CV-CUDA": cvcuda,
 }
 OWN_DRAWS = {"DALI's torchvision API"}
-"""Whose pixels cannot be compared."""
+"""Those whose pixels cannot be compared."""
 
 
 def _need(module: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from accel.backends.cuda.jpeg import Wanted
 from accel.backends.cuda.jpeg.decoder import KERNELS, is_plain
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
+from accel.cli.tables import Table, show
 from accel.codec.header import claim
 from bench.gpu import counts, decode
 from bench.gpu.setting import photos
@@ -50,34 +51,31 @@ def predicted(wanted: Sequence[Wanted]) -> Batch:
     return Batch(counted, trips, work, counts.seconds(counted, trips, work))
 
 
-def kernels(batch: Batch, crops: Batch) -> Iterator[str]:
+def kernels(batch: Batch, crops: Batch) -> Table:
     """For one photo, on average: instructions and bytes of every kernel; of the batch: milliseconds."""
-    yield "| kernel | million warp instructions, whole | crop | MB, whole | crop | ms a batch, whole | crop |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    number, total = len(batch.trips), np.zeros(6)
+    columns = ("kernel", "million warp instructions, whole", "crop", "MB, whole", "crop", "ms a batch, whole", "crop")
+    number, total, rows = len(batch.trips), np.zeros(6), []
     moved = [counts.traffic(each.counted) for each in (batch, crops)]
     for name in KERNELS:
         values = [float(each.work[name].mean()) / 1e6 for each in (batch, crops)]
         values += [float(each[name].sum()) / number / 1e6 for each in moved]
         values += [1000 * each.seconds[name] for each in (batch, crops)]
         total += values
-        yield f"| `{name}` | {_numbers(values)} |"
-    yield f"| all | {_numbers(total)} |"
+        rows.append((f"`{name}`", *(f"{value:.2f}" for value in values)))
+    rows.append(("all", *(f"{value:.2f}" for value in total)))
+    return Table("", columns, rows)
 
 
-def _numbers(values: Sequence[float] | np.ndarray) -> str:
-    return " | ".join(f"{value:.2f}" for value in values)
-
-
-def batches(named: dict[str, Sequence[Wanted]]) -> Iterator[str]:
-    yield "| batch | MB of files | longest chain, symbols | ms | images/s | with the fused pass, images/s |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+def batches(named: dict[str, Sequence[Wanted]]) -> Table:
+    columns = ("batch", "MB of files", "longest chain, symbols", "ms", "images/s", "with the fused pass, images/s")
+    rows = []
     for name, wanted in named.items():
         batch, size = predicted(wanted), sum(len(each.data) for each in wanted)
         pixels = sum(each.box[2] * each.box[3] for each in wanted)
         whole = max(batch.all + EMIT * pixels / (224 * 224 * 2), size / UPLOAD)  # a crop has about 100,000 pixels
-        rates = f"{len(wanted) / batch.all:,.0f} | {len(wanted) / whole:,.0f}"
-        yield f"| {name} | {size / 1e6:.1f} | {chain(batch.trips):,} | {1000 * batch.all:.2f} | {rates} |"
+        rates = (f"{len(wanted) / batch.all:,.0f}", f"{len(wanted) / whole:,.0f}")
+        rows.append((name, f"{size / 1e6:.1f}", f"{chain(batch.trips):,}", f"{1000 * batch.all:.2f}", *rates))
+    return Table("", columns, rows)
 
 
 def chain(trips: Trips) -> int:
@@ -85,19 +83,18 @@ def chain(trips: Trips) -> int:
     return int(trips["longest"].max() + trips["joining"]["longest"].max() + trips["keeping"]["longest"].max())
 
 
-def tuning(batch: Batch, large: Wanted) -> Iterator[str]:
+def tuning(batch: Batch, large: Wanted) -> Table:
     """Every step of tuning: what the symbols' kernels would take without it, or with more of it."""
-    yield "| | million warp instructions a photo, `synchronise` to `coefficients` | longest chain, steps |"
-    yield "| --- | --- | --- |"
+    columns = ("", "million warp instructions a photo, `synchronise` to `coefficients`", "longest chain, steps")
+    rows = []
     sizes = {f"subsequences of {size} bits": (size, 0, 256) for size in (512, 1024, 2048, 4096)}
     leads = {f"guesses that begin {lead} bits earlier": (1024, lead, 256) for lead in (128, 256, 512)}
     for name, options in {**sizes, **leads}.items():
         trips = counts.trips(batch.counted, *options)
         work = counts.instructions(batch.counted, trips)
         symbols = sum(work[kernel] for kernel in ("jpeg_synchronise", "jpeg_join", "jpeg_coefficients")).mean()  # type: ignore[union-attr]
-        yield f"| {name} | {symbols / 1e6:.2f} | {chain(trips):,} |"
-    yield ""
-    yield from _steps(batch, large)
+        rows.append((name, f"{symbols / 1e6:.2f}", f"{chain(trips):,}"))
+    return Table("", columns, rows, list(_steps(batch, large)))
 
 
 def _steps(batch: Batch, large: Wanted) -> Iterator[str]:
@@ -155,13 +152,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     named["12 megapixels, 1 at once"] = [large]
     named["12 megapixels, 8 at once"] = [large] * 8
     named |= {name: [decode.whole_file(file)] for name, file in decode.worst().items()}
-    parts: list[Callable[[], Iterator[str]]] = [
-        lambda: kernels(predicted(whole), predicted(crops)),
-        lambda: batches(named),
-        lambda: tuning(predicted(whole), large),
-    ]
-    for part in parts:
-        print("\n".join(part()), end="\n\n")
+    show(kernels(predicted(whole), predicted(crops)))
+    show(batches(named))
+    show(tuning(predicted(whole), large))
     return 0
 
 

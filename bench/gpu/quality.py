@@ -14,6 +14,7 @@ import accel
 from accel import switch
 from accel.backend import backend_of
 from accel.cli import samples
+from accel.cli.error_stats import ErrorStats
 from accel.planning.plan import plan
 from bench.gpu.setting import Setting
 
@@ -43,19 +44,16 @@ def _made(size: tuple[int, int], number: int, kind: str, options: dict[str, Any]
 
 
 def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
-    highest, total, values, fallbacks = 0, 0.0, 0, dict(accel.stats()["fallbacks"])
+    stats, fallbacks = ErrorStats(), dict(accel.stats()["fallbacks"])
     for data in files:
         wanted = F.pil_to_tensor(Image.open(BytesIO(data)))
         with accel.image_backend("cuda", device=str(setting.device), exact=False):
             late: Any = torch.stack([F.pil_to_tensor(Image.open(BytesIO(data)))])
             found = backend_of(switch.current()).run_on(plan(late.late.recipes), setting.device)[0].cpu()  # type: ignore[attr-defined]
-        apart = (found.int() - wanted.int()).abs()
-        highest = max(highest, int(apart.max()))
-        total += float(apart.sum())
-        values += apart.numel()
+        stats.add(wanted, found)
     declined = {
         reason: count - fallbacks.get(reason, 0)
         for reason, count in accel.stats()["fallbacks"].items()
         if count > fallbacks.get(reason, 0)
     }
-    return {"files": len(files), "max": highest, "mean": total / values, "fallbacks": declined}
+    return {"files": len(files), "max": int(stats.largest), "mean": stats.mean, "fallbacks": declined}

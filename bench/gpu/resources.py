@@ -14,6 +14,7 @@ from typing import Any
 from accel.backends.cuda import compile
 from accel.backends.cuda.descriptors import THREADS
 from accel.cli import screen
+from accel.cli.tables import Table, show
 from bench.machine import ROOT, provenance
 
 ARCHITECTURES = {"sm_80": 164 << 10, "sm_90": 228 << 10, "sm_100": 228 << 10}
@@ -22,7 +23,7 @@ REGISTERS, MOST_THREADS, GRANULE = 1 << 16, 2048, 8  # of a multiprocessor; regi
 
 
 def measure() -> dict[str, dict[str, dict[str, int]]]:
-    """Of every kernel on every architecture: registers, bytes spilled, bytes of shared memory, resident blocks."""
+    """Registers, bytes spilled, bytes of shared memory and resident blocks of every kernel on every architecture."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for unit in compile.UNITS:
         for arch in ARCHITECTURES:
@@ -42,16 +43,14 @@ def blocks(usage: compile.Usage, arch: str) -> int:
     return min(MOST_THREADS // THREADS, REGISTERS // registers, ARCHITECTURES[arch] // (usage.shared + 1024))
 
 
-def table(found: dict[str, dict[str, dict[str, int]]]) -> list[str]:
-    """In Markdown, the architectures side by side where they differ."""
-    rows = [
-        f"| kernel | registers ({', '.join(ARCHITECTURES)}) | spilled | shared memory, bytes | blocks at once |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+def table(found: dict[str, dict[str, dict[str, int]]]) -> Table:
+    """The kernels, with the architectures side by side where they differ."""
+    columns = ("kernel", f"registers ({', '.join(ARCHITECTURES)})", "spilled", "shared memory, bytes", "blocks at once")
+    rows = []
     for kernel, each in found.items():
         cells = [_cell([of[what] for of in each.values()]) for what in ("registers", "spilled", "shared", "blocks")]
-        rows.append(f"| `{kernel}` | {' | '.join(cells)} |")
-    return rows
+        rows.append((f"`{kernel}`", *cells))
+    return Table("", columns, rows)
 
 
 def _cell(values: Sequence[int]) -> str:
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = measure()
     result: dict[str, Any] = {**provenance(), "threads of a block": THREADS, "kernels": found}
     screen.write_json(args.out, result)
-    print(*table(found), sep="\n")
+    show(table(found))
     return 0
 
 

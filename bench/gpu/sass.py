@@ -1,4 +1,4 @@
-"""What NVRTC makes of the kernels: how many instructions the lines of the source become. Needs no GPU."""
+"""Counts the device instructions that NVRTC makes of each line of the kernels. Needs no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the measurements on a device share: files, crops, and a clock that waits for the device."""
+"""Shared by the measurements on a device: files, crops, and a clock that waits for the device."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel import switch
 from accel.backend import backend_of
+from accel.cli.harness import take_turns
 from accel.recipe import Recipe
 from bench.pipelines import MEAN, PIPELINES, STD, Draw
 
@@ -32,7 +34,7 @@ class Photo(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What is measured with."""
+    """The photos, the device and the number of rounds."""
 
     photos: list[Photo]
     files: list[str]
@@ -102,8 +104,9 @@ def in_turns(
     """Seconds of every round, A B C A B C, and their medians; the first turn of each is not counted."""
     for function in contestants.values():
         seconds(function, device)
-    found: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, function in contestants.items():
-            found[name].append(seconds(function, device))
+
+    def turn(number: int, function: Callable[[], object]) -> float:
+        return seconds(function, device)
+
+    found = take_turns({name: partial(turn, function=each) for name, each in contestants.items()}, rounds)
     return {name: {"rounds": each, "median": statistics.median(each)} for name, each in found.items()}

@@ -1,4 +1,4 @@
-"""Memory errors found at the instruction that makes them: an allocator with walls (guard.cpp), on Linux with glibc.
+"""Finds memory errors at the instruction that makes them: an allocator with guard pages (guard.cpp), Linux with glibc.
 
 A program that uses it runs in a process of its own, for the allocator must be there from the start:
 
@@ -6,12 +6,12 @@ A program that uses it runs in a process of its own, for the allocator must be t
 
 and in the program, when all is imported and compiled:
 
-    with guard.armed():            # blocks end at a wall; armed("before"): they begin at one
+    with guard.armed():            # blocks end at a guard page; armed("before"): they begin at one
         jpeg.decode(guard.copy(data))
 
 What reads or writes past the end of a block, or after it was freed, ends the process with SIGSEGV; stderr says which
 block it was. Up to 15 bytes behind a block of malloc are needed for its alignment; what was written there is found when
-it is freed (SIGABRT), what was read there is not. The data of NumPy's arrays ends at the wall to the byte. Of an object
+it is freed (SIGABRT), what was read there is not. The data of NumPy's arrays ends at the page to the byte. Of an object
 that Python keeps in a pool, or in an object with a header (``bytes``), the data does not: give a `copy`.
 """
 
@@ -41,7 +41,7 @@ _NAME_AND_VERSION = 128  # bytes of a PyDataMem_Handler in front of its function
 
 
 class Counts(NamedTuple):
-    """Blocks given out between walls, those that there was no room for, and those not freed yet."""
+    """Blocks given out between guard pages, those that there was no room for, and those not freed yet."""
 
     guarded: int
     refused: int
@@ -89,7 +89,7 @@ def present() -> bool:
 
 @contextmanager
 def armed(where: Literal["behind", "before"] = "behind", smallest: int = 0, largest: int = 1 << 40) -> Iterator[None]:
-    """Put blocks of ``smallest`` to ``largest`` bytes between walls, in all threads; not to be nested.
+    """Put blocks of ``smallest`` to ``largest`` bytes between guard pages, in all threads; not to be nested.
 
     Raises:
         RuntimeError: this process was not started in `environment`.
@@ -116,7 +116,7 @@ def counts() -> Counts:
 
 
 def copy(data: bytes | memoryview) -> memoryview:
-    """A copy that ends (or begins) at a wall, where the allocator is armed; it may not be written."""
+    """A copy that ends (or begins) at a guard page, where the allocator is armed; it may not be written."""
     return np.frombuffer(data, np.uint8).copy().data.toreadonly()
 
 

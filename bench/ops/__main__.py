@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ import accel
 from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
+from accel.cli.harness import ratio
+from accel.cli.tables import show
 from bench.machine import ROOT, provenance
 from bench.ops import opencv, table
 from bench.ops.measure import Contestant, cut, difference, saved, times, why_not_cuda
@@ -57,9 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name, make in FROM_FILES.items():
                 result["pipelines"][name] = _pipeline(make, photos, args.rounds)
                 bar.advance()
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(table.text(result))
+    screen.write_json(args.out, result)
+    for each in table.tables(result):
+        show(each)
     if args.docs:
         page = ROOT / "docs" / "ops.md"
         page.write_text(with_block(page.read_text(), table.text(result), "ops"))
@@ -80,11 +82,11 @@ def _measured(
 ) -> dict[str, Any]:
     """An op's differences on each backend, and its times: of an image in memory, and from its file."""
     op = make()
-    found: dict[str, Any] = {"cpu": difference(make, "cpu", images)._asdict()}
+    found: dict[str, Any] = {"cpu": difference(make, "cpu", images)}
     if no_cuda is None:
         before = accel.stats()["fallbacks"]
-        found["cuda"] = difference(make, "cuda", images[:_CUDA_IMAGES])._asdict()
-        found["cuda"]["by the host"] = accel.stats()["fallbacks"] != before
+        apart = difference(make, "cuda", images[:_CUDA_IMAGES])
+        found["cuda"] = {**apart, "by the host": accel.stats()["fallbacks"] != before}
     contestants = {
         "torchvision": Contestant("torchvision", images, lambda image: np.asarray(F.to_tensor(op(image)))),
         "accel": Contestant("cpu", images, lambda image: np.asarray(F.to_tensor(op(image)))),
@@ -95,10 +97,10 @@ def _measured(
         arrays = [np.array(image) for image in images]
         contestants["OpenCV"] = Contestant(None, arrays, lambda pixels: opencv.floats(by_opencv(pixels)))
     spent = times(contestants, rounds)
-    found["seconds"] = {name: each.rounded() for name, each in spent.items()}
-    found["median ms"] = {name: 1000 * each.median for name, each in spent.items()}
+    found["seconds"] = {name: [round(seconds, 7) for seconds in each] for name, each in spent.items()}
+    found["median ms"] = {name: 1000 * median(each) for name, each in spent.items()}
     found["times faster"] = {
-        name: spent["accel, file" if "file" in name else "accel"].faster_than(each)
+        name: ratio(spent["accel, file" if "file" in name else "accel"], each)
         for name, each in spent.items()
         if not name.startswith("accel")
     }
@@ -117,10 +119,10 @@ def _pipeline(make: Callable[[], Op], photos: Sequence[str], rounds: int) -> dic
 
     spent = times({name: Contestant(name, [list(photos)], batch) for name in ("torchvision", "cpu")}, rounds)
     return {
-        "cpu": difference(make, "cpu", photos, read=True)._asdict(),
-        "seconds": {name: each.rounded() for name, each in spent.items()},
-        "median ms": {name: 1000 * each.median / len(photos) for name, each in spent.items()},
-        "times faster": spent["cpu"].faster_than(spent["torchvision"]),
+        "cpu": difference(make, "cpu", photos, read=True),
+        "seconds": {name: [round(seconds, 7) for seconds in each] for name, each in spent.items()},
+        "median ms": {name: 1000 * median(each) / len(photos) for name, each in spent.items()},
+        "times faster": ratio(spent["cpu"], spent["torchvision"]),
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -17,19 +18,14 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
+from accel.cli.error_stats import ErrorStats
+from accel.cli.harness import take_turns
 from accel.testing import computed
 from bench.ops.rows import SIZE, Op
 
 
-class Difference(NamedTuple):
-    """From torchvision's values, in levels of uint8: the largest, and the share of values that differ."""
-
-    levels: int
-    share: float
-
-
 class Contestant(NamedTuple):
-    """What takes its turn: under a backend (None: none of accel's), ``run`` on each of ``inputs``."""
+    """Takes its turn: under a backend (None: none of accel's), ``run`` on each of ``inputs``."""
 
     backend: str | None
     inputs: Sequence[Any]
@@ -37,23 +33,6 @@ class Contestant(NamedTuple):
 
     def open(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.backend is None else image_backend(self.backend)
-
-
-class Times(NamedTuple):
-    """CPU seconds for an image, a figure for each round: the median image's."""
-
-    rounds: list[float]
-
-    @property
-    def median(self) -> float:
-        return median(self.rounds)
-
-    def rounded(self) -> list[float]:
-        return [round(seconds, 7) for seconds in self.rounds]
-
-    def faster_than(self, other: Times) -> float:
-        """The median over the rounds of how many times as fast it is."""
-        return median(b / a for a, b in zip(self.rounds, other.rounds, strict=True))
 
 
 def image_backend(name: str) -> AbstractContextManager[Any]:
@@ -99,14 +78,21 @@ def seeded(number: int) -> None:
 
 
 def values(made: Any) -> torch.Tensor:
-    """Of a late or plain tensor, on the host, computed by the backend that it is of."""
+    """A tensor's values on the host; a lazy one's are computed by its backend."""
     late = isinstance(made, torch.Tensor) and type(made) is not torch.Tensor
     plain: torch.Tensor = computed(made) if late else made
     return torch.clone(plain)
 
 
-def difference(op: Callable[[], Op], backend: str, images: Sequence[Any], *, read: bool = False) -> Difference:
-    """Of an op's or a pipeline's values on a backend from torchvision's; ``read``: the images are files."""
+def difference(op: Callable[[], Op], backend: str, images: Sequence[Any], *, read: bool = False) -> dict[str, float]:
+    """How far an op's or a pipeline's values on a backend are from torchvision's; ``read``: the images are files.
+
+    Returns:
+        The largest difference in levels of uint8, and the share of values that differ.
+
+    Raises:
+        Different: other shapes or dtypes.
+    """
     found: dict[str, list[torch.Tensor]] = {}
     for name in ("torchvision", backend):
         with image_backend(name):
@@ -116,28 +102,25 @@ def difference(op: Callable[[], Op], backend: str, images: Sequence[Any], *, rea
                 seeded(seed)
                 made = run(default_loader(image) if read else image)
                 found[name].append(values(F.to_tensor(made) if isinstance(made, Image.Image) else made))
-    worst, wrong, total = 0, 0, 0
+    stats = ErrorStats()
     for mine, theirs in zip(found[backend], found["torchvision"], strict=True):
-        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
-            raise ValueError(f"{mine.shape} {mine.dtype} instead of {theirs.shape} {theirs.dtype}")
-        levels = (mine - theirs).mul(255).abs()
-        worst = max(worst, int((levels.max() - 1e-3).ceil()))  # a level is not quite 1 in float32
-        wrong, total = wrong + int((levels > 0).sum()), total + levels.numel()
-    return Difference(worst, wrong / total)
+        stats.add(theirs, mine)
+    # a level is not quite 1 in float32
+    return {"levels": max(math.ceil(stats.largest - 1e-3), 0), "share": stats.differing / stats.values}
 
 
-def times(contestants: dict[str, Contestant], rounds: int) -> dict[str, Times]:
-    """Rounds in turns, A B C A B C; in each a contestant makes its first image once before the clock runs."""
-    found: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(rounds):
-        for name, (_, inputs, run) in contestants.items():
-            with contestants[name].open():
-                seconds = []
-                for seed, given in [(0, inputs[0]), *enumerate(inputs)]:
-                    seeded(1000 * number + seed)
-                    begin = time.process_time()
-                    made = run(given)
-                    del made
-                    seconds.append(time.process_time() - begin)
-                found[name].append(sum(seconds[1:]) / len(inputs))
-    return {name: Times(spent) for name, spent in found.items()}
+def times(contestants: dict[str, Contestant], rounds: int) -> dict[str, list[float]]:
+    """CPU seconds for an image, a figure for each round; first of all in it an image is made off the clock."""
+
+    def turn(number: int, contestant: Contestant) -> float:
+        seconds = []
+        with contestant.open():
+            for seed, given in [(0, contestant.inputs[0]), *enumerate(contestant.inputs)]:
+                seeded(1000 * number + seed)
+                begin = time.process_time()
+                made = contestant.run(given)
+                del made
+                seconds.append(time.process_time() - begin)
+        return sum(seconds[1:]) / len(contestant.inputs)
+
+    return take_turns({name: partial(turn, contestant=each) for name, each in contestants.items()}, rounds)

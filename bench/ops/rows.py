@@ -1,4 +1,4 @@
-"""What is measured: ops of torchvision on an image of ``SIZE``, policies, and whole pipelines from files."""
+"""The ops of torchvision that are measured on an image of ``SIZE``; policies, and whole pipelines from files."""
 
 from __future__ import annotations
 

@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from accel.cli import screen
 from accel.cli.arguments import at_least
+from accel.cli.tables import Table, show
 from bench.machine import provenance
 from bench.upstream.expected import EXPECTED
 from bench.upstream.run import Backend, Broken, Outcome, run
-from bench.upstream.verdict import Verdict, judge
+from bench.upstream.verdict import Verdict, compare
 
 CLEAN, FOUND, USAGE = 0, 1, 2
 BACKENDS = ("cpu", "cuda")
@@ -41,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     _show(verdicts)
     if args.json:
-        told = {f"{file}, {backend}": _told(verdict) for (file, backend), verdict in verdicts.items()}
+        told = {f"{file}, {backend}": _data(verdict) for (file, backend), verdict in verdicts.items()}
         screen.write_json(args.json, {**provenance(), "verdicts": told})
     return CLEAN if all(verdict.good for verdict in verdicts.values()) else FOUND
 
@@ -75,27 +74,21 @@ def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str
             before = outcomes(file, plain)
             for backend in others:
                 after = outcomes(file, backend)
-                verdicts[file.name, backend.name] = judge(before, after, backend.sample, EXPECTED)
+                verdicts[file.name, backend.name] = compare(before, after, backend.sample, EXPECTED)
     return verdicts
 
 
 def _show(verdicts: dict[tuple[str, str], Verdict]) -> None:
-    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
-    table.add_column("file", no_wrap=True)
-    table.add_column("backend", no_wrap=True)
-    for name in ("tests", "passed", "skipped", "fail\nwithout", "expected\nfailures", "other"):
-        table.add_column(name, justify="right", no_wrap=True, min_width=max(map(len, name.split())))
+    columns = ("file", "backend", "tests", "passed", "skipped", "fail without", "expected failures", "other")
+    rows = []
     for (file, backend), verdict in verdicts.items():
         counts = verdict.counts
         passed = counts["passed"] + counts["xfailed"]
         found = (verdict.plain, verdict.expected.total(), len(verdict.unexpected))
         numbers = (counts.total(), passed, counts["skipped"], *found)
-        table.add_row(
-            file.removeprefix("test_").removesuffix(".py"),
-            backend,
-            *(f"{number:,}" if number else "" for number in numbers),
-        )
-    screen.out.print(table)
+        name = file.removeprefix("test_").removesuffix(".py")
+        rows.append((name, backend, *(f"{number:,}" if number else "" for number in numbers)))
+    show(Table("", columns, rows, text=2))
     for row in EXPECTED:
         if count := sum(verdict.expected[row] for verdict in verdicts.values()):
             screen.out.print(f"{count} expected: {row.why}", markup=False, soft_wrap=True)
@@ -108,7 +101,7 @@ def _show(verdicts: dict[tuple[str, str], Verdict]) -> None:
             screen.out.print(text, markup=False, soft_wrap=True)
 
 
-def _told(verdict: Verdict) -> dict[str, Any]:
+def _data(verdict: Verdict) -> dict[str, Any]:
     return {
         "counts": dict(verdict.counts),
         "fail in torchvision": verdict.plain,

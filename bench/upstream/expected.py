@@ -1,4 +1,4 @@
-"""What fails under accel in torchvision's own tests, and why that is as it should be."""
+"""The failures under accel that torchvision's own tests should have, each with its reason."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
 
 def run(file: Path, backend: Backend, timeout: float, advance: Callable[[int, int], None]) -> dict[str, Outcome]:
-    """What came of every test, by its id within the folder.
+    """Run the tests; the outcome of every one, by its id within the folder.
 
     ``timeout``: seconds that a test may take. ``advance`` is called with the number done and the number of all.
     """

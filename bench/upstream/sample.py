@@ -8,7 +8,7 @@ from hashlib import sha256
 
 
 def sample(tests: Iterable[str], size: int | None) -> set[str]:
-    """Of each test function (what stands before a ``[``) the ``size`` cases with the lowest digests; None: all.
+    """Choose the ``size`` cases with the lowest digests of each test function (the name before a ``[``); None: all.
 
     A smaller sample is part of a larger one.
     """

@@ -1,4 +1,4 @@
-"""What accel changes in the outcomes of a file's tests, beside what is expected of it."""
+"""Compares a file's tests with and without accel, and with the failures that are expected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
         return not self.unexpected and not self.spent
 
 
-def judge(
+def compare(
     plain: Mapping[str, Outcome], under: Mapping[str, Outcome], size: int | None, expected: Sequence[Expected]
 ) -> Verdict:
     """``under``: the outcomes with accel, of a sample of ``size`` of those without it.

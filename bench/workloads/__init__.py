@@ -1,24 +1,15 @@
 """The registry: every workload, in the order of the report. A new one is a file here and an entry below."""
 
 from bench.workload import Workload
-from bench.workloads import contests, feed, imports, recording, scaling, tensors
+from bench.workloads import feed, imports, recording, scaling, side_by_side, tensors
 
 _ROWS = (
-    contests.TRAIN,
-    contests.EVAL,
+    *side_by_side.PHOTOS,
     tensors.TRAIN,
     recording.RECORDING,
     recording.RECORDING_V2,
-    contests.LATENCY,
-    contests.BATCH,
-    contests.LARGE_TRAIN,
-    contests.LARGE_EVAL,
-    contests.CIFAR,
-    contests.JITTER,
-    contests.RANDAUGMENT,
-    contests.TRIVIALAUGMENT,
-    contests.DETECTION,
-    contests.DECODE,
+    *side_by_side.SIZES,
+    *side_by_side.OTHERS,
     scaling.SCALING,
     feed.FEED,
     imports.IMPORTS,

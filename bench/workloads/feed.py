@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import torch
 
 from accel.cli import screen
-from bench import images, usage
+from accel.cli.harness import cpu_seconds
+from bench import usage
 from bench.contestants.contestant import Contestant, Epoch
 from bench.job import Images
 from bench.measure import Entry, take_turns
@@ -38,7 +39,7 @@ class _Turn(NamedTuple):
 
 
 def _measure(setting: Setting) -> dict[str, Any]:
-    found = images.photos(setting)
+    found = setting.photos
     levels = [level for level in (1, 2) if level <= setting.cores]
     recipes = Recipes()
     who: list[Contestant] = [*usual(setting), recipes]
@@ -95,7 +96,7 @@ def _turn(epoch: Epoch, seed: int, batch_size: int, speed: float) -> _Turn:
     for batch in epoch(seed):
         now = time.perf_counter()
         if begin is None:
-            begin, cpu = now, usage.cpu_seconds()
+            begin, cpu = now, cpu_seconds()
         else:
             waiting += now - last
             taken += len(batch)
@@ -104,7 +105,7 @@ def _turn(epoch: Epoch, seed: int, batch_size: int, speed: float) -> _Turn:
         last = time.perf_counter()
     assert begin is not None
     seconds = last - begin
-    return _Turn(taken / seconds, waiting / seconds, (usage.cpu_seconds() - cpu) / max(taken, 1))
+    return _Turn(taken / seconds, waiting / seconds, (cpu_seconds() - cpu) / max(taken, 1))
 
 
 def _check(setting: Setting, who: list[Contestant], recipes: Recipes) -> None:
@@ -113,7 +114,7 @@ def _check(setting: Setting, who: list[Contestant], recipes: Recipes) -> None:
     Raises:
         Red: an exact contestant's values differ.
     """
-    found = images.photos(setting)
+    found = setting.photos
     some = Images(files=found.files[:8])
     jobs = {each.key: job_for(each, each.scales[0], 0, some, setting) for each in [*who, recipes]}
     reference = Entry("reference", REFERENCE, jobs[REFERENCE.key])

@@ -1,13 +1,15 @@
-"""What importing costs, each round in a fresh interpreter."""
+"""The time that importing takes, each round in a fresh interpreter."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from statistics import median
 from typing import Any
 
 from accel.cli import screen
+from accel.cli.harness import take_turns
 from bench.workload import Setting, Workload
 
 _STATEMENTS = {  # what is timed, and what has been imported before
@@ -24,16 +26,13 @@ print(time.perf_counter() - begin)
 
 
 def _measure(setting: Setting) -> dict[str, Any]:
-    rounds: dict[str, list[float]] = {statement: [] for statement in _STATEMENTS}
-    with screen.Bar("imports", setting.rounds * len(_STATEMENTS)) as bar:
-        for _ in range(setting.rounds):
-            for statement, before in _STATEMENTS.items():
-                rounds[statement].append(_time(statement, before))
-                bar.advance()
+    turns = {statement: partial(_time, statement, before) for statement, before in _STATEMENTS.items()}
+    with screen.Bar("imports", setting.rounds * len(turns)) as bar:
+        rounds = take_turns(turns, setting.rounds, lambda statement: bar.advance())
     return {"rounds": rounds, "median ms": {statement: 1000 * median(some) for statement, some in rounds.items()}}
 
 
-def _time(statement: str, before: str) -> float:
+def _time(statement: str, before: str, number: int) -> float:
     program = _PROGRAM.format(before=before, timed=statement.partition(",")[0])
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return float(run.stdout)

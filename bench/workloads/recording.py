@@ -14,11 +14,12 @@ from torchvision.transforms import v2
 
 import accel
 from accel.cli import screen
-from bench import images, usage
+from accel.cli.error_stats import Different
+from accel.cli.harness import ratio, take_turns
+from bench import usage
 from bench.job import Batch, Job
-from bench.measure import Red
+from bench.measure import Red, compare
 from bench.pipelines import PIPELINES
-from bench.quality import Different, check_equal
 from bench.workload import Setting, Workload
 
 _EPOCHS = 3
@@ -26,7 +27,7 @@ _EPOCHS = 3
 
 
 Steps = list[tuple[str, Callable[[Any], Any]]]
-"""What is done with a file, by name."""
+"""The steps that a file goes through, by name."""
 
 
 def _v1(job: Job) -> Steps:
@@ -42,18 +43,15 @@ def _named(transforms: Any) -> Steps:
 
 
 def _measure(reference: str, make: Callable[[Job], Steps], setting: Setting) -> dict[str, Any]:
-    found = images.photos(setting)
+    found = setting.photos
     job = Job(PIPELINES["train"], found, range(len(found)), min(50, len(found)))
     steps = make(job)
     entries = {reference: "torchvision", "accel, recording only": "cpu"}
-    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in entries}
     torch.set_num_threads(1)
     with usage.pinned(1) as cores, screen.Bar("recording", len(entries) * setting.rounds) as bar:
         _check(job, steps)
-        for number in range(setting.rounds):
-            for name, backend in entries.items():
-                rounds[name].append(_round(job, steps, backend, number))
-                bar.advance()
+        turns = {name: partial(_round, job, steps, backend) for name, backend in entries.items()}
+        rounds = take_turns(turns, setting.rounds, lambda name: bar.advance())
     medians = {name: {step: median(spent[step] for spent in some) for step in some[0]} for name, some in rounds.items()}
     theirs, ours = ([spent["CPU in all"] for spent in rounds[name]] for name in entries)
     return {
@@ -61,13 +59,13 @@ def _measure(reference: str, make: Callable[[Job], Steps], setting: Setting) -> 
         "images": len(found),
         "cores": cores,
         "microseconds per image": medians,
-        "ratio": median(a / b for a, b in zip(theirs, ours, strict=True)),
+        "ratio": ratio(ours, theirs),
         "rounds": rounds,
     }
 
 
 def _check(job: Job, steps: Steps) -> None:
-    """What is recorded must come to torchvision's values.
+    """Check that recorded batches have torchvision's values.
 
     Raises:
         Red: it does not.
@@ -76,7 +74,7 @@ def _check(job: Job, steps: Steps) -> None:
         recorded = [batch.clone() for batch in _batches(job, steps, {}, 0) if isinstance(batch, torch.Tensor)]
     for number, (wanted, found) in enumerate(zip(_batches(job, steps, {}, 0), recorded, strict=True)):
         try:
-            check_equal(wanted, found, job.names(number))
+            compare(wanted, found, job.names(number))
         except Different as error:
             raise Red(f"what accel recorded differs from torchvision: {error}") from error
 

@@ -1,4 +1,4 @@
-"""What more processes or threads bring, what an image costs the host then, and what it costs in memory."""
+"""Speed with more processes or threads, and what an image then costs the host in CPU time and memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from accel.cli import screen
-from bench import images
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
 from bench.job import Images, Job
@@ -21,7 +20,7 @@ from bench.pipelines import PIPELINES
 from bench.workload import REFERENCE, Setting, Workload, measured
 
 _USUAL = ("torchvision-v1", "torchvision-v2", "accel-cpu", "opencv", "nvimagecodec", "dali")
-"""Who is measured where nobody is named: those with the most weight."""
+"""The contestants where none is named: those with the most weight."""
 
 _LEVELS = (0, 1, 2, 4)
 _BATCH, _EPOCH, _ROUNDS = 32, 320, 3
@@ -56,7 +55,7 @@ def entries(who: Sequence[Contestant], levels: Sequence[int], found: Images, set
 
 
 def name(contestant: Contestant, level: int, scale: str) -> str:
-    """What an entry is called."""
+    """The name of an entry."""
     return f"{contestant.title}, {level} {scale if level != 1 else scale.rstrip('s')}"
 
 
@@ -69,7 +68,7 @@ def _reference(contestant: Contestant, job: Job) -> str | None:
 
 
 def _measure(setting: Setting) -> dict[str, Any]:
-    found = images.photos(setting)
+    found = setting.photos
     rounds = replace(setting, rounds=min(setting.rounds, _ROUNDS))
     part = measured("scaling", entries(usual(setting), _LEVELS, found, setting), rounds, setting.cores)
     return {"pipeline": "train", "images": len(found), **part, "memory": _memory(setting, found)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench import images
 from bench.contestants.tensors import AccelTensors, Tensors
 from bench.job import Job
 from bench.measure import Entry
@@ -13,7 +12,7 @@ from bench.workload import Setting, Workload, measured
 
 
 def _measure(setting: Setting) -> dict[str, Any]:
-    found = images.photos(setting)
+    found = setting.photos
     job = Job(PIPELINES["train"], found, range(len(found)), min(50, len(found)), threads=1)
     reference = Tensors()
     entries = [

@@ -17,7 +17,7 @@ from accel.codec.engines import Box
 from accel.codec.jpeg import decode
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
-from bench.fuzz.pieces import JFIF, adobe
+from bench.fuzz.segments import JFIF, adobe
 from tests.support.jpeg import damaged, files_and_boxes
 
 

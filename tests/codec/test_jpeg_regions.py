@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from shutil import which
@@ -30,13 +29,12 @@ from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans
 from tests.support import helpers
 from tests.support.helpers import assert_same
 
-SWEEP = os.environ.get("ACCEL_TEST_SWEEP") == "1"
 needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
 
 
-def samplings() -> Iterator[Any]:
+def samplings(thorough: bool) -> Iterator[Any]:
     """The sampling factors of three components; the sweep has all that libjpeg takes."""
-    if not SWEEP:
+    if not thorough:
         yield from [*SAMPLINGS, *UNEQUAL]
         return
     for factors in itertools.product(itertools.product((1, 2, 3, 4), repeat=2), repeat=3):
@@ -66,9 +64,9 @@ def small_boxes(height: int, width: int) -> Iterator[Box]:
 
 @needs_nvimgcodec
 @pytest.mark.parametrize("progressive", [True, False], ids=["progressive", "baseline"])
-def test_small_regions_of_every_sampling(progressive: bool) -> None:
-    for number, factors in enumerate(samplings()):
-        size = (21, 43) if number % 3 or not SWEEP else (1 + number % 19, 1 + number % 37)
+def test_small_regions_of_every_sampling(progressive: bool, thorough: bool) -> None:
+    for number, factors in enumerate(samplings(thorough)):
+        size = (21, 43) if number % 3 or not thorough else (1 + number % 19, 1 + number % 37)
         data = made(factors, size, progressive=progressive)
         header, expected = claim(data), pillow(data)
         assert header is not None

@@ -101,6 +101,7 @@ def test_file_index_and_place(tmp_path: Path, backend: str, options: dict[str, A
     assert "dataset index 6" in shown
 
 
+@pytest.mark.sweep
 def test_spawned_workers(tmp_path: Path) -> None:
     _, broken = tree(tmp_path, "half")
     with accel.image_backend("cpu"):

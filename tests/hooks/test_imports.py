@@ -76,7 +76,7 @@ from torchvision import transforms
 stream = io.BytesIO(); Image.new("RGB", (50, 40)).save(stream, "JPEG")
 assert type(transforms.ToTensor()(Image.open(stream))) is accel.LazyTensor
 """
-    helpers.python(code)
+    helpers.python(code, environment={})
 
 
 def test_exit_is_clean_with_work_done_and_a_backend_in_force() -> None:
@@ -91,4 +91,4 @@ batch = torch.stack([F.to_tensor(Image.open(stream)) for _ in range(8)])
 print(float(batch.sum()))
 kept = torch.stack([F.to_tensor(Image.open(stream)) for _ in range(8)])
 """
-    assert helpers.python(code) == "0.0\n"
+    assert helpers.python(code, environment={}) == "0.0\n"

@@ -191,7 +191,7 @@ def test_copied_with_its_pixels() -> None:
     assert late == plain
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
 def test_images_from_workers(paths: list[str], method: str) -> None:
     def batches() -> Any:
         loader = DataLoader(

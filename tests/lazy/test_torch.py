@@ -228,7 +228,7 @@ def expected_values() -> Any:
     return helpers.run("torchvision", lambda: [single(), batch(), tv_image(), opened().resize((10, 12))])[0]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
 def test_queues_between_processes(method: str) -> None:
     context = torch.multiprocessing.get_context(method)
     queue, done = context.Queue(), context.Event()

@@ -29,6 +29,7 @@ print(type(numba.njit(lambda x: x)).__name__)
 """
 
 
+@pytest.mark.sweep
 def test_numba_is_told_not_to_compile(tmp_path: Path) -> None:
     """Which is right for a user's functions; accel's cannot do without."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "ACCEL_CACHE_DIR": str(tmp_path)}

@@ -43,7 +43,7 @@ def test_image_folder(image_folder: Path, loader: Any, workers: int) -> None:
     assert type(labels) is torch.Tensor
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.sweep)])
 def test_start_methods(paths: list[str], method: str) -> None:
     accel.set_image_backend("cpu")
     options: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": method, "persistent_workers": True}
@@ -105,7 +105,7 @@ class Overtaken(Files):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
 def test_batches_out_of_order(paths: list[str], tmp_path: Path, method: str) -> None:
     options: dict[str, Any] = {"num_workers": 2, "in_order": False, "batch_size": 2, "multiprocessing_context": method}
     expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED), batch_size=2))
@@ -202,7 +202,7 @@ class Names(Dataset[Any]):
         return accel.get_image_backend(), type(open_rgb(self.path)).__name__, get_worker_info() is not None
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
 def test_workers_get_the_backend_in_force_at_iter(paths: list[str], method: str) -> None:
     options: dict[str, Any] = {"batch_size": None, "num_workers": 1, "multiprocessing_context": method}
     loader = DataLoader(Names(paths[0]), timeout=TIMEOUT, **options)
@@ -221,6 +221,7 @@ def test_workers_stay_with_torchvision_in_a_context(paths: list[str]) -> None:
     assert [tuple(sample) for sample in iterator] == [("torchvision", "Image", True)] * 4
 
 
+@pytest.mark.sweep
 def test_options_reach_the_workers(paths: list[str]) -> None:
     with accel.image_backend("cpu", decode="pillow"):
         assert_same(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from shutil import which
 from typing import Any
 
@@ -98,14 +98,19 @@ if which("g++"):
     BACKENDS.append(pytest.param("cuda", {"device": "cpu"}, id="cuda-on-host"))
 
 
+def in_workers(names: Iterable[str], always: str) -> Iterator[Any]:
+    """Each name with workers; the sweep has those other than one."""
+    for name in names:
+        yield pytest.param(name, 2, marks=[] if name == always else pytest.mark.sweep)
+
+
 @pytest.fixture(autouse=True)
 def another(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with fake_accelerator.installed(monkeypatch):
         yield
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", ON_BATCHES)
+@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in ON_BATCHES), *in_workers(ON_BATCHES, "mixup")])
 @pytest.mark.parametrize(("backend", "options"), BACKENDS)
 def test_transforms_in_a_collate_function(name: str, backend: str, options: dict[str, Any], workers: int) -> None:
     collate = Mixing(ON_BATCHES[name])
@@ -117,8 +122,7 @@ def test_transforms_in_a_collate_function(name: str, backend: str, options: dict
     assert accel.stats()["realised early"] == before["realised early"]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in KERNELS), *in_workers(KERNELS, "policy")])
 @pytest.mark.parametrize(("backend", "options"), BACKENDS)
 def test_kernels(name: str, backend: str, options: dict[str, Any], workers: int) -> None:
     expected, _ = run("torchvision", lambda: batches(KERNELS[name], workers=workers))

@@ -23,39 +23,8 @@ from accel.planning.plan import plan
 from accel.planning.stages import Effect, Pass
 from tests.support import helpers
 from tests.support.steps import STEPS
-from tests.support.transforms import V1, V2
 
 COLOUR, GREY = helpers.jpeg(97, 70), helpers.jpeg(60, 83, "L")
-
-
-def check(transform: Callable[[Any], Any], data: bytes, seed: int) -> None:
-    """The same picture and random states as plain torchvision, with no pixel asked for before the end."""
-
-    def result() -> Any:
-        return transform(Image.open(io.BytesIO(data)).copy())
-
-    expected, states = helpers.run("torchvision", result, seed)
-    before = accel.stats()
-    actual, states_after = helpers.run("cpu", result, seed)
-    after = accel.stats()
-    assert states_after == states
-    assert helpers.is_late(actual)
-    assert after["realised early"] == before["realised early"]
-    assert after["fallbacks"] == before["fallbacks"]
-    assert (actual.mode, actual.size) == (expected.mode, expected.size)
-    assert np.array_equal(np.asarray(actual), np.asarray(expected))
-
-
-@pytest.mark.parametrize("name", V1)
-def test_v1_on_images(name: str) -> None:
-    for seed in range(20):
-        check(V1[name], (COLOUR, GREY)[seed % 2], seed)
-
-
-@pytest.mark.parametrize("name", V2)
-def test_v2_on_images(name: str) -> None:
-    for seed in range(20):
-        check(V2[name], (COLOUR, GREY)[seed % 2], seed)
 
 
 @settings(max_examples=60, deadline=None)

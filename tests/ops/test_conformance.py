@@ -1,38 +1,41 @@
 """Every op of the table on every backend that runs here."""
 
 from dataclasses import replace
-from shutil import which
-from typing import Any
 
 import pytest
 import torch
 
 import accel
-from accel import image_backends, testing
+from accel import testing
 from accel.ops import OPS
 from accel.planning import values
+from tests.support.backends import Backend
+from tests.support.cuda import needs_compiler
 
 CASES = list(testing.cases())
 ON_THE_HOST = ("resize_box", "reduce")
-BACKENDS: list[Any] = [
-    pytest.param(name, {}, id=name, marks=[pytest.mark.gpu] if name == "cuda" else [])
-    for name, reason in image_backends().items()
-    if reason is None and name != "torchvision"
-]
-if which("g++"):
-    BACKENDS.append(pytest.param("cuda", {"device": "cpu"}, id="cuda-on-host"))
+CASES_OF: dict[str, list[testing.Case]] = {}
+for case in CASES:
+    CASES_OF.setdefault(case.op, []).append(case)
 
 
-@pytest.mark.parametrize(("backend", "options"), BACKENDS)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_op(case: testing.Case, backend: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("op", CASES_OF)
+def test_op(op: str, backend: Backend) -> None:
     before = accel.stats()["fallbacks"]
-    testing.check(case, backend, **options)
-    if backend == "cuda" and case.op not in ON_THE_HOST:
+    for case in CASES_OF[op]:
+        testing.check(case, backend.name, **backend.options)
+    if backend.name == "cuda" and op not in ON_THE_HOST:
         assert accel.stats()["fallbacks"] == before, "something else ran it"
 
 
-@pytest.mark.skipif(not which("g++"), reason="the device's kernels run on the host only with g++")
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", CASES_OF)
+def test_op_on_a_gpu(op: str) -> None:
+    for case in CASES_OF[op]:
+        testing.check(case, "cuda")
+
+
+@needs_compiler
 @pytest.mark.parametrize("name", ON_THE_HOST)
 def test_ops_without_a_kernel_on_the_device_say_so(name: str) -> None:
     case = next(case for case in CASES if case.op == name)

@@ -20,7 +20,7 @@ from accel.backends.shared import gaussian
 from tests.support import helpers
 from tests.support.cuda import needs_compiler, noise
 from tests.support.gaussian import assert_equal, stripes
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, in_child
 
 KERNELS = ([1, 1], [3, 3], [1, 9], [7, 1], [5, 9], [23, 3], [9, 9], [23, 23], [31, 31])
 SIGMAS = ([0.1, 0.1], [0.3, 2.0], [0.8, 0.8], [2.0, 1.1], [9.0, 30.0], [1e-30, 1e4])
@@ -97,29 +97,27 @@ def test_convolutions_of_lower_precision(precision: str) -> None:
         conv.fp32_precision = before
 
 
-@needs_compiler
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
-        "torch.backends.fp32_precision = 'tf32'",
-        "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'",
-        "torch.set_float32_matmul_precision('medium')",
-    ],
+SETTINGS = (
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    "torch.backends.fp32_precision = 'tf32'",
+    "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'",
+    "torch.set_float32_matmul_precision('medium')",
 )
+
+
+@needs_compiler
+@pytest.mark.parametrize("setting", SETTINGS)
 def test_precisions_that_are_set(setting: str) -> None:
-    """After some of which torch does not say any more what they are."""
-    helpers.python(
-        f"""
-import torch
-{setting}
-from tests.support.cuda import noise
-from tests.support.gaussian import assert_equal
-for options in ({{"name": "cpu"}}, {{"name": "cuda", "device": "cpu"}}):
-    assert_equal([noise(40, 50), noise(30, 40, "L")], [5, 7], [1.2, 0.9], **options)
-""",
-        path=ROOT,
-    )
+    """After some of which torch does not say any more what they are: so in a process of its own."""
+
+    def blurred() -> bool:
+        torch.set_num_threads(1)
+        exec(setting)
+        for options in ({"name": "cpu"}, {"name": "cuda", "device": "cpu"}):
+            assert_equal([noise(40, 50), noise(30, 40, "L")], [5, 7], [1.2, 0.9], **options)
+        return True
+
+    assert in_child(blurred)()
 
 
 def test_where_the_values_are_asked_for_makes_no_difference() -> None:
@@ -141,8 +139,6 @@ def test_without_fused_instructions() -> None:
     """oneDNN's code for processors that have none rounds twice."""
     helpers.python(
         """
-import os
-os.environ["ONEDNN_MAX_CPU_ISA"] = "SSE41"
 import torch
 from tests.support.cuda import noise
 from tests.support.gaussian import assert_equal, stripes
@@ -150,6 +146,7 @@ for kernel in ([3, 3], [5, 9], [23, 23]):
     assert_equal([noise(40, 50), noise(30, 40, "L"), stripes()], kernel, [1.2, 0.9])
 """,
         path=ROOT,
+        environment={"ONEDNN_MAX_CPU_ISA": "SSE41"},
     )
 
 

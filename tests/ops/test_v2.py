@@ -42,9 +42,6 @@ STAYS_LATE = {
         v2.PILToTensor(),
         v2.ToDtype({tv_tensors.Mask: torch.int64, "others": torch.float16}, scale=True),
     ],
-    "jitter": [v2.ToImage(), v2.Resize(40), v2.ColorJitter(0.4, 0.4, 0.4, 0.1), SCALED],
-    "erasing": [v2.ToImage(), v2.Resize((40, 40)), SCALED, v2.RandomErasing(1.0)],
-    "randaugment": [v2.ToImage(), v2.Resize(40), v2.RandAugment(), SCALED],
     "by-type-none": [v2.PILToTensor(), v2.ToDtype({tv_tensors.Image: torch.float32, "others": None})],
     "blur": [v2.ToImage(), v2.Resize(40), v2.GaussianBlur(3), v2.ToPureTensor()],
     "resize-of-floats": [v2.ToImage(), SCALED, v2.Resize((40, 31))],
@@ -67,7 +64,7 @@ def test_pipelines(name: str, picture: Named) -> None:
     if picture.name == "grey" and any(isinstance(step, v2.Normalize) for step in steps):
         steps = [v2.RGB(), *steps]
     pipeline = v2.Compose(steps)
-    for seed in range(6):
+    for seed in range(3):
         try:
             expected, states = run("torchvision", lambda: pipeline(picture.open()), seed)
         except NotImplementedError as error:
@@ -239,8 +236,7 @@ print(*sorted(set(late)))
 """
 
 
-def test_a_machine_without_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_vector_instructions() -> None:
     """torch computes some resizes otherwise there; those are left to its own kernels, later."""
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    late = python(WITHOUT_VECTORS).split()
+    late = python(WITHOUT_VECTORS, environment={"ATEN_CPU_CAPABILITY": "default"}).split()
     assert {"nearest", "bilinear"} <= set(late)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 import accel
 from accel.lazy import base as late
 from accel.lazy.base import LateTensor
+from tests.support import fresh
 
 ORIENTATION = 0x0112
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -255,15 +257,30 @@ def batches(loader: DataLoader[Any]) -> list[Any]:
 # -- other processes ----------------------------------------------------------------------------------------
 
 
-def python(code: str, *arguments: str, path: Path | None = None, timeout: float = 120) -> str:
-    """What a fresh interpreter prints for ``code``; ``path`` comes first on its module path."""
+def python(
+    code: str,
+    *arguments: str,
+    path: Path | None = None,
+    timeout: float = 120,
+    environment: dict[str, str] | None = None,
+) -> str:
+    """What a fresh interpreter prints for ``code``; ``path`` comes first on its module path.
+
+    One of an ``environment`` of its own imports torch itself; the others are forked from one that has.
+    """
     setup = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
+    if environment is None and sys.platform == "linux":
+        process = fresh.Process(setup + code, arguments)
+        out, err = process.communicate(timeout)
+        assert process.returncode == 0, err
+        return out
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", setup + code, *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,
         check=False,
+        env={**os.environ, **(environment or {})},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import numpy.typing as npt
 
 from accel.backends.cpu import passes
 from accel.backends.cpu.passes import Axis
+from bench.fuzz.guard_pages import guarded_copy
 
 Array = npt.NDArray[Any]
 
@@ -60,17 +59,7 @@ def no_fills(channels: int) -> Array:
 
 def walled(image: Array, *, at_end: bool) -> Array:
     """A copy of ``image`` whose last (or first) byte touches a page that may not be read."""
-    page = mmap.PAGESIZE
-    inside = -(-image.nbytes // page) * page
-    area = mmap.mmap(-1, inside + 2 * page)
-    memory = np.frombuffer(area, np.uint8)
-    for wall in (0, page + inside):
-        protect = ctypes.CDLL(None, use_errno=True).mprotect
-        assert protect(ctypes.c_void_p(memory.ctypes.data + wall), ctypes.c_size_t(page), 0) == 0
-    begin = page + (inside - image.nbytes if at_end else 0)
-    copy = memory[begin : begin + image.nbytes].reshape(image.shape)
-    copy[:] = image
-    return copy
+    return guarded_copy(image, "behind" if at_end else "before")
 
 
 def emitted(

@@ -17,7 +17,7 @@ import pytest
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
-from tests.support import helpers
+from tests.support import fresh, helpers
 
 TIMEOUT = 100
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,22 +36,12 @@ def plain(function: Callable[[], Any]) -> Any:
     return helpers.run("torchvision", function)[0]
 
 
-def started(script: str, *arguments: str) -> subprocess.Popen[str]:
+def started(script: str, *arguments: str) -> fresh.Process:
     """A fresh interpreter that runs ``script`` with the project's folder on its path, in a process group of its own."""
-    # Ctrl-C works in it even where whoever runs the tests has been started with that signal ignored
-    prelude = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{prelude}; sys.path.insert(0, {str(ROOT)!r})\n{script}"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return fresh.Process(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{script}", arguments)
 
 
-def finished(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str, str]:
+def finished(process: fresh.Process, timeout: float = 60) -> tuple[int, str, str]:
     """Exit status and output; a process that hangs is killed with its children, and the test fails."""
     try:
         out, err = process.communicate(timeout=timeout)
@@ -59,6 +49,7 @@ def finished(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, 
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         pytest.fail(f"it hangs; so far:\n{out}\n{err}")
+    assert process.returncode is not None
     return process.returncode, out, err
 
 

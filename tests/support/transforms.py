@@ -6,16 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torchvision import transforms as T
 from torchvision import transforms as v1
-from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
+from torchvision.transforms import v2
 
-SEEDS = 20
-BILINEAR = InterpolationMode.BILINEAR
 SCALED = v2.ToDtype(torch.float32, scale=True)
 MATRIX = torch.linspace(-1, 1, 48 * 48).view(48, 48), torch.linspace(0, 1, 48)
+# Each entry makes a transform of a module's classes: of torchvision.transforms, or of torchvision.transforms.v2.
 OF_BOTH: dict[str, Callable[[Any], Any]] = {
     "AugMix": lambda t: t.AugMix(),
     "AutoAugment": lambda t: t.AutoAugment(),
@@ -32,7 +30,7 @@ OF_BOTH: dict[str, Callable[[Any], Any]] = {
     "Pad": lambda t: t.Pad((1, 2, 3, 4), padding_mode="reflect"),
     "RandAugment": lambda t: t.RandAugment(),
     "RandomAdjustSharpness": lambda t: t.RandomAdjustSharpness(1.7),
-    "RandomAffine": lambda t: t.RandomAffine(20, (0.1, 0.2), (0.8, 1.2), (3, 4), interpolation=BILINEAR, fill=1),
+    "RandomAffine": lambda t: t.RandomAffine(20, (0.1, 0.2), (0.8, 1.2), (3, 4), interpolation=Mode.BILINEAR, fill=1),
     "RandomApply": lambda t: t.RandomApply([t.ColorJitter(0.4), t.RandomSolarize(0.6)], p=0.5),
     "RandomAutocontrast": lambda t: t.RandomAutocontrast(),
     "RandomChoice": lambda t: t.RandomChoice([t.RandomInvert(), t.RandomRotation(30), t.GaussianBlur(3)]),
@@ -46,7 +44,7 @@ OF_BOTH: dict[str, Callable[[Any], Any]] = {
     "RandomPerspective": lambda t: t.RandomPerspective(p=0.8),
     "RandomPosterize": lambda t: t.RandomPosterize(3),
     "RandomResizedCrop": lambda t: t.RandomResizedCrop(24),
-    "RandomRotation": lambda t: t.RandomRotation(40, interpolation=BILINEAR, expand=True, fill=1),
+    "RandomRotation": lambda t: t.RandomRotation(40, interpolation=Mode.BILINEAR, expand=True, fill=1),
     "RandomSolarize": lambda t: t.RandomSolarize(0.4),
     "RandomVerticalFlip": lambda t: t.RandomVerticalFlip(),
     "Resize": lambda t: t.Resize((30, 27)),
@@ -89,6 +87,35 @@ def of_any_order(t: Any) -> list[Any]:
     ]
 
 
+SETTINGS: dict[str, Callable[[Any], Any]] = {
+    "AutoAugment-CIFAR10": lambda t: t.AutoAugment(v1.AutoAugmentPolicy.CIFAR10, Mode.BILINEAR, fill=30),
+    "AutoAugment-SVHN": lambda t: t.AutoAugment(v1.AutoAugmentPolicy.SVHN),
+    "RandAugment-strong": lambda t: t.RandAugment(3, 20, interpolation=Mode.BICUBIC, fill=7),
+    "TrivialAugmentWide-bilinear": lambda t: t.TrivialAugmentWide(interpolation=Mode.BILINEAR),
+    "RandomAffine-nearest": lambda t: t.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), (-20, 20, -5, 8)),
+    "RandomAffine-bicubic": lambda t: t.RandomAffine(30, (0.2, 0.1), (0.5, 2), 10, Mode.BICUBIC, fill=40),
+    "RandomRotation-nearest": lambda t: t.RandomRotation(90, expand=True),
+    "RandomRotation-center": lambda t: t.RandomRotation(45, Mode.BILINEAR, center=(3, 5), fill=(77,)),
+    "RandomRotation-quarters": lambda t: t.RandomChoice(
+        [t.RandomRotation((a, a), expand=True) for a in range(0, 360, 90)]
+    ),
+    "RandomPerspective-nearest": lambda t: t.RandomPerspective(0.7, 1.0, Mode.NEAREST, fill=3),
+    "ElasticTransform-small": lambda t: t.ElasticTransform(20.0, 3.0),
+    "Grayscale-1": lambda t: t.Grayscale(),
+    "Grayscale-and-back": lambda t: t.Compose([t.Grayscale(1), t.Lambda(lambda image: image.convert("RGB"))]),
+    "RandomInvert-always": lambda t: t.RandomInvert(1),
+    "RandomPosterize-always": lambda t: t.RandomPosterize(3, 1),
+    "RandomSolarize-levels": lambda t: t.RandomSolarize(100, 1),
+    "RandomAdjustSharpness-always": lambda t: t.RandomAdjustSharpness(2.0, 1),
+    "RandomAutocontrast-always": lambda t: t.RandomAutocontrast(1),
+    "RandomEqualize-always": lambda t: t.RandomEqualize(1),
+    "adjust_gamma": lambda t: t.Lambda(lambda image: F.adjust_gamma(image, 0.7, 1.1)),
+    "adjust_hue": lambda t: t.Lambda(lambda image: F.adjust_hue(image, 0.2)),
+}
+"""Further settings of the same, for Pillow images."""
+
+POLICIES = ("RandAugment", "TrivialAugmentWide", "AutoAugment", "ColorJitter")
+
 KINDS: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "v1-pillow": (v1, [], [v1.ToTensor()]),
     "v1-uint8": (v1, [v1.PILToTensor()], []),
@@ -101,56 +128,6 @@ KINDS: dict[str, tuple[Any, list[Any], list[Any]]] = {
 """A module, what makes an image of this kind, and what makes a tensor of it in the end."""
 
 
-V1: dict[str, Callable[[Any], Any]] = {
-    "ColorJitter": T.ColorJitter(0.4, 0.4, 0.4, 0.1),
-    "AutoAugment": T.AutoAugment(),
-    "AutoAugment-CIFAR10": T.AutoAugment(T.AutoAugmentPolicy.CIFAR10, Mode.BILINEAR, fill=30),
-    "AutoAugment-SVHN": T.AutoAugment(T.AutoAugmentPolicy.SVHN),
-    "RandAugment": T.RandAugment(),
-    "RandAugment-strong": T.RandAugment(3, 20, interpolation=Mode.BICUBIC, fill=7),
-    "TrivialAugmentWide": T.TrivialAugmentWide(),
-    "TrivialAugmentWide-bilinear": T.TrivialAugmentWide(interpolation=Mode.BILINEAR),
-    "RandomAffine": T.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), (-20, 20, -5, 8)),
-    "RandomAffine-bicubic": T.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), 10, Mode.BICUBIC, fill=40),
-    "RandomRotation": T.RandomRotation(90, expand=True),
-    "RandomRotation-center": T.RandomRotation(45, Mode.BILINEAR, center=(3, 5), fill=(77,)),
-    "quarters": T.RandomChoice([T.RandomRotation((90 * k, 90 * k), expand=True) for k in range(4)]),
-    "RandomPerspective": T.RandomPerspective(0.5, 1.0),
-    "RandomPerspective-nearest": T.RandomPerspective(0.7, 1.0, Mode.NEAREST, fill=3),
-    "Grayscale": T.Grayscale(),
-    "RandomGrayscale": T.RandomGrayscale(0.5),
-    "Grayscale-and-back": T.Compose([T.Grayscale(1), T.Lambda(lambda image: image.convert("RGB"))]),
-    "RandomInvert": T.RandomInvert(),
-    "RandomPosterize": T.RandomPosterize(3),
-    "RandomSolarize": T.RandomSolarize(100),
-    "RandomAdjustSharpness": T.RandomAdjustSharpness(2.0),
-    "RandomAutocontrast": T.RandomAutocontrast(),
-    "RandomEqualize": T.RandomEqualize(),
-    "ElasticTransform": T.ElasticTransform(20.0, 3.0),
-    "GaussianBlur": T.GaussianBlur((5, 9)),
-    "RandomApply": T.RandomApply([T.ColorJitter(0.3), T.RandomRotation(10)], 0.5),
-    "RandomOrder": T.RandomOrder([T.RandomHorizontalFlip(), T.ColorJitter(0.3, 0.3), T.RandomCrop(40)]),
-    "gamma": T.Lambda(lambda image: F.adjust_gamma(image, 0.7, 1.1)),
-}
-V2: dict[str, Callable[[Any], Any]] = {
-    "ColorJitter": v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
-    "AutoAugment": v2.AutoAugment(),
-    "RandAugment": v2.RandAugment(),
-    "TrivialAugmentWide": v2.TrivialAugmentWide(interpolation=Mode.BILINEAR),
-    "RandomAffine": v2.RandomAffine(30, (0.2, 0.1), (0.6, 1.3), (-20, 20, -5, 8)),
-    "RandomRotation": v2.RandomRotation(90, expand=True, fill=5),
-    "RandomPerspective": v2.RandomPerspective(0.5, 1.0),
-    "RandomGrayscale": v2.RandomGrayscale(0.5),
-    "RGB": v2.RGB(),
-    "RandomAdjustSharpness": v2.RandomAdjustSharpness(2.0),
-    "RandomEqualize": v2.RandomEqualize(),
-    "GaussianBlur": v2.GaussianBlur((5, 9)),
-    "ElasticTransform": v2.ElasticTransform(20.0, 3.0),
-    "RandomChannelPermutation": v2.Compose([v2.RGB(), v2.RandomChannelPermutation()]),
-    "RandomPhotometricDistort": v2.Compose([v2.RGB(), v2.RandomPhotometricDistort()]),
-    "RandomZoomOut": v2.RandomZoomOut(),
-    "ScaleJitter": v2.ScaleJitter((64, 64)),
-    "RandomShortestSize": v2.RandomShortestSize(40),
-    "JPEG": v2.JPEG((30, 90)),
-    "RandomErasing": v2.RandomErasing(1.0),
-}
+def made(name: str, module: Any) -> Any:
+    """The transform of that name in the tables, of a module's classes."""
+    return {**OF_BOTH, **OF_V2, **SETTINGS}[name](module)

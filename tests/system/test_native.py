@@ -205,7 +205,7 @@ for name in ["accel.native.compiling", *{modules!r}]:
     import_module(name)
 print([name for name in ("torch", "PIL", "rich", "accel.hooks") if name in sys.modules])
 """
-    assert helpers.python(code) == "[]\n"
+    assert helpers.python(code, environment={}) == "[]\n"
 
 
 # -- calls --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What may be done to a file by accident or malice, by name: ``headers``, ``scans`` and ``wholes``.
+"""Changes that accident or malice make to a file, by name: ``headers``, ``scans`` and ``wholes``.
 
 A mutation is a function (file, another file, random numbers) -> bytes, of any bytes whatever.
 """

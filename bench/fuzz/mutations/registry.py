@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from bench.fuzz.pieces import File, Piece, joined, pieces
+from bench.fuzz.segments import File, Segment, joined, segments
 
 Rng = random.Random
 Mutation = Callable[[bytes, bytes, Rng], bytes]
-PieceMutation = Callable[[File, File, Rng], Sequence[Piece]]
+SegmentMutation = Callable[[File, File, Rng], Sequence[Segment]]
 
 MUTATIONS: dict[str, Mutation] = {}
 
@@ -24,24 +24,24 @@ def mutation(name: str) -> Callable[[Mutation], Mutation]:
     return add
 
 
-def on_pieces(name: str) -> Callable[[PieceMutation], PieceMutation]:
-    """Enter a function of pieces, of which there is at least one."""
+def on_segments(name: str) -> Callable[[SegmentMutation], SegmentMutation]:
+    """Enter a function of segments, of which there is at least one."""
 
-    def add(function: PieceMutation) -> PieceMutation:
-        MUTATIONS[name] = lambda data, other, rng: joined(function(pieces(data), pieces(other), rng))
+    def add(function: SegmentMutation) -> SegmentMutation:
+        MUTATIONS[name] = lambda data, other, rng: joined(function(segments(data), segments(other), rng))
         return function
 
     return add
 
 
-def somewhere(file: Sequence[Piece], rng: Rng, *markers: int) -> int:
-    """The place of one of the pieces with these markers (0: coded bytes), or of any if there are none."""
-    places = [place for place, piece in enumerate(file) if piece.marker in markers]
+def somewhere(file: Sequence[Segment], rng: Rng, *markers: int) -> int:
+    """The place of one of the segments with these markers (0: coded bytes), or of any if there are none."""
+    places = [place for place, segment in enumerate(file) if segment.marker in markers]
     return rng.choice(places or range(len(file)))
 
 
-def replaced(file: Sequence[Piece], place: int, *pieces: Piece) -> list[Piece]:
-    return [*file[:place], *pieces, *file[place + 1 :]]
+def replaced(file: Sequence[Segment], place: int, *segments: Segment) -> list[Segment]:
+    return [*file[:place], *segments, *file[place + 1 :]]
 
 
 def put(data: bytes, at: int, more: bytes) -> bytes:
@@ -73,15 +73,15 @@ def another(rng: Rng) -> Callable[[int], int]:
     return lambda byte: rng.choice((rng.randrange(256), 0, 0xFF, 0x7F, 0x80))
 
 
-def in_pieces(name: str, most: int, *markers: int) -> None:
-    """Enter a change of bits, and one of bytes, in the pieces with these markers."""
+def in_segments(name: str, most: int, *markers: int) -> None:
+    """Enter a change of bits, and one of bytes, in the segments with these markers."""
     for how, change in (("bits", flip), ("bytes", another)):
 
         def mutate(
             file: File, other: File, rng: Rng, change: Callable[[Rng], Callable[[int], int]] = change
-        ) -> Sequence[Piece]:
+        ) -> Sequence[Segment]:
             place = somewhere(file, rng, *markers)
             payload = some_bytes(file[place].payload, rng, change(rng), most)
             return replaced(file, place, file[place]._replace(payload=payload))
 
-        on_pieces(f"{how} in {name}")(mutate)
+        on_segments(f"{how} in {name}")(mutate)

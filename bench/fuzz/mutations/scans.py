@@ -1,13 +1,13 @@
-"""The scans: coded bytes, restart markers, other markers among them, and their order."""
+"""Changes of the scans: coded bytes, restart markers, other markers among them, and their order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.fuzz.mutations.registry import Rng, anywhere, in_pieces, mutation, on_pieces, put, replaced, somewhere
-from bench.fuzz.pieces import EOI, SOS, File, Piece, pieces, scan_of
+from bench.fuzz.mutations.registry import Rng, anywhere, in_segments, mutation, on_segments, put, replaced, somewhere
+from bench.fuzz.segments import EOI, SOS, File, Segment, scan_of, segments
 
-in_pieces("the scan", 4, 0)
+in_segments("the scan", 4, 0)
 
 
 @mutation("bits behind the scan header")
@@ -59,8 +59,8 @@ def _restarts(data: bytes, other: bytes, rng: Rng) -> bytes:
     )
 
 
-@on_pieces("markers in the scan")
-def _markers(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+@on_segments("markers in the scan")
+def _markers(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     place = somewhere(file, rng, 0)
     payload = file[place].payload
     for _ in range(rng.randint(1, 2)):
@@ -71,19 +71,19 @@ def _markers(file: File, other: File, rng: Rng) -> Sequence[Piece]:
     return replaced(file, place, file[place]._replace(payload=payload))
 
 
-@on_pieces("segments in the scan")
-def _segments(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+@on_segments("segments in the scan")
+def _segments(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     place = somewhere(file, rng, 0)
-    piece = file[place]
-    at = rng.randrange(len(piece.payload) + 1)
-    inside = bytes(rng.choice([each for each in (*file, *other) if each.marker] or [Piece(SOS)]))
-    return replaced(file, place, piece._replace(payload=put(piece.payload, at, inside)))
+    segment = file[place]
+    at = rng.randrange(len(segment.payload) + 1)
+    inside = bytes(rng.choice([each for each in (*file, *other) if each.marker] or [Segment(SOS)]))
+    return replaced(file, place, segment._replace(payload=put(segment.payload, at, inside)))
 
 
-@on_pieces("scans in another order")
-def _order(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+@on_segments("scans in another order")
+def _order(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     """Or left out, or once more."""
-    starts = [place for place, piece in enumerate(file) if piece.marker == SOS]
+    starts = [place for place, segment in enumerate(file) if segment.marker == SOS]
     if not starts:
         return file
     end = next((place for place in range(len(file) - 1, 0, -1) if file[place].marker == EOI), len(file))
@@ -92,23 +92,23 @@ def _order(file: File, other: File, rng: Rng) -> Sequence[Piece]:
     if rng.random() < 0.3:
         parts.append(rng.choice(parts))
     rng.shuffle(parts)
-    return [*file[:first], *(piece for part in parts[: rng.randint(1, len(parts))] for piece in part), *file[end:]]
+    return [*file[:first], *(segment for part in parts[: rng.randint(1, len(parts))] for segment in part), *file[end:]]
 
 
-@on_pieces("a scan of another file")
-def _scan(file: File, other: File, rng: Rng) -> Sequence[Piece]:
-    coded = [piece for piece in other if not piece.marker] or other
+@on_segments("a scan of another file")
+def _scan(file: File, other: File, rng: Rng) -> Sequence[Segment]:
+    coded = [segment for segment in other if not segment.marker] or other
     return replaced(file, somewhere(file, rng, 0), rng.choice(coded))
 
 
-@on_pieces("an end in the scan")
-def _end(file: File, other: File, rng: Rng) -> Sequence[Piece]:
-    """What comes behind it stays, or goes."""
+@on_segments("an end in the scan")
+def _end(file: File, other: File, rng: Rng) -> Sequence[Segment]:
+    """All that comes behind it stays, or goes."""
     place = somewhere(file, rng, 0)
     payload = file[place].payload
     at = rng.randrange(len(payload) + 1)
-    rest: Sequence[Piece] = (Piece(0, payload[at:]), *file[place + 1 :])
-    return [*file[:place], Piece(0, payload[:at]), Piece(EOI), *(rest if rng.random() < 0.5 else ())]
+    rest: Sequence[Segment] = (Segment(0, payload[at:]), *file[place + 1 :])
+    return [*file[:place], Segment(0, payload[:at]), Segment(EOI), *(rest if rng.random() < 0.5 else ())]
 
 
 @mutation("a cut between the scan's bits")
@@ -119,8 +119,8 @@ def _shifted(data: bytes, other: bytes, rng: Rng) -> bytes:
     return data[:at] + (rest >> by).to_bytes(len(data) - at, "big")
 
 
-@on_pieces("the scan alone random")
-def _random(file: File, other: File, rng: Rng) -> Sequence[Piece]:
+@on_segments("the scan alone random")
+def _random(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     place = somewhere(file, rng, 0)
     coded = rng.randbytes(len(file[place].payload)).replace(b"\xff", rng.choice((b"\xff\x00", b"\xfe")))
     return replaced(file, place, file[place]._replace(payload=coded))
@@ -143,5 +143,5 @@ def _other_end(data: bytes, other: bytes, rng: Rng) -> bytes:
 
 @mutation("segments behind the scan")
 def _behind(data: bytes, other: bytes, rng: Rng) -> bytes:
-    found = [bytes(piece) for piece in pieces(other) if piece.marker] or [other]
+    found = [bytes(segment) for segment in segments(other) if segment.marker] or [other]
     return _ended(data) + b"".join(rng.choice(found) for _ in range(rng.randint(1, 3))) + bytes((0xFF, EOI))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.fuzz.mutations.registry import Rng, another, anywhere, flip, mutation, put, some_bytes
-from bench.fuzz.pieces import joined, pieces
+from bench.fuzz.segments import joined, segments
 
 _SOI, _EOI = b"\xff\xd8", b"\xff\xd9"
 
@@ -35,7 +35,7 @@ def _cut_and_closed(data: bytes, other: bytes, rng: Rng) -> bytes:
 
 @mutation("cut in or between segments")
 def _cut_segment(data: bytes, other: bytes, rng: Rng) -> bytes:
-    file = pieces(data)
+    file = segments(data)
     kept = joined(file[: rng.randint(0, len(file))])
     return kept + rng.choice((b"", b"\xff", _EOI, b"\xff\xda", data[len(kept) :][: rng.randint(1, 12)]))
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ptx import nvrtc
 
 from accel import BackendUnavailable
 from accel.backends.cuda import cache, compile, descriptors, host
+from rig.ptx.device import ptx_of_source
 from tests.support.cuda import needs_compiler
+from tests.support.processes import finished, started
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 MOST_REGISTERS = 80  # three blocks of 256 threads on a multiprocessor
@@ -50,12 +49,14 @@ ptxas info    : Used 16 registers, used 0 barriers
 def arithmetic(unit: str, **changed: Any) -> set[str]:
     """The instructions of its PTX that round, or call; and what else should not be there."""
     pytest.importorskip("cuda.core", reason="it knows NVRTC's options")
-    text = nvrtc.of_source((cache.SOURCES / f"{unit}.cu").read_text(), unit, **changed)
+    text = ptx_of_source((cache.SOURCES / f"{unit}.cu").read_text(), unit, **changed)
     found = re.findall(r"\b(?:fma|mad|div|rcp|sqrt)\.\S*f(?:32|64)\b|\bcall\b|__local_depot|\S+\.ftz\b", text)
     return set(found)
 
 
-@pytest.mark.parametrize("unit", compile.UNITS)
+@pytest.mark.parametrize(
+    "unit", [unit if unit == "weigh" else pytest.param(unit, marks=pytest.mark.sweep) for unit in compile.UNITS]
+)
 def test_arithmetic_rounds_as_on_the_host(unit: str) -> None:
     """No contraction but the one that is asked for, no approximate division; and no calls, nothing on a stack."""
     fused = {"fma.rn.f32"} if unit == "effects/effects" else set()  # elastic.h
@@ -195,9 +196,8 @@ def test_processes_race(folder: Path) -> None:
     import time
 
     start = str(time.time() + 4)
-    racers = [subprocess.Popen([sys.executable, "-c", RACE, start], stderr=subprocess.PIPE) for _ in range(4)]
-    for racer in racers:
-        _, errors = racer.communicate(timeout=120)
-        assert racer.returncode == 0, errors
+    for racer in [started(RACE, start) for _ in range(4)]:
+        status, _, errors = finished(racer)
+        assert status == 0, errors
     assert [path.name for path in folder.iterdir()] == ["a"]
     assert cache.cached("a", lambda: pytest.fail("not kept")) == b"kernels" * 100_000

@@ -1,6 +1,6 @@
 """The device's JPEG decoder: the pixels are Pillow's, whole or in part, or there are none.
 
-``ACCEL_TEST_PHOTOS=DIR`` also decodes the JPEG files of a folder; ``ACCEL_TEST_SWEEP=1`` tries every size.
+``ACCEL_TEST_PHOTOS=DIR`` also decodes the JPEG files of a folder.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from accel.backends.cuda.jpeg import Wanted
 from accel.codec.engines import Box
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
-from bench.fuzz.pieces import JFIF, adobe
+from bench.fuzz.segments import JFIF, adobe
 from tests.support.cuda import DEVICE, needs_compiler
 from tests.support.jpeg import damaged, files_and_boxes
 
 pytestmark = needs_compiler
 
 PHOTOS = os.environ.get("ACCEL_TEST_PHOTOS")
-SWEEP = os.environ.get("ACCEL_TEST_SWEEP") == "1"
 
 
 @cache
@@ -118,11 +117,11 @@ def file_of(size: tuple[int, int], factors: list[tuple[int, int]], made: dict[in
 
 
 @pytest.mark.parametrize("factors", SAMPLINGS, ids=str)
-def test_every_sampling_and_size(factors: list[tuple[int, int]]) -> None:
+def test_every_sampling_and_size(factors: list[tuple[int, int]], thorough: bool) -> None:
     """And regions, which are crops."""
     rng = np.random.default_rng(3)
     sizes = list(itertools.product(range(1, 68), repeat=2))
-    chosen = sizes if SWEEP else [sizes[i] for i in rng.choice(len(sizes), 20, replace=False)]
+    chosen = sizes if thorough else [sizes[i] for i in rng.choice(len(sizes), 20, replace=False)]
     chosen += [(67, 83), (40, 5), (3, 90), (1, 1), (16, 33), (33, 4), (131, 7), (9, 257)]
     made: dict[int, bytes] = {}
     for first in range(0, len(chosen), 100):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from kernel_builds import ORDERS, build_with
 from PIL import Image
 from torchvision.transforms import functional as F
 
@@ -26,6 +24,7 @@ from accel.backends.cuda.jpeg import descriptors
 from accel.backends.cuda.jpeg.decoder import KERNELS
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
+from rig.races import ORDERS, built_with
 from tests.support import jpeg_spec as spec
 from tests.support.cuda import DEVICE, host_only, needs_compiler, on_device
 from tests.support.jpeg import drifting, lies, shape
@@ -149,6 +148,7 @@ def test_every_kernel_computes_what_is_specified(kernels: Any) -> None:
     assert max(rounds) > 2
 
 
+@pytest.mark.sweep
 def test_components_that_share_their_tables_fall_in_step() -> None:
     """Nothing in their stream tells an MCU's blocks apart; a decoder that did would be wrong for ever."""
     file = spec.read_header(FILES["rgb"])
@@ -235,18 +235,21 @@ def test_only_what_a_region_needs_is_transformed(kernels: Any, monkeypatch: pyte
         assert launched["jpeg_pixels"] == 256 * 240 // 1024
 
 
+@pytest.mark.sweep
 @host_only
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_order_of_threads_makes_no_difference(order: str, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_threads_makes_no_difference(order: str, kernels: Any) -> None:
     """A phase that reads what another thread of the same phase writes would show: a barrier is missing there."""
     expected = kernels(list(FILES.values()))
-    build_with(monkeypatch, *ORDERS[order])
-    for found, other in zip(kernels(list(FILES.values())), expected, strict=True):
+    with built_with(*ORDERS[order]):
+        made = kernels(list(FILES.values()))
+    for found, other in zip(made, expected, strict=True):
         np.testing.assert_array_equal(found.pixels, other.pixels)
         for name in ("edges", "coefficients", "dc", "state", "plane0"):
             np.testing.assert_array_equal(found.memory[name], other.memory[name])
 
 
+@pytest.mark.sweep
 @host_only
 def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two phases made one: in the usual order nothing happens, in the other one bytes are lost."""
@@ -263,8 +266,10 @@ def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch:
     files = [encode(picture("smooth", 40, 40, 1), quality=quality) for quality in range(50, 100)]
     for found, data in zip(kernels(files), files, strict=True):
         np.testing.assert_array_equal(found.pixels, pillow(data))
-    build_with(monkeypatch, *ORDERS["another in every phase"])
-    with pytest.raises(AssertionError):  # where the thread with the last bytes comes before the first thread
+    with (
+        built_with(*ORDERS["another in every phase"]),
+        pytest.raises(AssertionError),
+    ):  # the thread with the last bytes came before the first
         kernels(files)
 
 
@@ -275,12 +280,13 @@ def test_structures_have_the_sizes_that_the_kernels_know() -> None:
         assert getattr(library, f"{kernel}_item_size")() == descriptors.PICTURE.itemsize
 
 
+@pytest.mark.sweep
 @host_only
 def test_nothing_is_touched_that_is_not_theirs() -> None:
-    """Damaged files under AddressSanitizer and UBSan, all memory between the pieces forbidden; 5,000 in CI."""
-    count = "5000" if os.environ.get("ACCEL_TEST_SWEEP") == "1" else "300"
-    command = [sys.executable, str(ROOT / "tests" / "jpeg_sanitized.py"), "--count", count]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    """Damaged files under AddressSanitizer and UBSan, all memory between the pieces forbidden."""
+    count = "5000"
+    command = [sys.executable, "-m", "tests.rig.sanitized_decoder", "--count", count]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode == 77:
         pytest.skip(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

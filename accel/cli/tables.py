@@ -1,0 +1,90 @@
+"""Tables of results: in a terminal as wide as it is, as Markdown where the output goes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from accel.cli import screen
+
+_WIDEST = 28
+"""Characters of a text of several words, where the table would not fit otherwise."""
+_GAP = 2
+
+
+class Table(NamedTuple):
+    """A table.
+
+    Attributes:
+        text: how many columns, from the left, hold text; the others hold figures.
+        notes: what goes below it.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+    text: int = 1
+
+
+def show(table: Table) -> None:
+    """Print a table on standard output."""
+    if not screen.out.is_terminal:
+        screen.out.print(markdown(table), markup=False, soft_wrap=True)
+        return
+    if table.title:
+        screen.out.print(table.title, style="italic", markup=False)
+    whole, broken = _widths(table)
+    groups = [list(range(len(whole)))] if _total(whole) <= screen.out.width else _groups(broken, screen.out.width)
+    for columns in groups:
+        fits = _total([whole[number] for number in columns]) <= screen.out.width
+        shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        for number in columns:
+            width = (whole if fits else broken)[number]
+            shown.add_column(Text(table.columns[number]), justify=("right", "left")[number < table.text], width=width)
+        for row in table.rows:
+            shown.add_row(*(Text(row[number]) for number in columns))
+        screen.out.print(shown, "")
+    for note in table.notes:
+        screen.out.print(note, style="dim", markup=False)
+
+
+def markdown(table: Table, *, titled: bool = True) -> str:
+    """The table in Markdown."""
+    lines = [f"**{table.title}**\n"] if titled and table.title else []
+    lines.append("| " + " | ".join(table.columns) + " |")
+    lines.append("|" + " --- |" * table.text + " ---: |" * (len(table.columns) - table.text))
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.rows]
+    lines += ["", *(f"{note}\n" for note in table.notes)]
+    return "\n".join(lines)
+
+
+def _widths(table: Table) -> tuple[list[int], list[int]]:
+    """The width of each column: of the whole text, and of what cannot be broken."""
+    whole, broken = [], []
+    for number, header in enumerate(table.columns):
+        cells = [row[number] for row in table.rows]
+        whole.append(max(map(len, [header, *cells])))
+        words = cells
+        if number < table.text:
+            words = ["x" * min(_WIDEST, whole[-1]), *(word for cell in cells for word in cell.split())]
+        broken.append(max(map(len, [*header.split(), *words]), default=1))
+    return whole, broken
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _groups(widths: Sequence[int], width: int) -> list[list[int]]:
+    """The columns of several tables that fit, each of which begins with the first column."""
+    groups = [[0]]
+    for number in range(1, len(widths)):
+        if _total([widths[each] for each in (*groups[-1], number)]) > width and len(groups[-1]) > 1:
+            groups.append([0])
+        groups[-1].append(number)
+    return groups

@@ -1,0 +1,42 @@
+"""The workloads in which contestants make the same batches side by side, each on one core unless it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench import images
+from bench.job import Images
+from bench.workload import Setting, side_by_side
+
+
+def _jpegs(width: int, height: int, count: int) -> Callable[[Setting], Images]:
+    return lambda setting: images.jpegs(setting, (width, height), count)
+
+
+PHOTOS = (
+    side_by_side("train", "ImageNet train pipeline on photos, one core"),
+    side_by_side("eval", "ImageNet eval pipeline on photos, one core"),
+)
+ONE = "latency of one image: JPEG of 500 x 375, train pipeline, batches of one (DVPP's published figure)"
+MANY = "one batch of 512: JPEG files of 500 x 375, train pipeline, all cores (DVPP's published figure)"
+_LARGE = _jpegs(4000, 3000, 4)
+SIZES = (
+    side_by_side("latency", ONE, "train", _jpegs(500, 375, 1), batch_size=1, epoch=100),
+    side_by_side("batch512", MANY, "train", _jpegs(500, 375, 64), batch_size=512, epoch=512, cores=None, rounds=3),
+    side_by_side(
+        "large_train", "train pipeline on large photos (4000 x 3000), one core", "train", _LARGE, batch_size=4, epoch=8
+    ),
+    side_by_side(
+        "large_eval", "eval pipeline on large photos (4000 x 3000), one core", "eval", _LARGE, batch_size=4, epoch=4
+    ),
+)
+SMALL = "small images in memory (32 x 32, as CIFAR-10): pad, random crop, flip, normalise, one core"
+BOXES = "detection: images of different sizes and their boxes, short side to 480, flip, normalise, one core"
+OTHERS = (
+    side_by_side("cifar", SMALL, images=lambda setting: images.small_pixels(2000), batch_size=250),
+    side_by_side("jitter", "train pipeline with ColorJitter(0.4, 0.4, 0.4, 0.1), one core"),
+    side_by_side("randaugment", "train pipeline with RandAugment, one core"),
+    side_by_side("trivialaugment", "train pipeline with TrivialAugmentWide, one core"),
+    side_by_side("detection", BOXES, batch_size=8),
+    side_by_side("decode", "decoding photos, whole, one core"),
+)

@@ -1,0 +1,79 @@
+"""``python -m rig WAY [BATCH...]``: batches through the cuda backend's kernels without a GPU, beside torchvision.
+
+Exit status: 0 all are equal and nothing was found, 1 something was, 77 the way cannot be gone here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+
+from rig import races, sanitizers
+from rig.batches import batches, by_kernels, by_torchvision, more_batches
+
+
+@contextmanager
+def _interpreted() -> Iterator[None]:
+    from rig.ptx.device import PtxDevice, installed
+
+    with installed(PtxDevice()):
+        yield
+
+
+@contextmanager
+def _searched() -> Iterator[None]:
+    with races.finding_races() as found:
+        yield
+        if lines := found.found():
+            raise AssertionError("\n".join(lines))
+
+
+WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "ptx": _interpreted,
+    "races": _searched,
+    "backwards": lambda: races.built_with(*races.ORDERS["backwards"]),
+    "orders": lambda: races.built_with(*races.ORDERS["another in every phase"]),
+    "sanitizers": sanitizers.kernels,
+}
+
+
+def _break(mistake: str) -> None:
+    """Make a mistake in the backend that the sanitizers should find."""
+    from accel.backends.cuda import coefficients, passes
+
+    if mistake == "too little room for coefficients":
+        coefficients.CoefficientJob.most_taps = property(lambda job: 2)  # type: ignore[assignment, method-assign]
+    else:
+        packed = passes._packed
+        passes._packed = lambda *row: packed(*row[:3], row[3] and row[3] + 1, *row[4:])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m rig", description=__doc__)
+    parser.add_argument("way", choices=WAYS)
+    parser.add_argument("batches", nargs="*", metavar="BATCH", help="names in rig/batches.py [all of batches()]")
+    parser.add_argument("--mistake", choices=("too little room for coefficients", "a misaligned table"))
+    args = parser.parse_args(argv)
+    if args.way == "sanitizers" and not sanitizers.present():
+        return sanitizers.run_again()
+    if args.mistake:
+        _break(args.mistake)
+    known, wrong = {**batches(), **more_batches()}, 0
+    names = args.batches or list(batches())
+    for name in names:
+        try:
+            with WAYS[args.way]():
+                assert torch.equal(by_kernels(known[name]), by_torchvision(known[name])), "other values"
+        except Exception as error:  # the others are run as well
+            wrong += 1
+            print(f"{name}: {type(error).__name__}: {error}")
+    print(f"{len(names)} batches, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,323 @@
+"""Small batches that take every way through the cuda backend's kernels, each equal to torchvision's in every bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision.transforms import InterpolationMode as Mode
+from torchvision.transforms import functional as F
+from torchvision.transforms.v2 import functional as F2
+
+import accel
+from accel import testing
+
+Batch = Callable[[], torch.Tensor]
+Step = Callable[[Any], Any]
+
+MODES = (Mode.NEAREST, Mode.BILINEAR, Mode.BICUBIC, Mode.BOX, Mode.HAMMING, Mode.LANCZOS)
+DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+EFFECTS: dict[str, Step] = {
+    "grey": lambda image: F.rgb_to_grayscale(image, 3),
+    "saturation": lambda image: F.adjust_saturation(image, 1.7),
+    "hue": lambda image: F.adjust_hue(image, -0.3),
+    "permuted": lambda image: F2.permute_channels(image.convert("RGB"), [2, 0, 1]),
+    "sharpness": lambda image: F.adjust_sharpness(image, 2.5),
+    "nearest": lambda image: F.rotate(image, 33, fill=[9]),
+    "affine": lambda image: F.affine(image, 20, [3, -2], 1.2, [10.0, 5.0], Mode.BILINEAR, [200]),
+    "bicubic": lambda image: F.rotate(image, -71, Mode.BICUBIC, expand=True),
+    "perspective": lambda image: F.perspective(
+        image, [[0, 0], [8, 0], [8, 8], [0, 8]], [[1, 1], [9, -1], [7, 8], [-3, 9]], Mode.BILINEAR
+    ),
+    "quarter": lambda image: F.rotate(image, 90, expand=True),
+    "elastic": lambda image: F.elastic_transform(
+        image, torch.linspace(-1, 1, 2 * image.width * image.height).view(1, image.height, image.width, 2), fill=[7]
+    ),
+    "elastic, nearest": lambda image: F.elastic_transform(
+        image, torch.full((1, image.height, image.width, 2), 0.3), Mode.NEAREST
+    ),
+    "jpeg": lambda image: F2.jpeg(image, 60),
+    "contrast": lambda image: F.adjust_contrast(image, 0.4),
+    "autocontrast": F.autocontrast,
+    "equalize": F.equalize,
+    "levels": lambda image: F.solarize(F.posterize(image, 5), 90),
+    "blur": lambda image: F.gaussian_blur(image, [min(2 * image.width - 1, 7), min(2 * image.height - 1, 5)]),
+}
+
+
+def by_torchvision(batch: Batch) -> torch.Tensor:
+    with accel.image_backend("torchvision"):
+        return batch()
+
+
+def by_kernels(batch: Batch, **options: Any) -> torch.Tensor:
+    """A batch computed by the cuda backend on the host; ``options`` are the backend's."""
+    with accel.image_backend("cuda", device="cpu", **options):
+        found: torch.Tensor = testing.computed(batch())
+    return found
+
+
+def noise(height: int, width: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
+    """Noise shows every weight, and every pixel that is not where it should be."""
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    return Image.fromarray(np.random.default_rng([height, width, seed]).integers(0, 256, shape, dtype=np.uint8))
+
+
+def _jpeg(width: int, height: int, mode: str = "RGB", seed: int = 0, **options: Any) -> bytes:
+    """A file of smooth colours with some noise."""
+    stream = BytesIO()
+    coarse = noise(max(height // 12, 2), max(width // 12, 2), mode, seed).resize((width, height))
+    Image.blend(coarse, noise(height, width, mode, seed), 0.1).save(stream, "JPEG", **{"quality": 88, **options})
+    return stream.getvalue()
+
+
+def _values(image: Any) -> torch.Tensor:
+    return F.to_tensor(image.convert("RGB"))  # type: ignore[no-any-return]
+
+
+def _stacked(images: list[Any], step: Step) -> torch.Tensor:
+    return torch.stack([step(image) for image in images])
+
+
+def _sizes() -> Iterator[tuple[int, int]]:
+    """Odd widths and heights, and more than a tile."""
+    yield from ((1 + n, 9 - n) for n in range(9))
+    yield from ((33, 65), (70, 31))
+
+
+def _ragged(size: tuple[int, int], mode: Mode) -> torch.Tensor:
+    """Images of all sizes, each at an offset of its own, every other one flipped."""
+    images = [noise(3 + height, 2 + width, ("RGB", "L")[n % 2]) for n, (height, width) in enumerate(_sizes())]
+    made = []
+    for n, image in enumerate(images):
+        crop = F.crop(image.convert("RGB"), n % 3, n % 2, image.height - 2, image.width - 1)
+        made.append(F.to_tensor(F.resize(F.hflip(crop) if n % 2 else crop, list(size), mode)))
+    return torch.stack(made)
+
+
+def _typed(dtype: torch.dtype, interleaved: bool, width: int) -> torch.Tensor:
+    images = [noise(5 + n, width + 2) for n in range(3)]
+    made = _stacked(images, lambda image: F2.to_dtype(F2.to_image(F.center_crop(image, [4, width])), dtype, scale=True))
+    found: torch.Tensor = made.contiguous(memory_format=torch.channels_last) if interleaved else made
+    return found
+
+
+def _patched(width: int, grey: bool) -> torch.Tensor:
+    given = torch.arange(3.0 * 2 * width).reshape(3, 2, width)
+    made = []
+    for n in range(4):
+        image = F.to_tensor(noise(11, 12, "L" if grey else "RGB", n))
+        values = (given if n % 2 else given[:, :1, :1])[: len(image)]
+        made.append(F.erase(F.erase(image, n, 1, 2, width, values), 9, 12 - width, 1, width, torch.ones(1, 1, 1)))
+    return torch.stack(made)
+
+
+def _decoded(size: tuple[int, int]) -> torch.Tensor:
+    """Files with every sampling, odd sizes and restart markers; regions at odd offsets; beside one for the host."""
+    large = BytesIO()  # more than one block of threads has subsequences of it
+    noise(90, 120).save(large, "JPEG", quality=99, subsampling=0)
+    files = [
+        *(_jpeg(17 + n, 40 - n, seed=n, subsampling=n % 3, quality=50 + 7 * n) for n in range(6)),
+        _jpeg(33, 18, restart_marker_blocks=1),
+        _jpeg(90, 75, restart_marker_blocks=3, quality=99),
+        _jpeg(21, 19, "L"),
+        _jpeg(30, 20, progressive=True),
+        large.getvalue(),
+    ]
+    made = []
+    for n, data in enumerate(files):
+        with Image.open(BytesIO(data)) as image:
+            crop = F.crop(image.convert("RGB"), n % 4, 1 + n % 3, 10 + n % 5, 12)
+            made.append(F.to_tensor(F.resize(image if n > 8 else crop, list(size))))
+    return torch.stack(made)
+
+
+def _affected(step: Step, mode: str) -> torch.Tensor:
+    sizes = ((1, 1), (2, 7), (9, 3), (8, 8), (35, 47))
+    return torch.stack([F.to_tensor(F.resize(step(noise(*size, mode)).convert("RGB"), [6, 5])) for size in sizes])
+
+
+def _counted_by_many_blocks() -> torch.Tensor:
+    steps = (F.equalize, F.autocontrast, lambda image: F.adjust_contrast(F.equalize(image), 1.5))
+    return torch.stack([F.to_tensor(F.resize(step(noise(130, 140)), [9, 7])) for step in steps])
+
+
+def _mixed() -> torch.Tensor:
+    """Every image has effects of its own, which see each other's levels."""
+    steps = list(EFFECTS.values())
+    made = []
+    for n in range(len(steps)):
+        image: Any = noise(20 + n, 33 - n, seed=n)
+        for step in (steps[n], F.equalize, steps[(n * 5 + 3) % len(steps)], F.invert):
+            image = step(image).convert("RGB")
+        made.append(F.to_tensor(F.resize(F.pad(image, [n % 4, 1], n), [17, 13], MODES[n % 6])))
+    return torch.stack(made)
+
+
+def _padded(mode: str) -> torch.Tensor:
+    images = [noise(4 + n, 9 - n) for n in range(5)]
+    return _stacked(
+        images, lambda image: _values(F.resize(F.pad(image, [2, 1, 3, 0], padding_mode=mode), [15, 40], Mode.BICUBIC))
+    )
+
+
+def _of_tensors(mode: Mode, antialias: bool) -> torch.Tensor:
+    images = [F.pil_to_tensor(noise(4 + 6 * n, 40 - 7 * n)) for n in range(5)]
+    return _stacked(images, lambda image: F2.resize(image, [7, 19], mode, antialias=antialias))
+
+
+def _shrunk(mode: Mode) -> torch.Tensor:
+    """Both sums along more than one step of the input, in both orders."""
+    made = [F.resize(noise(*size), [9, 10], mode) for size in ((230, 140), (350, 140), (230, 10), (9, 150))]
+    return torch.stack([F.to_tensor(image) for image in made])
+
+
+def _blurred(kernel: tuple[int, int], mode: str) -> torch.Tensor:
+    """Noise with stripes in it, whose sums lie at halves."""
+    image = noise(40, 90, mode)
+    stripes = np.resize(np.array([100, 101], np.uint8), (10, 40))
+    image.paste(Image.fromarray(stripes).convert(mode), (20, 3))
+    return torch.stack([F.to_tensor(F.gaussian_blur(image, kernel, [9, 2.5]))])
+
+
+@cache
+def batches() -> dict[str, Batch]:
+    """The batches by what is in them."""
+    found: dict[str, Batch] = {}
+    for mode in MODES:
+        for size in ((1, 1), (3, 50), (40, 9)):
+            found[f"ragged {size} {mode.value}"] = partial(_ragged, size, mode)
+        found[f"shrunk {mode.value}"] = partial(_shrunk, mode)
+    for mode in (Mode.BILINEAR, Mode.BICUBIC):
+        for antialias in (True, False):
+            found[f"tensors {mode.value} {antialias}"] = partial(_of_tensors, mode, antialias)
+    for dtype in DTYPES:
+        for interleaved in (False, True):
+            for width in (*range(1, 10), 37, 40):
+                found[f"{dtype} {interleaved} {width}"] = partial(_typed, dtype, interleaved, width)
+    for width in (1, 3, 9):
+        for grey in (False, True):
+            found[f"patches {width} {grey}"] = partial(_patched, width, grey)
+    for padding in ("constant", "edge", "reflect"):
+        found[f"padded {padding}"] = partial(_padded, padding)
+    for name, step in EFFECTS.items():
+        for mode in ("RGB", "L"):
+            found[f"{name} {mode}"] = partial(_affected, step, mode)
+    for kernel in ((1, 1), (3, 3), (23, 5), (79, 5)):
+        for mode in ("RGB", "L"):
+            found[f"blurred {kernel} {mode}"] = partial(_blurred, kernel, mode)
+    found["counted by many blocks"] = _counted_by_many_blocks
+    found["mixed"] = _mixed
+    found["decoded"] = partial(_decoded, (21, 9))
+    found["decoded larger"] = partial(_decoded, (33, 70))
+    return found
+
+
+def _grey(mode: Mode, dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
+    """Cropped, padded, flipped, resized, equalised, to values of a type."""
+    made = []
+    for n, (height, width) in enumerate(((1, 9), (9, 2), (70, 33), (34, 5), (5, 100))):
+        image: Any = F.pad(noise(height, width, "L", n), [n % 3, 1], 60 * n)
+        if n % 2:
+            image = F.hflip(F.equalize(image))
+        image = F.resize(image, [11 + 22 * (n > 5), 7], mode) if dtype != torch.uint8 else F.center_crop(image, [11, 7])
+        made.append(F2.to_dtype(F2.to_image(image), dtype, scale=True))
+    stack = torch.stack(made)
+    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+
+
+def _erased(dtype: torch.dtype, interleaved: bool, mode: str) -> torch.Tensor:
+    """At the end, with as many values as there are, or repeated ones."""
+    made = []
+    for n in range(4):
+        values = torch.arange(9.0 * 3 * 5).reshape(9, 3, 5)[: 1 if mode == "L" else 3, : (1, 3)[n % 2], : (5, 1)[n % 2]]
+        image = F2.to_dtype(F2.to_image(noise(12, 13 + n, mode, n)), dtype, scale=True)
+        made.append(F2.erase(F2.center_crop(image, [10, 9]), n, 4 - n, 3, 5, values.to(dtype)))
+    stack = torch.stack(made)
+    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+
+
+def _seen(step: Any, mode: str) -> torch.Tensor:
+    """An effect that sees its image through levels, and erased pixels."""
+    made = []
+    for n in range(3):
+        image = F.pil_to_tensor(step(F.posterize(noise(9 + 15 * n, 37 - 9 * n, mode, n), 3 + n)).convert(mode))
+        image = F.resize(F.erase(image, 1, 2, 5, 4, torch.full((1, 1, 1), 99, dtype=torch.uint8)), [8, 9])
+        made.append(image)
+    return torch.stack(made)
+
+
+def _widely_erased(dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
+    """More than a block's threads make in a turn."""
+    image = F2.to_dtype(F2.to_image(noise(14, 303)), dtype, scale=True)
+    values = torch.arange(3 * 11.0 * 301).reshape(3, 11, 301) % 251
+    stack = torch.stack([F2.erase(image, 2, 1, 11, 301, values.to(dtype))])
+    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+
+
+def _erased_images() -> torch.Tensor:
+    """Between other steps."""
+    values = torch.arange(3 * 5 * 7, dtype=torch.uint8).reshape(3, 5, 7)
+    made = []
+    for n, value in enumerate((values, values[:, :1, :1], values[:1, :, :1])):
+        image: Any = F.posterize(noise(20 + n, 25), 6) if n % 2 else noise(20 + n, 25)
+        made.append(F.to_tensor(F.resize(F2.erase(image, n, 3, 5, 7, value), [17, 9])))
+    return torch.stack(made)
+
+
+def _to_nearest(seen: bool, mode: str) -> torch.Tensor:
+    points = [[[0, 0], [8, 0], [8, 8], [0, 8]], [[1, 1], [9, -1], [7, 8], [-3, 9]]]
+    images: list[Any] = [noise(8 + n, 35, mode, n) for n in range(3)]
+    images = [F.posterize(image, 4) if seen else image for image in images]
+    return torch.stack([_values(F.resize(F.perspective(image, *points, Mode.NEAREST), [9, 9])) for image in images])
+
+
+_LARGE = ((150, 140), (140, 10), (9, 150), (8, 8))
+
+
+def _grey_shrunk(mode: Mode) -> torch.Tensor:
+    """Tall ones among them, whose rows come first (Pillow 12.2)."""
+    return torch.stack([F.to_tensor(F.resize(noise(*size, "L"), [9, 10], mode)) for size in (*_LARGE, (310, 3))])
+
+
+def _tall(mode: Mode, kind: str) -> torch.Tensor:
+    """Rows first, with few taps."""
+    sizes = ((202, 2), (203, 4), (260, 5), (300, 2), (330, 4), (333, 5))
+    return torch.stack([F.to_tensor(F.resize(noise(*size, kind), [201, 3], mode)) for size in sizes])
+
+
+def _tensors_shrunk(mode: Mode, antialias: bool, kind: str) -> torch.Tensor:
+    images = [F.pil_to_tensor(noise(*size, kind)) for size in (*_LARGE, (33, 44), (4, 70))]
+    return _stacked(images, lambda image: F2.resize(image, [13, 40], mode, antialias=antialias))
+
+
+@cache
+def more_batches() -> dict[str, Batch]:
+    """Further ones, as ``batches``, for the code that those do not reach."""
+    found: dict[str, Batch] = {"erased images": _erased_images}
+    for mode in MODES:
+        found[f"grey {mode.value}"] = partial(_grey, mode, torch.float32, False)
+        found[f"grey, shrunk {mode.value}"] = partial(_grey_shrunk, mode)
+        found |= {f"{kind}, tall {mode.value}": partial(_tall, mode, kind) for kind in ("RGB", "L")}
+    for mode in (Mode.BILINEAR, Mode.BICUBIC):
+        for kind in ("RGB", "L"):
+            for antialias in (True, False):
+                found[f"tensors, shrunk {mode.value} {antialias} {kind}"] = partial(
+                    _tensors_shrunk, mode, antialias, kind
+                )
+    for dtype in DTYPES:
+        found[f"erased {dtype}, grey"] = partial(_erased, dtype, False, "L")
+        for interleaved in (False, True):
+            found[f"grey {dtype} {interleaved}"] = partial(_grey, Mode.BILINEAR, dtype, interleaved)
+            found[f"erased {dtype} {interleaved}"] = partial(_erased, dtype, interleaved, "RGB")
+            found[f"widely erased {dtype} {interleaved}"] = partial(_widely_erased, dtype, interleaved)
+    for kind in ("RGB", "L"):
+        found |= {f"seen {name} {kind}": partial(_seen, step, kind) for name, step in EFFECTS.items()}
+        found |= {f"to nearest {seen} {kind}": partial(_to_nearest, seen, kind) for seen in (False, True)}
+    return found

@@ -1,0 +1,104 @@
+"""PTX's arithmetic where NumPy has no such function; on arrays of one value for each thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = Any  # NumPy's; its own types cannot tell what an instruction makes
+
+
+def divided(a: Array, b: Array) -> Array:
+    """Integers, towards zero."""
+    if not np.all(b):
+        raise ZeroDivisionError("integer division by zero")
+    if a.dtype.kind == "u":
+        return a // b
+    wide = [np.abs(each.astype(np.int64)).view(np.uint64) for each in (a, b)]  # the lowest value is its own negative
+    found = (wide[0] // wide[1]).view(np.int64)
+    return np.where((a < 0) != (b < 0), -found, found).astype(a.dtype)
+
+
+def remainder(a: Array, b: Array) -> Array:
+    return a - divided(a, b) * b
+
+
+def high(a: Array, b: Array) -> Array:
+    """The upper half of a product."""
+    bits = 8 * a.dtype.itemsize
+    if bits < 64:
+        wide = np.int64 if a.dtype.kind == "i" else np.uint64
+        return (a.astype(wide) * b.astype(wide) >> wide(bits)).astype(a.dtype)
+    products = [int(x) * int(y) >> 64 for x, y in np.broadcast(a, b)]
+    return np.array(products, a.dtype)
+
+
+def left(a: Array, by: Any) -> Array:
+    """Shifts by the width or more give 0."""
+    bits = 8 * a.dtype.itemsize
+    if np.ndim(by) == 0:
+        return a << a.dtype.type(by) if by < bits else np.zeros_like(a)
+    return np.where(by < bits, a << np.minimum(by, bits - 1).astype(a.dtype), a.dtype.type(0))
+
+
+def right(a: Array, by: Any) -> Array:
+    """Shifts by the width or more give 0, or the sign."""
+    bits = 8 * a.dtype.itemsize
+    shifted = a >> np.minimum(by, bits - 1).astype(a.dtype)
+    return shifted if a.dtype.kind == "i" else np.where(by < bits, shifted, a.dtype.type(0))
+
+
+def permuted(a: Array, b: Array, selector: Any) -> Array:
+    """prmt: four bytes of the eight of b and a; a selector's top bit asks for copies of the byte's sign."""
+    both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
+    found = np.zeros(a.shape, np.uint32)
+    for place in range(4):
+        nibble = np.uint64(selector >> 4 * place) if np.ndim(selector) == 0 else selector.astype(np.uint64) >> 4 * place
+        byte = both >> (nibble & np.uint64(7)) * np.uint64(8) & np.uint64(255)
+        sign = (byte >> np.uint64(7)) * np.uint64(255)
+        byte = np.where(nibble & np.uint64(8), sign, byte)
+        found |= byte.astype(np.uint32) << np.uint32(8 * place)
+    return found
+
+
+def inserted(a: Array, b: Array, start: Any, length: Any) -> Array:
+    """bfi: the low bits of a in b's, from ``start`` on; both are plain numbers."""
+    bits = 8 * b.dtype.itemsize
+    start, length = int(start) & 255, int(length) & 255
+    mask = (1 << min(start + length, bits)) - (1 << min(start, bits))
+    return left(a, start) & b.dtype.type(mask) | b & b.dtype.type(~mask % (1 << bits))
+
+
+def saturated(a: Array) -> Array:
+    """A byte, in 32 bits."""
+    return np.clip(a, 0, 255).view(np.uint32)
+
+
+def fused(a: Array, b: Array, c: Array) -> Array:
+    """fma.rn.f32: rounded once.
+
+    The product is exact in 64 bits; the sum is rounded to odd there, so that rounding it to 32 bits is right.
+    """
+    product, c = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+    total = product + c
+    of_c = total - product
+    error = (product - (total - of_c)) + (c - of_c)  # Knuth's two-sum: exact
+    words = total.view(np.int64)
+    inexact = np.isfinite(total) & (error != 0) & (words & 1 == 0)
+    away = (error > 0) == (total > 0)  # from zero
+    return np.where(inexact, np.where(away, words + 1, words - 1), words).view(np.float64).astype(np.float32)
+
+
+def to_integer(a: Array, dtype: Any) -> Array:
+    """Convert whole values, saturating; NaN becomes 0, or the lowest value where 64 bits take part."""
+    limits = np.iinfo(dtype)
+    lowest, end = float(limits.min), float(limits.max) if limits.bits < 64 else 2.0 ** (63 if limits.min else 64)
+    whole = a.astype(np.float64)
+    inside = (whole >= lowest) & (whole <= end if limits.bits < 64 else whole < end)
+    found = np.where(inside, whole, 0.0).astype(dtype)
+    found[whole < lowest] = limits.min
+    found[(whole > lowest) & ~inside] = limits.max
+    if a.dtype == np.float64 or limits.bits == 64:
+        found[np.isnan(whole)] = limits.min or 1 << limits.bits - 1
+    return found

@@ -1,0 +1,154 @@
+"""The cuda backend's device with the kernels' PTX in it: the host's memory, of which every piece is known."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from accel.backends.cuda import CudaBackend, backend, compile, host
+from accel.backends.cuda.cache import SOURCES
+from rig.pieces import divided
+from rig.ptx.machine import Machine, Program
+from rig.ptx.memory import GlobalMemory
+from rig.ptx.parse import parse
+
+ARCH = "compute_90"
+
+
+class PtxDevice(host.HostDevice):
+    """See ``accel.backends.cuda.device.Device``. Memory begins as garbage, and ends where it was asked to end."""
+
+    def __init__(self, seed: int = 0, at_once: int = 32, arch: str = ARCH, shifts: bool = False) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng(seed)
+        self.machine, self._arch = Machine(self.rng, at_once, shifts), arch
+        self.ran: Counter[str] = Counter()
+        """Warp instructions by kernel, of all launches so far."""
+        self._sizes: dict[int, int] = {}
+        self._known: dict[int, list[tuple[int, int]]] = {}
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        with _Allocating(self):
+            yield
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """The host's: no kernel may touch it."""
+        return torch.from_numpy(np.frombuffer(bytearray(self.rng.bytes(size)), np.uint8))
+
+    def prepare(self) -> None:
+        """Programs are made when they are asked for."""
+
+    def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
+        self.run(program(kernel, self._arch), blocks, items, owners)
+
+    def run(self, made: Program, blocks: int, items: int, owners: int) -> None:
+        """Run any program that is launched as the backend's are."""
+        before = made.warp_instructions
+        with self._lock:
+            known = GlobalMemory([*chain(*self._known.values()), *made.allocations])
+            parameters = dict(zip(made.kernel.parameters, (items, owners), strict=True))
+            self.machine.launch(made, blocks, parameters, known)
+        self.ran[made.name] += made.warp_instructions - before
+
+    def allocate(self, size: int) -> torch.Tensor:
+        """Garbage, at an address that is a multiple of 64 and of nothing more."""
+        block = np.frombuffer(bytearray(self.rng.bytes(size + 192)), np.uint8)
+        start = -block.ctypes.data % 128 + 64
+        handed = block[start : start + size]
+        address = handed.ctypes.data
+        self._sizes[address] = size
+        self._known[address] = [(address, size)]
+        weakref.finalize(handed, self._forget, address)
+        return torch.from_numpy(handed)
+
+    def divide(self, address: int, size: int, pieces: list[tuple[int, int]]) -> None:
+        """Let only these be touched of what was allocated there: offsets and sizes."""
+        if not address:  # torch's, of a tensor without elements
+            return
+        end = address + self._sizes[address]
+        self._known[address] = [(address + offset, size) for offset, size in pieces]
+        assert all(address <= start and start + size <= end for start, size in self._known[address])
+
+    def _forget(self, address: int) -> None:
+        del self._known[address], self._sizes[address]
+
+
+@contextmanager
+def installed(device: PtxDevice) -> Iterator[None]:
+    """While this lasts, ``device="cpu"`` of the cuda backend means this one.
+
+    Its decoder and encoder are not tried first: that their results are right is what the tests look at.
+    """
+    with mock.patch.object(host, "HostDevice", return_value=device):
+        engine = backend._Engine(torch.device("cpu"))
+    engine.jpeg._agreed = engine.encoder._agreed = True
+    with mock.patch.object(CudaBackend, "_engine", return_value=engine), divided(device.divide):
+        yield
+
+
+def program(kernel: str, arch: str = ARCH) -> Program:
+    """A kernel of the backend, by its name; always the same one, which counts."""
+    return _program(kernel, arch)
+
+
+@cache
+def _program(kernel: str, arch: str) -> Program:
+    unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
+    return Program(parse(ptx_of_unit(unit, arch)), kernel)
+
+
+@cache
+def ptx_of_unit(unit: str, arch: str = ARCH) -> str:
+    """The PTX that NVRTC makes of a translation unit of the backend, with the options of its own builds."""
+    return ptx_of_source((SOURCES / f"{unit}.cu").read_text(), f"{SOURCES / unit}.cu", lineinfo=True, arch=arch)
+
+
+def ptx_of_source(source: str, name: str, **changed: Any) -> str:
+    """The PTX of any source; ``changed``: other options than the backend's, by their names in ``ProgramOptions``."""
+    from cuda.bindings import nvrtc
+
+    chosen = compile.options(name, ARCH)
+    for option, value in changed.items():
+        setattr(chosen, option, value)
+    options = [each for each in chosen.as_bytes("nvrtc") if b"ptxas" not in each]
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        log = b" " * size
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise RuntimeError(f"NVRTC refuses {name}: {log.decode()}")
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    text = b" " * size
+    nvrtc.nvrtcGetPTX(program, text)
+    nvrtc.nvrtcDestroyProgram(program)
+    found: str = text.decode().rstrip("\0")
+    return found
+
+
+class _Allocating(TorchDispatchMode):
+    """Gives allocations for the device, which torch calls a cpu, memory of its own."""
+
+    def __init__(self, device: PtxDevice) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._device = device
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function._schema.name == "aten::empty" and kwargs.get("device"):
+            dtype, size = kwargs.get("dtype") or torch.float32, tuple(args[0])
+            return self._device.allocate(int(np.prod(size)) * dtype.itemsize).view(dtype).view(size)
+        return function(*args, **kwargs)

@@ -1,0 +1,15 @@
+"""``pytest -p rig.ptx.plugin <tests of the cuda backend>``: what they run on the host, the interpreter runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rig.ptx.device import PtxDevice, installed
+
+
+@pytest.fixture(autouse=True)
+def on_the_interpreter() -> Iterator[None]:
+    with installed(PtxDevice()):
+        yield

@@ -1,3 +1,0 @@
-"""Another name of tests/support/processes.py."""
-
-from tests.support.processes import *  # noqa: F403

@@ -1,0 +1,212 @@
+"""Batches on a device that runs everything as late as it may (rig/deferred_device.py)."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import accel
+from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, pinned_pool
+from accel.codec.header import Header
+from accel.planning.plan import plan
+from accel.runtime import streams
+from rig.deferred_device import DEVICE, DeferredDevice, DeferredStream
+from tests.support.cuda import host_only, needs_compiler, stacked
+from tests.support.helpers import jpeg, undecodable
+
+pytestmark = [needs_compiler, host_only]
+
+
+def files(seed: int) -> list[bytes]:
+    return [jpeg(60 + 3 * n, 75 - n, seed=10 * seed + n) for n in range(5)]
+
+
+def batch(data: list[bytes]) -> torch.Tensor:
+    """With a crop, an effect, a resize and a patch each."""
+
+    def transform(image: Image.Image) -> torch.Tensor:
+        image = F.resize(F.equalize(F.crop(image, 3, 5, 50, 40)), [30, 35], F.InterpolationMode.LANCZOS)
+        return F.erase(F.normalize(F.to_tensor(image), [0.4] * 3, [0.3] * 3), 2, 3, 9, 8, torch.ones(3, 9, 8))
+
+    return stacked([Image.open(BytesIO(each)) for each in data], transform)
+
+
+class Deferred(NamedTuple):
+    device: DeferredDevice
+    backend: CudaBackend
+
+    def submitted(self, data: list[bytes]) -> tuple[torch.Tensor, Any]:
+        with accel.image_backend("cuda", device="cpu"):
+            late: Any = batch(data)
+        wanted = plan(late.late.recipes)
+        return streams.aside(DEVICE, lambda: self.backend.run_on(wanted, DEVICE))
+
+    def read(self, result: torch.Tensor, event: Any) -> list[torch.Tensor]:
+        """The values that the caller's stream will read, once that runs."""
+        streams.arrive(result, event)
+        return self.device.current_stream().read(result)
+
+    def finish(self) -> None:
+        stream = self.device.current_stream()
+        stream.run_to(stream.queued)
+
+
+@pytest.fixture
+def deferred(monkeypatch: pytest.MonkeyPatch) -> Deferred:
+    return made_deferred(monkeypatch)
+
+
+def made_deferred(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Deferred:
+    device = DeferredDevice()
+    monkeypatch.setattr(backend.host, "HostDevice", lambda: device)
+    monkeypatch.setattr(streams, "_module", device)
+    monkeypatch.setattr(streams, "_side", {})
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: device.record(tensor, stream))
+    running = CudaBackend(CudaOptions(device="cpu", **options))
+    made = Deferred(device, running)
+    made.submitted(files(99))  # decoders and encoders are tried, with waiting
+    return made
+
+
+def expected(data: list[bytes]) -> torch.Tensor:
+    with accel.image_backend("torchvision"):
+        return batch(data)
+
+
+def right(deferred: Deferred, count: int = 9) -> list[bool]:
+    """Which of many batches come out right, submitted and dropped before anything of them runs."""
+    found = []
+    for seed in range(count):
+        result, event = deferred.submitted(files(seed))
+        found.append(deferred.read(result, event))
+        del result, event
+    deferred.finish()
+    return [torch.equal(values[0], expected(files(seed))) for seed, values in enumerate(found)]
+
+
+def test_many_batches_in_flight(deferred: Deferred) -> None:
+    assert right(deferred) == [True] * 9
+    assert deferred.device.launched > 9 * 10
+
+
+def test_files_that_are_flagged_are_filled_in_behind(deferred: Deferred) -> None:
+    def damaged(seed: int) -> list[bytes]:
+        data = files(seed)
+        data[2] = jpeg(66, 73, seed=seed, progressive=True)
+        marker = data[1].index(b"\xff\xd9")
+        data[1] = data[1][:marker] + b"\x55" + data[1][marker:]  # bits are left over
+        return data
+
+    found = []
+    for seed in range(4):
+        result, event = deferred.submitted(damaged(seed))
+        found.append(deferred.read(result, event))
+        del result, event
+    deferred.finish()
+    for seed, values in enumerate(found):
+        assert torch.equal(values[0], expected(damaged(seed)))
+
+
+def test_chunks_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert right(made_deferred(monkeypatch, memory=60_000), 4) == [True] * 4
+
+
+def test_decoding_on_the_host_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert right(made_deferred(monkeypatch, decode="host")) == [True] * 9
+
+
+def test_a_batch_that_fails_leaves_the_others_right(deferred: Deferred) -> None:
+    found = []
+    for seed in range(4):
+        with pytest.raises(accel.DecodeError):
+            deferred.submitted([*files(seed), undecodable(66, 73)])
+        result, event = deferred.submitted(files(seed))
+        found.append(deferred.read(result, event))
+        del result, event
+    deferred.finish()
+    assert all(torch.equal(values[0], expected(files(seed))) for seed, values in enumerate(found))
+
+
+# -- nvImageCodec's memory is its own -----------------------------------------------------------------------
+
+
+class OwnMemory:
+    """Stands in for nvImageCodec: what it decodes lies in memory that it uses again as soon as it is dropped."""
+
+    class Image:
+        def __init__(self, pixels: Any) -> None:
+            self.pixels = np.array(pixels, order="C")
+
+        def __del__(self) -> None:
+            self.pixels[...] = 0xEE
+            OwnMemory.kept.append(self.pixels)  # so that what reads it late reads that
+
+    kept: list[Any] = []  # noqa: RUF012
+
+    def decode(self, wanted: Any) -> list[nvimg.Pixels | None]:
+        found: list[nvimg.Pixels | None] = []
+        for each in wanted:
+            assert isinstance(each.source.header, Header)
+            top, left, height, width = each.box
+            with Image.open(BytesIO(bytes(each.source.data))) as image:
+                made = OwnMemory.Image(np.asarray(image)[top : top + height, left : left + width])
+            found.append(nvimg.Pixels(made.pixels.ctypes.data, made))
+        return found
+
+
+@pytest.fixture
+def own_memory(monkeypatch: pytest.MonkeyPatch) -> Deferred:
+    monkeypatch.setattr(backend.nvimg, "Decoder", lambda device: OwnMemory())
+    monkeypatch.setattr(backend.engines, "has_nvimgcodec", lambda: True)
+    return made_deferred(monkeypatch, exact=False, decode="nvimgcodec")
+
+
+def test_images_of_nvimagecodec_are_held(own_memory: Deferred) -> None:
+    assert right(own_memory) == [True] * 9
+
+
+# -- what would be wrong ------------------------------------------------------------------------------------
+
+
+def test_a_mark_that_stands_too_early_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's memory is written to before it was sent."""
+    deferred = made_deferred(monkeypatch)
+    give_back = pinned_pool.PinnedPool.give_back
+    monkeypatch.setattr(pinned_pool.PinnedPool, "give_back", lambda self, memory, mark: give_back(self, memory, None))
+    assert not all(right(deferred))
+
+
+def test_a_caller_that_does_not_wait_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    deferred = made_deferred(monkeypatch, decode="host")  # which waits for no batch before it
+    monkeypatch.setattr(DeferredStream, "wait_event", lambda self, event: None)
+    assert not any(right(deferred, 3))
+
+
+def test_a_result_that_is_not_recorded_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    deferred = made_deferred(monkeypatch)
+    monkeypatch.setattr(DeferredDevice, "record", lambda self, tensor, stream: None)
+    assert not any(right(deferred, 3))
+
+
+def test_memory_of_another_stream_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program's own memory is dropped while it is queued: that is right on the stream it was made on alone."""
+    deferred = made_deferred(monkeypatch)
+    other, allocate = DeferredStream(deferred.device), DeferredDevice.allocate
+
+    def on_another(self: DeferredDevice, size: int) -> torch.Tensor:
+        with self.stream(other):
+            return allocate(self, size)
+
+    monkeypatch.setattr(DeferredDevice, "allocate", on_another)
+    assert not any(right(deferred, 3))
+
+
+def test_images_that_are_not_held_would_show(own_memory: Deferred, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvimg.Held, "until", lambda self, mark, objects: None)
+    assert not any(right(own_memory, 3))

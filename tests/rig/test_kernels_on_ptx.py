@@ -1,0 +1,231 @@
+"""The kernels as NVRTC compiles them, run without a GPU (rig/ptx): what they make equals torchvision's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms
+from torchvision.transforms import v2
+
+import accel
+from accel.backends.cuda import CudaBackend, backend, compile
+from accel.backends.cuda.jpeg import Decoding, Wanted
+from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
+from bench.fuzz.files import encode, picture, pillow
+from rig.batches import batches, more_batches
+from tests.rig import sanitized_decoder
+from tests.support.cuda import host_only, noise, on_device, stacked
+from tests.support.helpers import assert_same, jpeg, seed_everything
+
+pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
+
+from rig.pieces import divided
+from rig.ptx.device import PtxDevice, installed, program, ptx_of_unit
+
+pytestmark = host_only
+
+KERNELS = [kernel for names in compile.UNITS.values() for kernel in names]
+
+
+def assert_equals_torchvision(
+    batch: Callable[[], torch.Tensor], seed: int = 0, decode: str = "host", **options: Any
+) -> PtxDevice:
+    with accel.image_backend("torchvision"):
+        seed_everything(seed)
+        expected = batch()
+    device = PtxDevice(seed, **{"at_once": (32, 32, 5)[seed % 3], **options})
+    seed_everything(seed)
+    with installed(device):
+        found = on_device(batch, decode=decode)
+    assert_same(found, expected)
+    return device
+
+
+_tried: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def alone(request: pytest.FixtureRequest) -> Any:
+    """Nothing falls back to the host."""
+    _tried.add(request.node.name)
+    before = dict(accel.stats()["fallbacks"])
+    yield
+    assert accel.stats()["fallbacks"] == before
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "mixed" else pytest.param(name, marks=pytest.mark.sweep) for name in batches()]
+)
+def test_batches(name: str) -> None:
+    decode = "accel" if name.startswith("decoded") else "host"
+    device = assert_equals_torchvision(batches()[name], len(name), decode)
+    assert set(device.ran) & {"pass1", "pass3"}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", more_batches())
+def test_more_batches(name: str) -> None:
+    assert_equals_torchvision(more_batches()[name], len(name))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["mixed", "shrunk bicubic", "typed", "tensors bilinear True", "decoded"])
+@pytest.mark.parametrize("arch", ["compute_100"])
+def test_other_architectures(arch: str, name: str) -> None:
+    """Others have other code."""
+    names = [each for each in batches() if each.startswith(("torch.", "patches") if name == "typed" else name)]
+    for each in names[::7] if name == "typed" else names[:1]:
+        assert_equals_torchvision(batches()[each], decode="accel" if name == "decoded" else "host", arch=arch)
+    assert ptx_of_unit("passes", arch) != ptx_of_unit("passes")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["mixed", "counted by many blocks", "shrunk bicubic", "decoded"])
+def test_warps_in_shifts(name: str) -> None:
+    decode = "accel" if name == "decoded" else "host"
+    assert_equals_torchvision(batches()[name], 1, decode, shifts=True)
+
+
+DRAWN = {
+    "RandAugment": transforms.RandAugment(3, 12),
+    "TrivialAugmentWide": transforms.TrivialAugmentWide(),
+    "AutoAugment": transforms.AutoAugment(),
+    "ColorJitter": transforms.ColorJitter(0.5, 0.5, 0.5, 0.2),
+    "v2": v2.Compose([v2.RandomEqualize(), v2.RandomPerspective(p=0.7), v2.RandomPosterize(3), v2.RandomSolarize(90)]),
+    "turned": transforms.Compose(
+        [transforms.RandomRotation(40, expand=True, fill=90), transforms.RandomGrayscale(0.3)]
+    ),
+}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", DRAWN)
+def test_augmentation_as_it_is_drawn(name: str, seed: int) -> None:
+    train = transforms.Compose(
+        [
+            transforms.RandomResizedCrop((30, 37), scale=(0.2, 1)),
+            transforms.RandomHorizontalFlip(),
+            DRAWN[name],
+            transforms.Resize((28, 35)),
+            transforms.ToTensor(),
+            transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+            transforms.RandomErasing(0.5),
+        ]
+    )
+    assert_equals_torchvision(lambda: stacked([noise(40 + n, 55 - 3 * n, seed=n) for n in range(5)], train), seed)
+
+
+# -- the JPEG decoder -------------------------------------------------------------------------------------------
+
+
+def _coded(factors: list[tuple[int, int]]) -> bytes:
+    components = [(1 + c, h, v) for c, (h, v) in enumerate(factors)]
+    return Coder().file((19, 21), components, random_blocks(30))
+
+
+_LUMA_BELOW = [[(1, 1), factors, (1, 1)] for factors in ((2, 1), (1, 2), (2, 2), (1, 3))]
+
+FILES = {
+    "grey": encode(picture("smooth", 41, 30, 1), quality=95),
+    "444": encode(picture("smooth", 33, 47), subsampling=0, quality=95),
+    "422": encode(picture("smooth", 50, 37), subsampling=1, optimize=True),
+    "420": encode(picture("noise", 35, 46), subsampling=2, quality=97),
+    "restart": encode(picture("smooth", 45, 50), subsampling=2, quality=90, restart_marker_blocks=3),
+    "every MCU": encode(picture("binary", 40, 24), subsampling=0, quality=60, restart_marker_blocks=1),
+    "rgb": encode(picture("noise", 30, 40), keep_rgb=True, quality=90),
+    **{f"{factors}": _coded(factors) for factors in (*SAMPLINGS, *_LUMA_BELOW)},
+    "odd factors": Coder().file((33, 41), [(1, 4, 1), (2, 2, 1), (3, 4, 1)], random_blocks(97)),
+    "long codes": Coder((2, 3, 4, *(16,) * 159)).file((20, 26), [(1, 1, 2), (2, 1, 1), (3, 1, 1)], random_blocks(35)),
+    **{f"{size}": jpeg(*size, seed=size[0], subsampling=size[0] % 3) for size in ((1, 1), (2, 7), (9, 3), (17, 16))},
+}
+
+
+def decoded(device: PtxDevice, files: Sequence[Wanted]) -> Decoding:
+    decoder = backend.jpeg.Decoder(device, backend.PinnedPool(device.pinned))
+    with device.enter(), divided(device.divide):
+        return decoder.decode(files)
+
+
+def wanted(data: bytes, box: tuple[int, int, int, int] | None = None) -> Wanted:
+    with Image.open(BytesIO(data)) as image:
+        return Wanted(data, box or (0, 0, image.height, image.width), len(image.getbands()))
+
+
+@pytest.mark.sweep
+def test_files_are_decoded_as_pillow_does() -> None:
+    device = PtxDevice(1)
+    files = [
+        *map(wanted, FILES.values()),
+        wanted(FILES["420"], (9, 7, 20, 31)),
+        wanted(FILES["restart"], (31, 40, 1, 2)),
+    ]
+    decoding = decoded(device, files)
+    assert decoding.flagged() == []
+    for number, (data, (top, left, height, width), channels) in enumerate(files):
+        expected = pillow(bytes(data)).reshape(-1, wanted(bytes(data)).box[3], channels)
+        found = decoding.read(number, height * width * channels).reshape(height, width, channels)
+        np.testing.assert_array_equal(found, expected[top : top + height, left : left + width])
+    assert {kernel for kernel in KERNELS if kernel.startswith("jpeg")} == set(device.ran)
+
+
+@pytest.mark.sweep
+def test_more_than_one_block_of_threads_of_a_stream() -> None:
+    data = encode(picture("noise", 150, 200), quality=95, subsampling=0)
+    decoding = decoded(PtxDevice(2), [wanted(data)])
+    assert decoding.flagged() == []
+    np.testing.assert_array_equal(decoding.read(0, 90000).reshape(150, 200, 3), pillow(data))
+
+
+def test_a_broken_stream_is_flagged() -> None:
+    data = FILES["444"]
+    scan = data.rindex(b"\xff\xda") + 14
+    place = scan + (len(data) - scan) // 6
+    broken = [data[:place] + b"\xff\xd3" + data[place + 2 :], data[:place] + data[-2:]]
+    decoding = decoded(PtxDevice(3), [wanted(FILES["420"]), wanted(broken[0]), wanted(data), wanted(broken[1])])
+    assert decoding.flagged() == [1, 3]
+
+
+@pytest.mark.sweep
+def test_damaged_files() -> None:
+    """Wherever a damaged stream leads, all memory that is touched is the picture's own."""
+    device = PtxDevice(4)
+    with (
+        installed(device),
+        mock.patch.object(backend, "_Engine", lambda where: CudaBackend._engine(where)),
+        device.enter(),
+    ):
+        taken, wrong = sanitized_decoder.check(range(60))
+    assert (taken > 5, wrong) == (True, 0)
+
+
+# -- all of it --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_contraction_is_where_it_is_asked_for(kernel: str) -> None:
+    """Other instructions that are not rounded one by one are refused when they are reached (test_ptx.py)."""
+    fused = {each.chain[0][0] for each in program(kernel).kernel.code if each.parts[0] == "fma"}
+    assert fused == ({"elastic.h", "filter.h"} if kernel == "effects" else set())  # where torch's own code has them
+
+
+@pytest.mark.sweep
+def test_every_line_ran() -> None:
+    """Every line of the sources that became code."""
+    missing = [name for name in (*batches(), *more_batches()) if not any(f"[{name}]" in each for each in _tried)]
+    if missing or not {"test_files_are_decoded_as_pillow_does", "test_a_broken_stream_is_flagged"} <= _tried:
+        pytest.skip("only with all the others")
+    ran: Counter[tuple[str, int]] = Counter()
+    for kernel in KERNELS:
+        ran.update(program(kernel).by_line())
+    assert len(ran) > 500
+    assert [line for line, times in ran.items() if not times] == []

@@ -1,0 +1,66 @@
+"""The backends that run here, for tests that ask of each of them the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import pytest
+
+import accel
+from accel import testing
+from tests.support import helpers
+from tests.support.cuda import DEVICE, needs_compiler
+
+
+class Backend(NamedTuple):
+    """A backend and its options; an accelerator's computes on the host, unless $ACCEL_TEST_DEVICE names a device."""
+
+    name: str
+    options: dict[str, Any]
+
+    def chosen(self, **options: Any) -> AbstractContextManager[Any]:
+        return accel.image_backend(self.name, **self.options, **options)
+
+    def computed(self, value: Any) -> Any:
+        """A late value, computed by this backend itself, not by its host backend; any other as it is."""
+        return testing.computed(value) if self.name != "cpu" and helpers.is_late(value) else value
+
+    def made(self, function: Callable[[], Any], seed: int = 0, **options: Any) -> tuple[Any, tuple[Any, ...]]:
+        """What a function records under this backend, computed; and the random states that it leaves."""
+        with self.chosen(**options):
+            helpers.seed_everything(seed)
+            made, states = function(), helpers.random_states()
+            return self.computed(made), states
+
+    def equals_torchvision(self, function: Callable[[], Any], seed: int = 0, **options: Any) -> Any:
+        """The function's result, which is torchvision's in every bit, as are the random states after it."""
+        expected, states = helpers.run("torchvision", function, seed)
+        found, states_after = self.made(function, seed, **options)
+        assert states_after == states
+        helpers.assert_same(found, expected)
+        return found
+
+
+CPU = Backend("cpu", {})
+CUDA = Backend("cuda", {"device": DEVICE})
+DALI = Backend("dali", {"device": "cpu", "threads": 1})
+BACKENDS = [
+    pytest.param(CPU, id="cpu"),
+    pytest.param(CUDA, id="cuda", marks=needs_compiler),
+    *([pytest.param(DALI, id="dali")] if find_spec("nvidia") and find_spec("nvidia.dali") else []),
+]
+
+
+def on_backends(cases: Iterable[Any], sensible: Callable[[Any, Backend], bool]) -> pytest.MarkDecorator:
+    """Parametrizes a test of ``case`` and ``backend`` with those pairs of them that are worth the time."""
+    kept = list(cases)
+    pairs = [
+        pytest.param(case, param.values[0], id=f"{case}-{param.id}", marks=param.marks)
+        for param in BACKENDS
+        for case in kept
+        if sensible(case, param.values[0])  # type: ignore[arg-type]
+    ]
+    return pytest.mark.parametrize(("case", "backend"), pairs)

@@ -1,0 +1,88 @@
+"""Fresh interpreters without the seconds that importing torch takes: forks of a process that has just done that."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+_SERVER = Path(__file__).with_name("fresh_server.py")
+
+
+class Process:
+    """What is used of ``subprocess.Popen``."""
+
+    def __init__(self, code: str, arguments: tuple[str, ...]) -> None:
+        reader, writer = os.pipe()
+        errors, errors_writer = os.pipe()
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.connect(_address())
+        request = {"code": code, "arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+        with open(os.devnull) as nothing:
+            files = [nothing.fileno(), writer, errors_writer]
+            socket.send_fds(self._connection, [json.dumps(request).encode()], files)
+        os.close(writer)
+        os.close(errors_writer)
+        self._answers = self._connection.makefile()
+        self.stdout: IO[str] = os.fdopen(reader)
+        self.stderr: IO[str] = os.fdopen(errors)
+        self.pid = int(self._answers.readline())
+        self.returncode: int | None = None
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """All of its output; raises what ``Popen.communicate`` raises."""
+        import threading
+
+        texts = ["", ""]
+
+        def read(number: int, stream: IO[str]) -> None:
+            texts[number] = stream.read()
+
+        readers = [
+            threading.Thread(target=read, args=each, daemon=True) for each in enumerate((self.stdout, self.stderr))
+        ]
+        for reader in readers:
+            reader.start()
+        self._connection.settimeout(timeout)
+        try:
+            self.returncode = int(self._answers.readline())
+        except TimeoutError:
+            raise subprocess.TimeoutExpired("a fresh process", timeout or 0) from None
+        for reader in readers:
+            reader.join(timeout)
+        self.close()
+        return texts[0], texts[1]
+
+    def close(self) -> None:
+        for each in (self.stdout, self.stderr, self._answers, self._connection):
+            each.close()
+
+
+@cache
+def _address() -> str:
+    """Where the process listens that is forked from; it is started at the first use."""
+    folder = tempfile.mkdtemp()
+    path = f"{folder}/fresh"
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(path)
+    listening.listen(64)
+    command = [sys.executable, "-W", "error", "-c", _SERVER.read_text(), str(listening.fileno())]
+    server = subprocess.Popen(
+        command, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], start_new_session=True, cwd=folder
+    )
+    listening.close()
+
+    def end() -> None:
+        server.communicate()
+        os.unlink(path)
+        os.rmdir(folder)
+
+    atexit.register(end)
+    return path
