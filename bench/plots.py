@@ -8,8 +8,6 @@ from typing import Any
 
 _OURS, _EXACT, _OTHERS = "#2a7f62", "#3b6ea5", "#b9b9b9"
 _DOTS_PER_INCH = 80
-PICTURED = ("train", "eval", "feed")
-"""The pictures that the README shows."""
 
 
 def draw(results: Sequence[dict[str, Any]], folder: Path) -> dict[str, Path]:

@@ -17,8 +17,6 @@ from bench.tables import tables
 RESULTS = ROOT / "bench" / "results"
 DONE, USAGE = 0, 2
 
-_IN_README = ("train", "eval")
-
 _HEAD = """# accel beside everything its users would pick instead
 
 Made by `python -m bench report` from the files in [results](results). [README.md](README.md) tells how it is measured.
@@ -44,16 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def short(results: Sequence[dict[str, Any]]) -> str:
-    """The README's part: where and how it was measured, the answers, and the tables with the most weight."""
+    """The answers, for the README; docs/picture.py draws the picture above them."""
     workloads = {name: part for result in results for name, part in result["workloads"].items()}
-    shown = [result for result in results if not result["workloads"].keys().isdisjoint(_IN_README)]
-    parts = [*(_measured_on(result) for result in shown), must_show(workloads).partition("\n\n")[2]]
-    for name in _IN_README:
-        if name in workloads:
-            parts += [markdown(table) for table in tables(workloads[name])]
-            if name in plots.PICTURED:
-                parts.append(f"![{name}](bench/plots/{name}.png)\n")
-    return "\n".join(parts)
+    return "\n" + must_show(workloads).partition("\n\n")[2]
 
 
 def with_block(text: str, block: str, name: str = "measured") -> str:
