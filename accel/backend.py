@@ -1,4 +1,4 @@
-"""What a backend is, and where backends come from: the entry points ``accel.backends``.
+"""The interface of a backend, and the entry points ``accel.backends`` where backends are found.
 
 A backend is a class that runs plans. It is named by an entry point, here or in any installed distribution:
 
@@ -45,7 +45,7 @@ GROUP = "accel.backends"
 
 @runtime_checkable
 class Backend(Protocol):
-    """What every backend has; it is a ``HostBackend`` or an ``AcceleratorBackend`` as well.
+    """The interface of every backend, which is a ``HostBackend`` or an ``AcceleratorBackend`` as well.
 
     Instances are shared by threads and survive a fork (or notice it).
     """
@@ -62,7 +62,7 @@ class Backend(Protocol):
     """Its place under ``"auto"``: the lowest rank that can run here wins; None keeps it out."""
 
     host: ClassVar[str]
-    """The name of the backend that realises what is needed on the host (itself, for a host backend)."""
+    """The name of the backend that computes what is needed on the host (itself, for a host backend)."""
 
     def __init__(self, options: Any) -> None: ...
 
@@ -203,7 +203,7 @@ def parse_options(name: str, options: dict[str, Any]) -> Options:
 
 
 def _entry_points(*, anew: bool = True) -> dict[str, EntryPoint]:
-    """Those of this environment; unless they are looked for anew, those found before on the same path.
+    """The entry points of this environment; unless they are looked for anew, those found before on the same path.
 
     To look takes milliseconds: every installed distribution's metadata is read.
     """

@@ -98,7 +98,7 @@ def check(case: Case, backend: str, within: Within | None = None, **options: Any
 
 
 def computed(late: Any) -> Any:
-    """A late tensor or image, computed by the backend itself: an accelerator leaves single images to its host backend.
+    """Compute a lazy tensor or image by the backend itself: an accelerator leaves single images to its host backend.
 
     Returns:
         A tensor on the host, or a Pillow image.

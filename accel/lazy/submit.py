@@ -53,7 +53,7 @@ class _Item(NamedTuple):
 
 
 def _late(image: Any) -> Late | None:
-    """What a late image or tensor is made of; None for all else."""
+    """The state of a lazy image or tensor; None for all else."""
     if is_late(image):
         return image.late  # type: ignore[no-any-return]
     recipe = image.recipe if isinstance(image, LazyImage) else None
@@ -65,7 +65,7 @@ def _late(image: Any) -> Late | None:
 
 
 class Future(concurrent.futures.Future[Any]):
-    """What ``submit`` returns: a ``concurrent.futures.Future``, which can be waited for along with others.
+    """A ``concurrent.futures.Future`` of lazy images, which can be waited for along with others.
 
     ``done()``, ``exception()`` and callbacks speak of the host's part of the work. ``result()`` has the caller's
     current stream wait for the device's part; the host does not wait for it.
@@ -165,7 +165,7 @@ class Future(concurrent.futures.Future[Any]):
             return list(self._results) if self._listed else self._results[0]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What ``result`` would raise; waits as that does."""
+        """The exception that ``result`` would raise; waits as that does."""
         if self._process == os.getpid():
             return super().exception(timeout)
         try:

@@ -1,4 +1,4 @@
-"""LazyTensor: a torch tensor whose values are late; one image or a batch of images.
+"""LazyTensor: a torch tensor whose values are not computed yet; one image or a batch of images.
 
 ``torch.stack``, ``.half()``, ``.contiguous(memory_format=...)`` and the like keep it late; a move to a device gives
 a plain tensor there; anything else has its values computed (``accel.lazy.base``).
@@ -30,14 +30,14 @@ private("torch", "_C._nn._parse_to")
 
 
 class LazyTensor(LateTensor):
-    """A ``torch.Tensor`` on the CPU with late values; see the module's docstring."""
+    """A ``torch.Tensor`` on the CPU whose values are computed when they are asked for."""
 
 
 ForkingPickler.register(LazyTensor, send)  # as torch registers its own tensors
 
 
 def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
-    """Late tensors as one more late tensor.
+    """Stack lazy tensors as one more lazy tensor.
 
     None where they cannot be one program: some have their values, dtypes or backends differ.
 
@@ -73,7 +73,7 @@ _fetching = False
 
 @contextmanager
 def fetching() -> Iterator[None]:
-    """A worker of a DataLoader fetches a batch, in which nothing late will be left: what is stacked stays late."""
+    """Let what is stacked stay lazy while a worker of a DataLoader fetches a batch: that will be computed whole."""
     global _fetching
     _fetching = True
     try:
@@ -83,7 +83,7 @@ def fetching() -> Iterator[None]:
 
 
 def evaluated_in_worker(tensor: LateTensor) -> torch.Tensor:
-    """The tensor, computed into shared memory if this is a DataLoader worker of a host backend."""
+    """Compute a tensor into shared memory if this is a DataLoader worker of a host backend."""
     late = unfinished(tensor)
     if get_worker_info() is None or late is None or backend_of(materialize.selection_of(late.recipes)).devices:
         return tensor
@@ -140,7 +140,7 @@ _CASTS = frozenset(
     {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool}
     | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 )
-"""The dtypes that casts are recorded to: torch casts to and from any of them without a word."""
+"""The dtypes that casts are recorded to: torch casts to and from any of them without a warning."""
 
 
 def _cast(tensor: LateTensor, dtype: torch.dtype) -> Any:

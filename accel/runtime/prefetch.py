@@ -183,7 +183,7 @@ class PrefetchQueue:
         return submission.number in self._waiting
 
     def counts(self) -> tuple[int, int]:
-        """How many submissions are under way or unused, and how many wait."""
+        """Count the submissions that are under way or unused, and those that wait."""
         return len(self._under_way), len(self._waiting)
 
     def _do(self, change: Callable[[], None]) -> None:
