@@ -86,7 +86,7 @@ class LateTensor(torch.Tensor):
                 values = late.compute(allocate) if alone else _part(*late.whole)
                 late.value, late.pending = values.as_subclass(self.becomes), None
                 if late.aliased:
-                    with modes.undisturbed():
+                    with modes.suspended():
                         late.shared = late.value.detach()
             value: torch.Tensor = late.value
             if not shell.swap(self, value):
@@ -296,5 +296,5 @@ def _part(batch: torch.Tensor, late: Late, index: Any) -> torch.Tensor:
     if isinstance(batch, LateTensor):
         LateTensor.evaluate(batch)
     assert late.shared is not None
-    with modes.undisturbed():
+    with modes.suspended():
         return late.shared[index]

@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 
 from accel.errors import DecodeError
 from accel.lazy.group import Images
-from accel.lazy.modes import undisturbed
+from accel.lazy.modes import suspended
 from accel.recipe import Recipe, Step
 from accel.runtime import prefetch, torch_ops
 from accel.runtime.prefetch import Part
@@ -127,7 +127,7 @@ class Late(Images):
             return images.to("cpu")
         with self.locating_errors():
             if self.lead:
-                images = prefetch.compute(self.recipes, self.interleaved, self.loader)
+                images = prefetch.compute_on_device(self.recipes, self.interleaved, self.loader)
             if images is None:
                 images = self.compute_images(allocate)
             return self.shaped(images)
@@ -157,7 +157,7 @@ class Late(Images):
     def locating_errors(self) -> Iterator[None]:
         """Say in a DecodeError its place along this tensor's first axis and, where known, in the dataset."""
         try:
-            with undisturbed():
+            with suspended():
                 yield
         except DecodeError as error:
             if error.position is not None and self.lead:

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
-from accel.lazy import group, mixing, parts
+from accel.lazy import group, mixing, views
 from accel.lazy.base import LateTensor, is_late, unfinished
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
@@ -215,11 +215,11 @@ LazyTensor.handlers = {
     torch.Tensor.pin_memory: pin_memory,
     torch.Tensor.is_pinned: is_pinned,
     torch.Tensor.contiguous: contiguous,
-    torch.Tensor.__getitem__: parts.item,
-    torch.unbind: parts.unbind,
-    torch.Tensor.unbind: parts.unbind,
-    torch.unsqueeze: parts.unsqueeze,
-    torch.Tensor.unsqueeze: parts.unsqueeze,
+    torch.Tensor.__getitem__: views.item,
+    torch.unbind: views.unbind,
+    torch.Tensor.unbind: views.unbind,
+    torch.unsqueeze: views.unsqueeze,
+    torch.Tensor.unsqueeze: views.unsqueeze,
     torch.Tensor.view: mixing.view,
     torch.Tensor.reshape: mixing.view,
     torch.Tensor.add_: mixing.add_in_place,

@@ -246,7 +246,7 @@ def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.devic
         queue.set_device(device)
 
 
-def compute(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torch.Tensor | None:
+def compute_on_device(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torch.Tensor | None:
     """Compute images now on the device of their queue, and bring them to the host; None where that is not known.
 
     Raises:
