@@ -64,7 +64,7 @@ class LateTensor(torch.Tensor):
         made: tuple[ImageShape, torch.dtype] | None = None,
         offset: int = 0,
     ) -> Self:
-        """Make one, of recipes that come out as ``shape`` and ``dtype``. ``offset``: in a batch; others: ``Late``."""
+        """Make one of recipes that come out as ``shape`` and ``dtype``. ``offset``: in a batch; see ``Late``."""
         tensor = shell.make(cls, lead, shape, dtype, interleaved, offset)
         tensor.late = Late(recipes, lead, shape, dtype, interleaved, after, made)
         return tensor
