@@ -213,7 +213,7 @@ def parse_options(name: str, options: dict[str, Any]) -> Options:
 
 
 def _entry_points(*, anew: bool = True) -> dict[str, EntryPoint]:
-    """Those of this environment; unless they are looked for anew, those found before on the same path.
+    """The entry points of this environment; unless they are looked for anew, those found before on the same path.
 
     To look takes milliseconds: every installed distribution's metadata is read.
     """

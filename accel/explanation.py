@@ -18,7 +18,7 @@ from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.plan import Plan, plan
 from accel.planning.stages import Axis, Effect, Pass, Stage
-from accel.planning.torch_tail import needs_program, program
+from accel.planning.torch_tail import has_tail, tailed_plans
 from accel.recipe import Branch, Recipe, Source, Step
 
 
@@ -37,7 +37,7 @@ def explain(x: Any) -> str:
         return _explain_image(x)
     if isinstance(x, LateTensor) and x.late.value is None:
         late = x.late
-        title = f"late tensor {list(x.shape)} {_name(x.dtype)}"
+        title = f"lazy tensor {list(x.shape)} {_name(x.dtype)}"
         if late.part is not None:
             title += f", submitted ({late.part})"
         return _explain(title, late.recipes, late.interleaved, late.after)
@@ -52,7 +52,7 @@ def explain(x: Any) -> str:
 
 
 def _explain_image(image: LazyImage) -> str:
-    title = f"late image {image.mode} {image.size[0]}x{image.size[1]}"
+    title = f"lazy image {image.mode} {image.size[0]}x{image.size[1]}"
     if image.recipe is None:
         by = f", asked for by {image._touched_by}" if image._touched_by else ""
         return f"{title}: its pixels are computed{by}; what is done to it from now on, Pillow runs at once."
@@ -62,9 +62,9 @@ def _explain_image(image: LazyImage) -> str:
 def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: tuple[Step, ...] = ()) -> str:
     selection = recipes[0].source.selection
     plans: tuple[Plan, ...]
-    if needs_program(recipes):
-        whole = program(recipes)
-        plans, recipe, place = whole.plans, recipes[0], whole.places[whole.works[0].base]
+    if has_tail(recipes):
+        whole = tailed_plans(recipes)
+        plans, recipe, place = whole.plans, recipes[0], whole.places[whole.tails[0].base]
     else:
         plans = (plan(recipes, interleaved=interleaved),)
         place = (0, plans[0].decodes[0].items[0].position)
@@ -103,7 +103,7 @@ def _content(source: Source) -> str:
     if source.origin is None:
         return f"{len(source.data)} bytes"
     origin = source.origin
-    return "late itself: " + " -> ".join(map(_step, origin.steps + origin.values + origin.kernels))
+    return "lazy itself: " + " -> ".join(map(_step, origin.steps + origin.values + origin.kernels))
 
 
 def _many(count: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""What a late image is made of: a source and the steps recorded on it."""
+"""A source of pixels and the steps recorded on it, which a lazy image is made of."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Source:
 
 
 class Recipe(NamedTuple):
-    """One late image: its source, the steps on pixels, then those on single values, then torchvision's kernels."""
+    """One lazy image: its source, the steps on pixels, then those on single values, then torchvision's kernels."""
 
     source: Source
     steps: tuple[Step, ...] = ()

@@ -32,7 +32,7 @@ def pixels(image: Image.Image) -> bytes | memoryview:
 
 
 def region(image: Image.Image, box: Box) -> memoryview | None:
-    """Those of a box (top, left, height, width) inside an "RGB" image; None where Pillow had better copy them."""
+    """The pixels of a box (top, left, height, width) inside an "RGB" image; None where Pillow had better copy them."""
     shown = _shown(image)
     if shown is None:
         return None

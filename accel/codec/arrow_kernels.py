@@ -63,7 +63,7 @@ def _pixels(typing_context: Any, address: Any) -> Any:
 
 @njit
 def _start(address: int, count: int) -> Any:
-    """Where the pixels are that the ArrowArray at ``address`` shows: ``count`` lists of four bytes; 0: it does not."""
+    """The address of the pixels in the ArrowArray at ``address``: ``count`` lists of four bytes; 0: it has others."""
     array = _words(address)
     if array[_LENGTH] != count or array[_CHILDREN - 2] != 1:
         return 0

@@ -18,17 +18,17 @@ from accel.errors import DecodeError, TorchvisionDecodeError
 from accel.system import counters
 
 UNITS = (jpeg.UNIT, arrow.UNIT)
-"""What is compiled for most pictures."""
+"""The compiled units that most pictures need."""
 
 ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
-"""What may be asked for; "auto": accel's own decoder, or nvImageCodec (if installed) for progressive files."""
+"""Engines that may be asked for; "auto": accel's own decoder, or nvImageCodec (if installed) for progressive files."""
 
 
 def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: str = "auto") -> Pixels:
-    """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to the judge's.
+    """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to the reference's.
 
     Raises:
-        DecodeError: the header's judge (Pillow) cannot decode the file either; the message is the judge's.
+        DecodeError: the reference decoder (Pillow) cannot decode the file either; the message is its own.
     """
     if isinstance(header, Raw):
         return raw(data, header, box, channels)
@@ -45,7 +45,7 @@ def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: st
 
 
 def decoded(data: Data, header: Header, box: Box, channels: int, chosen: str) -> Pixels | None:
-    """What an engine makes of a file; None where it declines, or had better."""
+    """The pixels by an engine; None where it declines, or had better."""
     sound = chosen in ("accel", header.judge) or header.progressive or one_scan(data, header)
     return getattr(engines, chosen)(data, box, channels) if sound else None
 

@@ -37,7 +37,7 @@ def accel(data: Data, box: Box, channels: int) -> Pixels | None:
 
 
 def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
-    """Pillow's own decoder, on the whole file: the reference, and the judge of broken streams.
+    """Pillow's own decoder, on the whole file: the reference, which also says what is broken.
 
     Raises:
         OSError, SyntaxError, ...: whatever Pillow raises for the file.
@@ -83,7 +83,7 @@ def nvimgcodec(data: Data, box: Box, channels: int) -> Pixels | None:
 
 
 def wide_enough(box: Box, picture_width: int) -> Box:
-    """What to ask decoders for that have libjpeg-turbo decode a region: the box, or more columns where it is narrow.
+    """The region to ask of decoders that use libjpeg-turbo: the box, or more columns where it is narrow.
 
     Where some component has a single sample across the region, jpeg_crop_scanline (jdapistd.c) chooses anew how all
     of them are upsampled, and then repeats samples that it should interpolate. As many columns as no sampling factor

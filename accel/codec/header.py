@@ -25,8 +25,8 @@ class Header(NamedTuple):
     """A file that accel may claim: its size in pixels, Pillow's mode ("L" or "RGB"), and of what kind it is.
 
     ``complete``: it has its end marker. ``ordinary``: and nothing of the picture is missing; all decoders agree.
-    ``scan``: where the first scan's marker is. ``judge``: the engine whose pixels are wanted, which is also the
-    one that says what becomes of a file that others decline. ``pictures``: there may be more of them in the file.
+    ``scan``: where the first scan's marker is. ``judge``: the reference engine, whose pixels are wanted; it
+    also says what becomes of a file that others decline. ``pictures``: there may be more of them in the file.
     """
 
     width: int

@@ -1,1 +1,1 @@
-"""Late values: images, tensors and batches whose pixels are not computed yet."""
+"""Images, tensors and batches whose pixels are not computed yet."""

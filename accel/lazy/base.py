@@ -39,7 +39,7 @@ class LateTensor(torch.Tensor):
     """The base class of lazy tensors, which are on the CPU.
 
     Attributes:
-        late: what it is made of. becomes: the class of tensor it is once computed.
+        late: its state. becomes: the class of tensor that it is once computed.
         handlers: functions that keep it late; NotImplemented from one has the values computed.
         either: those of them that take a late tensor as the second argument as well.
     """
@@ -64,13 +64,13 @@ class LateTensor(torch.Tensor):
         made: tuple[ImageShape, torch.dtype] | None = None,
         offset: int = 0,
     ) -> Self:
-        """Make one, of recipes that all come out as ``shape`` and ``dtype``; see ``Late``. ``offset``: in a batch."""
+        """Make one of recipes that come out as ``shape`` and ``dtype``. ``offset``: in a batch; see ``Late``."""
         tensor = shell.make(cls, lead, shape, dtype, interleaved, offset)
         tensor.late = Late(recipes, lead, shape, dtype, interleaved, after, made)
         return tensor
 
     def evaluate(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
-        """The values as a plain tensor; this object becomes it, unless something still refers to the shell.
+        """Compute the values, a plain tensor; this object becomes it, unless something still refers to the shell.
 
         Raises:
             DecodeError: an image cannot be decoded.
@@ -86,7 +86,7 @@ class LateTensor(torch.Tensor):
                 values = late.compute(allocate) if alone else _part(*late.whole)
                 late.value, late.pending = values.as_subclass(self.becomes), None
                 if late.aliased:
-                    with modes.undisturbed():
+                    with modes.suspended():
                         late.shared = late.value.detach()
             value: torch.Tensor = late.value
             if not shell.swap(self, value):
@@ -143,7 +143,7 @@ class LateTensor(torch.Tensor):
         return self._made((Recipe(source, pixels, values, onto + steps),), shape, dtype, interleaved)
 
     def as_late(self, cls: type[T]) -> T:
-        """The same late values as a tensor of another class."""
+        """The same values, not computed, as a tensor of another class."""
         late = self.late
         offset = int(self.storage_offset()) if late.aliased else 0
         same = cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made, offset)
@@ -207,7 +207,7 @@ class LateTensor(torch.Tensor):
         return int(self.shape[0])
 
     def as_subclass(self, cls: Any) -> Any:
-        """As torch's. (In its own method torch holds references, which keep this object from becoming the value.)"""
+        """Do as torch, whose own method holds references, which keep this object from becoming the value."""
         if issubclass(cls, LateTensor):
             if is_late(self):
                 return self.as_late(cls)
@@ -227,7 +227,7 @@ class LateTensor(torch.Tensor):
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """As a plain tensor: what is saved can be loaded without accel."""
+        """Pickle as a plain tensor: it can be loaded without accel."""
         return LateTensor.evaluate(self).__reduce_ex__(protocol)
 
 
@@ -261,14 +261,14 @@ def _plain(value: Any) -> Any:
     if kind is None:
         return value
     with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
-        return torch.Tensor.as_subclass(value, kind)  # a plain tensor that was told to be of a late one's class
+        return torch.Tensor.as_subclass(value, kind)  # a plain tensor that somebody made one of a lazy class
 
 
 _RESIZING = {torch.Tensor.resize_, torch.Tensor.resize_as_, torch.Tensor.untyped_storage}
 
 
 def _resizable(value: Any) -> Any:
-    """As ``_plain``, with values in memory of torch's own, unless these are parts of a batch's."""
+    """Like ``_plain``, with values in memory of torch's own, unless these are parts of a batch's."""
     late = unfinished(value)
     own, plain = isinstance(value, LateTensor) and (late is None or not late.aliased), _plain(value)
     if own and not plain.untyped_storage().resizable():
@@ -278,7 +278,7 @@ def _resizable(value: Any) -> Any:
 
 
 def values_of(tensor: LateTensor) -> torch.Tensor:
-    """The values, for somebody who does not go on late; of a single image that is counted.
+    """Compute the values, for somebody who does not go on recording; of a single image that is counted.
 
     Raises:
         DecodeError: an image cannot be decoded.
@@ -287,14 +287,14 @@ def values_of(tensor: LateTensor) -> torch.Tensor:
     alone = late is not None and not late.lead and late.group is None and late.whole is None
     if alone and late.value is None and late.ready is None:  # type: ignore[union-attr]
         in_pipeline = get_worker_info() is not None
-        counters.early(f"the values of a single late tensor were asked for by {caller()}" if in_pipeline else None)
+        counters.early(f"the values of a single lazy tensor were asked for by {caller()}" if in_pipeline else None)
     return LateTensor.evaluate(tensor)
 
 
 def _part(batch: torch.Tensor, late: Late, index: Any) -> torch.Tensor:
-    """Part of a batch, which is computed for it."""
+    """Part of a batch, all of which is computed for it."""
     if isinstance(batch, LateTensor):
         LateTensor.evaluate(batch)
     assert late.shared is not None
-    with modes.undisturbed():
+    with modes.suspended():
         return late.shared[index]

@@ -1,6 +1,6 @@
-"""Where late images begin without a file: on pixels that somebody has already.
+"""Lazy images and tensors of pixels that somebody has already.
 
-An eager Pillow image becomes late at the first step that is recorded on it. Its pixels are copied, for whoever has
+An eager Pillow image becomes lazy at the first step that is recorded on it. Its pixels are copied, for whoever has
 the image may paint on it later.
 """
 
@@ -28,7 +28,7 @@ _IN_MEMORY = "image in memory"
 
 
 def begin(image: Any) -> LazyImage | None:
-    """What to record a step on: ``image`` itself while it is late, else a late image with a copy of its pixels.
+    """The image to record a step on: ``image`` itself while it is lazy, else a lazy image with a copy of its pixels.
 
     None where nothing is to be recorded: it is no Pillow image of mode "RGB" or "L", it is of a class of the user's
     own, it is empty, or accel steps aside.
@@ -64,7 +64,7 @@ def begin_grey(image: Any) -> LazyImage | None:
 
 
 def _selected(image: Any, modes: tuple[str, ...]) -> Selection | None:
-    """The backend that an eager Pillow image of one of these modes is late under; None: it is not to be."""
+    """The backend that is to run an eager Pillow image of one of these modes; None: Pillow is."""
     kind: Any = type(image)
     if image.recipe is not None if isinstance(image, LazyImage) else not _is_pillows(kind):
         return None
@@ -82,7 +82,7 @@ def _made(
 
 
 def begin_tensor(image: torch.Tensor) -> LateTensor | None:
-    """What to record a step on: ``image`` itself while it is late, else a late tensor with a copy of its values.
+    """The tensor to record a step on: ``image`` itself while it is lazy, else a lazy one with a copy of its values.
 
     None where nothing is to be recorded: it is not uint8 [channels, height, width] of one or three channels on the
     CPU, it is of a class of the user's own, it is empty, or accel steps aside.

@@ -1,4 +1,4 @@
-"""What a dataset holds that is late, when its workers are about to be started.
+"""Lazy images and tensors that a dataset holds when its workers are about to be started.
 
 A list of samples that were transformed ahead, a cache of opened images: torchvision has the values of these by then,
 and forked workers share them. So they are computed here, once, and not by every worker of every epoch for itself.
@@ -69,7 +69,7 @@ def _is_kept(recipe: Recipe) -> bool:
 
 
 def _late(value: Any, depth: int) -> Iterator[Any]:
-    """The late tensors, and the late images that Pillow would have loaded, in a value."""
+    """Find the lazy tensors, and the lazy images that Pillow would have loaded, in a value."""
     if isinstance(value, LateTensor):
         if is_late(value) and not backend_of(value.late.recipes[0].source.selection).devices:
             yield value

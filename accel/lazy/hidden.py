@@ -1,4 +1,4 @@
-"""Late tensors in objects that only their own pickling can tell all about."""
+"""Lazy tensors in objects that only their own pickling can tell all about."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class LazyImageBase(Image.Image):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """As Pillow's image, with its pixels: what is saved can be loaded without accel."""
+        """Pickle as Pillow's image, with its pixels: it can be loaded without accel."""
         return copyreg._reconstructor, (self.becomes, object, None), self.__getstate__()  # type: ignore[attr-defined]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Image.Image:

@@ -1,4 +1,4 @@
-"""What a DataLoader gives at once, and how late tensors go from its workers to the parent.
+"""Batches of a DataLoader, and how lazy tensors go from its workers to the parent.
 
 The late tensors of one batch stay together: they cross the process border in one message, each file once, and
 are submitted together, so that a list of images is as few programs as a stacked batch.
@@ -27,7 +27,7 @@ Layout = tuple[type[LateTensor], tuple[Any, ...]]
 
 
 def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
-    """Make the late tensors among these values a batch.
+    """Make a batch of the lazy tensors among these values.
 
     Args:
         loader: see ``Batch``. indices: of the samples in the dataset, where they are known.
@@ -50,7 +50,7 @@ def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
 
 
 def send(tensor: LateTensor) -> Any:
-    """How a late tensor goes to another process: encoded bytes and recipes.
+    """Reduce a lazy tensor for another process: to encoded bytes and recipes.
 
     What a process that was started for the work sends (a pool's, torchdata's) is computed there by a host backend.
     Nothing can fail, for this may run in a queue's feeder thread (see ``workers.packing``): where it does, the receiver

@@ -1,4 +1,4 @@
-"""Late tensors of one image added up with weights, as AugMix does: ``mix = w * image; mix.add_(v * augmented)``.
+"""Lazy tensors of one image added up with weights, as AugMix does: ``mix = w * image; mix.add_(v * augmented)``.
 
 The image is looked at as a batch of one meanwhile (``accel.hooks.augmix``). All of the summands are made of the same
 source, and what they add up to is one more late tensor.

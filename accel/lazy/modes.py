@@ -26,7 +26,7 @@ def _any() -> bool:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def suspended() -> Iterator[None]:
     """Compute values outside of the mode, and the transformation of torch.func, of whoever asks first.
 
     They outlive these, and no tracer is to see how they come about.

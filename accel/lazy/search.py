@@ -1,4 +1,4 @@
-"""Late tensors in a batch, whatever it is made of. They are found where they are: nothing is taken apart."""
+"""Lazy tensors in a batch, whatever it is made of. They are found where they are: nothing is taken apart."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def late_tensors(value: Any, *, sent: bool = False) -> list[LateTensor]:
 
 
 def _parts(value: Any, attributes: bool) -> Iterable[Any]:
-    """What a container has in it, by no method of a user's, and the values of an object's attributes."""
+    """The items of a container, by no method of a user's, and the values of an object's attributes."""
     if type(value) in (list, tuple):
         return value  # type: ignore[no-any-return]
     parts: Iterable[Any] = ()

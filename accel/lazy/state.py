@@ -1,4 +1,4 @@
-"""What a lazy tensor is made of, how that becomes its values, and the batch of a DataLoader that it belongs to."""
+"""The state of a lazy tensor, from recipes to values, and the batch of a DataLoader that it belongs to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 
 from accel.errors import DecodeError
 from accel.lazy.group import Images
-from accel.lazy.modes import undisturbed
+from accel.lazy.modes import suspended
 from accel.recipe import Recipe, Step
 from accel.runtime import prefetch, torch_ops
 from accel.runtime.prefetch import Part
@@ -30,11 +30,11 @@ ImageShape = tuple[int, int, int]
 
 
 Place = tuple[int, int] | None
-"""Of a single image among those of its batch, and how many these are, where there is one of each sample."""
+"""The number of a single image in its batch, and how many these are, where there is one of each sample."""
 
 
 class Late(Images):
-    """What a LazyTensor is made of.
+    """The state of a lazy tensor: what it is made of, and how far that is computed.
 
     Attributes:
         recipes: the images, in order. lead: the shape in front of ``shape``; () for a single image.
@@ -44,7 +44,7 @@ class Late(Images):
         made: the shape and dtype of what the recipes give, which ``after`` may change.
         view: torchvision's tensor is a view of part of the columns of a larger one.
         value: the values, once computed, where the tensor object itself could not become them.
-        group, ready: see ``accel.lazy.group``.
+        group, ready: see ``accel.lazy.group.Images``.
         whole: of a part of a batch, that batch, what it is made of, and the part's index. aliased: whether it is such
             a part, or has some: what changes its values in place does so in the others. shared: the values, once
             computed, for its parts.
@@ -111,14 +111,14 @@ class Late(Images):
 
     @property
     def lock(self) -> fork.Lock:
-        """Held by whoever computes it. Made when that begins: most are never computed, but become part of another."""
+        """The lock of whoever computes it, made then: most are never computed, but become part of another."""
         if self._lock is None:
             with _making_a_lock:
                 self._lock = self._lock or fork.Lock()
         return self._lock
 
     def compute(self, allocate: Allocate) -> torch.Tensor:
-        """The values on the host: of its submission if there is one, else computed now.
+        """Compute the values on the host: of its submission if there is one, else now.
 
         A batch of an accelerator backend is computed on its device, where that is known.
         """
@@ -127,13 +127,13 @@ class Late(Images):
             return images.to("cpu")
         with self.locating_errors():
             if self.lead:
-                images = prefetch.compute(self.recipes, self.interleaved, self.loader)
+                images = prefetch.compute_on_device(self.recipes, self.interleaved, self.loader)
             if images is None:
                 images = self.compute_images(allocate)
             return self.shaped(images)
 
     def submitted(self) -> torch.Tensor | None:
-        """The values where they were submitted to; None if there are none to be had. They can be had once."""
+        """Take the values from where they were submitted to; None if there are none, or somebody took them."""
         part, self.part = self.part, None
         if part is None:
             return None
@@ -157,7 +157,7 @@ class Late(Images):
     def locating_errors(self) -> Iterator[None]:
         """Say in a DecodeError its place along this tensor's first axis and, where known, in the dataset."""
         try:
-            with undisturbed():
+            with suspended():
                 yield
         except DecodeError as error:
             if error.position is not None and self.lead:
@@ -170,11 +170,11 @@ class Late(Images):
 
 
 class Batch:
-    """The late tensors of one batch, in order.
+    """The lazy tensors of one batch, in order.
 
     Attributes:
         loader: the number of the DataLoader whose worker made it; 0 for one without workers.
-        submitted: whether its tensors were submitted, together.
+        submitted: whether its tensors were submitted.
     """
 
     def __init__(self, loader: int) -> None:
@@ -194,25 +194,25 @@ class Batch:
         self._members[member.number].append(weakref.ref(late))
 
     def _current(self) -> dict[int, Late]:
-        """What stands in each place, if somebody still refers to it."""
+        """The state in each place, if somebody still refers to it."""
         lates = {number: [ref() for ref in refs] for number, refs in sorted(self._members.items())}
         return {number: late for number, each in lates.items() for late in each if late is not None}
 
     def members(self) -> list[Late]:
-        """Those that are still late and referred to."""
+        """The members without values that somebody refers to."""
         return [late for late in self._current().values() if late.value is None]
 
     def sends(self, late: Late) -> bool:
-        """Whether the message that it goes out in is all of the batch: it leaves the worker that made it."""
+        """Whether to send the whole batch when this member is pickled: it leaves the worker that made it."""
         assert late.member is not None
         return get_worker_info() is not None and self._current().get(late.member.number) is late
 
     def receive(self, number: int) -> tuple[Recipe, ...]:
-        """The recipes of a member that has come in a message; to be asked for once."""
+        """Take the recipes of a member that has come in a message."""
         return self._arrived.pop(number)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """One message for all members, each file once. Nothing is decoded and nothing can fail: this may run in a
+        """Pickle all members in one message, each file once. Nothing is decoded and nothing can fail: this may run in a
         queue's feeder thread."""
         lates = self._current()
         recipes = tuple(recipe for late in lates.values() for recipe in late.recipes)
@@ -232,7 +232,7 @@ class Member:
         self.place = place
 
     def where(self, position: int | None) -> str:
-        """Where an image of the tensor comes from, so far as the tensor itself cannot say it, for a message."""
+        """Say for a message where an image of the tensor comes from, so far as the tensor itself cannot."""
         if position is None:
             return ""
         where = ""
@@ -248,14 +248,14 @@ def _open(loader: int, packed: Packed, lengths: dict[int, int]) -> Batch:
 
 
 class _Pending:
-    """Every ``Late`` of this process that has no values: where there is none nobody need look for one."""
+    """Every state of this process that has no values: where there is none nobody need look for one."""
 
     def __init__(self) -> None:
         self._others = 0
         self._others = self.count()
 
     def count(self) -> int:
-        """How many there are: as many as refer to the mark, besides what always does."""
+        """Count them: as many as refer to the mark, besides what always does."""
         return sys.getrefcount(_PENDING) - self._others
 
 

@@ -53,7 +53,7 @@ class _Item(NamedTuple):
 
 
 def _late(image: Any) -> Late | None:
-    """What a late image or tensor is made of; None for all else."""
+    """The state of a lazy image or tensor; None for all else."""
     if is_late(image):
         return image.late  # type: ignore[no-any-return]
     recipe = image.recipe if isinstance(image, LazyImage) else None

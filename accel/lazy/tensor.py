@@ -1,4 +1,4 @@
-"""LazyTensor: a torch tensor whose values are late; one image or a batch of images.
+"""LazyTensor: a torch tensor whose values are not computed yet; one image or a batch of images.
 
 ``torch.stack``, ``.half()``, ``.contiguous(memory_format=...)`` and the like keep it late; a move to a device gives
 a plain tensor there; anything else has its values computed (``accel.lazy.base``).
@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
-from accel.lazy import group, mixing, parts
+from accel.lazy import group, mixing, views
 from accel.lazy.base import LateTensor, is_late, unfinished
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
@@ -44,7 +44,7 @@ ForkingPickler.register(LazyTensor, send)  # as torch registers its own tensors
 
 
 def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
-    """Late tensors as one more late tensor.
+    """Stack lazy tensors as one more lazy tensor.
 
     None where they cannot be one program: some have their values, dtypes or backends differ.
 
@@ -80,7 +80,7 @@ _fetching = False
 
 @contextmanager
 def fetching() -> Iterator[None]:
-    """A worker of a DataLoader fetches a batch, in which nothing late will be left: what is stacked stays late."""
+    """Let what is stacked stay lazy while a worker of a DataLoader fetches a batch: that will be computed whole."""
     global _fetching
     _fetching = True
     try:
@@ -90,7 +90,7 @@ def fetching() -> Iterator[None]:
 
 
 def evaluated_in_worker(tensor: LateTensor) -> torch.Tensor:
-    """The tensor, computed into shared memory if this is a DataLoader worker of a host backend."""
+    """Compute a tensor into shared memory if this is a DataLoader worker of a host backend."""
     late = unfinished(tensor)
     if get_worker_info() is None or late is None or backend_of(materialize.selection_of(late.recipes)).devices:
         return tensor
@@ -147,7 +147,7 @@ _CASTS = frozenset(
     {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool}
     | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 )
-"""The dtypes that casts are recorded to: torch casts to and from any of them without a word."""
+"""The dtypes that casts are recorded to: torch casts to and from any of them without a warning."""
 
 
 def _cast(tensor: LateTensor, dtype: torch.dtype) -> Any:
@@ -222,11 +222,11 @@ LazyTensor.handlers = {
     torch.Tensor.pin_memory: pin_memory,
     torch.Tensor.is_pinned: is_pinned,
     torch.Tensor.contiguous: contiguous,
-    torch.Tensor.__getitem__: parts.item,
-    torch.unbind: parts.unbind,
-    torch.Tensor.unbind: parts.unbind,
-    torch.unsqueeze: parts.unsqueeze,
-    torch.Tensor.unsqueeze: parts.unsqueeze,
+    torch.Tensor.__getitem__: views.item,
+    torch.unbind: views.unbind,
+    torch.Tensor.unbind: views.unbind,
+    torch.unsqueeze: views.unsqueeze,
+    torch.Tensor.unsqueeze: views.unsqueeze,
     torch.Tensor.add_: mixing.add_in_place,
     torch.Tensor.half: _cast_to(torch.float16),
     torch.Tensor.bfloat16: _cast_to(torch.bfloat16),

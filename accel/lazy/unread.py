@@ -1,6 +1,6 @@
 """Files that are being opened: small ones are read, of large ones the header, and the rest when it is needed.
 
-So are Pillow's images opened. The file stays open until then. It is read by its descriptor, whose position nobody
+As with Pillow's images, the file stays open until then. It is read by its descriptor, whose position nobody
 shares with a fork or a thread.
 """
 
@@ -29,7 +29,7 @@ class Unread:
         self.lock = fork.Lock()
 
     def read(self) -> bytes:
-        """All of it.
+        """Read all of it.
 
         Raises:
             ValueError: it was closed meanwhile, as Pillow has it.
@@ -51,7 +51,7 @@ class Unread:
 
 
 def opened(file: IO[bytes]) -> bytes | Unread:
-    """All of a file; less only of a large one on a disk, whose header can be told from its beginning."""
+    """Read a file; of a large one on a disk only the beginning, if that has the header."""
     if type(file) is io.BufferedReader and type(file.raw) is io.FileIO and _HAS_PREAD:
         descriptor = file.fileno()
         status = os.fstat(descriptor)

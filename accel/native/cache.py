@@ -21,7 +21,7 @@ from accel.system import log
 
 
 def folder() -> Path:
-    """Where it is kept: $ACCEL_CACHE_DIR, or accel's folder in $NUMBA_CACHE_DIR, or in the user's cache."""
+    """The folder of the cache: $ACCEL_CACHE_DIR, or accel's folder in $NUMBA_CACHE_DIR, or in the user's cache."""
     if chosen := os.environ.get("ACCEL_CACHE_DIR"):
         return Path(chosen)
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):

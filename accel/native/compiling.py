@@ -25,7 +25,7 @@ from accel.native.signatures import FAILED, WRONG, Parameter, parameters
 
 _LIBM = ("sin", "cos", "exp", "log", "pow", "fmod", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "fma")
 _LIBC = {"memcpy", "memmove", "memset", "memcmp", "malloc", "free", *_LIBM, *(f"{name}f" for name in _LIBM)}
-"""What compiled code may call: every process has it."""
+"""Functions that compiled code may call: every process has them."""
 
 
 def compiled(functions: Sequence[tuple[str, str, str]], cpu: str, features: str) -> bytes:
@@ -191,7 +191,7 @@ class _Kind:
             self.word = types.float64
 
     def value(self, context: Any, builder: Any, word: Any) -> Any:
-        """What the word stands for."""
+        """The value that the word stands for."""
         if self.checks:
             return self._array(context, builder, word)
         kind = context.get_value_type(self.type)

@@ -1,4 +1,4 @@
-"""How compiled functions are called: what ``native`` and ``compiling`` agree upon.
+"""Signatures of compiled functions: what ``units`` and ``compiling`` agree upon.
 
 A signature has one word for each parameter: a number ("int", "float", "bool", or a NumPy code such as "f4"), or a
 C-contiguous array: its items' NumPy code ("any": its address and shape are all that counts), in brackets its number of
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 WRONG, FAILED = -(1 << 63), -(1 << 63) + 1
-"""What comes back where an argument is not the array that it should be, and where numba's code raised."""
+"""The results that say that an argument is not the array that it should be, and that numba's code raised."""
 
 
 class Parameter(NamedTuple):

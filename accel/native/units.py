@@ -230,7 +230,7 @@ def _process(executable: str, share: list[Unit]) -> Iterator[bytes]:
 
 @lru_cache(maxsize=1)
 def _circumstances() -> tuple[str, ...]:
-    """What code depends on besides its sources."""
+    """The versions that code depends on besides its sources."""
     found = find_spec("numba")
     version = Path(found.origin).parent / "_version.py" if found is not None and found.origin else None
     numba = version.read_text() if version is not None and version.exists() else metadata.version("numba")

@@ -65,7 +65,7 @@ def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[
 
 
 def _helper(name: str, params: tuple[str, ...], apply: Callable[..., torch.Tensor], **more: Any) -> Op:
-    """A row that is recorded along with others, and not tried by itself."""
+    """A row for a step that is recorded along with others, and not tried by itself."""
     return Op(name, "kernel", lambda values, given: apply(values, *given), params, (), apply=apply, **more)
 
 

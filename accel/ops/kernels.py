@@ -17,7 +17,7 @@ from accel.system import counters
 from accel.system.private_names import private
 
 DTYPES = (torch.uint8, torch.float32, torch.float64)
-"""What kernels are recorded for; what torch makes of halves depends on how they lie in memory."""
+"""The dtypes that kernels are recorded for; what torch makes of halves depends on how they lie in memory."""
 
 F_t = private("torchvision.transforms._functional_tensor", "_compute_affine_output_size")
 _geometry = private(
@@ -117,7 +117,7 @@ def _cropped(size: Size, params: Params) -> Size:
 
 
 def _elastic_v1(tensor: Any, params: Params) -> Any:
-    """Of displacements of the image's size alone: v1 takes any that can be broadcast."""
+    """Take displacements of the image's size alone: v1 takes any that can be broadcast."""
     if params[0].shape[1:3] != tensor.shape[-2:]:
         raise ValueError("the displacement is not of the image's size")
     return F_t.elastic_transform(tensor, *map(thawed, params))

@@ -1,4 +1,4 @@
-"""What a row of the table says."""
+"""A row of the table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Op:
         name: as torchvision's functional names it.
         kind: how the planner fuses it; see ``accel.ops``.
         reference: torchvision's (or Pillow's, or torch's) own function on an image or tensor, with a step's
-            parameters: what the op equals, and on a late one, what records it.
+            parameters: what the op equals, and on a lazy one, what records it.
         params: the names of a step's parameters, in order.
         samples: parameters to try it with.
         takes: what it acts on first: a Pillow image, a uint8 tensor, or a float one.

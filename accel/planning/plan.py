@@ -1,4 +1,4 @@
-"""Recipes to plans: how a batch of late images runs, as pure data that any backend can execute.
+"""Recipes to plans: how a batch of lazy images runs, as pure data that any backend can execute.
 
 A recipe's steps on pixels become a chain of stages (``accel.planning.stages``), its steps on values a table. A backend
 runs the stages of all images; those of one kind, whatever their parameters, it may run together.

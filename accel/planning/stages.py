@@ -150,7 +150,7 @@ Stage = Pass | Effect
 
 
 class Chain(NamedTuple):
-    """What is read of one image, the stages onto that, and how many channels come out."""
+    """The box that is read of one image, the stages onto that, and how many channels come out."""
 
     box: Box
     stages: tuple[Stage, ...]
@@ -195,8 +195,8 @@ _remembered = lru_cache(maxsize=512)(_chain)
 def _behind(
     height: int, width: int, channels: int, fills: tuple[tuple[int, ...], ...], steps: tuple[Step, ...]
 ) -> tuple[Any, ...]:
-    """What follows a resize to (height, width) with these colours before it: its pass, but for what that reads, the
-    stages after it, and how many channels come out."""
+    """The chain behind a resize to (height, width) with these colours before it: its pass, but for what that reads,
+    the stages after it, and how many channels come out."""
     current = _OpenPass((height, width), channels)
     current.fills = list(fills)
     current.resample(height, width, 1)  # whichever: a pass that resamples takes what follows alike

@@ -1,4 +1,4 @@
-"""Programs: plans, and what torchvision's kernels make of their results.
+"""Plans, and the kernels of torchvision that finish their images.
 
 A recipe's ``kernels`` run on the values that its other steps give. Those come from as few plans as possible: one for
 all images that come out alike there.
@@ -13,33 +13,33 @@ from accel.planning.plan import Plan, plans_of
 from accel.recipe import Branch, Recipe, Step
 
 
-class Work(NamedTuple):
-    """One image: the number of what it begins with, and its kernels, with a ``Work`` for every ``Branch``."""
+class Tail(NamedTuple):
+    """One image: the number of its base, and its kernels, with a ``Tail`` for every ``Branch``."""
 
     base: int
     kernels: tuple[Step, ...]
 
 
-class Program(NamedTuple):
+class TailedPlans(NamedTuple):
     """Images that come out alike in the end.
 
-    ``plans`` give what they begin with: base n is the image ``places[n]`` = (number of the plan, image in it), and was
-    asked for first by image ``owners[n]``. ``works`` say what becomes of these, image by image.
+    ``plans`` give their bases: base n is the image ``places[n]`` = (number of the plan, image in it), and was asked
+    for first by image ``owners[n]``. ``tails`` has the kernels that finish these, image by image.
     """
 
     plans: tuple[Plan, ...]
     places: tuple[tuple[int, int], ...]
     owners: tuple[int, ...]
-    works: tuple[Work, ...]
+    tails: tuple[Tail, ...]
 
 
-def program(recipes: Sequence[Recipe]) -> Program:
-    """The program of some images, of which some have kernels."""
+def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
+    """Plan images of which some have kernels."""
     bases: list[Recipe] = []
     owners: list[int] = []
     numbers: dict[tuple[int, ...], int] = {}
 
-    def work(recipe: Recipe, owner: int) -> Work:
+    def tail(recipe: Recipe, owner: int) -> Tail:
         key = tuple(map(id, recipe[:3]))
         if key not in numbers:
             numbers[key] = len(bases)
@@ -48,15 +48,15 @@ def program(recipes: Sequence[Recipe]) -> Program:
         kernels = []
         for name, params in recipe.kernels:
             if any(isinstance(each, Branch) for each in params):
-                params = tuple(work(Recipe(recipe.source, *branch), owner) for branch in params)
+                params = tuple(tail(Recipe(recipe.source, *branch), owner) for branch in params)
             kernels.append((name, params))
-        return Work(numbers[key], tuple(kernels))
+        return Tail(numbers[key], tuple(kernels))
 
-    works = tuple(work(recipe, number) for number, recipe in enumerate(recipes))
+    tails = tuple(tail(recipe, number) for number, recipe in enumerate(recipes))
     plans = plans_of(bases, [_lies_interleaved(recipe) for recipe in bases])
     places = {number: (n, place) for n, (_, own) in enumerate(plans) for place, number in enumerate(own)}
-    return Program(
-        tuple(each for each, _ in plans), tuple(places[number] for number in range(len(bases))), tuple(owners), works
+    return TailedPlans(
+        tuple(each for each, _ in plans), tuple(places[number] for number in range(len(bases))), tuple(owners), tails
     )
 
 
@@ -65,6 +65,6 @@ def _lies_interleaved(recipe: Recipe) -> bool:
     return bool(recipe.values) and recipe.values[0][0] == "pil_to_tensor"
 
 
-def needs_program(recipes: Sequence[Recipe]) -> bool:
-    """Whether the images are not made by a plan alone."""
+def has_tail(recipes: Sequence[Recipe]) -> bool:
+    """Whether a plan alone does not make the images."""
     return any(recipe.kernels or recipe.source.origin is not None for recipe in recipes)

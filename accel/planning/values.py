@@ -1,4 +1,4 @@
-"""Value tables: what a sequence of value ops makes of each of the 256 uint8 levels, per channel.
+"""Lookup tables of values: what a sequence of value ops makes of each of the 256 uint8 levels, per channel.
 
 The ops act on single values, so running torch itself on 0..255 once gives every result they can have, bit for
 bit, whatever the ops; the backends only look up.
@@ -42,7 +42,7 @@ def _erases(steps: tuple[Step, ...]) -> bool:
 
 
 def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
-    """What the steps erase, in order, as the steps after it leave it."""
+    """The rectangles that the steps erase, in order, as the steps after them leave them."""
     if not _erases(steps):
         return ()
     found = []

@@ -52,7 +52,7 @@ class _Shelf:
         self._tidied = 0.0
 
     def place(self, source: Source, size: int) -> Picture | None:
-        """Where the picture of a source is, or will be; None where there is no room for its bytes."""
+        """The place of a source's picture, there or to come; None where there is no room for its bytes."""
         with self._lock:
             found: Picture | None = source.picture
             if found is not None:  # another thread was faster
@@ -117,7 +117,7 @@ def pixels(source: Source, size: int, decoded: Callable[[], Pixels | None]) -> P
 def values_fit(size: int) -> bool:
     """Whether a sample's values may take the place of what they are computed from, somebody having kept the sample.
 
-    As in torchvision's own; but what a worker inherited late each worker would have for itself.
+    As in torchvision's own; but what a worker inherited without values each worker would have for itself.
     """
     global _values
     if get_worker_info() is None:
@@ -132,7 +132,7 @@ _values = 0
 
 
 def limit() -> int:
-    """How many bytes this process keeps at most: its share among the workers of a DataLoader, and torchrun's ranks."""
+    """The bytes that this process keeps at most: its share among the workers of a DataLoader, and torchrun's ranks."""
     worker = get_worker_info()
     processes = (worker.num_workers if worker else 1) * cores.ranks()
     return memory() // SHARE // max(processes, 1)

@@ -1,4 +1,4 @@
-"""Computing late values: recipes to pixels or tensors, on the backend their sources were made under."""
+"""Recipes to pixels or tensors, computed on the backend their sources were made under."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accel.backend import AcceleratorBackend, backend_of, host_of
 from accel.errors import DecodeError
 from accel.options import Selection
 from accel.planning.plan import plan
-from accel.planning.torch_tail import Program, needs_program, program
+from accel.planning.torch_tail import TailedPlans, has_tail, tailed_plans
 from accel.recipe import Recipe, Source
 from accel.runtime import torch_ops
 from accel.runtime.parallel import Team
@@ -54,14 +54,14 @@ def tensors(
 def several(
     batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
 ) -> list[torch.Tensor | Exception]:
-    """For several (recipes, interleaved) what ``tensors`` gives, or raises, computed together."""
+    """Compute several (recipes, interleaved) together: for each what ``tensors`` gives, or raises."""
     results: dict[int, torch.Tensor | Exception] = {}
     places: dict[Selection, list[int]] = {}
     for place, (recipes, _) in enumerate(batches):
         counters.count(counters.IMAGES, len(recipes))
         places.setdefault(selection_of(recipes), []).append(place)
     for selection, own in places.items():
-        plain = [place for place in own if not needs_program(batches[place][0])]
+        plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
             plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in plain]
             results.update(zip(plain, host_of(selection).run_all(plans, allocate), strict=True))
@@ -82,11 +82,11 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     """
     counters.count(counters.IMAGES, len(recipes))
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
-    if not needs_program(recipes):
+    if not has_tail(recipes):
         return backend.run_on(plan(recipes, interleaved=interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
-    whole = program(_with_pixels(recipes))
+    whole = tailed_plans(_with_pixels(recipes))
     _count(whole)
     made = []
     for number, each in enumerate(whole.plans):
@@ -103,13 +103,13 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
 def _finished(
     batches: Sequence[tuple[Sequence[Recipe], bool]], selection: Selection, allocate: Allocate
 ) -> list[torch.Tensor | Exception]:
-    """What becomes of batches for which plans are not all; the plans of all of them are run together."""
-    programs = [_program(recipes) for recipes, _ in batches]
-    plans = [each for whole in programs if isinstance(whole, Program) for each in whole.plans]
+    """Compute batches that torchvision's kernels finish; the plans of all of them are run together."""
+    tailed = [_tailed_plans(recipes) for recipes, _ in batches]
+    plans = [each for whole in tailed if isinstance(whole, TailedPlans) for each in whole.plans]
     made = iter(host_of(selection).run_all(plans, memory.results.empty))
-    team = _team(getattr(selection.options, "threads", None))
+    parallel = _parallel(getattr(selection.options, "threads", None))
     results: list[torch.Tensor | Exception] = []
-    for whole, (_, interleaved) in zip(programs, batches, strict=True):
+    for whole, (_, interleaved) in zip(tailed, batches, strict=True):
         if isinstance(whole, DecodeError):
             results.append(whole)
             continue
@@ -124,28 +124,28 @@ def _finished(
             results.append(min(failed, key=lambda error: getattr(error, "position", None) or 0))
         else:
             _count(whole)
-            results.append(torch_ops.on_host(whole, values, interleaved, allocate, team))
+            results.append(torch_ops.on_host(whole, values, interleaved, allocate, parallel))
     return results
 
 
-def _program(recipes: Sequence[Recipe]) -> Program | DecodeError:
+def _tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans | DecodeError:
     try:
-        return program(_with_pixels(recipes))
+        return tailed_plans(_with_pixels(recipes))
     except DecodeError as error:
         return error
 
 
-def _count(whole: Program) -> None:
-    counters.count(counters.KERNELS, sum(bool(work.kernels) for work in whole.works))
+def _count(whole: TailedPlans) -> None:
+    counters.count(counters.KERNELS, sum(bool(tail.kernels) for tail in whole.tails))
 
 
 @cache
-def _team(threads: int | None) -> Team:
+def _parallel(threads: int | None) -> Team:
     return Team(threads, "accel-kernels")
 
 
-def _placed(error: DecodeError, whole: Program, number: int) -> DecodeError:
-    """An error of a plan, told by the place of the image in the batch."""
+def _placed(error: DecodeError, whole: TailedPlans, number: int) -> DecodeError:
+    """The error of a plan with the place of the image in the batch."""
     if error.position is None or len(whole.plans) == 1:
         return error
     position = whole.owners[whole.places.index((number, error.position))]
@@ -154,10 +154,10 @@ def _placed(error: DecodeError, whole: Program, number: int) -> DecodeError:
         for each in whole.plans[number].decodes
         if any(item.position == error.position for item in each.items)
     )
-    return _told(error, source, position, len(whole.works))
+    return _located(error, source, position, len(whole.tails))
 
 
-def _told(error: DecodeError, source: Source, position: int, count: int) -> DecodeError:
+def _located(error: DecodeError, source: Source, position: int, count: int) -> DecodeError:
     reason = error.__cause__ if isinstance(error.__cause__, DecodeError) else error
     placed = type(error)(
         f"{source.name}: {reason}" + (f" (image {position} of a batch of {count})" if count > 1 else "")
@@ -167,20 +167,20 @@ def _told(error: DecodeError, source: Source, position: int, count: int) -> Deco
 
 
 def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """The recipes with pixels in place of sources that are late themselves.
+    """The recipes with pixels in place of sources that are lazy themselves.
 
     Raises:
         DecodeError: one of those cannot be computed.
     """
-    late = {id(recipe.source): recipe.source for recipe in recipes if recipe.source.origin is not None}
-    if not late:
+    lazy = {id(recipe.source): recipe.source for recipe in recipes if recipe.source.origin is not None}
+    if not lazy:
         return list(recipes)
-    made = several([((source.origin,), True) for source in late.values() if source.origin is not None])
+    made = several([((source.origin,), True) for source in lazy.values() if source.origin is not None])
     computed = {}
-    for (key, source), result in zip(late.items(), made, strict=True):
+    for (key, source), result in zip(lazy.items(), made, strict=True):
         if isinstance(result, DecodeError):
             position = next(n for n, recipe in enumerate(recipes) if recipe.source is source)
-            raise _told(result, source, position, len(recipes))
+            raise _located(result, source, position, len(recipes))
         if isinstance(result, Exception):
             raise result
         pixels = result[0].permute(1, 2, 0).numpy().tobytes()
@@ -194,6 +194,6 @@ def selection_of(recipes: Sequence[Recipe]) -> Selection:
 
 
 def alike(recipes: Sequence[Recipe]) -> bool:
-    """Whether the images run on one backend, so that they can be one program."""
+    """Whether the images run on one backend, so that they can be computed together."""
     first = recipes[0].source.selection
     return all(recipe.source.selection == first for recipe in recipes)

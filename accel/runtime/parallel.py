@@ -1,4 +1,4 @@
-"""A team of threads that share the images of a batch."""
+"""Threads that share the images of a batch."""
 
 from __future__ import annotations
 

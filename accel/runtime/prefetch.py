@@ -183,7 +183,7 @@ class PrefetchQueue:
         return submission.number in self._waiting
 
     def counts(self) -> tuple[int, int]:
-        """How many submissions are under way or unused, and how many wait."""
+        """Count the submissions that are under way or unused, and those that wait."""
         return len(self._under_way), len(self._waiting)
 
     def _do(self, change: Callable[[], None]) -> None:
@@ -246,7 +246,7 @@ def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.devic
         queue.set_device(device)
 
 
-def compute(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torch.Tensor | None:
+def compute_on_device(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torch.Tensor | None:
     """Compute images now on the device of their queue, and bring them to the host; None where that is not known.
 
     Raises:

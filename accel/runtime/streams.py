@@ -1,4 +1,4 @@
-"""The only file that names a stream: work aside of the caller's stream, and results that cross over to it.
+"""Work on streams of accel's own, and results that cross over to the caller's stream. No other file names a stream.
 
 A result is made on a stream of our own, with an event behind it. Whoever takes it has its current stream wait for
 that event; the host waits for nothing. On the host there are no streams, and nothing is done about them.
@@ -18,7 +18,7 @@ _side: dict[torch.device, Any] = {}
 
 
 def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Any]:
-    """What ``work`` launches on the current stream of ``device``, launched on a stream of our own.
+    """Run ``work`` with a stream of our own as the current one of ``device``.
 
     Returns:
         its result, and the event after which that is complete.

@@ -89,7 +89,7 @@ def start_on_host(tasks: Sequence[Task]) -> None:
 
 
 def count_on_host() -> int:
-    """How many tasks were given to the host and have not run."""
+    """Count the tasks that were given to the host and have not run."""
     return len(_on_host)
 
 

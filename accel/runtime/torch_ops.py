@@ -1,4 +1,4 @@
-"""torchvision's kernels on values that are there: on the host image by image, on a device as many at once as may be."""
+"""torchvision's kernels on values that are there: on the host image by image, on a device as many at once as can be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
-from accel.planning.torch_tail import Program, Work
+from accel.planning.torch_tail import Tail, TailedPlans
 from accel.recipe import Step
 from accel.runtime.parallel import Team
 from accel.system import arithmetic
@@ -18,32 +18,32 @@ from accel.system.memory import Allocate
 
 
 def on_host(
-    program: Program, made: Sequence[torch.Tensor], interleaved: bool, allocate: Allocate, team: Team
+    whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: bool, allocate: Allocate, parallel: Team
 ) -> torch.Tensor:
-    """The images of a program, from what its plans gave, one by one: every number is then as torchvision has it."""
-    bases = [made[plan][image] for plan, image in program.places]
-    first = _image(bases, program.works[0])
-    result = _empty((len(program.works), *first.shape), first.dtype, interleaved, allocate)
+    """Finish images that plans made, one by one: every number is then as torchvision has it."""
+    bases = [made[plan][image] for plan, image in whole.places]
+    first = _image(bases, whole.tails[0])
+    result = _empty((len(whole.tails), *first.shape), first.dtype, interleaved, allocate)
     result[0] = first
 
-    # kernels have threads of their own: of twice as many as the team's, some run while others wait for each other
-    threads = max(map(_threads, program.works))
-    turn = threading.Semaphore(max(2 * team.size // threads, 1))
+    # kernels have threads of their own: of twice as many as ours, some run while others wait for each other
+    threads = max(map(_threads, whole.tails))
+    turn = threading.Semaphore(max(2 * parallel.size // threads, 1))
 
     def finish(number: int) -> None:
         with turn:
-            image = _image(bases, program.works[number])
+            image = _image(bases, whole.tails[number])
         _check_alike(image, first)
         result[number] = image
 
-    team.each(range(1, len(program.works)), finish)
+    parallel.each(range(1, len(whole.tails)), finish)
     return result
 
 
-def _threads(work: Work) -> int:
+def _threads(tail: Tail) -> int:
     """The largest number of threads that one of its kernels runs on."""
-    branches = [each for _, params in work.kernels for each in params if isinstance(each, Work)]
-    return max([threads or 1 for _, threads in _steps(work.kernels)] + list(map(_threads, branches)), default=1)
+    branches = [each for _, params in tail.kernels for each in params if isinstance(each, Tail)]
+    return max([threads or 1 for _, threads in _steps(tail.kernels)] + list(map(_threads, branches)), default=1)
 
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype, interleaved: bool, allocate: Allocate) -> torch.Tensor:
@@ -62,14 +62,14 @@ def _check_alike(image: torch.Tensor, first: torch.Tensor) -> None:
         )
 
 
-def _image(bases: Sequence[torch.Tensor], work: Work) -> torch.Tensor:
-    with arithmetic.as_recorded(bases[work.base].device.type):
-        return _finished(bases, work)
+def _image(bases: Sequence[torch.Tensor], tail: Tail) -> torch.Tensor:
+    with arithmetic.as_recorded(bases[tail.base].device.type):
+        return _finished(bases, tail)
 
 
-def _finished(bases: Sequence[torch.Tensor], work: Work) -> torch.Tensor:
-    values = bases[work.base]
-    for step, threads in _steps(work.kernels):
+def _finished(bases: Sequence[torch.Tensor], tail: Tail) -> torch.Tensor:
+    values = bases[tail.base]
+    for step, threads in _steps(tail.kernels):
         values = _applied(bases, values, step, threads)
     return values
 
@@ -89,25 +89,25 @@ def _applied(bases: Sequence[torch.Tensor], values: torch.Tensor, step: Step, th
     name, params = step
     apply = OPS[name].apply
     assert apply is not None, f"{name} is no op on tensors"
-    given = [_finished(bases, each) if isinstance(each, Work) else each for each in params]
+    given = [_finished(bases, each) if isinstance(each, Tail) else each for each in params]
     if threads is not None:
         arithmetic.use_threads(threads)
     return apply(values, *given)
 
 
-def on_device(program: Program, made: Sequence[torch.Tensor], interleaved: bool) -> torch.Tensor:
-    """The images of a program, from what its plans gave, where that is.
+def on_device(whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: bool) -> torch.Tensor:
+    """Finish images that plans made on a device, there.
 
     Images that have the same elementwise steps before them up to the end take these together.
     """
-    bases = [made[plan][image] for plan, image in program.places]
+    bases = [made[plan][image] for plan, image in whole.places]
     with arithmetic.as_recorded(bases[0].device.type):
-        images = [bases[work.base] for work in program.works]
-        recorded = [list(_steps(work.kernels)) for work in program.works]
+        images = [bases[tail.base] for tail in whole.tails]
+        recorded = [list(_steps(tail.kernels)) for tail in whole.tails]
         left = max(map(len, recorded))
         while left:
             now = [(n, *steps[-left], images[n]) for n, steps in enumerate(recorded) if len(steps) >= left]
-            for step, threads, numbers in _together(now):
+            for step, threads, numbers in _batched(now):
                 if len(numbers) == 1:
                     images[numbers[0]] = _applied(bases, images[numbers[0]], step, threads)
                 else:
@@ -121,10 +121,10 @@ def on_device(program: Program, made: Sequence[torch.Tensor], interleaved: bool)
         return torch.stack(images).contiguous(memory_format=order)
 
 
-def _together(
+def _batched(
     steps: Sequence[tuple[int, Step, int | None, torch.Tensor]],
 ) -> Iterator[tuple[Step, int | None, list[int]]]:
-    """The steps of several images, those that may be one call as one."""
+    """The steps of several images, with the numbers of those that may take a step in one call."""
     groups: dict[Any, list[int]] = {}
     for number, (name, params), threads, values in steps:
         op = OPS[name]
@@ -137,7 +137,7 @@ def _together(
 
 
 def on_batch(batch: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
-    """What steps that were recorded on a batch make of it."""
+    """Take steps that were recorded on a batch."""
     with arithmetic.as_recorded(batch.device.type):
         for step, threads in _steps(steps):
             batch = _applied((), batch, step, threads)

@@ -1,1 +1,1 @@
-"""What everything stands on: memory, forks, counters, and how other people's names are found and replaced."""
+"""The process and the machine: memory, forks, cores, counters, the log, and private names of other libraries."""

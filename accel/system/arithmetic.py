@@ -1,6 +1,6 @@
-"""What torch's results depend on besides their arguments: the default dtype, and how many threads share a sum.
+"""Settings that torch's results depend on: the default dtype, and how many threads share a sum.
 
-Late values are computed by other threads than those that recorded them, and later, when somebody may have set
+Lazy values are computed by other threads than those that recorded them, and later, when somebody may have set
 something else. Both settings are more than the calling thread's, so neither can be set for a moment; here they
 are had for the calling thread alone.
 """
@@ -98,7 +98,7 @@ def _in_float32(value: Any) -> Any:
 
 @contextmanager
 def own_threads() -> Iterator[None]:
-    """What is set by ``use_threads`` inside is taken back."""
+    """Take back what ``use_threads`` sets inside."""
     before = torch.get_num_threads()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Who asked: for messages about what ended a fusion."""
+"""The caller of accel's code, for messages about what ended a fusion."""
 
 from __future__ import annotations
 

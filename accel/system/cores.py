@@ -1,4 +1,4 @@
-"""How many cores are this process's, for every pool of threads of ours. torch's own threads are the user's affair."""
+"""The number of cores for accel's own threads in this process. torch's own threads are the user's affair."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 class Cores(NamedTuple):
-    """How many, and in words why."""
+    """A number of cores, and in words why."""
 
     number: int
     why: str
@@ -58,7 +58,7 @@ def affinity() -> int:
 
 
 def share(usable: int, machine: int, quota: float | None, environment: Mapping[str, str]) -> Cores:
-    """What one process, of several that do the same on a machine, should use.
+    """The cores that one process, of several that do the same on a machine, should use.
 
     Args:
         usable: cores by affinity. machine: those that there are, in this container at least.
@@ -133,8 +133,8 @@ Reader = Callable[[Path], float | None]
 
 
 def of_groups(own: Path, root: Path, controller: str, version_1: Reader, version_2: Reader) -> Iterator[float]:
-    """What limits the process's group, and those around it, as far as they are seen: a container sees its own as the
-    root."""
+    """The limits of the process's group, and of those around it, as far as they are seen: a container sees its own as
+    the root."""
     try:
         lines = own.read_text().splitlines()
     except OSError:

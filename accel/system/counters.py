@@ -18,11 +18,11 @@ import torch
 
 from accel.system import fork, log, memory
 
-IMAGES, REPLACED, REALISED_EARLY = "images", "replaced", "realised early"
+IMAGES, REPLACED, COMPUTED_EARLY = "images", "replaced", "computed early"
 KERNELS = "finished by torchvision"
 KEPT = "kept"
 _FALLBACK = "fallback: "
-_FIRST = (IMAGES, REPLACED, REALISED_EARLY, KERNELS, KEPT, _FALLBACK + "any other reason")
+_FIRST = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, _FALLBACK + "any other reason")
 _ROWS, _SLOTS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
@@ -47,7 +47,7 @@ def count(name: str, amount: int = 1) -> None:
 
 
 def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
-    """Where a name is counted: the first few have their places, the others come as they come."""
+    """Find the place where a name is counted: the first few have theirs, the others come as they come."""
     if name in _FIRST:
         slot = _FIRST.index(name)
     else:
@@ -74,7 +74,7 @@ def early(reason: str | None) -> None:
 
     ``reason``: steps were recorded that now run apart from what follows; that is a fallback as well.
     """
-    count(REALISED_EARLY)
+    count(COMPUTED_EARLY)
     if reason is not None:
         fallback(reason)
 
@@ -92,7 +92,7 @@ def stats() -> dict[str, Any]:
 
         - ``images``: lazy images whose pixels were computed;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
-        - ``computed early``: images whose pixels were asked for one at a time, before a batch was made;
+        - ``computed early``: images whose pixels were asked for one at a time, before a batch was made (also as ``realised early``, until 0.3);
         - ``finished by torchvision``: images whose last steps were torchvision's own kernels, run on accel's values;
         - ``kept``: files that were asked for again, all of whose pixels were decoded, once, and kept;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
@@ -105,7 +105,8 @@ def stats() -> dict[str, Any]:
         for row, slot in np.argwhere(_counts):
             name = _names[row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
-    result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, REALISED_EARLY, KERNELS, KEPT)}
+    result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT)}
+    result["realised early"] = result[COMPUTED_EARLY]  # until 0.3
     result |= {name: value() for name, value in _shown.items()}
     log.settle()
     result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}

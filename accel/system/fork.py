@@ -1,4 +1,4 @@
-"""What must happen around a fork of this process, where the system has forks, and locks that survive one.
+"""Functions to call around a fork of this process, where the system has forks, and locks that survive one.
 
 A forked child has only the thread that forked. What its parent's other threads were doing is never finished there, and
 what they held would be held for ever. So a ``Lock`` is new in the child, which is right where what it guards is sound

@@ -1,4 +1,4 @@
-"""What is imported, and compiled, when it is first needed: no process is forked in the midst of it.
+"""Imports, and compilations, at first need: no process is forked in the midst of them.
 
 A child of such a fork would have a module, or a function, that is half made, and a lock of Python's or numba's that
 nobody in it will ever release.
@@ -13,7 +13,7 @@ from typing import Any
 from accel.system import fork
 
 importing = fork.Lock()
-"""To be held by whoever imports something late."""
+"""A lock to hold while something is imported at first need."""
 
 
 class LazyModule:

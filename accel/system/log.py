@@ -98,7 +98,7 @@ def _pins() -> bool:
 
 
 def _handlers(level: int) -> Iterator[logging.Handler]:
-    """Those that a record of the logger's is handed to."""
+    """The handlers that a record of the logger's is handed to."""
     logger: logging.Logger | None = _log
     if not _log.isEnabledFor(level):
         return

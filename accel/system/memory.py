@@ -197,7 +197,7 @@ def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
 
 
 class _Buffer(bytearray):
-    """Of a size of its own; ``on_end`` is called when it goes."""
+    """A buffer; ``on_end`` is called when it goes."""
 
     def __init__(self, size: int, on_end: Callable[[], None]) -> None:
         super().__init__(size)

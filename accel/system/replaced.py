@@ -16,7 +16,7 @@ from typing import Any
 from accel.system import counters, log, memory
 
 LISTED = 100
-"""How many names are kept."""
+"""The most names that are kept."""
 
 _END = b"\0"
 
@@ -94,7 +94,7 @@ def _made() -> int:
 
 
 def sent() -> Any:
-    """What ``join`` takes in a process that is being started; None where there is no list."""
+    """The argument of ``join`` in a process that is being started; None where there is no list."""
     try:
         return reduction.DupFd(share())
     except OSError:

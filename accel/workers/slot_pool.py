@@ -5,7 +5,7 @@ unmaps. Here the workers of a loader take slots of memory that they all share (`
 the tensors sent in a slot it has seen the end of, and when these are all, and nothing in the worker looks at the slot
 either, the next worker fills it again. Where there is no such memory, batches are sent as torch does.
 
-A batch is sent as it is: what of it lies in a slot is told from its address when the batch is pickled.
+A batch is sent as it is: its addresses say what of it lies in a slot when the batch is pickled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _known: dict[int, _Loader] = {}
 
 
 class _Loader:
-    """What workers and parent of a loader share; in the parent also which slots it looks at."""
+    """The memory that workers and parent of a loader share; in the parent also which slots it looks at."""
 
     def __init__(self, arena: Arena | None) -> None:
         self.arena = arena
@@ -72,7 +72,7 @@ class _Loader:
             return
         if self.ended:
             self.arena.give_back(slot)
-        self.arena.ended[slot] = max(self.arena.ended[slot], sent)  # another thread may be late with an earlier one
+        self.arena.ended[slot] = max(self.arena.ended[slot], sent)  # another thread may come behind with an earlier one
 
     def _leave(self, slot: int, sent: int, forks: int) -> None:
         """Have a slot wait for the children. (Of a loader that has ended its memory goes with the last of them.)"""
@@ -130,7 +130,7 @@ def _receive(number: int, slot: int, sent: int, layout: _Layout) -> Any:
 
 
 class _Layout:
-    """How a tensor lies in the bytes of its storage."""
+    """The place of a tensor in the bytes of its storage."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.dtype, self.offset = tensor.dtype, tensor.storage_offset()
@@ -143,7 +143,7 @@ class _Layout:
         return empty.set_(storage, self.offset, self.shape, self.strides)
 
 
-class Ring:
+class SlotPool:
     """A worker's part in the memory that its loader's workers share."""
 
     def __init__(self, number: int, arena: Arena) -> None:
@@ -168,11 +168,11 @@ class Ring:
         self._arena.busy[slot] = 0
 
     def outgoing(self, batch: Any) -> Any:
-        """What to send in place of a batch; the batch stays as it is."""
+        """A stand-in to send in place of a batch; the batch stays as it is."""
         return _Outgoing(self, batch) if self._looked_at else batch
 
     def message(self, tensor: torch.Tensor) -> Any:
-        """How a tensor is pickled for the parent; NotImplemented where it lies in no slot. For any thread."""
+        """Reduce a tensor for the parent; NotImplemented where it lies in no slot. For any thread."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
             return NotImplemented
         slot = self._looked_at.get(tensor.untyped_storage().data_ptr())
@@ -185,14 +185,14 @@ class Ring:
 class _Outgoing:
     """Stands for a batch between the worker's collate and the parent, where it unpickles as the batch."""
 
-    def __init__(self, ring: Ring, batch: Any) -> None:
-        self._ring = ring
+    def __init__(self, pool: SlotPool, batch: Any) -> None:
+        self._pool = pool
         self._batch = batch
 
     def __reduce__(self) -> tuple[Any, ...]:
         stream = io.BytesIO()
         try:
-            _Sender(self._ring, stream).dump(self._batch)
+            _Sender(self._pool, stream).dump(self._batch)
         except RuntimeError as error:  # torch's, without shared memory for a label: here nobody would hear of it
             return _refuse, (str(error),)
         return pickle.loads, (stream.getvalue(),)
@@ -205,30 +205,30 @@ def _refuse(message: str) -> None:
 class _Sender(ForkingPickler):
     """Pickles for the parent, and for no other process: what lies in slots by where it lies."""
 
-    def __init__(self, ring: Ring, stream: io.BytesIO) -> None:
+    def __init__(self, pool: SlotPool, stream: io.BytesIO) -> None:
         super().__init__(stream)
-        self._ring = ring
+        self._pool = pool
 
     def reducer_override(self, value: Any) -> Any:
-        return self._ring.message(value) if type(value) is torch.Tensor else NotImplemented
+        return self._pool.message(value) if type(value) is torch.Tensor else NotImplemented
 
 
-_ring: Ring | None = None
+_pool: SlotPool | None = None
 
 
-def of_worker() -> Ring | None:
-    """This worker's ring; None where the process was not started by a loader that has shared memory."""
-    global _ring
-    if _ring is None:
+def of_worker() -> SlotPool | None:
+    """This worker's pool; None where the process was not started by a loader that has shared memory."""
+    global _pool
+    if _pool is None:
         known = _known.get(_loader.get())
         if known is not None and known.arena is not None:
-            _ring = Ring(_loader.get(), known.arena)
-    return _ring
+            _pool = SlotPool(_loader.get(), known.arena)
+    return _pool
 
 
 def outgoing(batch: Any) -> Any:
-    """What this worker sends in place of a batch."""
-    return batch if _ring is None else _ring.outgoing(batch)
+    """A stand-in for this worker to send in place of a batch."""
+    return batch if _pool is None else _pool.outgoing(batch)
 
 
 def loader_number() -> int:
@@ -237,7 +237,7 @@ def loader_number() -> int:
 
 
 def to_join() -> tuple[int, Arena | None]:
-    """What a worker started without fork must be told (``join``); to be sent while it is being started."""
+    """Arguments of ``join`` for a worker that is started without fork; to be sent while it is being started."""
     number = _loader.get()
     return number, _known[number].arena if number in _known else None
 

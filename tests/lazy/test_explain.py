@@ -38,7 +38,7 @@ def test_names_file_steps_region_engine_and_backend(photo: str) -> None:
     for part in (
         photo,
         "500x375",
-        "late tensor [3, 224, 224] float32",
+        "lazy tensor [3, 224, 224] float32",
         "resize(height=256, width=341, resample=2)",
         "crop(top=16, left=58, height=224, width=224)",
         "to_tensor(dtype=float32)",
@@ -63,7 +63,7 @@ def test_steps_in_their_order(photo: str) -> None:
     image = late(photo, lambda image: F.vflip(F.pad(F.hflip(image), (1, 2, 3, 4), (5, 6, 7))))
     text = accel.explain(image)
     assert "hflip() -> pad(left=1, top=2, right=3, bottom=4, mode=constant, fill=(5, 6, 7)) -> vflip()" in text
-    assert "late image RGB 504x381" in text
+    assert "lazy image RGB 504x381" in text
     assert helpers.is_late(image)
 
 
@@ -78,7 +78,7 @@ def test_a_batch_names_its_files_once_counted(photo: str) -> None:
         image = default_loader(photo)
         batch = torch.stack([EVAL(image), EVAL(F.hflip(image)), EVAL(default_loader(photo))])
     text = accel.explain(batch)
-    assert "late tensor [3, 3, 224, 224] float32: 3 images from 2 files" in text
+    assert "lazy tensor [3, 3, 224, 224] float32: 3 images from 2 files" in text
     assert helpers.is_late(batch)
 
 
@@ -112,9 +112,9 @@ def test_plain_things(photo: str) -> None:
 
 def test_lists_and_tuples(photo: str) -> None:
     text = accel.explain([late(photo), torch.zeros(2), (late(photo, lambda image: image),)])
-    assert text.count("late tensor") == 1
+    assert text.count("lazy tensor") == 1
     assert text.count("plain tensor") == 1
-    assert text.count("late image") == 1
+    assert text.count("lazy image") == 1
 
 
 def test_drafted_and_closed_images() -> None:

@@ -76,7 +76,7 @@ def test_c_functions_bound_early_raise(missing: int) -> None:
 def test_what_is_raised_says_what_to_do() -> None:
     late = both(make_single)[0]
     if GUARDS:
-        with pytest.raises(RuntimeError, match=r"late tensor of accel's.*images\.detach\(\)"):
+        with pytest.raises(RuntimeError, match=r"lazy tensor of accel's.*images\.detach\(\)"):
             torch._C._to_dlpack(late)
 
 

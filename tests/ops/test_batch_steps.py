@@ -251,7 +251,7 @@ def test_explained() -> None:
         assert "then on the whole batch: mixup" in text
         image = v1.AugMix()(Image.open(io.BytesIO(jpeg(45, 41))))
         text = accel.explain(image)
-        assert "late itself: pil_to_tensor() -> weighted(" in text
+        assert "lazy itself: pil_to_tensor() -> weighted(" in text
 
 
 def test_one_broken_image_among_kernels(tmp_path: Any) -> None:

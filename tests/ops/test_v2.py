@@ -168,7 +168,7 @@ def test_what_is_computed_early_is_counted() -> None:
     list(DataLoader(files, 3, num_workers=1))
     after = accel.stats()
     assert after["realised early"] - before["realised early"] == len(files)
-    reason = "the values of a single late tensor were asked for by brighter (test_v2.py:"
+    reason = "the values of a single lazy tensor were asked for by brighter (test_v2.py:"
     counts = {name: n - before["fallbacks"].get(name, 0) for name, n in after["fallbacks"].items()}
     assert [n for name, n in counts.items() if name.startswith(reason)] == [len(files)], counts
 

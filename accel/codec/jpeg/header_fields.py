@@ -1,4 +1,4 @@
-"""What the decoder knows of a file: places in the header array, which ``header`` fills."""
+"""Fields of the header array: what the decoder knows of a file; filled by ``header``."""
 
 from __future__ import annotations
 

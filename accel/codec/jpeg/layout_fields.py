@@ -1,4 +1,4 @@
-"""What a region needs of each component: places in the layout array, which ``layout`` fills."""
+"""Fields of the layout array: what a region needs of each component, filled by ``layout``."""
 
 from __future__ import annotations
 

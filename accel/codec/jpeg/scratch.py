@@ -29,7 +29,7 @@ def new_tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 def new_room() -> tuple[np.ndarray, ...]:
-    """What decode_scan keeps at hand: (quant, coefficients, slots, predictions, spare).
+    """The working arrays of decode_scan: (quant, coefficients, slots, predictions, spare).
 
     int16[3, 64]: quantisers; int16[BLOCK_SIZE]: a block; int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]: slots; int64[3]: each
     component's last DC coefficient; uint8[SPARE]: for narrow rows
