@@ -7,20 +7,17 @@ it is interrupted there (a graph break), and they are computed as if nothing wer
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import torch
 
-from accel.hooks.patch import Attribute
+from accel.hooks.patch import Attribute, Function
 from accel.lazy.base import LateTensor
 from accel.runtime import materialize
 from accel.system.private_names import private
 
 dynamo = private("torch._C._dynamo.eval_frame", "set_code_exec_strategy", "_FrameAction.SKIP", "_FrameExecStrategy")
-
-Function = Callable[..., Any]
 
 
 def keep_out() -> None:

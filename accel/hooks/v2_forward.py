@@ -19,13 +19,13 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from accel.hooks import random_params
-from accel.hooks.patch import Attribute
+from accel.hooks.patch import Attribute, Function
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyPlainImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 
-Forward = Callable[..., Any]
+Forward = Function
 
 _LATE = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
 _LEAVES = {*_LATE, torch.Tensor, int, float, bool, str, NoneType}
