@@ -35,7 +35,7 @@ class Patch:
     optional: bool = False
 
     def find(self) -> Any:
-        """Where the replacement goes.
+        """Find where the replacement goes.
 
         Raises:
             AttributeError: the installed version lacks the name.

@@ -65,7 +65,7 @@ def to_pil_image(original: Function, pic: Any, mode: Any = None) -> Any:
 
 
 def _as_image(tensor: LateTensor) -> LazyImage | None:
-    """A late tensor's values as a late image; None where they are no 8-bit levels."""
+    """A lazy tensor's values as a lazy image; None where they are no 8-bit levels."""
     late = tensor.late
     (channels, height, width), dtype = late.shape, late.dtype
     if channels not in (1, 3) or dtype not in (torch.uint8, torch.float16, torch.float32, torch.float64):

@@ -71,7 +71,7 @@ def decode_jpeg(
 
 
 def decode_other(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """``torchvision.io.decode_png`` and others, which are never late."""
+    """``torchvision.io.decode_png`` and others, which are never lazy."""
     return _at_once(original, input, *args, **kwargs)
 
 
@@ -83,14 +83,14 @@ def read_file(original: Function, path: Any) -> Any:
 
 
 def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """What torchvision's own function gives, or what takes the place of a damaged file."""
+    """Read by torchvision's own function; give the black tensor that takes the place of a damaged file."""
     if not pillow_open.replaces():
         return original(input, *args, **kwargs)
     try:
         return original(input, *args, **kwargs)
     except RuntimeError as error:
-        mode, begin = _name(args[0] if args else kwargs.get("mode", _UNCHANGED)), _beginning(input)
-        if begin is None or (begin == SOI and mode in _NOT_OF_JPEG):
+        mode, start = _name(args[0] if args else kwargs.get("mode", _UNCHANGED)), _beginning(input)
+        if start is None or (start == SOI and mode in _NOT_OF_JPEG):
             raise
         replaced(_IN_MEMORY if isinstance(input, torch.Tensor) else str(input), str(error))
         return pillow_open.black_tensor(_CHANNELS.get(mode, 3))
@@ -139,7 +139,7 @@ def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | N
 
 
 def _takes(mode: Any) -> bool:
-    """Whether anything is read late, so far as can be said before it is read."""
+    """Whether anything is read lazily, so far as can be said before it is read."""
     if switch.current().steps_aside or _name(mode) not in (_UNCHANGED, _GRAY, _RGB):
         return False
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
@@ -152,7 +152,7 @@ def _name(mode: Any) -> str:
 
 
 def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Header | None:
-    """The header of a file that is read late, else None."""
+    """The header of a file that is read lazily, else None."""
     header = claim(data, size)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")

@@ -78,7 +78,7 @@ def crop(original: FunctionType) -> Function:
 
 
 def _dimensions(image: Any) -> tuple[int, int, int]:
-    """Of a Pillow image, whose channels nobody asks for."""
+    """Channels, height and width of a Pillow image; nobody asks for its channels."""
     width, height = image.size
     return 3, height, width
 

@@ -24,7 +24,7 @@ from accel.lazy.tensor import LazyTensor
 
 
 def to_image(original: Function, inpt: Any) -> Any:
-    """``torchvision.transforms.v2.functional.to_image``, on late images and tensors."""
+    """``torchvision.transforms.v2.functional.to_image``, on lazy images and tensors."""
     image = begin(inpt) if isinstance(inpt, Image.Image) else None
     if image is not None:
         return images.pixels(LazyTVImage, image)

@@ -59,7 +59,7 @@ def _recorder(name: str) -> Function:
     return record
 
 
-# -- recorders: the late result, or None --------------------------------------------------------------------
+# -- recorders: the lazy result, or None --------------------------------------------------------------------
 
 
 def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:

@@ -41,7 +41,7 @@ def by_methods(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def recorded(image: LazyImage, name: str, params: Params) -> LazyImage:
-    """A late image with one of these ops recorded."""
+    """A lazy image with one of these ops recorded."""
     mode = None
     if name == "to_grayscale":
         mode = "L" if params == (1,) else "RGB"
@@ -138,7 +138,7 @@ def resized_crop(image: Any, top: Any, left: Any, height: Any, width: Any, size:
 
 
 def pixels(cls: type[T], image: LazyImage) -> T:
-    """A late image as a uint8 tensor, which torchvision strides [height, width, channel]."""
+    """A lazy image as a uint8 tensor, which torchvision strides [height, width, channel]."""
     return tensor(cls, image, _PIXELS, torch.uint8, interleaved=True)
 
 
