@@ -7,7 +7,6 @@ through for everything that is not accel's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -31,40 +30,34 @@ from accel.hooks import (
     tv_transforms,
     v2_forward,
     v2_functional,
-    v2_functional_pil,
     v2_kernels,
     v2_transforms,
 )
 from accel.hooks.patch import Patch, Undo
 from accel.system import counters, private_names, replaced
 
-HOOKS = (
-    pillow_open,
-    pillow_enhance,
-    datasets_folder,
-    tv_io,
-    tv_transforms,
-    tv_functional,
-    tv_functional_pil,
-    tv_functional_tensor,
-    v2_transforms,
-    v2_forward,
-    v2_functional,
-    v2_functional_pil,
-    v2_kernels,
-    nn_parameter,
-    torch_compile,
-    dataloader,
-    multiprocessing,
-    ray,
+PATCHES: tuple[Patch, ...] = (
+    *pillow_open.PATCHES,
+    *pillow_enhance.PATCHES,
+    *datasets_folder.PATCHES,
+    *tv_io.PATCHES,
+    *tv_transforms.PATCHES,
+    *tv_functional.PATCHES,
+    *tv_functional_pil.PATCHES,
+    *tv_functional_tensor.PATCHES,
+    *v2_transforms.PATCHES,
+    *v2_forward.PATCHES,
+    *v2_functional.PATCHES,
+    *v2_kernels.PATCHES,
+    *nn_parameter.PATCHES,
+    *torch_compile.PATCHES,
+    *dataloader.PATCHES,
+    *multiprocessing.PATCHES,
+    *ray.PATCHES,
 )
+"""Every row of every table."""
+
 _undo: list[Undo] = []
-
-
-def patches() -> Iterator[Patch]:
-    """Every row of every table."""
-    for hook in HOOKS:
-        yield from hook.PATCHES
 
 
 def install() -> None:
@@ -76,10 +69,10 @@ def install() -> None:
     Image.preinit()
     places: list[tuple[Patch, Any]] = []
     lacking: list[str] = []
-    for row in patches():
+    for row in PATCHES:
         try:
             places.append((row, row.find()))
-        except (AttributeError, ImportError):
+        except AttributeError:
             lacking += [] if row.optional else [row.name]
     private_names.check(*lacking)
     counters.share()

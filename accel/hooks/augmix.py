@@ -1,6 +1,6 @@
 """torchvision's ``AugMix``: its views of an image as a batch of one, and back, stay lazy.
 
-It replaces nothing: lazy tensors are told here whose views they may record. What AugMix does with them changes neither
+It replaces nothing: it adds to what lazy tensors record. What AugMix does with them changes neither
 of the two in place; of anybody else's the values are computed. ``accel.lazy.mixing`` adds the images up.
 """
 

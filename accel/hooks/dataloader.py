@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from accel import switch
 from accel.backend import backend_of, host_of
 from accel.errors import DecodeError
 from accel.hooks import timm
-from accel.hooks.patch import Attribute, Item
+from accel.hooks.patch import Attribute, Function, Item
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import group, held, loader_batch, search, tensor
 from accel.lazy.base import LateTensor, is_late
@@ -28,8 +27,6 @@ from accel.workers import slot_pool
 
 collate = private("torch.utils.data._utils.collate", "collate_tensor_fn")
 worker = private("torch.utils.data._utils.worker")
-
-Function = Callable[..., Any]
 
 
 class Collating:

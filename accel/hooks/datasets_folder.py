@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torchvision
@@ -11,7 +10,7 @@ from torchvision.datasets import folder
 
 from accel import switch
 from accel.codec.header import claim
-from accel.hooks.patch import Body
+from accel.hooks.patch import Body, Function
 from accel.hooks.pillow_open import claimed
 from accel.lazy.image import LazyImage
 from accel.recipe import Source
@@ -21,39 +20,31 @@ from accel.system.private_names import private
 private("PIL.Image", "_decompression_bomb_check")
 
 
-def _default_loader(original: Callable[..., Any]) -> Callable[..., Any]:
+def _default_loader(original: Function, path: Any) -> Any:
     """``torchvision.datasets.folder.default_loader``, without its import statement."""
-
-    def default_loader(path: Any) -> Any:
-        return (original if torchvision.get_image_backend() == "accimage" else folder.pil_loader)(path)
-
-    return default_loader
+    return (original if torchvision.get_image_backend() == "accimage" else folder.pil_loader)(path)
 
 
-def _pil_loader(original: Callable[..., Any]) -> Callable[..., Any]:
+def _pil_loader(original: Function, path: Any) -> Any:
     """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
-
-    def pil_loader(path: Any) -> Any:
-        selection = switch.current()
-        if selection.steps_aside:
-            return original(path)
-        read = memory.file_buffers.read(path)
-        if read is None:
-            return original(path)
-        buffer, size = read
-        header = claim(buffer, size)
-        if header is None or header.pictures or not claimed(header, selection):
-            memory.file_buffers.give_back(buffer)
-            return original(path)
-        try:
-            Image._decompression_bomb_check((header.width, header.height))
-        except Image.DecompressionBombError:  # Image.open says so as well, or replaces it
-            memory.file_buffers.give_back(buffer)
-            return original(path)
-        source = Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
-        return LazyImage.load_rgb(source)
-
-    return pil_loader
+    selection = switch.current()
+    if selection.steps_aside:
+        return original(path)
+    read = memory.file_buffers.read(path)
+    if read is None:
+        return original(path)
+    buffer, size = read
+    header = claim(buffer, size)
+    if header is None or header.pictures or not claimed(header, selection):
+        memory.file_buffers.give_back(buffer)
+        return original(path)
+    try:
+        Image._decompression_bomb_check((header.width, header.height))
+    except Image.DecompressionBombError:  # Image.open says so as well, or replaces it
+        memory.file_buffers.give_back(buffer)
+        return original(path)
+    source = Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
+    return LazyImage.load_rgb(source)
 
 
 PATCHES = (

@@ -7,6 +7,7 @@ an import of accel or torchvision (``multiprocessing_child``).
 from __future__ import annotations
 
 import functools
+import multiprocessing.spawn  # noqa: F401  whose function is replaced
 from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler

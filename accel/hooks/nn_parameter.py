@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
-from accel.hooks.patch import Attribute
+from accel.hooks.patch import Attribute, Function
 from accel.lazy.base import LateTensor
 
 
-def _new(original: Callable[..., Any]) -> Any:
+def _new(original: Function) -> Any:
     """``torch.nn.Parameter.__new__``: computes a lazy tensor first, for it makes something else of other classes."""
 
     @functools.wraps(original)

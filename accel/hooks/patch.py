@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from types import FunctionType
 from typing import Any
 
 Undo = Callable[[], None]
-Make = Callable[[Any], Any]
+Function = Callable[..., Any]
 
 ABSENT: Any = object()
 """The original of a name that is new."""
@@ -24,19 +26,19 @@ class Patch:
 
     Attributes:
         name: dotted, from the module on.
-        make: makes the replacement of the original, which it returns where there is nothing to replace.
+        replacement: the row's class says what it is.
         optional: some of the supported versions have no such name.
     """
 
     name: str
-    make: Make
+    replacement: Function
     optional: bool = False
 
     def find(self) -> Any:
-        """Where the replacement goes.
+        """Find where the replacement goes.
 
         Raises:
-            AttributeError, ImportError: the installed version lacks the name.
+            AttributeError: the installed version lacks the name.
         """
         return found(self.name)
 
@@ -46,14 +48,21 @@ class Patch:
 
 
 class Body(Patch):
-    """A function, replaced by what it runs: names bound early change as well."""
+    """A function runs the replacement, whose first argument is the original; names bound early change as well."""
 
     def put(self, place: Any) -> Undo:
-        return body(place, self.make)
+        return body(place, lambda original: partial(self.replacement, original))
+
+
+class Shortcut(Patch):
+    """A function runs what the replacement makes of it."""
+
+    def put(self, place: Any) -> Undo:
+        return body(place, self.replacement)
 
 
 class Attribute(Patch):
-    """An attribute of a module or a class."""
+    """An attribute of a module or a class becomes what the replacement makes of it."""
 
     def find(self) -> Any:
         owner, _, name = self.name.rpartition(".")
@@ -62,45 +71,31 @@ class Attribute(Patch):
 
     def put(self, place: Any) -> Undo:
         owner, name, original = place
-        value = self.make(original)
-        return attribute(owner, name, value) if value is not original else _nothing
+        return attribute(owner, name, self.replacement(original))
 
 
 @dataclass(frozen=True)
 class Item(Patch):
-    """An item of a mapping, or of a mapping in it; one that is new is made of ``ABSENT``."""
+    """An item of a mapping, or of a mapping in it, becomes what the replacement makes of it, or of ``ABSENT``."""
 
     keys: tuple[Any, ...] = ()
 
     def put(self, place: Any) -> Undo:
         for key in self.keys[:-1]:
             place = place[key]
-        original = place.get(self.keys[-1], ABSENT)
-        value = self.make(original)
-        return item(place, self.keys[-1], value) if value is not original else _nothing
+        value = self.replacement(place.get(self.keys[-1], ABSENT))
+        return (lambda: None) if value is ABSENT else item(place, self.keys[-1], value)
 
 
 def found(name: str) -> Any:
-    """The object that has a dotted name.
+    """The object that has a dotted name, its modules being imported.
 
     Raises:
-        AttributeError, ImportError: there is none.
+        AttributeError: there is none.
     """
-    root, *parts = name.split(".")
-    place: Any = import_module(root)
-    for number, part in enumerate(parts, 2):
-        try:
-            place = getattr(place, part)
-        except AttributeError as error:
-            try:
-                place = import_module(".".join([root, *parts][:number]))
-            except ModuleNotFoundError:
-                raise error from None
-    return place
-
-
-def _nothing() -> None:
-    pass
+    root, _, path = name.partition(".")
+    module = import_module(root)
+    return attrgetter(path)(module) if path else module
 
 
 def attribute(owner: Any, name: str, value: Any) -> Undo:
@@ -124,22 +119,21 @@ def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Undo:
 
     What somebody else has put in its place since then is not taken back.
     """
-    was = key in mapping
-    original = mapping.get(key)
+    original = mapping.get(key, ABSENT)
     mapping[key] = value
 
     def undo() -> None:
         if mapping.get(key) != value:  # os.environ gives others, that are equal
             return
-        if was:
-            mapping[key] = original
-        else:
+        if original is ABSENT:
             del mapping[key]
+        else:
+            mapping[key] = original
 
     return undo
 
 
-def body(function: FunctionType, make: Make) -> Undo:
+def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Undo:
     """Make ``function`` run ``make(original)``, where ``original`` behaves as the function did before.
 
     The function object stays, so names bound early (``from torchvision... import to_tensor``) change as well;

@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from PIL import ImageEnhance
 
-from accel.hooks.patch import Body
+from accel.hooks.patch import Body, Function
 from accel.hooks.recording.images import LARGEST, recorded
 from accel.lazy.image import LazyImage
-
-Function = Callable[..., Any]
 
 ENHANCERS = {
     ImageEnhance.Brightness: "adjust_brightness",
@@ -28,44 +25,35 @@ ENHANCERS = {
 _NEITHER: tuple[Any, Any] = None, None
 
 
-def _init(original: Function) -> Function:
-    def init(self: Any, image: Any) -> None:
-        name = ENHANCERS.get(type(self))
-        if name is None or not _is_late(image):
-            original(self, image)
-            return
-        self.image, self.degenerate = image, recorded(image, name, (0.0,))
-        self._late = image, self.degenerate
-        if name == "adjust_saturation":
-            self.intermediate_mode = "L"
-
-    return init
+def _init(original: Function, self: Any, image: Any) -> None:
+    name = ENHANCERS.get(type(self))
+    if name is None or not _is_late(image):
+        original(self, image)
+        return
+    self.image, self.degenerate = image, recorded(image, name, (0.0,))
+    self._late = image, self.degenerate
+    if name == "adjust_saturation":
+        self.intermediate_mode = "L"
 
 
-def _enhance(original: Function) -> Function:
-    def enhance(self: Any, factor: Any) -> Any:
-        image, degenerate = getattr(self, "_late", _NEITHER)
-        known = image is self.image and degenerate is self.degenerate
-        number = isinstance(factor, (int, float)) and math.isfinite(factor) and abs(factor) <= LARGEST
-        if not known or not number or not _is_late(image) or not _is_late(degenerate):
-            return original(self, factor)
-        return recorded(image, ENHANCERS[type(self)], (factor,))
-
-    return enhance
+def _enhance(original: Function, self: Any, factor: Any) -> Any:
+    image, degenerate = getattr(self, "_late", _NEITHER)
+    known = image is self.image and degenerate is self.degenerate
+    number = isinstance(factor, (int, float)) and math.isfinite(factor) and abs(factor) <= LARGEST
+    if not known or not number or not _is_late(image) or not _is_late(degenerate):
+        return original(self, factor)
+    return recorded(image, ENHANCERS[type(self)], (factor,))
 
 
-def _whole(name: str) -> Callable[[Function], Function]:
+def _whole(name: str) -> Function:
     """The recorder of a function of an image; with other arguments it is Pillow's."""
 
-    def make(original: Function) -> Function:
-        def function(image: Any, *args: Any, **kwargs: Any) -> Any:
-            if args or kwargs or not _is_late(image):
-                return original(image, *args, **kwargs)
-            return recorded(image, name, ())
+    def function(original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
+        if args or kwargs or not _is_late(image):
+            return original(image, *args, **kwargs)
+        return recorded(image, name, ())
 
-        return function
-
-    return make
+    return function
 
 
 def _is_late(image: Any) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
 from io import BytesIO
 from types import TracebackType
 from typing import IO, Any
@@ -23,7 +22,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from accel import switch
 from accel.codec.header import Header, claim
 from accel.hooks import patch
-from accel.hooks.patch import Body, Item
+from accel.hooks.patch import Body, Function, Item
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import UNCLAIMED, LazyJpegFile
 from accel.lazy.unread import Unread, opened
@@ -35,7 +34,6 @@ from accel.system.replaced import replaced
 
 _mpo = LazyModule("accel.lazy.mpo_file")
 
-Function = Callable[..., Any]
 
 UNKNOWN_SIZE = 256
 """Rows and columns of what takes the place of a picture whose size is not known."""
@@ -106,26 +104,22 @@ def claimed(header: Header, selection: Selection) -> bool:
 # -- all files ----------------------------------------------------------------------------------------------
 
 
-def _open(original: Function) -> Function:
+def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
     """``PIL.Image.open``."""
-
-    def open(fp: Any, mode: Any = "r", formats: Any = None) -> Any:
-        if not replaces() or _asked_by_pillow():
-            return original(fp, mode, formats)
-        name = _name(fp)
-        try:
-            image = original(fp, mode, formats)
-        except Exception as error:
-            if not isinstance(error, UnidentifiedImageError) and not _is_damage(error, original, False):
-                raise
-            replaced(name, _text(error))
-            return _unsized(fp)
-        if isinstance(image, ImageFile.ImageFile) and not isinstance(image, LazyImage):
-            _watch(type(image))
-            image.__dict__[_OPENED] = name
-        return image
-
-    return open
+    if not replaces() or _asked_by_pillow():
+        return original(fp, mode, formats)
+    name = _name(fp)
+    try:
+        image = original(fp, mode, formats)
+    except Exception as error:
+        if not isinstance(error, UnidentifiedImageError) and not _is_damage(error, original, False):
+            raise
+        replaced(name, _text(error))
+        return _unsized(fp)
+    if isinstance(image, ImageFile.ImageFile) and not isinstance(image, LazyImage):
+        _watch(type(image))
+        image.__dict__[_OPENED] = name
+    return image
 
 
 def _asked_by_pillow() -> bool:

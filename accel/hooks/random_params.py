@@ -19,9 +19,8 @@ import torch
 from PIL import Image
 from torchvision.transforms import functional as F
 
+from accel.hooks.patch import Function
 from accel.system.private_names import private
-
-Function = Callable[..., Any]
 
 _device = private("torch.utils._device", "CURRENT_DEVICE")
 

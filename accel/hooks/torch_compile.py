@@ -1,30 +1,27 @@
 """``torch.compile``, ``jit``, ``export`` and ``dlpack``: lazy arguments are computed before torch looks at them.
 
-A tracer would follow the computing itself. Where late tensors come to light inside a compiled function all the same,
+A tracer would follow the computing itself. Where lazy tensors come to light inside a compiled function all the same,
 it is interrupted there (a graph break), and they are computed as if nothing were compiled.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import torch
 
-from accel.hooks.patch import Attribute
+from accel.hooks.patch import Attribute, Function
 from accel.lazy.base import LateTensor
 from accel.runtime import materialize
 from accel.system.private_names import private
 
 dynamo = private("torch._C._dynamo.eval_frame", "set_code_exec_strategy", "_FrameAction.SKIP", "_FrameExecStrategy")
 
-Function = Callable[..., Any]
-
 
 def keep_out() -> None:
-    """Have torch's compiler neither look into the computing of late values nor compile it."""
+    """Have torch's compiler neither look into the computing of lazy values nor compile it."""
     skip = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
     entries: list[Any] = [
         LateTensor.__torch_function__.__func__,  # type: ignore[attr-defined]
@@ -38,7 +35,7 @@ def keep_out() -> None:
 
 
 def materialized(original: Function) -> Function:
-    """A function that is called with plain tensors, where they were late."""
+    """A function that is called with plain tensors, where they were lazy."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -72,7 +69,7 @@ def _materialized_compiled(function: Function) -> Function:
 
 
 def _materialized(value: Any, depth: int = 3) -> Any:
-    """A value with the late tensors in it computed; of lists, tuples and dictionaries only those that hold some."""
+    """A value with the lazy tensors in it computed; of lists, tuples and dictionaries only those that hold some."""
     if isinstance(value, LateTensor):
         return LateTensor.evaluate(value)
     if not depth or type(value) not in (list, tuple, dict):

@@ -5,7 +5,6 @@ A function's checks are made when it is recorded, by torchvision's own code wher
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 
 from accel.codec.header import Raw
-from accel.hooks.patch import Body
+from accel.hooks.patch import Body, Function
 from accel.hooks.recording import images
 from accel.hooks.recording.tensor_values import in_place, is_recorded, numbers, recorded_erase, recorded_value
 from accel.lazy.base import LateTensor, is_late, values_of
@@ -23,67 +22,50 @@ from accel.lazy.tensor import LazyTensor
 from accel.planning import values
 from accel.recipe import Recipe, Source
 
-Function = Callable[..., Any]
 
-
-def resized_crop(original: Function) -> Function:
+def resized_crop(
+    original: Function,
+    img: Any,
+    top: Any,
+    left: Any,
+    height: Any,
+    width: Any,
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    antialias: Any = True,
+) -> Any:
     """``torchvision.transforms.functional.resized_crop``: its usual form, without the checks on the way."""
-
-    def resized_crop(
-        img: Any,
-        top: Any,
-        left: Any,
-        height: Any,
-        width: Any,
-        size: Any,
-        interpolation: Any = InterpolationMode.BILINEAR,
-        antialias: Any = True,
-    ) -> Any:
-        if type(interpolation) is InterpolationMode and antialias is not False:
-            late = images.resized_crop(img, top, left, height, width, size, interpolation)
-            if late is not None:
-                return late
-        return original(img, top, left, height, width, size, interpolation, antialias=antialias)
-
-    return resized_crop
+    if type(interpolation) is InterpolationMode and antialias is not False:
+        late = images.resized_crop(img, top, left, height, width, size, interpolation)
+        if late is not None:
+            return late
+    return original(img, top, left, height, width, size, interpolation, antialias=antialias)
 
 
-def to_tensor(original: Function) -> Function:
+def to_tensor(original: Function, pic: Any) -> Any:
     """``torchvision.transforms.functional.to_tensor``."""
-
-    def to_tensor(pic: Any) -> Any:
-        late = begin(pic)
-        if late is None:
-            return original(pic)
-        dtype = torch.get_default_dtype()
-        return images.tensor(LazyTensor, late, ("to_tensor", (dtype,)), dtype)
-
-    return to_tensor
+    late = begin(pic)
+    if late is None:
+        return original(pic)
+    dtype = torch.get_default_dtype()
+    return images.tensor(LazyTensor, late, ("to_tensor", (dtype,)), dtype)
 
 
-def pil_to_tensor(original: Function) -> Function:
+def pil_to_tensor(original: Function, pic: Any) -> Any:
     """``torchvision.transforms.functional.pil_to_tensor``."""
-
-    def pil_to_tensor(pic: Any) -> Any:
-        late = begin(pic)
-        return original(pic) if late is None else images.pixels(LazyTensor, late)
-
-    return pil_to_tensor
+    late = begin(pic)
+    return original(pic) if late is None else images.pixels(LazyTensor, late)
 
 
-def to_pil_image(original: Function) -> Function:
+def to_pil_image(original: Function, pic: Any, mode: Any = None) -> Any:
     """``torchvision.transforms.functional.to_pil_image``."""
-
-    def to_pil_image(pic: Any, mode: Any = None) -> Any:
-        late = is_late(pic) and isinstance(pic, LateTensor) and not pic.late.lead
-        image = _as_image(pic) if late and mode in (None, "L" if pic.late.shape[0] == 1 else "RGB") else None
-        return original(pic, mode) if image is None else image
-
-    return to_pil_image
+    late = is_late(pic) and isinstance(pic, LateTensor) and not pic.late.lead
+    image = _as_image(pic) if late and mode in (None, "L" if pic.late.shape[0] == 1 else "RGB") else None
+    return original(pic, mode) if image is None else image
 
 
 def _as_image(tensor: LateTensor) -> LazyImage | None:
-    """A late tensor's values as a late image; None where they are no 8-bit levels."""
+    """A lazy tensor's values as a lazy image; None where they are no 8-bit levels."""
     late = tensor.late
     (channels, height, width), dtype = late.shape, late.dtype
     if channels not in (1, 3) or dtype not in (torch.uint8, torch.float16, torch.float32, torch.float64):
@@ -110,61 +92,49 @@ def _levels(table: torch.Tensor) -> torch.Tensor | None:
     return torch.from_numpy(scaled.astype(np.uint8)) if ((scaled >= 0) & (scaled < 256)).all() else None
 
 
-def convert_image_dtype(original: Function) -> Function:
+def convert_image_dtype(original: Function, image: Any, dtype: torch.dtype = torch.float) -> Any:
     """``torchvision.transforms.functional.convert_image_dtype``."""
-
-    def convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
-        if not is_recorded(image) or not isinstance(dtype, torch.dtype):
-            return original(image, dtype)
-        if image.late.dtype == dtype:
-            return image
-        step = ("convert_image_dtype", (dtype,))
-        late = recorded_value(image, step, dtype)
-        return original(values_of(image), dtype) if late is None else late
-
-    return convert_image_dtype
+    if not is_recorded(image) or not isinstance(dtype, torch.dtype):
+        return original(image, dtype)
+    if image.late.dtype == dtype:
+        return image
+    step = ("convert_image_dtype", (dtype,))
+    late = recorded_value(image, step, dtype)
+    return original(values_of(image), dtype) if late is None else late
 
 
-def normalize(original: Function) -> Function:
+def normalize(original: Function, tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
     """``torchvision.transforms.functional.normalize``."""
-
-    def normalize(tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
-        if not is_recorded(tensor) or (inplace and tensor.late.aliased):
-            return original(tensor, mean, std, inplace)
-        means, stds = numbers(mean), numbers(std)
-        if means is not None and stds is not None:
-            late = recorded_value(tensor, ("normalize", (means, stds)), tensor.late.dtype)
-            if late is not None and inplace:
-                return in_place(tensor, late)
-            if late is not None:
-                return late
-        return original(values_of(tensor), mean, std, inplace)
-
-    return normalize
+    if not is_recorded(tensor) or (inplace and tensor.late.aliased):
+        return original(tensor, mean, std, inplace)
+    means, stds = numbers(mean), numbers(std)
+    if means is not None and stds is not None:
+        late = recorded_value(tensor, ("normalize", (means, stds)), tensor.late.dtype)
+        if late is not None and inplace:
+            return in_place(tensor, late)
+        if late is not None:
+            return late
+    return original(values_of(tensor), mean, std, inplace)
 
 
-def erase(original: Function) -> Function:
+def erase(original: Function, img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
     """``torchvision.transforms.functional.erase``."""
-
-    def erase(img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
-        takes = is_recorded(img) and not (inplace and img.late.aliased)
-        late = recorded_erase(img, i, j, h, w, v) if takes else None
-        if late is None:
-            return original(img, i, j, h, w, v, inplace)
-        return in_place(img, late) if inplace else late
-
-    return erase
+    takes = is_recorded(img) and not (inplace and img.late.aliased)
+    late = recorded_erase(img, i, j, h, w, v) if takes else None
+    if late is None:
+        return original(img, i, j, h, w, v, inplace)
+    return in_place(img, late) if inplace else late
 
 
-_RECORDERS: dict[str, Callable[[Function], Function]] = {
-    "resized_crop": resized_crop,
-    "to_tensor": to_tensor,
-    "pil_to_tensor": pil_to_tensor,
-    "to_pil_image": to_pil_image,
-    "convert_image_dtype": convert_image_dtype,
-    "normalize": normalize,
-    "erase": erase,
-    "gaussian_blur": images.gaussian_blur(1),
-    "elastic_transform": images.elastic(1),
-}
-PATCHES = tuple(Body(f"torchvision.transforms.functional.{name}", make) for name, make in _RECORDERS.items())
+_V1 = "torchvision.transforms.functional"
+PATCHES = (
+    Body(f"{_V1}.resized_crop", resized_crop),
+    Body(f"{_V1}.to_tensor", to_tensor),
+    Body(f"{_V1}.pil_to_tensor", pil_to_tensor),
+    Body(f"{_V1}.to_pil_image", to_pil_image),
+    Body(f"{_V1}.convert_image_dtype", convert_image_dtype),
+    Body(f"{_V1}.normalize", normalize),
+    Body(f"{_V1}.erase", erase),
+    Body(f"{_V1}.gaussian_blur", images.gaussian_blur(1)),
+    Body(f"{_V1}.elastic_transform", images.elastic(1)),
+)

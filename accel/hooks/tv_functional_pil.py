@@ -11,52 +11,42 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from accel.hooks.patch import Body
+from accel.hooks.patch import Body, Function
 from accel.hooks.recording.images import LARGEST, by_methods, recorded
 from accel.hooks.recording.tensors import given
 from accel.lazy.from_pixels import begin, begin_crop, begin_grey
 from accel.ops import OPS, Params
 from accel.planning import lut
 
-Function = Callable[..., Any]
 
-
-def crop(original: Function) -> Function:
+def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
     """``torchvision.transforms._functional_pil.crop``: of an eager image a copy of the crop is enough."""
-
-    def crop(img: Any, *box: Any, **kwargs: Any) -> Any:
-        late = begin_crop(img, box) if len(box) == 4 and not kwargs else None
-        if late is not None:
-            return late
-        cropped = original(img, *box, **kwargs)
-        return begin(cropped) or cropped
-
-    return crop
+    late = begin_crop(img, box) if len(box) == 4 and not kwargs else None
+    if late is not None:
+        return late
+    cropped = original(img, *box, **kwargs)
+    return begin(cropped) or cropped
 
 
-def pad(original: Function) -> Function:
+def pad(original: Function, img: Any, padding: Any, fill: Any = 0, padding_mode: Any = "constant") -> Any:
     """``torchvision.transforms._functional_pil.pad``."""
-
-    def pad(img: Any, padding: Any, fill: Any = 0, padding_mode: Any = "constant") -> Any:
-        late = begin(img)
-        if late is None:
-            return original(img, padding, fill, padding_mode)
-        img = late
-        sides = _sides(padding)
-        colour = _colour(fill, len(img.getbands()))
-        width, height = img.size
-        if (
-            sides is not None
-            and colour is not None
-            and padding_mode in ("constant", "edge", "reflect", "symmetric")
-            and (padding_mode == "constant" or min(sides) >= 0)
-            and width + sides[0] + sides[2] > 0
-            and height + sides[1] + sides[3] > 0
-        ):
-            return img.pad(sides, padding_mode, colour if padding_mode == "constant" else None)
-        return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
-
-    return pad
+    late = begin(img)
+    if late is None:
+        return original(img, padding, fill, padding_mode)
+    img = late
+    sides = _sides(padding)
+    colour = _colour(fill, len(img.getbands()))
+    width, height = img.size
+    if (
+        sides is not None
+        and colour is not None
+        and padding_mode in ("constant", "edge", "reflect", "symmetric")
+        and (padding_mode == "constant" or min(sides) >= 0)
+        and width + sides[0] + sides[2] > 0
+        and height + sides[1] + sides[3] > 0
+    ):
+        return img.pad(sides, padding_mode, colour if padding_mode == "constant" else None)
+    return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
 
 
 def _sides(padding: Any) -> tuple[int, int, int, int] | None:
@@ -87,35 +77,27 @@ def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
 # -- colours ------------------------------------------------------------------------------------------------
 
 
-def recorder(name: str) -> Callable[[Function], Function]:
+def recorder(name: str) -> Function:
     """The recorder of one of ``NAMES``, to be made around the original."""
     names = OPS[name].params
     accepted = _ACCEPTED.get(name, _real)
 
-    def make(original: Function) -> Function:
-        def function(img: Any, *args: Any, **kwargs: Any) -> Any:
-            late = begin(img)
-            if late is not None:
-                values = given(names, args, kwargs, _DEFAULTS.get(name, {}))
-                params = None if values is None else accepted(name, values)
-                if params is not None and _makes_levels(name, params, len(late.getbands())):
-                    return img if name == "adjust_hue" and late.mode == "L" else recorded(late, name, params)
-            return original(img, *args, **kwargs)  # which also raises what is to be raised
+    def function(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
+        late = begin(img)
+        if late is not None:
+            values = given(names, args, kwargs, _DEFAULTS.get(name, {}))
+            params = None if values is None else accepted(name, values)
+            if params is not None and _makes_levels(name, params, len(late.getbands())):
+                return img if name == "adjust_hue" and late.mode == "L" else recorded(late, name, params)
+        return original(img, *args, **kwargs)  # which also raises what is to be raised
 
-        return function
-
-    return make
+    return function
 
 
-def to_grayscale(original: Function) -> Function:
+def to_grayscale(original: Function, img: Any, num_output_channels: Any) -> Any:
     """``to_grayscale`` to one channel copies only that of an eager image."""
-    record = recorder("to_grayscale")(original)
-
-    def to_grayscale(img: Any, num_output_channels: Any) -> Any:
-        grey = begin_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None
-        return record(img, num_output_channels) if grey is None else grey
-
-    return to_grayscale
+    grey = begin_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None
+    return _to_grayscale(original, img, num_output_channels) if grey is None else grey
 
 
 def _makes_levels(name: str, params: Params, channels: int) -> bool:
@@ -175,6 +157,7 @@ _ACCEPTED: dict[str, Callable[[str, Params], Params | None]] = {
 }
 
 
+_to_grayscale = recorder("to_grayscale")
 _METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _COLOURS = (
     "adjust_brightness",
@@ -189,11 +172,11 @@ _COLOURS = (
     "posterize",
     "solarize",
 )
-_RECORDERS: dict[str, Callable[[Function], Function]] = {
-    **dict.fromkeys(_METHODS, by_methods),
-    "crop": crop,
-    "pad": pad,
-    **{name: recorder(name) for name in _COLOURS},
-    "to_grayscale": to_grayscale,
-}
-PATCHES = tuple(Body(f"torchvision.transforms._functional_pil.{name}", make) for name, make in _RECORDERS.items())
+_V1 = "torchvision.transforms._functional_pil"
+PATCHES = (
+    *(Body(f"{_V1}.{name}", by_methods) for name in _METHODS),
+    *(Body(f"{_V1}.{name}", recorder(name)) for name in _COLOURS),
+    Body(f"{_V1}.to_grayscale", to_grayscale),
+    Body(f"{_V1}.crop", crop),
+    Body(f"{_V1}.pad", pad),
+)

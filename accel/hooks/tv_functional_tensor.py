@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from accel.hooks.patch import Body
+from accel.hooks.patch import Body, Function
 from accel.hooks.recording.accepted import ACCEPTED
 from accel.hooks.recording.tensor_values import is_recorded
 from accel.hooks.recording.tensors import recorded
 from accel.lazy.base import is_late, values_of
 from accel.ops.kernels import V1
 
-Function = Callable[..., Any]
 
-
-def _recorder(name: str) -> Callable[[Function], Function]:
+def _recorder(name: str) -> Function:
     """The recorder of a function of ``torchvision.transforms._functional_tensor``."""
 
-    def make(original: Function) -> Function:
-        def function(img: Any, *args: Any, **kwargs: Any) -> Any:
-            late = recorded(img, f"v1.{name}", args, kwargs) if is_recorded(img) else None
-            if late is not None:
-                return late
-            return original(values_of(img) if is_late(img) else img, *args, **kwargs)
+    def function(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
+        late = recorded(img, f"v1.{name}", args, kwargs) if is_recorded(img) else None
+        if late is not None:
+            return late
+        return original(values_of(img) if is_late(img) else img, *args, **kwargs)
 
-        return function
-
-    return make
+    return function
 
 
 PATCHES = tuple(Body(f"torchvision.transforms._functional_tensor.{name}", _recorder(name)) for name in V1)

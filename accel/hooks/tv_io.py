@@ -6,9 +6,7 @@ that is to be turned), and for whatever is not plainly intact, torchvision reads
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,14 +15,12 @@ from accel import switch
 from accel.codec import decode
 from accel.codec.header import SOI, Header, claim
 from accel.hooks import pillow_open
-from accel.hooks.patch import Body
+from accel.hooks.patch import Body, Function
 from accel.lazy.tensor import LazyTensor
 from accel.recipe import Recipe, Source, Step
 from accel.system import counters
 from accel.system.memory import file_buffers
 from accel.system.replaced import replaced
-
-Function = Callable[..., Any]
 
 _MODULE = "torchvision.io.image"
 _UNCHANGED, _GRAY, _RGB = "UNCHANGED", "GRAY", "RGB"
@@ -33,89 +29,68 @@ _NOT_OF_JPEG = ("GRAY_ALPHA", "RGB_ALPHA", "RGBA")
 _IN_MEMORY = "image in memory"
 
 
-def _of_path(original: Function) -> Function:
+def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
     """``torchvision.io.read_image``."""
-
-    def read_image(path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
-        late = _from_file(str(path), mode, apply_exif_orientation)
-        if late is None:
-            return _at_once(original, path, mode, apply_exif_orientation)
-        _warn_as(original)
-        return late
-
-    return read_image
+    late = _from_file(str(path), mode, apply_exif_orientation)
+    if late is None:
+        return _at_once(original, path, mode, apply_exif_orientation)
+    _warn_as(original)
+    return late
 
 
-def _of_either(original: Function) -> Function:
+def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
     """``torchvision.io.decode_image``."""
-
-    def decode_image(input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
-        if isinstance(input, torch.Tensor):
-            late = _from_memory(input, mode, apply_exif_orientation)
-        else:
-            late = _from_file(str(input), mode, apply_exif_orientation)
-        if late is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
-            return original(input, mode, apply_exif_orientation)
-        if late is None:
-            return _at_once(original, input, mode, apply_exif_orientation)
-        _warn_as(original)
-        return late
-
-    return decode_image
+    if isinstance(input, torch.Tensor):
+        late = _from_memory(input, mode, apply_exif_orientation)
+    else:
+        late = _from_file(str(input), mode, apply_exif_orientation)
+    if late is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
+        return original(input, mode, apply_exif_orientation)
+    if late is None:
+        return _at_once(original, input, mode, apply_exif_orientation)
+    _warn_as(original)
+    return late
 
 
-def _of_tensor(original: Function) -> Function:
+def decode_jpeg(
+    original: Function, input: Any, mode: Any = _UNCHANGED, device: Any = "cpu", apply_exif_orientation: Any = False
+) -> Any:
     """``torchvision.io.decode_jpeg``."""
-
-    def decode_jpeg(
-        input: Any, mode: Any = _UNCHANGED, device: Any = "cpu", apply_exif_orientation: Any = False
-    ) -> Any:
-        streams = input if isinstance(input, list) else [input]
-        late = []
-        if str(device) == "cpu" and all(isinstance(stream, torch.Tensor) for stream in streams):
-            late = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
-        if not late or any(each is None for each in late):
-            if str(device) != "cpu" or not streams or not pillow_open.replaces():
-                return original(input, mode, device, apply_exif_orientation)
-            if isinstance(input, list):
-                return [decode_jpeg(stream, mode, device, apply_exif_orientation) for stream in input]
-            return _at_once(original, input, mode, device, apply_exif_orientation)
-        _warn_as(original)
-        return late if isinstance(input, list) else late[0]
-
-    return decode_jpeg
+    streams = input if isinstance(input, list) else [input]
+    late = []
+    if str(device) == "cpu" and all(isinstance(stream, torch.Tensor) for stream in streams):
+        late = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
+    if not late or any(each is None for each in late):
+        if str(device) != "cpu" or not streams or not pillow_open.replaces():
+            return original(input, mode, device, apply_exif_orientation)
+        if isinstance(input, list):
+            return [decode_jpeg(original, stream, mode, device, apply_exif_orientation) for stream in input]
+        return _at_once(original, input, mode, device, apply_exif_orientation)
+    _warn_as(original)
+    return late if isinstance(input, list) else late[0]
 
 
-def _of_other(original: Function) -> Function:
-    """``torchvision.io.decode_png`` and others, which are never late."""
-
-    @functools.wraps(original)
-    def decode(input: Any, *args: Any, **kwargs: Any) -> Any:
-        return _at_once(original, input, *args, **kwargs)
-
-    return decode
+def decode_other(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """``torchvision.io.decode_png`` and others, which are never lazy."""
+    return _at_once(original, input, *args, **kwargs)
 
 
-def _of_bytes(original: Function) -> Function:
+def read_file(original: Function, path: Any) -> Any:
     """``torchvision.io.read_file``: an empty file is none that cannot be read, where damaged ones are replaced."""
-
-    def read_file(path: Any) -> Any:
-        if pillow_open.replaces() and _beginning(path) == b"":
-            return torch.empty(0, dtype=torch.uint8)
-        return original(path)
-
-    return read_file
+    if pillow_open.replaces() and _beginning(path) == b"":
+        return torch.empty(0, dtype=torch.uint8)
+    return original(path)
 
 
 def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """What torchvision's own function gives, or what takes the place of a damaged file."""
+    """Read by torchvision's own function; give the black tensor that takes the place of a damaged file."""
     if not pillow_open.replaces():
         return original(input, *args, **kwargs)
     try:
         return original(input, *args, **kwargs)
     except RuntimeError as error:
-        mode, begin = _name(args[0] if args else kwargs.get("mode", _UNCHANGED)), _beginning(input)
-        if begin is None or (begin == SOI and mode in _NOT_OF_JPEG):
+        mode, start = _name(args[0] if args else kwargs.get("mode", _UNCHANGED)), _beginning(input)
+        if start is None or (start == SOI and mode in _NOT_OF_JPEG):
             raise
         replaced(_IN_MEMORY if isinstance(input, torch.Tensor) else str(input), str(error))
         return pillow_open.black_tensor(_CHANNELS.get(mode, 3))
@@ -164,7 +139,7 @@ def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | N
 
 
 def _takes(mode: Any) -> bool:
-    """Whether anything is read late, so far as can be said before it is read."""
+    """Whether anything is read lazily, so far as can be said before it is read."""
     if switch.current().steps_aside or _name(mode) not in (_UNCHANGED, _GRAY, _RGB):
         return False
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
@@ -177,7 +152,7 @@ def _name(mode: Any) -> str:
 
 
 def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Header | None:
-    """The header of a file that is read late, else None."""
+    """The header of a file that is read lazily, else None."""
     header = claim(data, size)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")
@@ -199,13 +174,13 @@ def _late(source: Source, mode: Any) -> LazyTensor:
     return LazyTensor.of((recipe,), (), shape, torch.uint8, interleaved=True)
 
 
-_READERS: dict[str, Callable[[Function], Function]] = {
-    "read_file": _of_bytes,
-    "read_image": _of_path,
-    "decode_image": _of_either,
-    "decode_jpeg": _of_tensor,
-    "decode_png": _of_other,
-    "decode_webp": _of_other,
-    "decode_gif": _of_other,
+_READERS: dict[str, Function] = {
+    "read_file": read_file,
+    "read_image": read_image,
+    "decode_image": decode_image,
+    "decode_jpeg": decode_jpeg,
+    "decode_png": decode_other,
+    "decode_webp": decode_other,
+    "decode_gif": decode_other,
 }
-PATCHES = tuple(Body(f"{_MODULE}.{name}", make, optional=True) for name, make in _READERS.items())
+PATCHES = tuple(Body(f"{_MODULE}.{name}", reader, optional=True) for name, reader in _READERS.items())

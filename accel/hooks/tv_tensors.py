@@ -40,7 +40,7 @@ def as_pure_tensor(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
-    """A ``torchvision.tv_tensors.Image`` on the CPU with late values."""
+    """A ``torchvision.tv_tensors.Image`` on the CPU with lazy values."""
 
     becomes: ClassVar[type[torch.Tensor]] = tv_tensors.Image
     handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
@@ -56,7 +56,7 @@ class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
 
     @staticmethod
     def wrap(value: torch.Tensor, like: Any, **kwargs: Any) -> torch.Tensor:
-        """What torchvision's own code makes of one."""
+        """Make one of a tensor, as torchvision's own code does."""
         if is_late(value) and isinstance(value, LateTensor):
             return value.as_late(LazyTVImage)
         image: torch.Tensor = value.as_subclass(tv_tensors.Image)

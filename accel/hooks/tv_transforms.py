@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from PIL import Image
 from torchvision.transforms import RandomCrop
 
-from accel.hooks.patch import Attribute, Body
+from accel.hooks.patch import Attribute, Function, Shortcut
 from accel.hooks.random_params import checked, some_crop, usual, with_cheap_tensors
 from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
@@ -19,7 +18,7 @@ from accel.system.private_names import private
 F_pil = private("torchvision.transforms._functional_pil", "pad")
 
 
-def get_params(original: FunctionType) -> Callable[..., Any]:
+def get_params(original: FunctionType) -> Function:
     """``torchvision.transforms.RandomResizedCrop.get_params`` (img, scale, ratio) -> (top, left, height, width)."""
     quick = with_cheap_tensors(original, get_dimensions=lambda image: (3, image.height, image.width))
     if not checked(original, quick, some_crop):
@@ -31,7 +30,7 @@ def get_params(original: FunctionType) -> Callable[..., Any]:
     return get_params
 
 
-def flip(original: FunctionType) -> Callable[..., Any]:
+def flip(original: FunctionType) -> Function:
     """``forward`` of ``torchvision.transforms.RandomHorizontalFlip`` or ``RandomVerticalFlip`` (img) -> image."""
     quick = with_cheap_tensors(
         original,
@@ -48,7 +47,7 @@ def flip(original: FunctionType) -> Callable[..., Any]:
     return forward
 
 
-def get_crop(original: FunctionType) -> Callable[..., Any]:
+def get_crop(original: FunctionType) -> Function:
     """``torchvision.transforms.RandomCrop.get_params`` (img, output_size) -> (top, left, height, width)."""
     quick = with_cheap_tensors(original, get_dimensions=_dimensions)
     if not checked(original, quick, _some_small_crop):
@@ -60,7 +59,7 @@ def get_crop(original: FunctionType) -> Callable[..., Any]:
     return get_params
 
 
-def crop(original: FunctionType) -> Callable[..., Any]:
+def crop(original: FunctionType) -> Function:
     """``forward`` of ``torchvision.transforms.RandomCrop`` (img) -> image, of a Pillow image."""
     quick = with_cheap_tensors(
         original,
@@ -79,7 +78,7 @@ def crop(original: FunctionType) -> Callable[..., Any]:
 
 
 def _dimensions(image: Any) -> tuple[int, int, int]:
-    """Of a Pillow image, whose channels nobody asks for."""
+    """Channels, height and width of a Pillow image; nobody asks for its channels."""
     width, height = image.size
     return 3, height, width
 
@@ -106,10 +105,10 @@ def _some_flip(generator: random.Random) -> tuple[Any, ...]:
 
 
 PATCHES = (
-    Body("torchvision.transforms.RandomResizedCrop.get_params", get_params),
-    Body("torchvision.transforms.RandomCrop.get_params", get_crop),
-    Body("torchvision.transforms.RandomCrop.forward", crop),
-    Body("torchvision.transforms.RandomHorizontalFlip.forward", flip),
-    Body("torchvision.transforms.RandomVerticalFlip.forward", flip),
+    Shortcut("torchvision.transforms.RandomResizedCrop.get_params", get_params),
+    Shortcut("torchvision.transforms.RandomCrop.get_params", get_crop),
+    Shortcut("torchvision.transforms.RandomCrop.forward", crop),
+    Shortcut("torchvision.transforms.RandomHorizontalFlip.forward", flip),
+    Shortcut("torchvision.transforms.RandomVerticalFlip.forward", flip),
     Attribute("torchvision.transforms.LinearTransformation.forward", linear_transformation),
 )

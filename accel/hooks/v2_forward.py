@@ -1,7 +1,7 @@
 """``torchvision.transforms.v2.Transform.forward``: the way of a lazy sample through it, without torch's pytree.
 
 ``forward`` of torchvision's transforms takes samples of any structure apart and puts them together again. What it
-does with an image alone is written out here; with a late image and plain leaves in a tuple, its own code runs with a
+does with an image alone is written out here; with a lazy image and plain leaves in a tuple, its own code runs with a
 ``tree_flatten`` for just that. Both are compared with the original before they are used.
 """
 
@@ -19,13 +19,13 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from accel.hooks import random_params
-from accel.hooks.patch import Attribute
+from accel.hooks.patch import Attribute, Function
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyPlainImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 
-Forward = Callable[..., Any]
+Forward = Function
 
 _LATE = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
 _LEAVES = {*_LATE, torch.Tensor, int, float, bool, str, NoneType}
@@ -103,7 +103,7 @@ def _forward(original: FunctionType, of_image: Forward, usual: Callable[[Any], b
 
 
 def _are_leaves(inputs: Any) -> bool:
-    """Whether the inputs are a late image and plain leaves, or a tuple of these."""
+    """Whether the inputs are a lazy image and plain leaves, or a tuple of these."""
     if len(inputs) == 1 and type(inputs[0]) is tuple:
         inputs = inputs[0]
     return len(inputs) > 1 and type(inputs[0]) in _LATE and all(type(leaf) in _LEAVES for leaf in inputs)

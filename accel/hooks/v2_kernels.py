@@ -7,7 +7,6 @@ be raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from accel.hooks.patch import Item
+from accel.hooks.patch import Function, Item
 from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.accepted import ACCEPTED, NotFinite, are_numbers
 from accel.hooks.recording.tensor_values import in_place, numbers, recorded_erase, recorded_value
@@ -24,8 +23,6 @@ from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.base import LateTensor, is_late, values_of
 from accel.lazy.tensor import LazyTensor
 from accel.system.private_names import private
-
-Function = Callable[..., Any]
 
 private("torchvision.transforms.v2.functional", *(name[3:] for name in ACCEPTED if name.startswith("v2.")))
 _geometry = private(
@@ -62,7 +59,7 @@ def _recorder(name: str) -> Function:
     return record
 
 
-# -- recorders: the late result, or None --------------------------------------------------------------------
+# -- recorders: the lazy result, or None --------------------------------------------------------------------
 
 
 def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:

@@ -12,14 +12,12 @@ import torch
 from torchvision.transforms.v2 import functional as F
 
 from accel.hooks import random_params
-from accel.hooks.patch import Attribute, Body
+from accel.hooks.patch import Attribute, Body, Function
 from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.base import LateTensor, is_late
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.ops.kernels import frozen
-
-Function = Callable[..., Any]
 
 
 def make_params(original: FunctionType) -> Function:
@@ -57,17 +55,13 @@ def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
     return SimpleNamespace(scale=scale, ratio=ratio, _log_ratio=torch.log(torch.tensor(ratio))), [image]
 
 
-def get_fill(original: Function) -> Function:
-    """``torchvision.transforms.v2._utils._get_fill``, which looks types up exactly: late ones as what they are."""
-
-    def get_fill(fill_dict: Any, inpt_type: Any) -> Any:
-        return original(fill_dict, _canonical(inpt_type))
-
-    return get_fill
+def get_fill(original: Function, fill_dict: Any, inpt_type: Any) -> Any:
+    """``torchvision.transforms.v2._utils._get_fill``, which looks types up exactly: by what lazy ones stand for."""
+    return original(fill_dict, _canonical(inpt_type))
 
 
 def _canonical(kind: type) -> type:
-    """The class that a late one stands for."""
+    """The class that a lazy one stands for."""
     return kind.becomes if issubclass(kind, (LazyImage, LateTensor)) else kind
 
 

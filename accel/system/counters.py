@@ -92,7 +92,8 @@ def stats() -> dict[str, Any]:
 
         - ``images``: lazy images whose pixels were computed;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
-        - ``computed early``: images whose pixels were asked for one at a time, before a batch was made (also as ``realised early``, until 0.3);
+        - ``computed early``: images whose pixels were asked for one at a time, before a batch was made;
+          the same as ``realised early``, the older name, until 0.3;
         - ``finished by torchvision``: images whose last steps were torchvision's own kernels, run on accel's values;
         - ``kept``: files that were asked for again, all of whose pixels were decoded, once, and kept;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;

@@ -292,7 +292,7 @@ def place(row: patch.Patch) -> tuple[Place, Any]:
 
 
 def table() -> dict[str, Any]:
-    return {f"{row.name} {getattr(row, 'keys', '')}": place(row)[1] for row in hooks.patches()}
+    return {f"{row.name} {getattr(row, 'keys', '')}": place(row)[1] for row in hooks.PATCHES}
 
 
 ORIGINALS = table()
@@ -353,7 +353,7 @@ ROOTS = ("PIL", "torch", "torchvision", "multiprocessing")
 
 
 def test_the_tables_list_all_that_is_replaced() -> None:
-    rows = {place(row)[0]: row.name for row in hooks.patches()}
+    rows = {place(row)[0]: row.name for row in hooks.PATCHES}
     expected = {where for where, name in rows.items() if name not in NOT_EVERYWHERE}
     png = BytesIO()
     Image.new("RGB", (3, 2)).save(png, "PNG")

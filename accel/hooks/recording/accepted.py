@@ -1,4 +1,4 @@
-"""Which calls of torchvision's functions on tensors are recorded: those that cannot fail when they are run.
+"""Arguments with which calls of torchvision's functions on tensors are recorded: those that cannot fail when run.
 
 All others run at once, on the values, and raise what torchvision raises. NaN and infinity, for which the results are
 undefined, are refused here.
@@ -183,7 +183,7 @@ def _fill(late: Late, fill: Any) -> bool:
 
 
 def _matrix(late: Late, params: Params) -> Params | None:
-    """Of v1's ``affine``, ``rotate`` and ``perspective``."""
+    """Accept the matrix of v1's ``affine``, ``rotate`` or ``perspective``."""
     matrix, mode, *_, fill = params
     whole = isinstance(matrix, list) and _listed(matrix, "the matrix", 6, 8)
     return params if whole and mode in ("nearest", "bilinear") and _fill(late, fill) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -11,6 +10,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import pil_modes_mapping
 
+from accel.hooks.patch import Function
 from accel.lazy.base import LateTensor
 from accel.lazy.from_pixels import begin
 from accel.lazy.image import LazyImage
@@ -18,7 +18,6 @@ from accel.ops import Params
 from accel.recipe import Recipe, Step
 from accel.system import arithmetic, counters
 
-Function = Callable[..., Any]
 T = TypeVar("T", bound=LateTensor)
 
 OTHER_DEFAULT = "torch's default dtype is not float32: torchvision's arithmetic on tensors was left to it, at once"
@@ -32,21 +31,17 @@ _NEW_IMAGES = {"adjust_brightness", "adjust_contrast", "adjust_hue"}
 """Ops whose result Pillow makes anew, without the ``info`` of the image."""
 
 
-def by_methods(original: Function) -> Function:
+def by_methods(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
     """A function on Pillow images that calls nothing but their methods, which record."""
-
-    def on_late(img: Any, *args: Any, **kwargs: Any) -> Any:
-        late = begin(img)
-        if late is None:
-            return original(img, *args, **kwargs)
-        result = original(late, *args, **kwargs)
-        return img if result is late else result
-
-    return on_late
+    late = begin(img)
+    if late is None:
+        return original(img, *args, **kwargs)
+    result = original(late, *args, **kwargs)
+    return img if result is late else result
 
 
 def recorded(image: LazyImage, name: str, params: Params) -> LazyImage:
-    """A late image with one of these ops recorded."""
+    """A lazy image with one of these ops recorded."""
     mode = None
     if name == "to_grayscale":
         mode = "L" if params == (1,) else "RGB"
@@ -60,22 +55,19 @@ def as_new(image: LazyImage) -> LazyImage:
     return image
 
 
-def gaussian_blur(version: int) -> Callable[[Function], Function]:
+def gaussian_blur(version: int) -> Function:
     """v1's ``gaussian_blur``, or v2's kernel for Pillow images: they sample the Gaussian each in its own way."""
 
-    def make(original: Function) -> Function:
-        def gaussian_blur(image: Any, kernel_size: Any = None, sigma: Any = None, **kwargs: Any) -> Any:
-            late = begin(image) if not kwargs else None
-            params = None if late is None else blurred(kernel_size, sigma, late.size)
-            if late is not None and params is not None and arithmetic.autocasts():
-                counters.fallback(AUTOCAST)
-            elif late is not None and params is not None:
-                return as_new(late.then("gaussian_blur", (*params, version)))
-            return original(*(() if "img" in kwargs else (image,)), kernel_size, sigma, **kwargs)
+    def gaussian_blur(original: Function, image: Any, kernel_size: Any = None, sigma: Any = None, **kwargs: Any) -> Any:
+        late = begin(image) if not kwargs else None
+        params = None if late is None else blurred(kernel_size, sigma, late.size)
+        if late is not None and params is not None and arithmetic.autocasts():
+            counters.fallback(AUTOCAST)
+        elif late is not None and params is not None:
+            return as_new(late.then("gaussian_blur", (*params, version)))
+        return original(*(() if "img" in kwargs else (image,)), kernel_size, sigma, **kwargs)
 
-        return gaussian_blur
-
-    return make
+    return gaussian_blur
 
 
 def blurred(kernel_size: Any, sigma: Any, size: tuple[int, int]) -> Params | None:
@@ -95,34 +87,35 @@ def blurred(kernel_size: Any, sigma: Any, size: tuple[int, int]) -> Params | Non
     return None if min(sigmas) <= 0 else (*sizes, *map(float, sigmas))
 
 
-def elastic(version: int) -> Callable[[Function], Function]:
+def elastic(version: int) -> Function:
     """v1's ``elastic_transform``, or v2's kernel for Pillow images."""
 
-    def make(original: Function) -> Function:
-        def elastic(
-            image: Any, displacement: Any, interpolation: Any = InterpolationMode.BILINEAR, fill: Any = None
-        ) -> Any:
-            late = begin(image) if isinstance(displacement, torch.Tensor) else None
-            mode = interpolation.value if isinstance(interpolation, InterpolationMode) else interpolation
-            if (
-                late is None
-                or mode not in ("nearest", "bilinear")
-                or displacement.shape != (1, late.height, late.width, 2)
-                or not _fills(fill, len(late.getbands()))
-            ):
-                return original(image, displacement, interpolation, fill)
-            if not arithmetic.is_default():
-                counters.fallback(OTHER_DEFAULT)
-                return original(image, displacement, interpolation, fill)
-            if not displacement.sum().isfinite():
-                raise ValueError("elastic_transform: the displacement must be finite")
-            plain = tuple(fill) if isinstance(fill, list) else fill
-            moved = displacement.detach().clone()
-            return as_new(late.then("elastic", (moved, mode, plain, version)))
+    def elastic(
+        original: Function,
+        image: Any,
+        displacement: Any,
+        interpolation: Any = InterpolationMode.BILINEAR,
+        fill: Any = None,
+    ) -> Any:
+        late = begin(image) if isinstance(displacement, torch.Tensor) else None
+        mode = interpolation.value if isinstance(interpolation, InterpolationMode) else interpolation
+        if (
+            late is None
+            or mode not in ("nearest", "bilinear")
+            or displacement.shape != (1, late.height, late.width, 2)
+            or not _fills(fill, len(late.getbands()))
+        ):
+            return original(image, displacement, interpolation, fill)
+        if not arithmetic.is_default():
+            counters.fallback(OTHER_DEFAULT)
+            return original(image, displacement, interpolation, fill)
+        if not displacement.sum().isfinite():
+            raise ValueError("elastic_transform: the displacement must be finite")
+        plain = tuple(fill) if isinstance(fill, list) else fill
+        moved = displacement.detach().clone()
+        return as_new(late.then("elastic", (moved, mode, plain, version)))
 
-        return elastic
-
-    return make
+    return elastic
 
 
 def _fills(fill: Any, channels: int) -> bool:
@@ -145,7 +138,7 @@ def resized_crop(image: Any, top: Any, left: Any, height: Any, width: Any, size:
 
 
 def pixels(cls: type[T], image: LazyImage) -> T:
-    """A late image as a uint8 tensor, which torchvision strides [height, width, channel]."""
+    """A lazy image as a uint8 tensor, which torchvision strides [height, width, channel]."""
     return tensor(cls, image, _PIXELS, torch.uint8, interleaved=True)
 
 

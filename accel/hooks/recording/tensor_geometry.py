@@ -1,4 +1,4 @@
-"""Recorders of what moves the pixels of late tensors: as steps on the pixels, ahead of those on values, where that is
+"""Recorders that move the pixels of lazy tensors: as steps on the pixels, ahead of those on values, where that gives
 the same, else as torchvision's kernels.
 
 After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``accel.ops.resample.Aten``).
@@ -86,7 +86,7 @@ def _permute_channels(image: LateTensor, permutation: Any) -> LateTensor | None:
 
 
 def _gaussian_blur(version: int) -> Callable[..., LateTensor | None]:
-    """Of one image: torch may add up otherwise in a batch of grey ones."""
+    """Recorded of one image only: torch may add up otherwise in a batch of grey ones."""
 
     def blur(image: LateTensor, kernel_size: Any, sigma: Any = None) -> LateTensor | None:
         channels, height, width = image.late.shape
@@ -165,4 +165,4 @@ ON_PIXELS: dict[str, Callable[..., LateTensor | None]] = {
     "v1.gaussian_blur": _gaussian_blur(1),
     "v2.gaussian_blur": _gaussian_blur(2),
 }
-"""By the name of the kernel that does the same: the late result, or None."""
+"""By the name of the kernel that does the same: the lazy result, or None."""

@@ -38,7 +38,7 @@ _RESAMPLE = {
 def steps(
     old: tuple[int, int], size: Any, interpolation: Any, max_size: int | None, antialias: bool | None
 ) -> tuple[Step, ...] | None:
-    """What resizes pixels of the ``old`` (height, width), torchvision's way: one step, or none where nothing is to do.
+    """Steps that resize pixels of the ``old`` (height, width) as torchvision does: one, or none where nothing is to do.
 
     None: what torchvision does is no op of the table.
 

@@ -26,7 +26,6 @@ from accel.ops import OPS, Op, Params
 from accel.ops.kernels import DTYPES, F_t, frozen
 from accel.system import arithmetic, counters
 
-Function = Callable[..., Any]
 T = TypeVar("T", bound=LateTensor)
 
 
