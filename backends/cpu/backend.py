@@ -13,9 +13,8 @@ import torch
 
 from accel.backend import Options
 from accel.backends.cpu import effects, passes, stages
-from accel.backends.shared.bits import bits
 from accel.backends.shared.options import check_positive
-from accel.backends.shared.pillow import Pixels
+from accel.backends.shared.pixels import Pixels, bits
 from accel.codec import decode
 from accel.native import units
 from accel.planning.plan import Decode, Plan

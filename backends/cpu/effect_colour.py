@@ -1,4 +1,4 @@
-"""Colour effects on pixels [height, width, channels]: statistics that end in a table of levels, and mixes of channels.
+"""Colour effects on pixels [height, width, channels]: statistics that end in a lookup table, and mixes of channels.
 
 Each follows Pillow's own arithmetic (src/libImaging: Blend.c, Convert.c; ImageOps.py), operation for operation, so
 that every value is the same; loops are kept to forms that LLVM turns into vector code.

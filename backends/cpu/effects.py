@@ -13,7 +13,7 @@ from torchvision.transforms.v2.functional import elastic_image
 
 from accel.backends.cpu import compiled
 from accel.backends.shared import gaussian
-from accel.backends.shared.pillow import Pixels, by_pillow, image_of
+from accel.backends.shared.pixels import Pixels, by_pillow, image_of
 from accel.codec import decode
 from accel.codec.header import claim
 from accel.ops import OPS
@@ -25,6 +25,9 @@ from accel.system import arithmetic, counters
 from accel.system.private_names import private
 
 F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
+
+
+Kernel = Callable[[Pixels, Params, Pixels], object]
 
 
 def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
@@ -90,18 +93,16 @@ def _table_by(kernel: str) -> Callable[[Pixels, Params], Levels]:
     return statistic
 
 
-def _saturation(pixels: Pixels, params: Params, out: Pixels) -> None:
-    if pixels.shape[2] == 1:
-        out[:] = pixels
-    else:
-        compiled.saturate(pixels, float(params[0]), out)
+def _on_colour(kernel: Kernel) -> Kernel:
+    """A kernel that leaves grey pixels as they are."""
 
+    def run(pixels: Pixels, params: Params, out: Pixels) -> None:
+        if pixels.shape[2] == 1:
+            out[:] = pixels
+        else:
+            kernel(pixels, params, out)
 
-def _hue(pixels: Pixels, params: Params, out: Pixels) -> None:
-    if pixels.shape[2] == 1:
-        out[:] = pixels
-    else:
-        compiled.shift_hue(pixels, int(params[0] * 255) & 255, out)
+    return run
 
 
 def _grey(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -118,23 +119,14 @@ def _convert(pixels: Pixels, params: Params, out: Pixels) -> None:
         out[:] = pixels
 
 
-def _sharpness(pixels: Pixels, params: Params, out: Pixels) -> None:
-    compiled.sharpen(pixels, float(params[0]), out)
-
-
-def _affine(pixels: Pixels, params: Params, out: Pixels) -> None:
+def _warp(pixels: Pixels, params: Params, out: Pixels) -> None:
+    """An affine transform, of six coefficients, or a perspective one, of eight."""
     matrix, resample, fill = params[2:]
-    colour = np.resize(np.array(fill, np.uint8), pixels.shape[2])
-    if resample:
-        compiled.warp(pixels, np.array(matrix, np.float64), int(resample), colour, out)
+    coefficients, colour = np.array(matrix, np.float64), np.resize(np.array(fill, np.uint8), pixels.shape[2])
+    if resample or len(coefficients) == 8:
+        compiled.warp(pixels, coefficients, int(resample), colour, out)
     else:
-        compiled.affine_nearest(pixels, np.array(matrix, np.float64), colour, out)
-
-
-def _perspective(pixels: Pixels, params: Params, out: Pixels) -> None:
-    matrix, resample, fill = params[2:]
-    colour = np.resize(np.array(fill, np.uint8), pixels.shape[2])
-    compiled.warp(pixels, np.array(matrix, np.float64), int(resample), colour, out)
+        compiled.affine_nearest(pixels, coefficients, colour, out)
 
 
 def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -148,14 +140,6 @@ def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
         else:
             result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
     compiled.interleave(np.ascontiguousarray(result.numpy()), out)
-
-
-def _transpose(pixels: Pixels, params: Params, out: Pixels) -> None:
-    compiled.transpose(pixels, out)
-
-
-def _permuted(pixels: Pixels, params: Params, out: Pixels) -> None:
-    compiled.permute(pixels, np.array(params[0], np.int64), out)
 
 
 def _jpeg(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -182,18 +166,18 @@ _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
     "equalize": _table_by("equalize_table"),
 }
 
-_KERNELS: dict[str, Callable[[Pixels, Params, Pixels], None]] = {
+_KERNELS: dict[str, Kernel] = {
     "convert": _convert,
-    "adjust_saturation": _saturation,
-    "adjust_hue": _hue,
+    "adjust_saturation": _on_colour(lambda pixels, params, out: compiled.saturate(pixels, float(params[0]), out)),
+    "adjust_hue": _on_colour(lambda pixels, params, out: compiled.shift_hue(pixels, int(params[0] * 255) & 255, out)),
     "to_grayscale": _grey,
-    "permute_channels": _permuted,
-    "adjust_sharpness": _sharpness,
+    "permute_channels": lambda pixels, params, out: compiled.permute(pixels, np.array(params[0], np.int64), out),
+    "adjust_sharpness": lambda pixels, params, out: compiled.sharpen(pixels, float(params[0]), out),
     "gaussian_blur": _blur,
-    "affine": _affine,
-    "perspective": _perspective,
+    "affine": _warp,
+    "perspective": _warp,
     "elastic": _elastic,
-    "transpose": _transpose,
+    "transpose": lambda pixels, params, out: compiled.transpose(pixels, out),
     "jpeg": _jpeg,
 }
 

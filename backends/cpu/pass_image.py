@@ -16,7 +16,7 @@ from accel.backends.shared.coefficient_kernels import compute, known, memory_siz
 
 @njit
 def _needed(length: int, size: int, window: Any, resample: int) -> Any:
-    """What an axis shows: its lowest code, a range of resampled positions, and the range of view positions below.
+    """Codes and positions that an axis shows: the lowest code, the resampled positions, the view positions below.
 
     Both ranges are half-open, and empty where all is fill.
     """

@@ -60,7 +60,7 @@ class CudaOptions(AcceleratorOptions):
 
     @property
     def decoder(self) -> str:
-        """Who decodes: "accel" or "nvimgcodec" on the device, or the "host"."""
+        """The decoder: "accel" or "nvimgcodec" on the device, or the "host"."""
         if self.decode == "auto":
             return "accel" if self.exact else "nvimgcodec"
         return self.decode
@@ -172,7 +172,7 @@ class CudaBackend:
         budget.in_chunks(plan, limit, run, size_of)
 
     def _decoder(self, engine: _Engine) -> str:
-        """Who decodes, of those that can."""
+        """The decoder that is asked for, or the one in its place where that cannot be had."""
         decoder = self.options.decoder
         if decoder == "nvimgcodec" and not engines.has_nvimgcodec():
             counters.fallback("nvImageCodec is not installed; the host decoded in its place")

@@ -1,4 +1,4 @@
-"""Where the kernels' sources are, and what they are called when compiled; ``accel.native.cache`` keeps them."""
+"""The kernels' sources, and names for what is compiled of them; ``accel.native.cache`` keeps it."""
 
 from __future__ import annotations
 

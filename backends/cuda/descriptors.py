@@ -15,29 +15,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+
+def fields(kind: type[np.generic], *names: str) -> list[tuple[str, type[np.generic]]]:
+    """Fields of one type for a structure."""
+    return [(name, kind) for name in names]
+
+
 COEFFICIENT_JOB = np.dtype(
-    [
-        ("bounds", np.uint64),
-        ("coefficients", np.uint64),
-        ("resample", np.int32),
-        ("length", np.int32),
-        ("size", np.int32),
-        ("first", np.int32),
-        ("count", np.int32),
-        ("unused", np.int32),
-    ]
+    fields(np.uint64, "bounds", "coefficients")
+    + fields(np.int32, "resample", "length", "size", "first", "count", "unused")
 )
 
 AXIS = np.dtype(
     [
-        ("window", np.uint64),
-        ("bounds", np.uint64),
-        ("coefficients", np.uint64),
+        *fields(np.uint64, "window", "bounds", "coefficients"),
         ("stride", np.int64),
-        ("start", np.int32),
-        ("step", np.int32),
-        ("first", np.int32),
-        ("count", np.int32),
+        *fields(np.int32, "start", "step", "first", "count"),
     ]
 )
 
@@ -45,43 +38,28 @@ PASS = np.dtype(
     [
         ("source", np.uint64),
         ("origin", np.int64),
-        ("target", np.uint64),
-        ("table", np.uint64),
-        ("fills", np.uint64),
-        ("input_lut", np.uint64),
+        *fields(np.uint64, "target", "table", "fills", "input_lut"),
         ("rows", AXIS),
         ("columns", AXIS),
-        ("height", np.int32),
-        ("width", np.int32),
-        ("first_block", np.int32),
-        ("across", np.int32),
-        ("itemsize", np.int32),
-        ("planar", np.int32),
-        ("mode", np.int32),
-        ("unused", np.int32),
+        *fields(np.int32, "height", "width", "first_block", "across", "itemsize", "planar", "mode", "unused"),
     ]
 )
 
 EFFECT = np.dtype(
     [
-        *((name, np.uint64) for name in ("source", "input_lut", "target", "output_lut", "data")),
+        *fields(np.uint64, "source", "input_lut", "target", "output_lut", "data"),
         ("pitch", np.int64),
         ("numbers", np.float64, 8),
-        *((name, np.int32) for name in ("op", "sampling", "rows", "columns", "channels")),
-        *((name, np.int32) for name in ("height", "width", "output_channels")),
-        *((name, np.int32) for name in ("first_block", "across", "blocks")),
-        ("fill", np.int32),  # unsigned fields are addresses
+        *fields(np.int32, "op", "sampling", "rows", "columns", "channels", "height", "width", "output_channels"),
+        *fields(np.int32, "first_block", "across", "blocks", "fill"),  # a colour; unsigned fields are addresses
         ("counts", np.int32, 6),
     ]
 )
 
 PATCH = np.dtype(
-    [
-        ("target", np.uint64),
-        ("values", np.uint64),
-        *((name, np.int32) for name in ("channels", "height", "width", "top", "left", "rows", "columns")),
-        *((name, np.int32) for name in ("given_rows", "given_columns", "itemsize", "planar", "first_block")),
-    ]
+    fields(np.uint64, "target", "values")
+    + fields(np.int32, "channels", "height", "width", "top", "left", "rows", "columns")
+    + fields(np.int32, "given_rows", "given_columns", "itemsize", "planar", "first_block")
 )
 
 
@@ -149,18 +127,18 @@ def offset_of(where: int) -> int:
 def bind(items: npt.NDArray[Any], bases: Mapping[Region, int]) -> npt.NDArray[Any]:
     """Replace the places in all address fields by addresses, given those of the regions."""
     table = np.array([bases.get(region, 0) for region in Region], np.uint64)
-    for field in _fields(items):
+    for field in _addresses(items):
         field[...] = (field & np.uint64(_OFFSET)) + table[field >> np.uint64(_SHIFT)]
     return items
 
 
-def _fields(items: npt.NDArray[Any]) -> list[npt.NDArray[np.uint64]]:
+def _addresses(items: npt.NDArray[Any]) -> list[npt.NDArray[np.uint64]]:
     """Views of the address fields, which are the unsigned ones."""
     found = []
     for name in items.dtype.names or ():
         field = items[name]
         if field.dtype.names:
-            found.extend(_fields(field))
+            found.extend(_addresses(field))
         elif field.dtype == np.uint64:
             found.append(field)
     return found

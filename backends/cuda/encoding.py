@@ -11,7 +11,7 @@ from accel.backends.cuda.device import Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.shared.pillow import by_pillow
+from accel.backends.shared.pixels import by_pillow
 from accel.planning import values
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import chain

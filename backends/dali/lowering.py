@@ -156,8 +156,8 @@ def _resize(chain: OperatorChain, stage: Pass) -> str | None:
     spans = [axis.window.span() for axis in axes]
     if any(first == last for first, last in spans):
         return "nothing of the image is shown, only fill"
-    seen = [axis.view.span() for axis in axes]  # taps end where the view ends
-    inside = [(max(a, 0), min(b, length)) for (a, b), length in zip(seen, chain.size, strict=True)]
+    read = [axis.view.span() for axis in axes]  # taps end where the view ends
+    inside = [(max(a, 0), min(b, length)) for (a, b), length in zip(read, chain.size, strict=True)]
     chain.crop(tuple(a for a, _ in inside), tuple(b - a for a, b in inside))
     listed = any(axis.window.table is not None for axis in axes)
     regions = [_region(axis, span, listed, offset[0]) for axis, span, offset in zip(axes, spans, inside, strict=True)]

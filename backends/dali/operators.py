@@ -63,14 +63,6 @@ class Kit(NamedTuple):
 Function = Callable[[Kit, Any, tuple[Any, ...], Sequence[Any]], Any]
 
 
-def _crop(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.slice(x, start=fed[0], shape=fed[1], axes=(0, 1))
-
-
-def _flip(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.flip(x, horizontal=fed[0], vertical=fed[1])
-
-
 def _pad(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     return kit.fn.slice(
         x, start=fed[0], shape=fed[1], axes=(0, 1), out_of_bounds_policy="pad", fill_values=list(map(float, static[0]))
@@ -101,18 +93,6 @@ def _normalize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     )
 
 
-def _erase(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.erase(x, anchor=fed[0], shape=fed[1], fill_value=fed[2], axis_names="HW")
-
-
-def _line(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.brightness_contrast(x, brightness=fed[0], brightness_shift=fed[1] / 255.0)
-
-
-def _mask(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return x & fed[0]
-
-
 def _fold(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     high = kit.fn.cast(x >= fed[0], dtype=kit.types.UINT8)
     return x ^ (high * kit.types.Constant(255, dtype=kit.types.UINT8))
@@ -124,13 +104,13 @@ def _power(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 
 def _below(kit: Kit, values: Any) -> Any:
-    """Values as levels: clipped, and rounded down as Pillow does; DALI's cast rounds to the nearest."""
+    """Values as bytes: clipped, and rounded down as Pillow does; DALI's cast rounds to the nearest."""
     return kit.fn.cast(values - 0.4999, dtype=kit.types.UINT8)
 
 
 def _contrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     (channels,) = static
-    grey = x if channels == 1 else kit.fn.color_space_conversion(x, **_from_rgb(kit))
+    grey = x if channels == 1 else _grey(kit, x, (), ())
     mean = kit.fn.reductions.mean(grey)
     return _blend(kit, kit.fn.cast(mean, dtype=kit.types.UINT8), x, fed[0])
 
@@ -140,20 +120,8 @@ def _blend(kit: Kit, grey: Any, x: Any, factor: Any) -> Any:
     return _below(kit, grey + (kit.fn.cast(x, dtype=kit.types.FLOAT) - grey) * factor)
 
 
-def _from_rgb(kit: Kit) -> dict[str, Any]:
-    return {"image_type": kit.types.RGB, "output_type": kit.types.GRAY}
-
-
 def _grey(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.color_space_conversion(x, **_from_rgb(kit))
-
-
-def _colour(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.cat(x, x, x, axis=2)
-
-
-def _saturation(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return _blend(kit, kit.fn.color_space_conversion(x, **_from_rgb(kit)), x, fed[0])
+    return kit.fn.color_space_conversion(x, image_type=kit.types.RGB, output_type=kit.types.GRAY)
 
 
 def _autocontrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
@@ -164,10 +132,6 @@ def _autocontrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     return _below(kit, stretched + flat * x)
 
 
-def _equalize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.equalize(x)
-
-
 def _sharpness(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     factor, weights, corner, inside, outside, size = fed
     weights = kit.fn.reshape(weights, shape=[3, 3])
@@ -175,10 +139,6 @@ def _sharpness(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     smooth = kit.fn.slice(smooth, start=outside, shape=size, axes=(0, 1), out_of_bounds_policy="pad")
     border = kit.fn.erase(x, anchor=corner, shape=inside, axis_names="HW", fill_value=0)
     return _blend(kit, smooth + border, x, factor)
-
-
-def _blur(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.gaussian_blur(x, window_size=fed[0], sigma=fed[1])
 
 
 def _warp(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
@@ -195,40 +155,32 @@ def _warp(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     return warped if kind == "NN" else _below(kit, warped)
 
 
-def _transpose(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.transpose(x, perm=[1, 0, 2], transpose_layout=False)
-
-
-def _permute(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.cat(*(x[:, :, channel : channel + 1] for channel in static), axis=2)
-
-
-def _jpeg(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.jpeg_compression_distortion(x, quality=fed[0])
-
-
 OPERATORS: dict[str, Function] = {
-    "crop": _crop,
-    "flip": _flip,
+    "crop": lambda kit, x, static, fed: kit.fn.slice(x, start=fed[0], shape=fed[1], axes=(0, 1)),
+    "flip": lambda kit, x, static, fed: kit.fn.flip(x, horizontal=fed[0], vertical=fed[1]),
     "pad": _pad,
     "resize": _resize,
     "crop_mirror_normalize": _normalize,
-    "erase": _erase,
-    "line": _line,
-    "mask": _mask,
+    "erase": lambda kit, x, static, fed: kit.fn.erase(
+        x, anchor=fed[0], shape=fed[1], fill_value=fed[2], axis_names="HW"
+    ),
+    "line": lambda kit, x, static, fed: kit.fn.brightness_contrast(
+        x, brightness=fed[0], brightness_shift=fed[1] / 255.0
+    ),
+    "mask": lambda kit, x, static, fed: x & fed[0],
     "fold": _fold,
     "power": _power,
     "contrast": _contrast,
     "grey": _grey,
-    "colour": _colour,
-    "saturation": _saturation,
+    "colour": lambda kit, x, static, fed: kit.fn.cat(x, x, x, axis=2),
+    "saturation": lambda kit, x, static, fed: _blend(kit, _grey(kit, x, (), ()), x, fed[0]),
     "autocontrast": _autocontrast,
-    "equalize": _equalize,
+    "equalize": lambda kit, x, static, fed: kit.fn.equalize(x),
     "sharpness": _sharpness,
-    "gaussian_blur": _blur,
+    "gaussian_blur": lambda kit, x, static, fed: kit.fn.gaussian_blur(x, window_size=fed[0], sigma=fed[1]),
     "warp_affine": _warp,
-    "transpose": _transpose,
-    "permute": _permute,
-    "jpeg_compression_distortion": _jpeg,
+    "transpose": lambda kit, x, static, fed: kit.fn.transpose(x, perm=[1, 0, 2], transpose_layout=False),
+    "permute": lambda kit, x, static, fed: kit.fn.cat(*(x[:, :, channel : channel + 1] for channel in static), axis=2),
+    "jpeg_compression_distortion": lambda kit, x, static, fed: kit.fn.jpeg_compression_distortion(x, quality=fed[0]),
 }
 """Every operator, by its name in an ``OperatorChain``."""

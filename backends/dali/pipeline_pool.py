@@ -77,19 +77,15 @@ class PipelinePool:
     def _taken(self, structure: Structure, count: int) -> Iterator[Pipeline]:
         """A pipeline for so many images; it is kept afterwards, also where DALI could not decode an image."""
         pipeline = self._take(structure, count)
+        sound = False
         try:
             yield pipeline
+            sound = True
         except RuntimeError as error:
-            if not cannot_decode(error):
-                self._drop(pipeline)
-                raise
-            self._keep(pipeline)
+            sound = cannot_decode(error)
             raise
-        except BaseException:
-            self._drop(pipeline)
-            raise
-        else:
-            self._keep(pipeline)
+        finally:
+            (self._keep if sound else self._drop)(pipeline)
 
     def _take(self, structure: Structure, count: int) -> Pipeline:
         with self._lock:

@@ -91,7 +91,7 @@ def _most_taps(resample: int, length: int, size: int) -> Any:
 
 @njit
 def _point(resample: int, length: int, size: int, position: int) -> Any:
-    """Where a resampled position samples the view, without antialiasing: a view position, and how far beyond it."""
+    """The point of the view that is sampled, without antialiasing: a view position, and how far beyond it."""
     point = length / size * (position + 0.5) - 0.5
     if point < 0.0 and _reach(resample) == 1:
         point = 0.0

@@ -81,7 +81,7 @@ def window_of(params: Params) -> Weights:
 
 
 def order_of(params: Params, shape: Shape) -> Order | None:
-    """How torch adds up a window for pixels [height, width, channels]: None if in neither of the ways that are known.
+    """The order in which torch adds up a window, for pixels [height, width, channels]; None: it is not known.
 
     Which of its convolutions torch takes depends on the shape and on its settings. That choice is asked for, and what
     it comes to is tried once for each, for each size of the window and number of channels.
@@ -93,7 +93,7 @@ def order_of(params: Params, shape: Shape) -> Order | None:
 
 
 def _settings() -> tuple[Any, ...]:
-    """What torch's choice, and its arithmetic, may depend on."""
+    """Settings of torch that its choice, and its arithmetic, may depend on."""
     mkldnn: Any = torch.backends.mkldnn
     return (  # get_float32_matmul_precision raises where somebody has set a backend's own
         torch._C._get_mkldnn_enabled(),  # as torch.backends.mkldnn.enabled, but cheap

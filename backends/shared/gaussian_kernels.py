@@ -25,7 +25,7 @@ _DARK = 127.0
 
 @njit(inline="always")
 def _error(weights: Any, highest: Any, cap: Any, twice: Any) -> Any:
-    """How far a float32 sum of weights times values up to ``highest`` may be from the true one, and its size.
+    """The largest error of a float32 sum of weights times values up to ``highest``, and the sum.
 
     ``cap``: no partial sum is above it. ``twice``: products may be rounded as well before they are added.
     """
@@ -178,7 +178,7 @@ def _as_torch(padded: Any, at: Any, places: Any, weights: Any, floats: Any, fuse
 
 @njit(inline="always")
 def _trimmed(weights: Any, zeros: Any) -> Any:
-    """Where weights that are not 0 begin, and these between so many zeros."""
+    """The first weight that is not 0, and all from there to the last, between so many zeros."""
     first, last = 0, weights.shape[0]
     while first < last - 1 and weights[first] == 0:
         first += 1

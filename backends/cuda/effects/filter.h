@@ -37,7 +37,7 @@ FUNCTION void add(Colours* sum, float weight, const Colours& value) {
     UNROLL for (int c = 0; c < 3; ++c) sum->of[c] = fmaf(weight, value.of[c], sum->of[c]);
 }
 
-// What is sent for a blur (`told.py`); behind it stand float32 across[counts[0]], down[counts[1]] and
+// What is sent for a blur (`arguments.py`); behind it stand float32 across[counts[0]], down[counts[1]] and
 // window[counts[1]][counts[0]]. `counts[2]`: whether torch adds products with one rounding.
 struct Gaussian {
     float dark, bright;                    // how far from a whole number a sum below 127, or above, says how torch rounds

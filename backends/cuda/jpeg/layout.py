@@ -136,7 +136,7 @@ def _describe_region(pictures: npt.NDArray[Any], regions: Integers) -> None:
 
 
 def _blocks(pictures: npt.NDArray[Any]) -> dict[str, Integers]:
-    """How many blocks of threads each picture takes; also ``tile_count``."""
+    """The blocks of threads that each picture takes; sets ``tile_count`` as well."""
     one = np.ones(len(pictures), np.int64)
     behind = pictures["size"] - pictures["scan"] // SPAN * SPAN
     pictures["tile_count"] = tiles = _ceil(behind, SPAN * THREADS)

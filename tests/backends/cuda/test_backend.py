@@ -257,7 +257,7 @@ def test_buffers_are_used_again() -> None:
         running: Any = backend_of(current())
         for _ in range(5):
             testing.computed(pipeline())
-        assert running._engine(ON).ring.kept <= 2 << 20
+        assert running._engine(ON).pool.kept <= 2 << 20
 
 
 def test_should_pillow_resize_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
