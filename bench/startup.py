@@ -3,6 +3,7 @@
     python -m bench.startup --data DIR [--rounds N] [--out FILE]
 
 Each is a process of its own, in turns; times on the clock, and of the processor with that of all child processes.
+Python's bytecode of the sources is there, as it is where a wheel has been installed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ for batch in DataLoader(Photos(), 32):
 
 def once(backend: str, data: Path, cache: Path) -> dict[str, Any]:
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    environment = {**os.environ, "ACCEL_CACHE_DIR": str(cache)}
+    environment = {**os.environ, "ACCEL_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-c", SCRIPT, backend, str(data)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -62,6 +63,8 @@ def once(backend: str, data: Path, cache: Path) -> dict[str, Any]:
 
 def measure(data: Path, rounds: int) -> dict[str, Any]:
     found: dict[str, list[dict[str, Any]]] = {"torchvision": [], "cold": [], "warm": []}
+    with tempfile.TemporaryDirectory() as folder:
+        once("cpu", data, Path(folder))
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("torchvision", "cold", *["warm", "torchvision"] * (1 if number else 2), "warm"):

@@ -18,7 +18,7 @@ from accel.system.private_names import private
 
 Box = tuple[int, int, int, int]
 
-UNIT = units.Unit("packing", "codec/arrow_kernels.py", "codec/jpeg/simd.py", "codec/jpeg/memory.py", seconds=1.5)
+UNIT = units.Unit("packing", "codec/arrow_kernels.py", "codec/jpeg/simd.py", "codec/jpeg/memory.py", seconds=0.5)
 _pack = UNIT.function("codec.arrow_kernels", "pack", "int int int int int u1[1]w")
 _pack_luma = UNIT.function("codec.arrow_kernels", "luma", "int u1[1]w")
 

@@ -7,6 +7,7 @@ The packages around the sources stay bare, so that neither torch nor Pillow is i
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -37,12 +38,18 @@ class Bare:
         pass
 
 
+_NOT_WANTED = ("colorama", "scipy", "yaml")  # what numba uses where it finds it: for messages, BLAS and settings
+
+
 def main() -> None:
+    gc.disable()
     result = os.dup(1)
     os.dup2(2, 1)  # whatever is printed on the way
     order = json.load(sys.stdin)
     sys.path[:] = order["path"]
+    sys.modules |= dict.fromkeys(_NOT_WANTED)  # type: ignore[arg-type]  # None: importing it fails
     sys.meta_path.insert(0, Bare(Path(__file__).resolve().parents[1]))
+    import_module("accel.native.lean").strip(counts=order["counts"])
     compiled = import_module("accel.native.compiling").compiled
     with open(result, "wb") as file:
         for functions in order["units"]:

@@ -1,8 +1,7 @@
 """Functions written for numba to object code.
 
-Numba only translates, and LLVM optimises all functions of a unit once, together. (Left to itself, numba optimises each
-function with all that it calls, and makes code of it, for calls from Python that nobody makes: so ``compiler_process``
-has it optimise nothing.)
+Numba only translates, and LLVM optimises all functions of a unit once, together. (Left to itself, numba also optimises
+each function with all that it calls, and makes code of it, for calls from Python that nobody makes: see ``lean``.)
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
+from accel.native.lean import texts
 from accel.native.processor import machine
 from accel.native.signatures import FAILED, WRONG, Parameter, parameters
 
@@ -34,15 +34,16 @@ def compiled(functions: Sequence[tuple[str, str, str]], cpu: str, features: str)
     An entry is a C function ``int64 entry(int64 ndarray, ...)``: its first argument is the type ``numpy.ndarray``;
     arrays are NumPy's objects, all else are numbers. ``cpu`` and ``features`` are LLVM's names of the processor.
     """
+    made = {name: _translated(getattr(import_module(module), name), signature) for module, name, signature in functions}
     whole = ll.parse_assembly("")
-    for module, name, signature in functions:
-        symbol, code = _translated(getattr(import_module(module), name), signature)
-        part = ll.parse_assembly(code)
+    for text in texts(library for _, library in made.values()):
+        part = ll.parse_assembly(text)
         for function in part.functions:
             if not function.is_declaration:
-                function.linkage = "external" if function.name == symbol else "linkonce_odr"
-        part.get_function(symbol).name = inner = f"{name}.inner"
+                function.linkage = "weak_odr"
         whole.link_in(part)
+    for name, (symbol, _) in made.items():
+        whole.get_function(symbol).name = inner = f"{name}.inner"
         whole.link_in(ll.parse_assembly(_entry(whole.get_function(inner), name)))
     if any(function.name == "NRT_MemInfo_call_dtor" for function in whole.functions):
         whole.link_in(ll.parse_assembly(_allocator()))
@@ -56,8 +57,8 @@ def compiled(functions: Sequence[tuple[str, str, str]], cpu: str, features: str)
     called = {function.name for function in whole.functions if function.is_declaration}
     if strange := {name for name in called - _LIBC if not name.startswith("llvm.")}:
         raise NotImplementedError(f"compiled code calls {', '.join(sorted(strange))}, which only numba has")
-    made: bytes = target.emit_object(whole)
-    return made
+    code: bytes = target.emit_object(whole)
+    return code
 
 
 def _optimise(module: Any, target: Any) -> None:
@@ -126,8 +127,8 @@ def _entry(inner: Any, name: str) -> str:
         }}"""
 
 
-def _translated(function: Any, signature: str) -> tuple[str, str]:
-    """The name and the LLVM code of an entry to a function."""
+def _translated(function: Any, signature: str) -> tuple[str, Any]:
+    """The name of an entry to a function, and the library of numba's that it is in."""
     kinds = [_Kind(parameter) for parameter in parameters(signature)]
     wanted = types.Tuple([kind.type for kind in kinds])
 
@@ -170,7 +171,7 @@ def _translated(function: Any, signature: str) -> tuple[str, str]:
 
     entry.compile((types.Tuple([types.int64, *(kind.word for kind in kinds)]),))
     (made,) = entry.overloads.values()
-    return made.fndesc.llvm_func_name, made.library.get_llvm_str()
+    return made.fndesc.llvm_func_name, made.library
 
 
 class _Kind:

@@ -29,7 +29,7 @@ from accel.system.imports import LazyModule, importing
 from accel.version import __version__
 
 _ROOT = Path(__file__).resolve().parents[1]
-_COMPILER = ("native/compiling.py", "native/processor.py", "native/signatures.py")
+_COMPILER = ("native/compiling.py", "native/lean.py", "native/processor.py", "native/signatures.py")
 
 _llvmlite = LazyModule("llvmlite")
 _llvm = LazyModule("llvmlite.binding")
@@ -83,10 +83,11 @@ class Unit:
         name: of the file in the cache.
         sources: where its code is: patterns of files below the package, all of them.
         seconds: how long it takes to compile, roughly.
+        makes_arrays: whether its code has NumPy make arrays.
     """
 
-    def __init__(self, name: str, *sources: str, seconds: float) -> None:
-        self.name, self.sources, self.seconds = name, sources, seconds
+    def __init__(self, name: str, *sources: str, seconds: float, makes_arrays: bool = False) -> None:
+        self.name, self.sources, self.seconds, self.makes_arrays = name, sources, seconds, makes_arrays
         self.functions: list[Function] = []
         self._engine: Any = None
         _units.append(self)
@@ -201,12 +202,14 @@ def _process(executable: str, share: list[Unit]) -> Iterator[bytes]:
     cpu, features = _processor.found()
     order = {
         "path": [os.path.abspath(folder) for folder in sys.path],
+        "counts": any(unit.makes_arrays for unit in share),
         "units": [[function.order for function in unit.functions] for unit in share],
         "cpu": cpu,
         "features": features,
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-    environment |= {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
+    environment |= {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
+    environment["NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"] = "1"  # of errors on the way, which are many
     with subprocess.Popen(
         [executable, "-W", "ignore", str(Path(__file__).with_name("compiler_process.py"))],
         stdin=subprocess.PIPE,

@@ -9,9 +9,9 @@ from accel.native import units
 
 _MEMORY = "backends/shared/numba_memory.py"
 
-COLOUR = units.Unit("colour", "backends/cpu/effect_colour.py", _MEMORY, seconds=5)
-FILTER = units.Unit("filter", "backends/cpu/effect_filter.py", _MEMORY, seconds=1.5)
-WARP = units.Unit("warp", "backends/cpu/effect_warp.py", _MEMORY, seconds=4)
+COLOUR = units.Unit("colour", "backends/cpu/effect_colour.py", _MEMORY, seconds=2.5, makes_arrays=True)
+FILTER = units.Unit("filter", "backends/cpu/effect_filter.py", _MEMORY, seconds=0.5, makes_arrays=True)
+WARP = units.Unit("warp", "backends/cpu/effect_warp.py", _MEMORY, seconds=1.5, makes_arrays=True)
 
 
 def _of(unit: units.Unit, name: str, signature: str) -> units.Function:

@@ -17,7 +17,7 @@ from accel.backends.shared import coefficients
 from accel.native import units
 from accel.ops.resample import rows_first
 
-UNIT = units.Unit("passes", "backends/cpu/pass_*.py", "backends/cpu/simd.py", *coefficients.SOURCES, seconds=6)
+UNIT = units.Unit("passes", "backends/cpu/pass_*.py", "backends/cpu/simd.py", *coefficients.SOURCES, seconds=4)
 _run = UNIT.function(
     "backends.cpu.pass_image",
     "run_pass",

@@ -9,7 +9,7 @@ from accel.native import units
 
 SOURCES = "backends/shared/coefficient_kernels.py", "backends/shared/numba_memory.py"
 
-_UNIT = units.Unit("coefficients", *SOURCES, seconds=2)
+_UNIT = units.Unit("coefficients", *SOURCES, seconds=1)
 _compute = _UNIT.function(
     "backends.shared.coefficient_kernels", "axis_coefficients", "int int int int i4[2]w i4[2]w u1[1]w"
 )

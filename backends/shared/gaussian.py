@@ -26,7 +26,7 @@ _llvm = LazyModule("llvmlite.binding")
 _CPU = torch.device("cpu")
 
 _SOURCES = (f"backends/shared/{name}.py" for name in ("gaussian_kernels", "numba_memory", "simd_floats"))
-_UNIT = units.Unit("gaussian", *_SOURCES, seconds=5)
+_UNIT = units.Unit("gaussian", *_SOURCES, seconds=4, makes_arrays=True)
 
 
 def _compiled(name: str, signature: str) -> units.Function:

@@ -106,6 +106,12 @@ def test_without_processes_it_is_compiled_here(folder: Path, unit: units.Unit, m
         assert works(each)
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_processes_can_compile_it(unit: units.Unit) -> None:
+    """What they cannot is compiled here, which takes longer; what makes arrays must say so."""
+    assert len(list(units._process(sys.executable, [unit]))) == 1
+
+
 # -- what it is made of -------------------------------------------------------------------------------------
 
 ROWS = """

@@ -26,14 +26,14 @@ from .scratch import SLACK, full_order, new_room, new_tables
 __all__ = ["MARKERS", "UNIT", "decode", "first_marker"]
 
 SOURCES = ("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py")
-UNIT = units.Unit("jpeg", *SOURCES, seconds=6)
+UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
 _prepare = UNIT.function("codec.jpeg.layout", "prepare", "u1[1] i8[1]w i8[2]w bool int int int int")
 _decode_scan = UNIT.function(
     "codec.jpeg.scan",
     "decode_scan",
     "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u1[1]w u1[1]w u1[3]w",
 )
-MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=1)
+MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
 first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int")
 
 _KEPT = 1 << 25  # scratch bytes of one kind that a thread keeps; what a larger picture needs is given back

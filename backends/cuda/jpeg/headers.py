@@ -15,7 +15,7 @@ from accel.native import units
 MAX_FILE = 1 << 27
 """Bytes of a file, all of whose bits have numbers within 31 bits."""
 
-UNIT = units.Unit("headers", "backends/cuda/jpeg/read_headers.py", *SOURCES, seconds=2.5)
+UNIT = units.Unit("headers", "backends/cuda/jpeg/read_headers.py", *SOURCES, seconds=1.5)
 _read_headers = UNIT.function(
     "backends.cuda.jpeg.read_headers", "read_headers", "u1[1] i8[1] i8[1] i8[2] ?[1]w i8[2]w i8[3]w int"
 )
