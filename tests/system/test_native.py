@@ -117,11 +117,11 @@ def test_processes_can_compile_it(unit: units.Unit) -> None:
 ROWS = """
 import numpy as np
 from PIL import Image
-from accel.codec import packed
+from accel.codec import arrow
 from accel.system import native
-compiled = [unit.name for unit in native.ready([packed.UNIT])]
+compiled = [unit.name for unit in native.ready([arrow.UNIT])]
 noise = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
-found = packed.region(Image.fromarray(noise), (3, 5, 20, 30))
+found = arrow.region(Image.fromarray(noise), (3, 5, 20, 30))
 print(compiled, found is None or bytes(found) == noise[3:23, 5:35].tobytes())
 """
 
