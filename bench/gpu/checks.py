@@ -12,7 +12,7 @@ from bench.machine import ROOT
 
 TESTS = ("tests/backends/cuda", "tests/backends/dali/test_gpu.py")
 UNDER_SANITIZER = (
-    *(f"tests/backends/cuda/test_{name}.py" for name in ("exact", "effects", "jpeg", "jpeg_kernels")),
+    *(f"tests/backends/cuda/test_{name}.py" for name in ("exact", "effects", "jpeg_kernels")),
     *("-k", "ragged or borders or one_source or fill or dtypes or specified or restart or damage or joined or handful"),
 )
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

@@ -46,6 +46,7 @@ NOTHING = Corpus(())
 pytestmark = linux
 
 
+@pytest.mark.sweep
 def test_a_thousand_files(tmp_path: Path) -> None:
     """As anybody runs it; every kind of mutation, and every way that a file may end."""
     told = tmp_path / "told.json"

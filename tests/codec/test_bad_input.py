@@ -22,10 +22,9 @@ from torchvision.transforms import functional as F
 import accel
 from tests.support import helpers
 from tests.support.damage import BROKEN, GOOD, PROGRESSIVE, scan_at
-from tests.support.helpers import Files, assert_same, is_late, outcome
+from tests.support.helpers import MEAN, STD, Files, assert_same, is_late, outcome
 
 TIMEOUT = 100
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
 GREY = helpers.jpeg(50, 41, "L")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,8 @@ from torchvision import io
 
 import accel
 from tests.support import damage, helpers
-from tests.support.damage import BACKENDS, KINDS, READERS, READINGS, failure
+from tests.support.backends import Backend
+from tests.support.damage import KINDS, READERS, READINGS, failure
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning"),
@@ -22,10 +22,7 @@ KNOWN_LATER = ("no-tables", "marker-inside")  # what is behind the header is not
 
 
 @pytest.mark.parametrize(("kind", "reader"), READINGS)
-@pytest.mark.parametrize(("backend", "options"), BACKENDS)
-def test_errors_are_torchvisions(tmp_path: Path, backend: str, options: dict[str, Any], kind: str, reader: str) -> None:
-    if backend == "dali":
-        helpers.optional("nvidia.dali")
+def test_errors_are_torchvisions(tmp_path: Path, backend: Backend, kind: str, reader: str) -> None:
     path = tmp_path / f"{kind}.img"
     path.write_bytes(KINDS[kind])
     read = damage.READERS[reader]
@@ -33,7 +30,7 @@ def test_errors_are_torchvisions(tmp_path: Path, backend: str, options: dict[str
         read = damage.PILLOW["open"]
     expected, _ = failure(read, path)
     assert expected is not None
-    with accel.image_backend(backend, **options):
+    with backend.chosen():
         found, at_once = failure(READERS[reader], path)
     assert isinstance(found, type(expected))
     assert str(expected) in str(found)

@@ -22,7 +22,8 @@ from torchvision.transforms import functional as F
 import accel
 from accel.system import notes
 from tests.support import damage, helpers
-from tests.support.damage import BACKENDS, KINDS
+from tests.support.backends import Backend
+from tests.support.damage import KINDS
 
 TIMEOUT = 100
 FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
@@ -82,14 +83,11 @@ def raised(dataset: Any, **options: Any) -> tuple[Exception, str]:
 
 @pytest.mark.parametrize("how", WORKERS)
 @pytest.mark.parametrize("kind", NAMED)
-@pytest.mark.parametrize(("backend", "options"), BACKENDS)
-def test_file_index_and_place(tmp_path: Path, backend: str, options: dict[str, Any], kind: str, how: str) -> None:
-    if backend == "dali":
-        helpers.optional("nvidia.dali")
+def test_file_index_and_place(tmp_path: Path, backend: Backend, kind: str, how: str) -> None:
     _, broken = tree(tmp_path, kind)
     dataset = ImageFolder(str(tmp_path), FIXED)
     expected, _ = raised(dataset)
-    with accel.image_backend(backend, **options):
+    with backend.chosen():
         found, shown = raised(dataset, **WORKERS[how])
     assert isinstance(found, type(expected))
     if how == "none" and kind != LATE:
@@ -195,14 +193,11 @@ def test_streams_have_places_and_no_indices(tmp_path: Path, kind: str, workers: 
 
 @pytest.mark.parametrize("collate", [as_lists, Held])
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize(("backend", "options"), BACKENDS[:2])
-def test_batches_that_nobody_stacks(
-    tmp_path: Path, backend: str, options: dict[str, Any], workers: int, collate: Any
-) -> None:
-    if collate is Held and (not workers or backend != "cpu"):
+def test_batches_that_nobody_stacks(tmp_path: Path, backend: Backend, workers: int, collate: Any) -> None:
+    if collate is Held and (not workers or backend.name != "cpu"):
         pytest.skip("nobody looks into it")
     files, broken = tree(tmp_path)
-    with accel.image_backend(backend, **options):
+    with backend.chosen():
         found, shown = raised(
             Files(files, FIXED), collate_fn=collate, num_workers=workers, timeout=TIMEOUT if workers else 0
         )

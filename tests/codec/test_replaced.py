@@ -22,7 +22,8 @@ from torchvision.transforms import functional as F
 import accel
 from accel.system import replaced
 from tests.support import damage, helpers
-from tests.support.damage import BACKENDS, GOOD, KINDS, NOT_FOR_TORCHVISION, PILLOW, SIZED, TORCHVISION, saved
+from tests.support.backends import Backend
+from tests.support.damage import GOOD, KINDS, NOT_FOR_TORCHVISION, PILLOW, SIZED, TORCHVISION, saved
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning"),
@@ -87,19 +88,14 @@ class Samples(Dataset[Any]):
 # -- an epoch -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", LOADERS)
-@pytest.mark.parametrize(("backend", "options"), BACKENDS)
-def test_an_epoch_goes_through_every_damaged_file(
-    tmp_path: Path, backend: str, options: dict[str, Any], how: str
-) -> None:
-    if backend == "dali":
-        helpers.optional("nvidia.dali")
-    if how == "spawn" and backend != "cpu":
+@pytest.mark.parametrize("how", ["none", "fork", pytest.param("spawn", marks=pytest.mark.sweep)])
+def test_an_epoch_goes_through_every_damaged_file(tmp_path: Path, backend: Backend, how: str) -> None:
+    if how == "spawn" and backend.name != "cpu":
         pytest.skip("one is enough")
     paths = write_all(tmp_path)
     good = STEPS(default_loader(str(paths["empty, next"])))
     before = count()
-    with accel.image_backend(backend, on_error="replace", **options):
+    with backend.chosen(on_error="replace"):
         loader = DataLoader(Samples(list(map(str, paths.values()))), 5, **LOADERS[how])
         found = torch.cat([batch + 0 for batch in helpers.batches(loader)])
     for kind, image in zip(paths, found, strict=True):

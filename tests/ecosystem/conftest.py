@@ -1,7 +1,7 @@
 """Other people's libraries with the switch on: one file each, skipped where the library is not installed.
 
 Each file does what the library's documentation does, with accel's two lines in front of it, and proves with
-``ecosystem_support.proven`` that the tensors are torchvision's, and that accel made them. docs/ecosystem.md has
+``tests.support.ecosystem.proven`` that the tensors are torchvision's, and that accel made them. docs/ecosystem.md has
 the table of libraries and versions; ``pip install -e ".[ecosystem]"`` brings those that install quickly.
 """
 

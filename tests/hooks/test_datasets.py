@@ -25,7 +25,6 @@ from accel.lazy.base import LateTensor
 from tests.support import helpers
 from tests.support.helpers import jpeg, picture
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation doesn't accept:DeprecationWarning"
 )  # pycocotools

@@ -24,11 +24,9 @@ from torchvision.transforms import v2
 import accel
 from accel.lazy.from_pixels import begin
 from tests.support import helpers
-from tests.support.helpers import assert_equal_runs, assert_same, is_late, outcome, picture
+from tests.support.helpers import MEAN, STD, assert_equal_runs, assert_same, is_late, outcome, picture
 from tests.support.steps import ON_IMAGES, ON_TENSORS, TO_TENSOR, Step
 from tests.support.uses import USES
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @cache

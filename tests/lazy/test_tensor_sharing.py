@@ -23,7 +23,6 @@ from tests.support.helpers import assert_same, is_late, outcome
 from tests.support.tensors import MAKERS, both, make_batch, make_single
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 # -- threads and processes ----------------------------------------------------------------------------------

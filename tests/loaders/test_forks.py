@@ -168,6 +168,7 @@ def test_a_second_loader_whose_workers_drop_a_batch_of_the_first(paths: list[str
 # -- nothing grows ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @linux
 @pytest.mark.parametrize("options", [("--epochs", "12"), ("--mixed", "--epochs", "8", "--workers", "0")], ids=" ".join)
 def test_epochs_do_not_grow(tmp_path: Path, options: tuple[str, ...]) -> None:

@@ -98,12 +98,6 @@ def test_wrong_variants_would_be_seen() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-@pytest.mark.parametrize("size", [7, 64, (1, 1), (33, 200), (300, 5), (211, 160)], ids=str)
-def test_resize_filters_and_sizes(mode: Mode, size: Any) -> None:
-    check(T.Compose([T.Resize(size, mode), T.PILToTensor()]), late=True, pictures=helpers.pictures())
-
-
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 def test_filters_of_random_resized_crops(mode: Mode) -> None:
     check(T.Compose([T.RandomResizedCrop((40, 56), interpolation=mode), T.ToTensor()]), late=True)
 
@@ -205,32 +199,6 @@ def test_crops_wholly_outside(box: tuple[int, int, int, int]) -> None:
         check(transform, late=True, pictures=helpers.pictures())
 
 
-@pytest.mark.parametrize("flips", ["h", "v", "hv", "hh"])
-def test_flips_before_and_after_resizes(flips: str) -> None:
-    def flipped(image: Any) -> Any:
-        for flip in flips:
-            image = F.hflip(image) if flip == "h" else F.vflip(image)
-        return image
-
-    check(lambda image: F.to_tensor(F.resize(flipped(image), [50, 41])), late=True, pictures=helpers.pictures())
-    check(lambda image: F.to_tensor(flipped(F.resize(image, [50, 41]))), late=True, pictures=helpers.pictures())
-    check(
-        lambda image: F.to_tensor(
-            F.resize(flipped(F.crop(F.resize(flipped(image), [90, 71]), 5, 6, 70, 60)), [33, 44])
-        ),
-        late=True,
-        pictures=helpers.pictures(),
-    )
-
-
-def test_several_resizes_round_between() -> None:
-    """Two resizes are not one: the pixels between them are uint8."""
-    double = T.Compose([T.Resize((97, 83)), T.Resize((41, 37)), T.ToTensor()])
-    check(double, late=True)
-    single = T.Compose([T.Resize((41, 37)), T.ToTensor()])
-    assert not double(rgb(COLOUR)).equal(single(rgb(COLOUR)))
-
-
 @pytest.mark.parametrize("mode", PADDINGS)
 @pytest.mark.parametrize("padding", [0, 1, 30, (5,), (4, 9), (1, 2, 3, 4), [3, 0, 0, 40], (300, 0, 0, 200)], ids=str)
 def test_pads(mode: str, padding: Any) -> None:
@@ -255,19 +223,6 @@ def test_fills(fill: Any) -> None:
 @pytest.mark.parametrize("mode", PADDINGS)
 def test_negative_pads(padding: Any, mode: str) -> None:
     check(lambda image: F.to_tensor(F.pad(image, padding, 7, mode)), pictures=helpers.pictures())
-
-
-@pytest.mark.parametrize("mode", PADDINGS)
-def test_pads_around_other_steps(mode: str) -> None:
-    pad = T.Pad((9, 3, 1, 14), (200, 100, 50), mode)
-    for steps in (
-        [pad, T.Resize((50, 60))],
-        [T.Resize((50, 60)), pad],
-        [pad, T.RandomHorizontalFlip(1), T.Resize((33, 20), Mode.LANCZOS), pad, T.CenterCrop(40)],
-        [T.CenterCrop(30), pad, pad, T.Resize(70, Mode.NEAREST)],
-        [pad, T.CenterCrop(20), T.Resize(45)],
-    ):
-        check(T.Compose([*steps, T.ToTensor()]), pictures=helpers.pictures())
 
 
 @pytest.mark.parametrize("mode", PADDINGS)
@@ -381,27 +336,3 @@ def test_transforms_do_realise_here() -> None:
     with accel.image_backend("cpu"):
         assert not is_late(REALISED["numpy"](rgb(COLOUR)))
         assert not is_late((T.ToTensor()(rgb(COLOUR)) * 2 - 1).clamp(-1, 1))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_v2_transforms_are_right_too(seed: int) -> None:
-    """Values; a crop of a tensor is a view there, and late ones have no strides of views."""
-    from torchvision.transforms import v2
-
-    head = [v2.RandomResizedCrop(50, antialias=True), v2.RandomHorizontalFlip()]
-    for transform in (
-        v2.Compose([*head, v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]),
-        v2.Compose([v2.PILToTensor(), *head, v2.ConvertImageDtype(torch.float32)]),
-        v2.Compose([v2.Pad(4, fill=3), v2.RandomRotation(20), v2.ColorJitter(0.3), *head, v2.PILToTensor()]),
-        v2.Compose([v2.Pad(4, fill=7), v2.RandomRotation(20, fill=9), v2.ToImage()]),
-        v2.Compose([T.Resize(60), v2.RandomCrop(50), v2.ToImage(), v2.RandomErasing(1), v2.ToPureTensor()]),
-    ):
-        check(T.Compose([transform, torch.Tensor.contiguous]), pictures=helpers.pictures()[:3], seed=seed)
-
-
-def test_v2_fill_by_type() -> None:
-    from torchvision.transforms import v2
-
-    check(
-        v2.Compose([v2.Pad(4, fill={Image.Image: 200, "others": 0}), v2.PILToTensor()]), pictures=helpers.pictures()[:3]
-    )

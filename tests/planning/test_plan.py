@@ -28,7 +28,6 @@ from tests.support import helpers
 Array = npt.NDArray[np.uint8]
 WIDTH, HEIGHT = 500, 375
 PHOTO = helpers.jpeg(WIDTH, HEIGHT)
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def recipes_of(*transforms: Callable[[Any], Any], data: bytes = PHOTO) -> tuple[Recipe, ...]:

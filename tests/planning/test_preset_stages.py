@@ -19,7 +19,6 @@ from accel.planning.stages import Effect
 from tests.support import helpers
 from tests.support.presets import PRESETS
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PHOTO = helpers.jpeg(500, 375)
 _SEEDS = 60
 

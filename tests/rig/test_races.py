@@ -160,6 +160,7 @@ def test_every_missing_barrier_would_be_found(races: Races) -> None:
     assert +missed == NOT_NEEDED
 
 
+@pytest.mark.sweep
 def test_other_mistakes_would_be_found(races: Races, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = tmp_path / "cuda"
     monkeypatch.setattr(host, "_loaded", host._loaded.__wrapped__)

@@ -15,7 +15,6 @@ from torchvision.transforms import functional as F
 
 from accel import functional
 from tests.support import helpers
-from tests.support.cuda import needs_compiler
 
 GOOD = helpers.jpeg(64, 48)
 PROGRESSIVE = helpers.jpeg(64, 48, progressive=True)
@@ -124,12 +123,6 @@ UNSIZED: dict[str, bytes] = {
 
 KINDS = SIZED | UNSIZED
 NOT_FOR_TORCHVISION = ("png-checksum", "bomb")  # it crashes, or has no limit
-
-BACKENDS = [
-    pytest.param("cpu", {}, id="cpu"),
-    pytest.param("cuda", {"device": "cpu"}, id="cuda", marks=needs_compiler),
-    pytest.param("dali", {"device": "cpu", "threads": 1}, id="dali"),
-]
 
 
 def opened(path: Path) -> Any:

@@ -15,10 +15,9 @@ from torchvision import transforms as T
 from torchvision.transforms import InterpolationMode as Mode
 
 from tests.support import helpers
-from tests.support.helpers import Named, assert_equal_runs, is_late
+from tests.support.helpers import MEAN, STD, Named, assert_equal_runs, is_late
 
 PHOTOS = os.environ.get("ACCEL_TEST_PHOTOS")
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 MODES = (Mode.NEAREST, Mode.BILINEAR, Mode.BICUBIC, Mode.BOX, Mode.HAMMING, Mode.LANCZOS)
 PADDINGS = ("constant", "edge", "reflect", "symmetric")
 TRAIN = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)])

@@ -77,10 +77,12 @@ def _address() -> str:
     server = subprocess.Popen(
         command, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], start_new_session=True, cwd=folder
     )
+    server.wait()  # it goes on in a child, until this closes its standard input
     listening.close()
 
     def end() -> None:
-        server.communicate()
+        assert server.stdin is not None
+        server.stdin.close()
         os.unlink(path)
         os.rmdir(folder)
 

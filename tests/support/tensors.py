@@ -9,10 +9,9 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import is_late
+from tests.support.helpers import MEAN, STD, is_late
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def make_single() -> torch.Tensor:

@@ -20,7 +20,9 @@ MOST_REGISTERS = 80  # three blocks of 256 threads on a multiprocessor
 MOST_SHARED = 48 << 10
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "arch", [arch if arch == "sm_90" else pytest.param(arch, marks=pytest.mark.sweep) for arch in ARCHITECTURES]
+)
 @pytest.mark.parametrize("unit", compile.UNITS)
 def test_kernels_fit_the_device(unit: str, arch: str, record_property: pytest.RecordProperty) -> None:
     pytest.importorskip("cuda.core", reason="NVRTC is used through cuda.core")

@@ -30,13 +30,11 @@ from accel.backends.cuda.execute import Execution
 from accel.ops import OPS
 from accel.planning.plan import plan
 from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, noise, on_device, stacked
-from tests.support.helpers import assert_same, jpeg, picture, pictures, seed_everything, undecodable
+from tests.support.helpers import MEAN, STD, assert_same, jpeg, picture, pictures, seed_everything, undecodable
 from tests.support.steps import STEPS
 from tests.support.transforms import made
 
 pytestmark = needs_compiler
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @pytest.fixture(autouse=True)

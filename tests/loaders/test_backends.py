@@ -1,0 +1,153 @@
+"""An unchanged script on every backend: loaders, submission, broken files."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import functional as F
+
+import accel
+from accel.switch import current
+from tests.support import helpers
+from tests.support.backends import CUDA, Backend
+from tests.support.cuda import ON_HOST, needs_compiler
+from tests.support.helpers import Files, assert_same, batches, is_late, jpeg, undecodable, write_image_folder
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+TRAIN = T.Compose(
+    [T.RandomResizedCrop(40), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))]
+)
+
+
+def where(backend: Backend) -> str:
+    return str(backend.options.get("device", "cpu"))
+
+
+def epoch(root: Path, device: str, workers: int, pinned: bool = False) -> list[Any]:
+    helpers.seed_everything(3)
+    loader = DataLoader(ImageFolder(root, TRAIN), 5, shuffle=True, num_workers=workers)
+    given = batches(loader)
+    if pinned:  # as DataLoader's pin step does where there is an accelerator
+        given = [(images.pin_memory() if is_late(images) else images, labels) for images, labels in given]
+    return [(images.to(device).cpu(), labels) for images, labels in given]
+
+
+@pytest.fixture
+def runs(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many images each run of an accelerator backend had."""
+    found: list[int] = []
+    with backend.chosen():
+        kind = type(current().backend)
+    if kind.devices:
+        run = kind.run_on
+
+        def counted(self: Any, plan: Any, device: torch.device) -> torch.Tensor:
+            found.append(plan.shape[0])
+            return run(self, plan, device)
+
+        monkeypatch.setattr(kind, "run_on", counted)
+    return found
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loaders_batches(image_folder: Path, backend: Backend, runs: list[int], workers: int, pinned: bool) -> None:
+    """Workers only record for an accelerator; it runs here, before and after they were forked."""
+    with accel.image_backend("torchvision"):
+        expected = epoch(image_folder, "cpu", workers)
+    with backend.chosen():
+        for _ in range(2):
+            assert_same(epoch(image_folder, where(backend), workers, pinned and backend.name != "cpu"), expected)
+    assert sorted(runs) == ([] if backend.name == "cpu" else [2, 2, 5, 5, 5, 5]), "they did not run on the backend"
+
+
+@needs_compiler
+@pytest.mark.skipif(not ON_HOST, reason="its differences are stated for the device")
+def test_another_decoder_on_the_device(image_folder: Path) -> None:
+    with accel.image_backend("torchvision"):
+        expected = epoch(image_folder, "cpu", 2)
+    with CUDA.chosen(exact=False):
+        assert_same(epoch(image_folder, where(CUDA), 2), expected)
+
+
+def test_submit(image_folder: Path, backend: Backend, runs: list[int]) -> None:
+    with accel.image_backend("torchvision"):
+        (expected, _), *_ = epoch(image_folder, "cpu", 0)
+    with backend.chosen():
+        helpers.seed_everything(3)
+        images, _ = next(iter(DataLoader(ImageFolder(image_folder, TRAIN), 5, shuffle=True)))
+        assert_same(accel.submit(images).result(60).cpu(), expected)
+    assert runs == ([] if backend.name == "cpu" else [5])
+
+
+def test_a_single_touched_image_is_the_hosts(image_folder: Path, backend: Backend, runs: list[int]) -> None:
+    with backend.chosen():
+        image, _ = ImageFolder(image_folder)[0]
+        assert image.resize((9, 9)).getpixel((3, 3)) is not None
+    assert not runs
+
+
+def used(image: Image.Image) -> torch.Tensor:
+    return F.to_tensor(F.resize(image, [20, 30])) * 1  # asks for the values
+
+
+def test_values_used_inside_a_worker_are_the_hosts(paths: list[str], backend: Backend, runs: list[int]) -> None:
+    def images() -> list[torch.Tensor]:
+        return [images for images, _ in batches(DataLoader(Files(paths, used), 4, num_workers=1))]
+
+    with accel.image_backend("torchvision"):
+        expected = images()
+    with backend.chosen():
+        assert_same(images(), expected)
+    assert not runs
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_broken_file_of_a_folder(tmp_path: Path, backend: Backend, workers: int) -> None:
+    root = write_image_folder(tmp_path, broken={4: undecodable(88, 78)})
+    with backend.chosen(), pytest.raises(accel.DecodeError, match=r"004\.jpg"):
+        epoch(root, where(backend), workers)
+    with backend.chosen(on_error="replace"):
+        found = torch.cat([images for images, _ in epoch(root, where(backend), workers)])
+    good = write_image_folder(tmp_path / "good")
+    with accel.image_backend("torchvision"):
+        expected = torch.cat([images for images, _ in epoch(good, "cpu", workers)])
+    black = [n for n in range(len(found)) if found[n].flatten(1).std(dim=1).max() == 0]
+    assert len(black) == 1
+    kept = [n for n in range(len(found)) if n not in black]
+    assert torch.equal(found[kept], expected[kept])
+
+
+# -- broken files in a batch --------------------------------------------------------------------------------
+
+
+def batch(broken: tuple[int, ...] = (), count: int = 12) -> torch.Tensor:
+    streams = [undecodable(seed=n) if n in broken else jpeg(64, 48, seed=n) for n in range(count)]
+    return torch.stack([F.to_tensor(F.resize(Image.open(BytesIO(each)), [20, 30])) for each in streams])
+
+
+def test_a_broken_file_is_named(backend: Backend) -> None:
+    with pytest.raises(accel.DecodeError, match=r"\(image 3 of a batch of 12\)") as caught:
+        backend.made(lambda: batch((3, 7)) + 0 if backend.name == "cpu" else batch((3, 7)))
+    assert caught.value.position == 3
+    backend.equals_torchvision(batch)  # nothing was left behind
+
+
+@pytest.mark.parametrize("broken", [(0,), (3, 7), (11,), tuple(range(12))], ids=str)
+def test_a_broken_file_is_replaced_and_the_others_are_right(backend: Backend, broken: tuple[int, ...]) -> None:
+    before = accel.stats()["replaced"]
+    with backend.chosen(on_error="replace"):
+        found = torch.clone(backend.computed(batch(broken)))
+    expected = batch()
+    expected[list(broken)] = 0
+    assert torch.equal(found, expected)
+    assert accel.stats()["replaced"] == before + len(broken)
