@@ -11,8 +11,8 @@ from PIL import Image
 from accel import switch
 from accel.backend import backend_of
 from accel.codec.header import Raw
-from accel.lazy.base import LateTensor
 from accel.lazy.image import LazyImage
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
@@ -35,12 +35,12 @@ def explain(x: Any) -> str:
     """
     if isinstance(x, LazyImage):
         return _explain_image(x)
-    if isinstance(x, LateTensor) and x.late.value is None:
-        late = x.late
+    if isinstance(x, LazyTensorBase) and x.lazy.value is None:
+        lazy = x.lazy
         title = f"lazy tensor {list(x.shape)} {_name(x.dtype)}"
-        if late.part is not None:
-            title += f", submitted ({late.part})"
-        return _explain(title, late.recipes, late.interleaved, late.after)
+        if lazy.part is not None:
+            title += f", submitted ({lazy.part})"
+        return _explain(title, lazy.recipes, lazy.interleaved, lazy.after)
     if isinstance(x, torch.Tensor):
         return f"plain tensor {list(x.shape)} {_name(x.dtype)}: its values are computed. {_in_force()}"
     if isinstance(x, Image.Image):

@@ -35,7 +35,7 @@ from PIL import Image
 from torchvision.transforms import functional as v1
 from torchvision.transforms.v2 import functional as v2
 
-from accel.lazy.from_pixels import begin, begin_tensor
+from accel.lazy.from_pixels import lazy_image, lazy_tensor
 from accel.ops import OPS
 
 _COMPOSED = ("center_crop", "resized_crop", "five_crop", "ten_crop", "rotate")
@@ -69,9 +69,9 @@ def decode(source: Any, mode: str | None = None) -> Image.Image:
 
 
 def _image(source: Any) -> Any:
-    """The source as a Pillow image or a tensor, late where possible."""
+    """The source as a Pillow image or a tensor, lazy where possible."""
     if isinstance(source, Image.Image):
-        return begin(source) or source
+        return lazy_image(source) or source
     if isinstance(source, (str, os.PathLike)):
         return _opened(source)
     if isinstance(source, (torch.Tensor, np.ndarray)) and source.ndim == 1 and str(source.dtype).endswith("uint8"):
@@ -79,11 +79,11 @@ def _image(source: Any) -> Any:
     if isinstance(source, _ENCODED):
         return _opened(BytesIO(source))
     if isinstance(source, torch.Tensor):
-        late = begin_tensor(source)
-        return source if late is None else late
+        lazy = lazy_tensor(source)
+        return source if lazy is None else lazy
     if isinstance(source, np.ndarray):
         image = _of_array(source)
-        return begin(image) or image
+        return lazy_image(image) or image
     raise TypeError(
         f"an image must be given as bytes, a path, a Pillow image, a uint8 array or a tensor, got {_described(source)}"
     )
@@ -92,7 +92,7 @@ def _image(source: Any) -> Any:
 def _opened(source: Any) -> Image.Image:
     opened = Image.open(source)
     with _closed_on_error(opened):
-        return begin(opened) or opened
+        return lazy_image(opened) or opened
 
 
 @contextmanager

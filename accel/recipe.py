@@ -21,7 +21,7 @@ class Source:
     Attributes:
         data: the whole file, or the pixels. header: their size and mode, and how they are encoded.
         name: what to call them in messages. selection: the backend that runs the images made from it.
-        origin: of pixels that are late themselves (values that became an image again), what they are made of;
+        origin: of pixels that are lazy themselves (values that became an image again), what they are made of;
             ``data`` is empty then.
         asked: how often it was decoded, or looked up. shared: whether several images were recorded from the file's.
         picture: its decoded pixels, where they are kept (``accel.runtime.kept``).

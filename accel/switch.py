@@ -104,7 +104,7 @@ def set_image_backend(name: str, **options: Any) -> None:
         BackendUnavailable: the backend cannot run here; the message says what is missing.
     """
     adopt(select(name, options))
-    log.settle()
+    log.flush()
 
 
 @contextmanager

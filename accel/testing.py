@@ -22,11 +22,11 @@ import torch
 from PIL import Image
 
 from accel.backend import backend_of
-from accel.lazy.base import LateTensor
 from accel.lazy.image import LazyImage
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS, Op, Params
 from accel.options import AcceleratorOptions, Selection
-from accel.runtime import materialize
+from accel.runtime import compute
 from accel.switch import image_backend
 
 SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
@@ -104,15 +104,15 @@ def check(case: Case, backend: str, within: Within | None = None, **options: Any
     with image_backend("torchvision"):
         expected = _run(op, case.params, Image.open(io.BytesIO(stream)))
     with image_backend(backend, **options):
-        late = _run(op, case.params, Image.open(io.BytesIO(stream)))
-        found = computed(late)
+        lazy = _run(op, case.params, Image.open(io.BytesIO(stream)))
+        found = computed(lazy)
         if isinstance(found, torch.Tensor):
             _compare_tensors(case, found, expected, within)
         else:
             _compare_images(case, found, expected, within)
 
 
-def computed(late: Any) -> Any:
+def computed(lazy: Any) -> Any:
     """Compute a lazy tensor or image by its backend itself; an accelerator would leave a single image to the host.
 
     Returns:
@@ -121,18 +121,18 @@ def computed(late: Any) -> Any:
     Raises:
         AssertionError: it is not lazy.
     """
-    assert isinstance(late, (LateTensor, LazyImage)), f"not recorded: {late!r}"
-    if isinstance(late, LateTensor):
-        parts = late.late
+    assert isinstance(lazy, (LazyTensorBase, LazyImage)), f"not recorded: {lazy!r}"
+    if isinstance(lazy, LazyTensorBase):
+        parts = lazy.lazy
         recipes, interleaved = parts.recipes, parts.interleaved
     else:
-        assert late.recipe is not None, "its pixels were computed"
-        recipes, interleaved = (late.recipe,), True
-    selection = materialize.selection_of(recipes)
+        assert lazy.recipe is not None, "its pixels were computed"
+        recipes, interleaved = (lazy.recipe,), True
+    selection = compute.selection_of(recipes)
     if not backend_of(selection).devices:
-        return late
-    values = materialize.tensors_on(_device(selection), recipes, interleaved=interleaved).cpu()
-    if isinstance(late, LateTensor):
+        return lazy
+    values = compute.tensors_on(_device(selection), recipes, interleaved=interleaved).cpu()
+    if isinstance(lazy, LazyTensorBase):
         return parts.shaped(values)
     pixels = values[0].permute(1, 2, 0).contiguous().numpy()
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
@@ -180,17 +180,17 @@ def _refused(case: Case) -> bool:
     return False
 
 
-def _compare_tensors(case: Case, late: torch.Tensor, expected: torch.Tensor, within: Within | None) -> None:
-    assert late.shape == expected.shape, f"{case}: shape {tuple(late.shape)}, not {tuple(expected.shape)}"
-    assert late.dtype == expected.dtype, f"{case}: dtype {late.dtype}, not {expected.dtype}"
+def _compare_tensors(case: Case, lazy: torch.Tensor, expected: torch.Tensor, within: Within | None) -> None:
+    assert lazy.shape == expected.shape, f"{case}: shape {tuple(lazy.shape)}, not {tuple(expected.shape)}"
+    assert lazy.dtype == expected.dtype, f"{case}: dtype {lazy.dtype}, not {expected.dtype}"
     if OPS[case.op].kind != "kernel":  # of which some give views
-        assert _strides(late) == _strides(expected), f"{case}: strides {late.stride()}, not {expected.stride()}"
+        assert _strides(lazy) == _strides(expected), f"{case}: strides {lazy.stride()}, not {expected.stride()}"
     if within is None:
-        assert torch.equal(late, expected), f"{case}: {int((late != expected).sum())} values differ"
-    elif late.is_floating_point():
-        torch.testing.assert_close(late, expected, msg=lambda text: f"{case}: {text}")
+        assert torch.equal(lazy, expected), f"{case}: {int((lazy != expected).sum())} values differ"
+    elif lazy.is_floating_point():
+        torch.testing.assert_close(lazy, expected, msg=lambda text: f"{case}: {text}")
     else:
-        _check_within(case, (late.double() - expected.double()).abs().numpy(), within)
+        _check_within(case, (lazy.double() - expected.double()).abs().numpy(), within)
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:
@@ -204,8 +204,8 @@ def _check_within(case: Case, apart: npt.NDArray[Any], within: Within) -> None:
     assert mean <= within.mean, f"{case}: off by {mean:.3g} levels on average, more than {within.mean:g}"
 
 
-def _compare_images(case: Case, late: Image.Image, expected: Image.Image, within: Within | None) -> None:
-    assert late.mode == expected.mode, f"{case}: mode {late.mode}, not {expected.mode}"
-    assert late.size == expected.size, f"{case}: size {late.size}, not {expected.size}"
-    found, wanted = np.asarray(late, np.int16), np.asarray(expected, np.int16)
+def _compare_images(case: Case, lazy: Image.Image, expected: Image.Image, within: Within | None) -> None:
+    assert lazy.mode == expected.mode, f"{case}: mode {lazy.mode}, not {expected.mode}"
+    assert lazy.size == expected.size, f"{case}: size {lazy.size}, not {expected.size}"
+    found, wanted = np.asarray(lazy, np.int16), np.asarray(expected, np.int16)
     _check_within(case, np.abs(found - wanted), within or Within(0, 0))

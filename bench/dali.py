@@ -234,9 +234,9 @@ def _difference(name: str, op: Callable[[Any], Any], images: Sequence[Image.Imag
         with accel.image_backend("torchvision"):
             wanted = _floats(op(image))
         with accel.image_backend("dali", device="cpu", exact=False, threads=1):
-            late = _floats(op(functional.decode(image)))
-            left = [line for line in accel.explain(late).splitlines() if "left to" in line]
-            stats.add(wanted, testing.computed(late))
+            lazy = _floats(op(functional.decode(image)))
+            left = [line for line in accel.explain(lazy).splitlines() if "left to" in line]
+            stats.add(wanted, testing.computed(lazy))
         reason = left[0].partition("images: ")[2] if left else None
     return {
         "op": name,

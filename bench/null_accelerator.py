@@ -18,7 +18,7 @@ import torch
 import accel
 from accel import backend
 from accel.backend import AcceleratorOptions
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.planning.plan import Plan, plan
 from bench.contestants.torchvision_v1 import TorchvisionV1
 from bench.job import Batch, Job
@@ -79,9 +79,9 @@ class Recipes(TorchvisionV1):
             yield
 
     def finish(self, batch: Batch) -> Batch:
-        if not isinstance(batch, LateTensor):
-            raise TypeError(f"a batch is no late tensor but a {type(batch).__name__}")
+        if not isinstance(batch, LazyTensorBase):
+            raise TypeError(f"a batch is no lazy tensor but a {type(batch).__name__}")
         if self.computes:
-            return batch.evaluate()
-        program = plan(batch.late.recipes, interleaved=batch.late.interleaved)
+            return batch.materialize()
+        program = plan(batch.lazy.recipes, interleaved=batch.lazy.interleaved)
         return NullAccelerator(None).run_on(program, torch.device("cpu"))

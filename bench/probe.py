@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.workers import packing
 from bench import usage
 from bench.contestants import CONTESTANTS
@@ -59,8 +59,8 @@ class Shipped(Recipes):
 
 def _bytes(batch: Batch) -> int:
     """The bytes that cross with a batch: those of its tensors, or of its files and recipes."""
-    if isinstance(batch, LateTensor):
-        data, *rest = packing.pack(batch.late.recipes)
+    if isinstance(batch, LazyTensorBase):
+        data, *rest = packing.pack(batch.lazy.recipes)
         return data.nbytes + len(pickle.dumps(rest))
     return sum(tensor.untyped_storage().nbytes() for tensor in ([batch] if isinstance(batch, torch.Tensor) else batch))
 

@@ -33,20 +33,20 @@ def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: st
     if isinstance(header, Raw):
         return raw(data, header, box, channels)
     chosen = choose(header, engine)
-    if chosen != header.judge:
+    if chosen != header.reference:
         pixels = decoded(data, header, box, channels, chosen)
         if pixels is not None:
             return pixels
-        counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.judge]} decoded it")
+        counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.reference]} decoded it")
     try:
-        return getattr(engines, header.judge)(data, box, channels)  # type: ignore[no-any-return]
+        return getattr(engines, header.reference)(data, box, channels)  # type: ignore[no-any-return]
     except Exception as error:
-        raise _ERRORS[header.judge](str(error) or type(error).__name__) from error
+        raise _ERRORS[header.reference](str(error) or type(error).__name__) from error
 
 
 def decoded(data: Data, header: Header, box: Box, channels: int, chosen: str) -> Pixels | None:
     """The pixels by an engine; None where it declines, or had better."""
-    sound = chosen in ("accel", header.judge) or header.progressive or one_scan(data, header)
+    sound = chosen in ("accel", header.reference) or header.progressive or one_scan(data, header)
     return getattr(engines, chosen)(data, box, channels) if sound else None
 
 
@@ -90,15 +90,15 @@ def choose(header: Header | Raw, engine: str = "auto") -> str:
     if isinstance(header, Raw):
         return "none"
     if not header.ordinary or engine == "pillow":
-        return header.judge
+        return header.reference
     if engine == "auto":
         engine = "accel"
     if engine == "accel" and header.progressive:
         engine = "nvimgcodec"
     if engine == "nvimgcodec" and not engines.has_nvimgcodec():
-        counters.fallback(f"nvImageCodec is not installed; {_NAMES[header.judge]} decoded whole files in its place")
-        return header.judge
-    return engine if agrees(engine) else header.judge
+        counters.fallback(f"nvImageCodec is not installed; {_NAMES[header.reference]} decoded whole files in its place")
+        return header.reference
+    return engine if agrees(engine) else header.reference
 
 
 def prepare(engine: str = "auto") -> None:

@@ -25,7 +25,7 @@ class Header(NamedTuple):
     """A file that accel may claim: its size in pixels, Pillow's mode ("L" or "RGB"), and of what kind it is.
 
     ``complete``: it has its end marker. ``ordinary``: and nothing of the picture is missing; all decoders agree.
-    ``scan``: where the first scan's marker is. ``judge``: the reference engine, whose pixels are wanted; it
+    ``scan``: where the first scan's marker is. ``reference``: the reference engine, whose pixels are wanted; it
     also says what becomes of a file that others decline. ``pictures``: there may be more of them in the file.
     """
 
@@ -36,7 +36,7 @@ class Header(NamedTuple):
     complete: bool = True
     ordinary: bool = True
     scan: int = 0
-    judge: Literal["pillow", "torchvision"] = "pillow"
+    reference: Literal["pillow", "torchvision"] = "pillow"
     pictures: bool = False
 
 

@@ -19,7 +19,7 @@ from accel.hooks import timm
 from accel.hooks.patch import Attribute, Function, Item
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import group, held, loader_batch, search, tensor
-from accel.lazy.base import LateTensor, is_late
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.options import Selection
 from accel.system import log, notes
 from accel.system.private_names import private
@@ -39,8 +39,8 @@ class Collating:
 
     def __call__(self, samples: Any) -> Any:
         if not self._stacks:
-            lates = dict.fromkeys(each.late for each in search.late_tensors(samples) if is_late(each))
-            group.group(list(lates))
+            states = dict.fromkeys(each.lazy for each in search.lazy_tensors(samples) if is_lazy(each))
+            group.group(list(states))
         return self._collate(samples)
 
 
@@ -52,13 +52,13 @@ def _collate_tensors(original: Function) -> Function:
 
     @functools.wraps(original)
     def collate_tensor_fn(batch: list[Any], *, collate_fn_map: Any = None) -> Any:
-        if original is not collate.collate_tensor_fn or not isinstance(batch[0], LateTensor):
+        if original is not collate.collate_tensor_fn or not isinstance(batch[0], LazyTensorBase):
             return original(batch, collate_fn_map=collate_fn_map)
         stacked = None if isinstance(batch[0], LazyTVImage) and keeps_class() else tensor.stack(batch)
         if stacked is None:
-            plain = [LateTensor.evaluate(t) if isinstance(t, LateTensor) else t for t in batch]
+            plain = [LazyTensorBase.materialize(t) if isinstance(t, LazyTensorBase) else t for t in batch]
             return original(plain, collate_fn_map=collate_fn_map)
-        return tensor.evaluated_in_worker(stacked)
+        return tensor.materialized_in_worker(stacked)
 
     return collate_tensor_fn
 
@@ -96,7 +96,7 @@ def _fetch(original: Function) -> Function:
             self.collate_fn = Collating(self.collate_fn)
         if get_worker_info() is None:
             batch = located(self, index)
-            loader_batch.gather(search.late_tensors(batch), 0, index)
+            loader_batch.gather(search.lazy_tensors(batch), 0, index)
             return batch
         if sys._getframe(1).f_code.co_name != "_worker_loop":
             return located(self, index)
@@ -104,10 +104,10 @@ def _fetch(original: Function) -> Function:
         try:
             with tensor.fetching():
                 batch = located(self, index)
-            lates = search.late_tensors(batch, sent=computes)
-            loader_batch.gather(lates, slot_pool.loader_number(), index)
-            for late_tensor in lates:
-                tensor.evaluated_in_worker(late_tensor)
+            states = search.lazy_tensors(batch, sent=computes)
+            loader_batch.gather(states, slot_pool.loader_number(), index)
+            for lazy_tensor in states:
+                tensor.materialized_in_worker(lazy_tensor)
         except DecodeError as error:
             where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
             if where is None:
@@ -132,7 +132,7 @@ def _get_iterator(original: Function) -> Function:
             return original(self)
         host_of(selection).prepare()
         held.compute(self.dataset, getattr(selection.options, "threads", None))
-        log.settle()
+        log.flush()
         with slot_pool.loader(self.multiprocessing_context) as keep_for:
             iterator = original(self)
             keep_for(iterator)
@@ -155,7 +155,7 @@ class _WorkerEntry:
         try:
             return self.original(*args)
         finally:
-            log.settle()
+            log.flush()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _enter_worker, slot_pool.to_join()

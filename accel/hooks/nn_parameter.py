@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from accel.hooks.patch import Attribute, Function
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 
 
 def _new(original: Function) -> Any:
@@ -14,7 +14,7 @@ def _new(original: Function) -> Any:
 
     @functools.wraps(original)
     def new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
-        data = LateTensor.evaluate(data) if isinstance(data, LateTensor) else data
+        data = LazyTensorBase.materialize(data) if isinstance(data, LazyTensorBase) else data
         return original(cls, data, requires_grad)
 
     return staticmethod(new)

@@ -27,11 +27,11 @@ _NEITHER: tuple[Any, Any] = None, None
 
 def _init(original: Function, self: Any, image: Any) -> None:
     name = ENHANCERS.get(type(self))
-    if name is None or not _is_late(image):
+    if name is None or not _is_lazy(image):
         original(self, image)
         return
     self.image, self.degenerate = image, recorded(image, name, (0.0,))
-    self._late = image, self.degenerate
+    self._lazy = image, self.degenerate
     if name == "adjust_saturation":
         self.intermediate_mode = "L"
 
@@ -40,7 +40,7 @@ def _enhance(original: Function, self: Any, factor: Any) -> Any:
     image, degenerate = getattr(self, "_late", _NEITHER)
     known = image is self.image and degenerate is self.degenerate
     number = isinstance(factor, (int, float)) and math.isfinite(factor) and abs(factor) <= LARGEST
-    if not known or not number or not _is_late(image) or not _is_late(degenerate):
+    if not known or not number or not _is_lazy(image) or not _is_lazy(degenerate):
         return original(self, factor)
     return recorded(image, ENHANCERS[type(self)], (factor,))
 
@@ -49,14 +49,14 @@ def _whole(name: str) -> Function:
     """The recorder of a function of an image; with other arguments it is Pillow's."""
 
     def function(original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
-        if args or kwargs or not _is_late(image):
+        if args or kwargs or not _is_lazy(image):
             return original(image, *args, **kwargs)
         return recorded(image, name, ())
 
     return function
 
 
-def _is_late(image: Any) -> bool:
+def _is_lazy(image: Any) -> bool:
     return isinstance(image, LazyImage) and image.recipe is not None
 
 

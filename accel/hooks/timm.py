@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from accel.lazy import tensor
-from accel.lazy.base import is_late
+from accel.lazy.tensor_base import is_lazy
 
 Collate = Callable[..., Any]
 
@@ -27,9 +27,9 @@ def _fast_collate(original: Collate) -> Collate:
 
     def collate(batch: Any) -> Any:
         images = _in_order(batch)
-        if not images or not is_late(images) or images[0].late.dtype != torch.uint8:
+        if not images or not is_lazy(images) or images[0].lazy.dtype != torch.uint8:
             return original(batch)
-        if any(image.late.shape != images[0].late.shape for image in images):  # copying broadcasts
+        if any(image.lazy.shape != images[0].lazy.shape for image in images):  # copying broadcasts
             return original(batch)
         stacked = tensor.stack(images)
         if stacked is None:
@@ -37,7 +37,7 @@ def _fast_collate(original: Collate) -> Collate:
         blank = torch.empty(0, dtype=torch.uint8, device="cpu")  # timm's own code sees to the targets
         several = [(blank,) * len(sample[0]) if isinstance(sample[0], tuple) else blank for sample in batch]
         _, targets = original([(some, *sample[1:]) for some, sample in zip(several, batch, strict=True)])
-        return tensor.evaluated_in_worker(stacked), targets
+        return tensor.materialized_in_worker(stacked), targets
 
     return collate
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from accel.hooks.patch import Attribute, Function
-from accel.lazy.base import LateTensor
-from accel.runtime import materialize
+from accel.lazy.tensor_base import LazyTensorBase
+from accel.runtime import compute
 from accel.system.private_names import private
 
 dynamo = private("torch._C._dynamo.eval_frame", "set_code_exec_strategy", "_FrameAction.SKIP", "_FrameExecStrategy")
@@ -24,10 +24,10 @@ def keep_out() -> None:
     """Have torch's compiler neither look into the computing of lazy values nor compile it."""
     skip = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
     entries: list[Any] = [
-        LateTensor.__torch_function__.__func__,  # type: ignore[attr-defined]
-        LateTensor.__torch_dispatch__.__func__,  # type: ignore[attr-defined]
-        LateTensor.evaluate,
-        materialize.tensors,
+        LazyTensorBase.__torch_function__.__func__,  # type: ignore[attr-defined]
+        LazyTensorBase.__torch_dispatch__.__func__,  # type: ignore[attr-defined]
+        LazyTensorBase.materialize,
+        compute.tensors,
     ]
     for function in entries:
         function._torchdynamo_disable = True
@@ -70,8 +70,8 @@ def _materialized_compiled(function: Function) -> Function:
 
 def _materialized(value: Any, depth: int = 3) -> Any:
     """A value with the lazy tensors in it computed; of lists, tuples and dictionaries only those that hold some."""
-    if isinstance(value, LateTensor):
-        return LateTensor.evaluate(value)
+    if isinstance(value, LazyTensorBase):
+        return LazyTensorBase.materialize(value)
     if not depth or type(value) not in (list, tuple, dict):
         return value
     parts = value.values() if isinstance(value, dict) else value

@@ -15,10 +15,10 @@ from accel.codec.header import Raw
 from accel.hooks.patch import Body, Function
 from accel.hooks.recording import images
 from accel.hooks.recording.tensor_values import in_place, is_recorded, numbers, recorded_erase, recorded_value
-from accel.lazy.base import LateTensor, is_late, values_of
-from accel.lazy.from_pixels import begin
+from accel.lazy.from_pixels import lazy_image
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
 from accel.planning import values
 from accel.recipe import Recipe, Source
 
@@ -36,42 +36,42 @@ def resized_crop(
 ) -> Any:
     """``torchvision.transforms.functional.resized_crop``: its usual form, without the checks on the way."""
     if type(interpolation) is InterpolationMode and antialias is not False:
-        late = images.resized_crop(img, top, left, height, width, size, interpolation)
-        if late is not None:
-            return late
+        lazy = images.resized_crop(img, top, left, height, width, size, interpolation)
+        if lazy is not None:
+            return lazy
     return original(img, top, left, height, width, size, interpolation, antialias=antialias)
 
 
 def to_tensor(original: Function, pic: Any) -> Any:
     """``torchvision.transforms.functional.to_tensor``."""
-    late = begin(pic)
-    if late is None:
+    lazy = lazy_image(pic)
+    if lazy is None:
         return original(pic)
     dtype = torch.get_default_dtype()
-    return images.tensor(LazyTensor, late, ("to_tensor", (dtype,)), dtype)
+    return images.tensor(LazyTensor, lazy, ("to_tensor", (dtype,)), dtype)
 
 
 def pil_to_tensor(original: Function, pic: Any) -> Any:
     """``torchvision.transforms.functional.pil_to_tensor``."""
-    late = begin(pic)
-    return original(pic) if late is None else images.pixels(LazyTensor, late)
+    lazy = lazy_image(pic)
+    return original(pic) if lazy is None else images.pixels(LazyTensor, lazy)
 
 
 def to_pil_image(original: Function, pic: Any, mode: Any = None) -> Any:
     """``torchvision.transforms.functional.to_pil_image``."""
-    late = is_late(pic) and isinstance(pic, LateTensor) and not pic.late.lead
-    image = _as_image(pic) if late and mode in (None, "L" if pic.late.shape[0] == 1 else "RGB") else None
+    lazy = is_lazy(pic) and isinstance(pic, LazyTensorBase) and not pic.lazy.lead
+    image = _as_image(pic) if lazy and mode in (None, "L" if pic.lazy.shape[0] == 1 else "RGB") else None
     return original(pic, mode) if image is None else image
 
 
-def _as_image(tensor: LateTensor) -> LazyImage | None:
+def _as_image(tensor: LazyTensorBase) -> LazyImage | None:
     """A lazy tensor's values as a lazy image; None where they are no 8-bit levels."""
-    late = tensor.late
-    (channels, height, width), dtype = late.shape, late.dtype
+    lazy = tensor.lazy
+    (channels, height, width), dtype = lazy.shape, lazy.dtype
     if channels not in (1, 3) or dtype not in (torch.uint8, torch.float16, torch.float32, torch.float64):
         return None
     mode, size = "RGB" if channels == 3 else "L", (width, height)
-    source, steps, value_steps, kernels = late.recipes[0]
+    source, steps, value_steps, kernels = lazy.recipes[0]
     table = None if kernels or any(name == "erase" for name, _ in value_steps) else values.table(channels, value_steps)
     levels = None if table is None else _levels(table)
     if levels is None:
@@ -96,34 +96,34 @@ def convert_image_dtype(original: Function, image: Any, dtype: torch.dtype = tor
     """``torchvision.transforms.functional.convert_image_dtype``."""
     if not is_recorded(image) or not isinstance(dtype, torch.dtype):
         return original(image, dtype)
-    if image.late.dtype == dtype:
+    if image.lazy.dtype == dtype:
         return image
     step = ("convert_image_dtype", (dtype,))
-    late = recorded_value(image, step, dtype)
-    return original(values_of(image), dtype) if late is None else late
+    lazy = recorded_value(image, step, dtype)
+    return original(values_of(image), dtype) if lazy is None else lazy
 
 
 def normalize(original: Function, tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
     """``torchvision.transforms.functional.normalize``."""
-    if not is_recorded(tensor) or (inplace and tensor.late.aliased):
+    if not is_recorded(tensor) or (inplace and tensor.lazy.aliased):
         return original(tensor, mean, std, inplace)
     means, stds = numbers(mean), numbers(std)
     if means is not None and stds is not None:
-        late = recorded_value(tensor, ("normalize", (means, stds)), tensor.late.dtype)
-        if late is not None and inplace:
-            return in_place(tensor, late)
-        if late is not None:
-            return late
+        lazy = recorded_value(tensor, ("normalize", (means, stds)), tensor.lazy.dtype)
+        if lazy is not None and inplace:
+            return in_place(tensor, lazy)
+        if lazy is not None:
+            return lazy
     return original(values_of(tensor), mean, std, inplace)
 
 
 def erase(original: Function, img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
     """``torchvision.transforms.functional.erase``."""
-    takes = is_recorded(img) and not (inplace and img.late.aliased)
-    late = recorded_erase(img, i, j, h, w, v) if takes else None
-    if late is None:
+    takes = is_recorded(img) and not (inplace and img.lazy.aliased)
+    lazy = recorded_erase(img, i, j, h, w, v) if takes else None
+    if lazy is None:
         return original(img, i, j, h, w, v, inplace)
-    return in_place(img, late) if inplace else late
+    return in_place(img, lazy) if inplace else lazy
 
 
 _V1 = "torchvision.transforms.functional"

@@ -14,26 +14,26 @@ from typing import Any
 from accel.hooks.patch import Body, Function
 from accel.hooks.recording.images import LARGEST, by_methods, recorded
 from accel.hooks.recording.tensors import given
-from accel.lazy.from_pixels import begin, begin_crop, begin_grey
+from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
 from accel.ops import OPS, Params
 from accel.planning import lut
 
 
 def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
     """``torchvision.transforms._functional_pil.crop``: of an eager image a copy of the crop is enough."""
-    late = begin_crop(img, box) if len(box) == 4 and not kwargs else None
-    if late is not None:
-        return late
+    lazy = lazy_crop(img, box) if len(box) == 4 and not kwargs else None
+    if lazy is not None:
+        return lazy
     cropped = original(img, *box, **kwargs)
-    return begin(cropped) or cropped
+    return lazy_image(cropped) or cropped
 
 
 def pad(original: Function, img: Any, padding: Any, fill: Any = 0, padding_mode: Any = "constant") -> Any:
     """``torchvision.transforms._functional_pil.pad``."""
-    late = begin(img)
-    if late is None:
+    lazy = lazy_image(img)
+    if lazy is None:
         return original(img, padding, fill, padding_mode)
-    img = late
+    img = lazy
     sides = _sides(padding)
     colour = _colour(fill, len(img.getbands()))
     width, height = img.size
@@ -83,12 +83,12 @@ def recorder(name: str) -> Function:
     accepted = _ACCEPTED.get(name, _real)
 
     def function(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
-        late = begin(img)
-        if late is not None:
+        lazy = lazy_image(img)
+        if lazy is not None:
             values = given(names, args, kwargs, _DEFAULTS.get(name, {}))
             params = None if values is None else accepted(name, values)
-            if params is not None and _makes_levels(name, params, len(late.getbands())):
-                return img if name == "adjust_hue" and late.mode == "L" else recorded(late, name, params)
+            if params is not None and _makes_levels(name, params, len(lazy.getbands())):
+                return img if name == "adjust_hue" and lazy.mode == "L" else recorded(lazy, name, params)
         return original(img, *args, **kwargs)  # which also raises what is to be raised
 
     return function
@@ -96,7 +96,7 @@ def recorder(name: str) -> Function:
 
 def to_grayscale(original: Function, img: Any, num_output_channels: Any) -> Any:
     """``to_grayscale`` to one channel copies only that of an eager image."""
-    grey = begin_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None
+    grey = lazy_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None
     return _to_grayscale(original, img, num_output_channels) if grey is None else grey
 
 

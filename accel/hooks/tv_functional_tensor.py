@@ -8,18 +8,18 @@ from accel.hooks.patch import Body, Function
 from accel.hooks.recording.accepted import ACCEPTED
 from accel.hooks.recording.tensor_values import is_recorded
 from accel.hooks.recording.tensors import recorded
-from accel.lazy.base import is_late, values_of
-from accel.ops.kernels import V1
+from accel.lazy.tensor_base import is_lazy, values_of
+from accel.ops.tensor_kernels import V1
 
 
 def _recorder(name: str) -> Function:
     """The recorder of a function of ``torchvision.transforms._functional_tensor``."""
 
     def function(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
-        late = recorded(img, f"v1.{name}", args, kwargs) if is_recorded(img) else None
-        if late is not None:
-            return late
-        return original(values_of(img) if is_late(img) else img, *args, **kwargs)
+        lazy = recorded(img, f"v1.{name}", args, kwargs) if is_recorded(img) else None
+        if lazy is not None:
+            return lazy
+        return original(values_of(img) if is_lazy(img) else img, *args, **kwargs)
 
     return function
 

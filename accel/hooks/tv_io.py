@@ -31,25 +31,25 @@ _IN_MEMORY = "image in memory"
 
 def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
     """``torchvision.io.read_image``."""
-    late = _from_file(str(path), mode, apply_exif_orientation)
-    if late is None:
+    lazy = _from_file(str(path), mode, apply_exif_orientation)
+    if lazy is None:
         return _at_once(original, path, mode, apply_exif_orientation)
     _warn_as(original)
-    return late
+    return lazy
 
 
 def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
     """``torchvision.io.decode_image``."""
     if isinstance(input, torch.Tensor):
-        late = _from_memory(input, mode, apply_exif_orientation)
+        lazy = _from_memory(input, mode, apply_exif_orientation)
     else:
-        late = _from_file(str(input), mode, apply_exif_orientation)
-    if late is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
+        lazy = _from_file(str(input), mode, apply_exif_orientation)
+    if lazy is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
         return original(input, mode, apply_exif_orientation)
-    if late is None:
+    if lazy is None:
         return _at_once(original, input, mode, apply_exif_orientation)
     _warn_as(original)
-    return late
+    return lazy
 
 
 def decode_jpeg(
@@ -57,17 +57,17 @@ def decode_jpeg(
 ) -> Any:
     """``torchvision.io.decode_jpeg``."""
     streams = input if isinstance(input, list) else [input]
-    late = []
+    lazy = []
     if str(device) == "cpu" and all(isinstance(stream, torch.Tensor) for stream in streams):
-        late = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
-    if not late or any(each is None for each in late):
+        lazy = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
+    if not lazy or any(each is None for each in lazy):
         if str(device) != "cpu" or not streams or not pillow_open.replaces():
             return original(input, mode, device, apply_exif_orientation)
         if isinstance(input, list):
             return [decode_jpeg(original, stream, mode, device, apply_exif_orientation) for stream in input]
         return _at_once(original, input, mode, device, apply_exif_orientation)
     _warn_as(original)
-    return late if isinstance(input, list) else late[0]
+    return lazy if isinstance(input, list) else lazy[0]
 
 
 def decode_other(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     if header is None:
         file_buffers.give_back(buffer)
         return None
-    return _late(Source(memoryview(buffer)[:size].toreadonly(), header, path, switch.current(), buffer), mode)
+    return _lazy(Source(memoryview(buffer)[:size].toreadonly(), header, path, switch.current(), buffer), mode)
 
 
 def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | None:
@@ -135,7 +135,7 @@ def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | N
         return None
     data = stream.numpy().tobytes()
     header = _claimed(data, len(data), mode, turned)
-    return None if header is None else _late(Source(data, header, _IN_MEMORY, switch.current()), mode)
+    return None if header is None else _lazy(Source(data, header, _IN_MEMORY, switch.current()), mode)
 
 
 def _takes(mode: Any) -> bool:
@@ -161,11 +161,11 @@ def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Head
     elif turned and b"Exif" in data[: header.scan]:
         counters.fallback("apply_exif_orientation of a file with EXIF was left to torchvision.io itself")
     else:
-        return header._replace(judge="torchvision")
+        return header._replace(reference="torchvision")
     return None
 
 
-def _late(source: Source, mode: Any) -> LazyTensor:
+def _lazy(source: Source, mode: Any) -> LazyTensor:
     header = source.header
     to_rgb = _name(mode) == _RGB and header.mode == "L"
     steps: tuple[Step, ...] = (("convert", ("RGB",)),) if to_rgb else ()

@@ -10,9 +10,9 @@ import torch
 from torchvision import tv_tensors
 
 from accel.lazy import mixing
-from accel.lazy.base import LateTensor, is_late
 from accel.lazy.loader_batch import send
-from accel.lazy.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_late, to
+from accel.lazy.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_lazy, to
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.system.private_names import private
 
 _helpers = private("torchvision.tv_tensors._torch_function_helpers", "_must_return_subclass")
@@ -30,35 +30,35 @@ def as_pure_tensor(handler: Callable[..., Any]) -> Callable[..., Any]:
         result = NotImplemented if keeps_class() else handler(image, *args, **kwargs)
         if result is NotImplemented or type(result) is LazyTensor:
             return result
-        if not is_late(result):
+        if not is_lazy(result):
             return result.as_subclass(torch.Tensor)
-        pure = result.as_late(LazyTensor)
-        pure.late = result.late
+        pure = result.as_lazy(LazyTensor)
+        pure.lazy = result.lazy
         return pure
 
     return handle
 
 
-class LazyTVImage(LateTensor, tv_tensors.Image):  # type: ignore[misc]
+class LazyTVImage(LazyTensorBase, tv_tensors.Image):  # type: ignore[misc]
     """A ``torchvision.tv_tensors.Image`` on the CPU with lazy values."""
 
     becomes: ClassVar[type[torch.Tensor]] = tv_tensors.Image
     handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
-        torch.stack: as_pure_tensor(stack_late),
+        torch.stack: as_pure_tensor(stack_lazy),
         torch.Tensor.clone: clone,
         torch.Tensor.to: to,
         torch.Tensor.cuda: as_pure_tensor(cuda),
         torch.Tensor.cpu: as_pure_tensor(cpu),
         torch.Tensor.pin_memory: as_pure_tensor(pin_memory),
         torch.Tensor.is_pinned: is_pinned,
-        **dict.fromkeys(LateTensor.either, as_pure_tensor(mixing.multiplied)),
+        **dict.fromkeys(LazyTensorBase.either, as_pure_tensor(mixing.multiplied)),
     }
 
     @staticmethod
     def wrap(value: torch.Tensor, like: Any, **kwargs: Any) -> torch.Tensor:
         """Make one of a tensor, as torchvision's own code does."""
-        if is_late(value) and isinstance(value, LateTensor):
-            return value.as_late(LazyTVImage)
+        if is_lazy(value) and isinstance(value, LazyTensorBase):
+            return value.as_lazy(LazyTVImage)
         image: torch.Tensor = value.as_subclass(tv_tensors.Image)
         return image
 

@@ -41,8 +41,8 @@ def flip(original: FunctionType) -> Function:
         return original
 
     def forward(self: Any, img: Any) -> Any:
-        late = isinstance(img, LazyImage) and type(self.p) is float
-        return (quick if late and usual() else original)(self, img)
+        lazy = isinstance(img, LazyImage) and type(self.p) is float
+        return (quick if lazy and usual() else original)(self, img)
 
     return forward
 

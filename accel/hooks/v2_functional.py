@@ -18,23 +18,23 @@ from accel.hooks.recording.images import as_new
 from accel.hooks.recording.tensor_values import erased
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.hooks.v2_kernels import to_dtype
-from accel.lazy.base import is_late
-from accel.lazy.from_pixels import begin
+from accel.lazy.from_pixels import lazy_image
 from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import is_lazy
 
 
 def to_image(original: Function, inpt: Any) -> Any:
     """``torchvision.transforms.v2.functional.to_image``, on lazy images and tensors."""
-    image = begin(inpt) if isinstance(inpt, Image.Image) else None
+    image = lazy_image(inpt) if isinstance(inpt, Image.Image) else None
     if image is not None:
         return images.pixels(LazyTVImage, image)
-    return inpt.as_late(LazyTVImage) if type(inpt) is LazyTensor and is_late(inpt) else original(inpt)
+    return inpt.as_lazy(LazyTVImage) if type(inpt) is LazyTensor and is_lazy(inpt) else original(inpt)
 
 
 def convert_image_dtype(original: Function, image: Any, dtype: Any = torch.float32) -> Any:
     """``torchvision.transforms.v2.functional.convert_image_dtype``."""
-    late = to_dtype(image, dtype, True) if is_late(image) else None
-    return original(image, dtype) if late is None else late
+    lazy = to_dtype(image, dtype, True) if is_lazy(image) else None
+    return original(image, dtype) if lazy is None else lazy
 
 
 def _resized_crop(
@@ -49,8 +49,8 @@ def _resized_crop(
 ) -> Any:
     """v2's ``resized_crop`` kernel for Pillow images."""
     mode = _MODES.get(interpolation) if isinstance(interpolation, str) else interpolation
-    late = images.resized_crop(image, top, left, height, width, size, mode)
-    return original(image, top, left, height, width, size, interpolation) if late is None else late
+    lazy = images.resized_crop(image, top, left, height, width, size, mode)
+    return original(image, top, left, height, width, size, interpolation) if lazy is None else lazy
 
 
 _MODES = {mode.value: mode for mode in InterpolationMode}
@@ -59,25 +59,25 @@ _MODES = {mode.value: mode for mode in InterpolationMode}
 def _jpeg(original: Function, image: Any, quality: Any) -> Any:
     """v2's ``jpeg`` kernel for Pillow images."""
     takes = type(quality) is int and 1 <= quality <= 100 and max(image.size) <= LARGEST_SIDE
-    late = begin(image) if takes else None
-    return original(image, quality) if late is None else late.then("jpeg", (quality,))
+    lazy = lazy_image(image) if takes else None
+    return original(image, quality) if lazy is None else lazy.then("jpeg", (quality,))
 
 
 def _erase(original: Function, image: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
     """v2's ``erase`` kernel for Pillow images."""
-    late = begin(image)
-    params = None if late is None else erased((i, j, h, w), v, (len(late.getbands()), late.height, late.width))
-    if late is None or params is None:
+    lazy = lazy_image(image)
+    params = None if lazy is None else erased((i, j, h, w), v, (len(lazy.getbands()), lazy.height, lazy.width))
+    if lazy is None or params is None:
         return original(image, i, j, h, w, v, inplace)
-    return as_new(late.then("erase_image", params))
+    return as_new(lazy.then("erase_image", params))
 
 
 def _permute_channels(original: Function, image: Any, permutation: Any) -> Any:
     """v2's ``permute_channels`` kernel for Pillow images."""
-    late = begin(image)
-    if late is None or late.mode != "RGB" or sorted(permutation) != [0, 1, 2]:
+    lazy = lazy_image(image)
+    if lazy is None or lazy.mode != "RGB" or sorted(permutation) != [0, 1, 2]:
         return original(image, permutation)
-    return as_new(late.then("permute_channels", (tuple(int(channel) for channel in permutation),)))
+    return as_new(lazy.then("permute_channels", (tuple(int(channel) for channel in permutation),)))
 
 
 _V2 = "torchvision.transforms.v2.functional"

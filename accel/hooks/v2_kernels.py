@@ -20,8 +20,8 @@ from accel.hooks.recording.accepted import ACCEPTED, NotFinite, are_numbers
 from accel.hooks.recording.tensor_values import in_place, numbers, recorded_erase, recorded_value
 from accel.hooks.recording.tensors import recorded
 from accel.hooks.tv_tensors import LazyTVImage
-from accel.lazy.base import LateTensor, is_late, values_of
 from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
 from accel.system.private_names import private
 
 private("torchvision.transforms.v2.functional", *(name[3:] for name in ACCEPTED if name.startswith("v2.")))
@@ -37,23 +37,23 @@ _geometry = private(
 def _kernel(functional: Function, record: Function, absent: Any) -> Function:
     """The kernel of a functional for lazy tensors, where torchvision has none."""
 
-    def kernel(image: LateTensor, *args: Any, **kwargs: Any) -> Any:
-        if is_late(image):
+    def kernel(image: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
+        if is_lazy(image):
             try:
-                late = record(image, *args, **kwargs)
+                lazy = record(image, *args, **kwargs)
             except NotFinite:
                 raise
             except Exception:
-                late = None  # wrong arguments: torchvision's own kernel says so
-            if late is not None:
-                return late
+                lazy = None  # wrong arguments: torchvision's own kernel says so
+            if lazy is not None:
+                return lazy
         return functional(values_of(image), *args, **kwargs)
 
     return kernel
 
 
 def _recorder(name: str) -> Function:
-    def record(image: LateTensor, *args: Any, **kwargs: Any) -> LateTensor | None:
+    def record(image: LazyTensorBase, *args: Any, **kwargs: Any) -> LazyTensorBase | None:
         return recorded(image, name, args, kwargs)
 
     return record
@@ -62,12 +62,12 @@ def _recorder(name: str) -> Function:
 # -- recorders: the lazy result, or None --------------------------------------------------------------------
 
 
-def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:
+def _crop(image: LazyTensorBase, top: int, left: int, height: int, width: int) -> LazyTensorBase | None:
     return recorded(image, "v2.crop", (top, left, height, width), {})
 
 
-def _center_crop(image: LateTensor, output_size: Any) -> LateTensor | None:
-    _, old_height, old_width = image.late.shape
+def _center_crop(image: LazyTensorBase, output_size: Any) -> LazyTensorBase | None:
+    _, old_height, old_width = image.lazy.shape
     height, width = _geometry._center_crop_parse_output_size(output_size)
     if height > old_height or width > old_width:
         left, top, right, bottom = _geometry._center_crop_compute_padding(height, width, old_height, old_width)
@@ -75,24 +75,24 @@ def _center_crop(image: LateTensor, output_size: Any) -> LateTensor | None:
         if padded is None:
             return None
         image = padded
-        _, old_height, old_width = image.late.shape
+        _, old_height, old_width = image.lazy.shape
     top, left = _geometry._center_crop_compute_crop_anchor(height, width, old_height, old_width)
     return _crop(image, top, left, height, width)
 
 
-def _five_crop(image: LateTensor, size: Any) -> tuple[LateTensor, ...] | None:
+def _five_crop(image: LazyTensorBase, size: Any) -> tuple[LazyTensorBase, ...] | None:
     height, width = _geometry._parse_five_crop_size(size)
-    _, old_height, old_width = image.late.shape
+    _, old_height, old_width = image.lazy.shape
     if height > old_height or width > old_width:
         return None
     bottom, right = old_height - height, old_width - width
     corners = [(0, 0), (0, right), (bottom, 0), (bottom, right)]
     crops = [*[_crop(image, *corner, height, width) for corner in corners], _center_crop(image, [height, width])]
-    late = tuple(crop for crop in crops if crop is not None)
-    return late if len(late) == 5 else None
+    lazy = tuple(crop for crop in crops if crop is not None)
+    return lazy if len(lazy) == 5 else None
 
 
-def _ten_crop(image: LateTensor, size: Any, vertical_flip: bool = False) -> tuple[LateTensor, ...] | None:
+def _ten_crop(image: LazyTensorBase, size: Any, vertical_flip: bool = False) -> tuple[LazyTensorBase, ...] | None:
     flipped = recorded(image, "v2.vertical_flip" if vertical_flip else "v2.horizontal_flip", (), {})
     if flipped is None:
         return None
@@ -101,7 +101,7 @@ def _ten_crop(image: LateTensor, size: Any, vertical_flip: bool = False) -> tupl
 
 
 def _resized_crop(
-    image: LateTensor,
+    image: LazyTensorBase,
     top: int,
     left: int,
     height: int,
@@ -109,49 +109,51 @@ def _resized_crop(
     size: Any,
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
-) -> LateTensor | None:
+) -> LazyTensorBase | None:
     if tensor_geometry.takes_pixels(image):
-        late = tensor_geometry.resized_crop(image, top, left, height, width, size, interpolation, antialias)
-        if late is not None:
-            return late
+        lazy = tensor_geometry.resized_crop(image, top, left, height, width, size, interpolation, antialias)
+        if lazy is not None:
+            return lazy
     cropped = _crop(image, top, left, height, width)
     if cropped is None:
         return None
     return recorded(cropped, "v2.resize", (size, interpolation), {"antialias": antialias})
 
 
-def _gaussian_noise(image: LateTensor, mean: Any = 0.0, sigma: Any = 0.1, clip: bool = True) -> LateTensor | None:
+def _gaussian_noise(
+    image: LazyTensorBase, mean: Any = 0.0, sigma: Any = 0.1, clip: bool = True
+) -> LazyTensorBase | None:
     """The noise is drawn now, as torchvision draws it, and added later."""
-    late = image.late
-    floating = late.dtype.is_floating_point
-    if len(late.recipes) > 1 or late.after or not (floating or late.dtype == torch.uint8):
+    lazy = image.lazy
+    floating = lazy.dtype.is_floating_point
+    if len(lazy.recipes) > 1 or lazy.after or not (floating or lazy.dtype == torch.uint8):
         return None
     if not are_numbers((mean, sigma), "mean and sigma") or sigma < 0:
         return None
-    like = torch.empty_strided(image.shape, image.stride(), dtype=late.dtype if floating else torch.float32)
+    like = torch.empty_strided(image.shape, image.stride(), dtype=lazy.dtype if floating else torch.float32)
     if floating:
         noise = mean + torch.randn_like(like) * sigma
     else:
         noise = ((mean * 255) + torch.randn_like(like) * (sigma * 255)).to(torch.int16)
-    return image.called("gaussian_noise", (noise.reshape(late.shape), bool(clip)))
+    return image.then_kernel("gaussian_noise", (noise.reshape(lazy.shape), bool(clip)))
 
 
-def to_dtype(image: LateTensor, dtype: Any = torch.float, scale: bool = False) -> LateTensor | None:
+def to_dtype(image: LazyTensorBase, dtype: Any = torch.float, scale: bool = False) -> LazyTensorBase | None:
     if not isinstance(dtype, torch.dtype):
         return None
-    if dtype == image.late.dtype:
+    if dtype == image.lazy.dtype:
         return image
     return recorded_value(image, ("to_dtype", (dtype, scale)), dtype)
 
 
-def _normalize(image: LateTensor, mean: Any, std: Any, inplace: bool = False) -> LateTensor | None:
-    if not image.late.dtype.is_floating_point or (inplace and image.late.aliased):
+def _normalize(image: LazyTensorBase, mean: Any, std: Any, inplace: bool = False) -> LazyTensorBase | None:
+    if not image.lazy.dtype.is_floating_point or (inplace and image.lazy.aliased):
         return None
     means, stds = numbers(mean), numbers(std)
     if means is None or stds is None:
         return None
-    late = recorded_value(image, ("normalize", (means, stds)), image.late.dtype)
-    return in_place(image, late) if inplace and late is not None else late
+    lazy = recorded_value(image, ("normalize", (means, stds)), image.lazy.dtype)
+    return in_place(image, lazy) if inplace and lazy is not None else lazy
 
 
 _COMPOSED: dict[Function, Function] = {

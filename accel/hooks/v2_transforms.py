@@ -14,10 +14,10 @@ from torchvision.transforms.v2 import functional as F
 from accel.hooks import random_params
 from accel.hooks.patch import Attribute, Body, Function
 from accel.hooks.recording.tensors import linear_transformation
-from accel.lazy.base import LateTensor, is_late
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
-from accel.ops.kernels import frozen
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.ops.tensor_kernels import frozen
 
 
 def make_params(original: FunctionType) -> Function:
@@ -34,7 +34,7 @@ def make_params(original: FunctionType) -> Function:
 
     @functools.wraps(original)
     def make_params(self: Any, flat_inputs: list[Any]) -> Any:
-        one = len(flat_inputs) == 1 and isinstance(flat_inputs[0], (LateTensor, LazyImage))
+        one = len(flat_inputs) == 1 and isinstance(flat_inputs[0], (LazyTensorBase, LazyImage))
         quickly = one and isinstance(self._log_ratio, torch.Tensor) and random_params.usual()
         return (quick if quickly else original)(self, flat_inputs)
 
@@ -43,9 +43,9 @@ def make_params(original: FunctionType) -> Function:
 
 def _size_of_one(images: list[Any]) -> tuple[int, int]:
     image = images[0]
-    late = image.__dict__.get("late")  # quicker than asking a tensor for its shape
-    if late is not None:
-        return late.shape[1], late.shape[2]
+    lazy = image.__dict__.get("lazy")  # quicker than asking a tensor for its shape
+    if lazy is not None:
+        return lazy.shape[1], lazy.shape[2]
     height, width = image.shape[-2:] if isinstance(image, torch.Tensor) else (image.height, image.width)
     return height, width
 
@@ -62,7 +62,7 @@ def get_fill(original: Function, fill_dict: Any, inpt_type: Any) -> Any:
 
 def _canonical(kind: type) -> type:
     """The class that a lazy one stands for."""
-    return kind.becomes if issubclass(kind, (LazyImage, LateTensor)) else kind
+    return kind.becomes if issubclass(kind, (LazyImage, LazyTensorBase)) else kind
 
 
 def to_dtype(original: Function) -> Function:
@@ -70,7 +70,7 @@ def to_dtype(original: Function) -> Function:
 
     @functools.wraps(original)
     def transform(self: Any, inpt: Any, params: Any) -> Any:
-        if isinstance(self.dtype, dict) and is_late(inpt):
+        if isinstance(self.dtype, dict) and is_lazy(inpt):
             dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
             if isinstance(dtype, torch.dtype):
                 return F.to_dtype(inpt, dtype, self.scale)
@@ -85,7 +85,7 @@ def to_pure_tensor(original: Function) -> Function:
     """``torchvision.transforms.v2.ToPureTensor.transform``."""
 
     def transform(self: Any, inpt: Any, params: Any) -> Any:
-        return inpt.as_late(LazyTensor) if is_late(inpt) else original(self, inpt, params)
+        return inpt.as_lazy(LazyTensor) if is_lazy(inpt) else original(self, inpt, params)
 
     return transform
 
@@ -96,12 +96,12 @@ def mixed(name: str, param: str) -> Callable[[Function], Function]:
     def make(original: Function) -> Function:
         @functools.wraps(original)
         def transform(self: Any, inpt: Any, params: dict[str, Any]) -> Any:
-            if not is_late(inpt) or not isinstance(inpt, LateTensor) or len(inpt.late.lead) != 1:
+            if not is_lazy(inpt) or not isinstance(inpt, LazyTensorBase) or len(inpt.lazy.lead) != 1:
                 return original(self, inpt, params)
-            if name == "mixup" and not inpt.late.dtype.is_floating_point:
+            if name == "mixup" and not inpt.lazy.dtype.is_floating_point:
                 return original(self, inpt, params)
             self._check_image_or_video(inpt, batch_size=params["batch_size"])
-            return inpt.onto_batch((name, (frozen(params[param]),)))
+            return inpt.then_on_batch((name, (frozen(params[param]),)))
 
         return transform
 

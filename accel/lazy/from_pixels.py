@@ -15,9 +15,9 @@ from PIL import Image
 from accel import switch
 from accel.codec import arrow
 from accel.codec.header import Raw
-from accel.lazy.base import LateTensor, is_late
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.options import Selection
 from accel.recipe import Recipe, Source
 from accel.system.private_names import private
@@ -27,7 +27,7 @@ functorch = private("torch._C._functorch", "is_functorch_wrapped_tensor")
 _IN_MEMORY = "image in memory"
 
 
-def begin(image: Any) -> LazyImage | None:
+def lazy_image(image: Any) -> LazyImage | None:
     """The image to record a step on: ``image`` itself while it is lazy, else a lazy image with a copy of its pixels.
 
     None where nothing is to be recorded: it is no Pillow image of mode "RGB" or "L", it is of a class of the user's
@@ -42,8 +42,8 @@ def begin(image: Any) -> LazyImage | None:
     return None if selection is None else _made(arrow.pixels(image), image, image.size, image.mode, selection)
 
 
-def begin_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
-    """A late image of a box (top, left, height, width) inside an eager "RGB" image, of which no more is copied.
+def lazy_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
+    """A lazy image of a box (top, left, height, width) inside an eager "RGB" image, of which no more is copied.
 
     None for all else.
     """
@@ -56,8 +56,8 @@ def begin_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
     return None if pixels is None else _made(pixels, image, (width, height), "RGB", selection)
 
 
-def begin_grey(image: Any) -> LazyImage | None:
-    """A late image of the luma of an eager "RGB" image, of which no colour is copied then; None for all else."""
+def lazy_grey(image: Any) -> LazyImage | None:
+    """A lazy image of the luma of an eager "RGB" image, of which no colour is copied then; None for all else."""
     selection = _selected(image, ("RGB",))
     levels = None if selection is None or "transparency" in image.info else arrow.luma(image)
     return None if levels is None or selection is None else _made(levels, image, image.size, "L", selection)
@@ -81,13 +81,13 @@ def _made(
     return LazyImage.of_pixels(Source(pixels, Raw(*size, mode=mode), _name(image), selection), image.info)
 
 
-def begin_tensor(image: torch.Tensor) -> LateTensor | None:
+def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
     """The tensor to record a step on: ``image`` itself while it is lazy, else a lazy one with a copy of its values.
 
     None where nothing is to be recorded: it is not uint8 [channels, height, width] of one or three channels on the
     CPU, it is of a class of the user's own, it is empty, or accel steps aside.
     """
-    if is_late(image):
+    if is_lazy(image):
         return image  # type: ignore[return-value]
     if type(image) is not torch.Tensor or image.dtype != torch.uint8 or image.ndim != 3 or not image.is_cpu:
         return None

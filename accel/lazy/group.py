@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from accel.recipe import Recipe
-from accel.runtime import materialize
+from accel.runtime import compute
 from accel.system import fork
 from accel.system.memory import Allocate
 
@@ -43,7 +43,7 @@ class Images:
         if self.ready is not None:
             ready, self.ready = self.ready, None
             return ready
-        return materialize.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
+        return compute.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
 
 
 class Group:
@@ -74,7 +74,7 @@ class Group:
                 others = [other for ref in self._members if (other := ref()) is not None and other.group is self]
                 expected = [other for other in others if other is not wanted and other not in self._passed]
                 members = [wanted, *expected]
-                results = materialize.several([(member.recipes, member.interleaved) for member in members], allocate)
+                results = compute.several([(member.recipes, member.interleaved) for member in members], allocate)
                 for member, result in zip(members, results, strict=True):
                     member.group = None
                     member.ready = None if isinstance(result, Exception) else result

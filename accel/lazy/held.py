@@ -16,12 +16,12 @@ from accel.backend import backend_of
 from accel.codec.header import Raw
 from accel.errors import DecodeError
 from accel.lazy import group
-from accel.lazy.base import LateTensor, is_late
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.recipe import Recipe
 from accel.runtime import kept, read
-from accel.runtime.parallel import Team
+from accel.runtime.parallel import ParallelFor
 from accel.system import log
 
 _AT_ONCE = 256
@@ -36,8 +36,8 @@ def compute(dataset: Any, threads: int | None) -> None:
     items the first few say what the others are. Nothing is computed that would take more than half of the memory.
     What cannot be decoded stays as it is, for whoever asks for it.
     """
-    found = {id(value): value for value in _late(dataset, _DEPTH)}.values()
-    samples = [value for value in found if isinstance(value, LateTensor)]
+    found = {id(value): value for value in _lazy(dataset, _DEPTH)}.values()
+    samples = [value for value in found if isinstance(value, LazyTensorBase)]
     images = [value for value in found if isinstance(value, LazyImage)]
     size = sum(sample.nbytes for sample in samples) + sum(3 * image.width * image.height for image in images)
     if not found or size > kept.memory() // 2:
@@ -45,13 +45,13 @@ def compute(dataset: Any, threads: int | None) -> None:
     log.note(log.INFO, "what the dataset holds is computed before its workers start: %d images", len(found))
     for start in range(0, len(samples), _AT_ONCE):
         some = samples[start : start + _AT_ONCE]
-        group.group([sample.late for sample in some])
+        group.group([sample.lazy for sample in some])
         for sample in some:
             try:
-                LateTensor.evaluate(sample)
+                LazyTensorBase.materialize(sample)
             except DecodeError as error:
                 log.note(log.DEBUG, "left as it is: %s", error)
-    Team(threads, "accel-held").each(images, _keep)
+    ParallelFor(threads, "accel-held").each(images, _keep)
 
 
 def _keep(image: LazyImage) -> None:
@@ -68,10 +68,10 @@ def _is_kept(recipe: Recipe) -> bool:
     return bool(backend_of(source.selection).devices) or (has_pixels and not recipe.steps)
 
 
-def _late(value: Any, depth: int) -> Iterator[Any]:
+def _lazy(value: Any, depth: int) -> Iterator[Any]:
     """Find the lazy tensors, and the lazy images that Pillow would have loaded, in a value."""
-    if isinstance(value, LateTensor):
-        if is_late(value) and not backend_of(value.late.recipes[0].source.selection).devices:
+    if isinstance(value, LazyTensorBase):
+        if is_lazy(value) and not backend_of(value.lazy.recipes[0].source.selection).devices:
             yield value
     elif isinstance(value, LazyImage):
         loaded = value._loaded or not isinstance(value, LazyJpegFile)
@@ -79,9 +79,9 @@ def _late(value: Any, depth: int) -> Iterator[Any]:
             yield value
     elif depth and isinstance(value, (list, tuple, dict)):
         items = value.values() if isinstance(value, dict) else value
-        if any(True for item in islice(items, _LOOKED_AT) for _ in _late(item, depth - 1)):
+        if any(True for item in islice(items, _LOOKED_AT) for _ in _lazy(item, depth - 1)):
             for item in list(items):
-                yield from _late(item, depth - 1)
+                yield from _lazy(item, depth - 1)
     elif isinstance(value, Dataset) or depth == _DEPTH:
         for attribute in list(getattr(value, "__dict__", {}).values()) if depth else ():
-            yield from _late(attribute, depth - 1)
+            yield from _lazy(attribute, depth - 1)

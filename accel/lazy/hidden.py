@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from accel.lazy.base import LateTensor, unfinished
+from accel.lazy.tensor_base import LazyTensorBase, pending_state
 
 _KNOWN = (torch.Tensor, numbers.Number, np.generic, str, bytes, bytearray, Image.Image, type(None))
 
 
-def late_tensors(leaves: Sequence[Any]) -> list[LateTensor]:
-    """The late tensors that would be sent along with what is none of torch's, NumPy's or Python's own values.
+def lazy_tensors(leaves: Sequence[Any]) -> list[LazyTensorBase]:
+    """The lazy tensors that would be sent along with what is none of torch's, NumPy's or Python's own values.
 
     They are found by pickling such objects, as the queue will. What has a way of its own to other processes (storages,
     connections, ...) is passed by: going that way moves it, or keeps a descriptor open.
@@ -41,10 +41,10 @@ class _Finder(ForkingPickler):
 
     def __init__(self) -> None:
         super().__init__(_Nowhere())
-        self.found: list[LateTensor] = []
+        self.found: list[LazyTensorBase] = []
 
     def reducer_override(self, value: Any) -> Any:
-        if unfinished(value) is not None:
+        if pending_state(value) is not None:
             self.found.append(value)
         kind = type(value)
         sent = kind in self.dispatch_table and kind not in copyreg.dispatch_table

@@ -23,7 +23,7 @@ from accel.lazy.image_base import LazyImageBase, StandsFor, send
 from accel.ops import OPS
 from accel.ops.index import PadMode
 from accel.recipe import Recipe, Source, Step
-from accel.runtime import kept, materialize
+from accel.runtime import compute, kept
 from accel.system import counters, log
 
 
@@ -88,8 +88,8 @@ class LazyImage(LazyImageBase):
         recipe = self._recipe
         assert recipe is not None
         _ = self.info  # of the file
-        with suppress(DecodeError), log.settling:
-            pixels = materialize.pixels(recipe).tobytes()
+        with suppress(DecodeError), log.flushing:
+            pixels = compute.pixels(recipe).tobytes()
             source = recipe.source
             self._recipe = Recipe(Source(pixels, Raw(*self._size, mode=self._mode), source.name, source.selection))
             counters.count(counters.KEPT)
@@ -151,17 +151,17 @@ class LazyImage(LazyImageBase):
     def resize(
         self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
     ) -> Image.Image:
-        late = self._im is None and self._recipe is not None
-        steps = resizing.resize_steps(self, size, resample, box, reducing_gap) if late else None
+        lazy = self._im is None and self._recipe is not None
+        steps = resizing.resize_steps(self, size, resample, box, reducing_gap) if lazy else None
         if steps is not None:
             return self._recorded(steps)
-        if late and _has_no_pixels(size):  # let Pillow raise what it raises, without decoding for it
+        if lazy and _has_no_pixels(size):  # let Pillow raise what it raises, without decoding for it
             return Image.new(self._mode, (2, 2)).resize(size, resample, None, reducing_gap)
         return super().resize(size, resample, box, reducing_gap)
 
     def reduce(self, factor: Any, box: Any = None) -> Image.Image:
-        late = self._im is None and self._recipe is not None
-        steps = resizing.reduce_steps(self._size, factor, box) if late else None
+        lazy = self._im is None and self._recipe is not None
+        steps = resizing.reduce_steps(self._size, factor, box) if lazy else None
         return super().reduce(factor, box) if steps is None else self._recorded(steps)
 
     def thumbnail(self, size: Any, resample: Any = Image.Resampling.BICUBIC, reducing_gap: float | None = 2.0) -> None:
@@ -188,15 +188,15 @@ class LazyImage(LazyImageBase):
     def transform(
         self, size: Any, method: Any, data: Any = None, resample: int = 0, fill: int = 1, fillcolor: Any = None
     ) -> Image.Image:
-        late = self._im is None and self._recipe is not None
-        step = pillow_args.step(self, size, method, data, resample, fillcolor) if late else None
+        lazy = self._im is None and self._recipe is not None
+        step = pillow_args.step(self, size, method, data, resample, fillcolor) if lazy else None
         if step is None:
             return super().transform(size, method, data, resample, fill, fillcolor)
         return self.then(*step)
 
     def point(self, lut: Any, mode: str | None = None) -> Image.Image:
-        late = self._im is None and self._recipe is not None
-        if not late or mode is not None or isinstance(lut, Image.ImagePointHandler):
+        lazy = self._im is None and self._recipe is not None
+        if not lazy or mode is not None or isinstance(lut, Image.ImagePointHandler):
             return super().point(lut, mode)
         table = pillow_args.point_table(lut, self._mode)
         return super().point(lut) if table is None else self.then("point", (table,))

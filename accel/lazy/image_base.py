@@ -17,7 +17,7 @@ from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
 from accel.codec.header import Header
 from accel.recipe import Recipe
-from accel.runtime import materialize
+from accel.runtime import compute
 from accel.system import counters, log
 from accel.system.caller import caller
 
@@ -78,8 +78,8 @@ class LazyImageBase(Image.Image):
         self._touched_by = caller()
         what = f"the pixels of a lazy image were asked for by {self._touched_by}"
         counters.early(what if self._recipe.steps else None)
-        with log.settling:
-            pixels = materialize.pixels(self._recipe)
+        with log.flushing:
+            pixels = compute.pixels(self._recipe)
         return Image.frombytes(self._mode, self._size, pixels.tobytes()).im
 
     def load(self) -> Any:

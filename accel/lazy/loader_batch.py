@@ -1,6 +1,6 @@
 """Batches of a DataLoader, and how lazy tensors go from its workers to the parent.
 
-The late tensors of one batch stay together: they cross the process border in one message, each file once, and
+The lazy tensors of one batch stay together: they cross the process border in one message, each file once, and
 are submitted together, so that a list of images is as few programs as a stacked batch.
 """
 
@@ -16,13 +16,13 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
-from accel.lazy.base import LateTensor, is_late, unfinished
 from accel.lazy.state import Batch, Place
-from accel.runtime import materialize
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
+from accel.runtime import compute
 from accel.system import memory
 from accel.workers.packing import Packed, pack, unpack
 
-Layout = tuple[type[LateTensor], tuple[Any, ...]]
+Layout = tuple[type[LazyTensorBase], tuple[Any, ...]]
 """A class and what its ``of`` takes besides recipes."""
 
 
@@ -32,58 +32,54 @@ def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
     Args:
         loader: see ``Batch``. indices: of the samples in the dataset, where they are known.
     """
-    tensors: list[LateTensor] = [value for value in values if is_late(value)]
+    tensors: list[LazyTensorBase] = [value for value in values if is_lazy(value)]
     if not tensors:
         return
     batch = Batch(loader)
     samples = tuple(indices) if isinstance(indices, list) else ()
     known = () if None in samples else samples  # a stream has none
-    one_each = sum(not tensor.late.lead for tensor in tensors) == len(samples)
+    one_each = sum(not tensor.lazy.lead for tensor in tensors) == len(samples)
     singles = count()
     for number, tensor in enumerate(tensors):
-        late, place = tensor.late, None
-        own = known if late.lead and late.lead[0] == len(known) else None
-        if not late.lead and one_each:
+        lazy, place = tensor.lazy, None
+        own = known if lazy.lead and lazy.lead[0] == len(known) else None
+        if not lazy.lead and one_each:
             place = next(singles), len(samples)
             own = known[place[0] : place[0] + 1] or None
-        batch.add(late, number, own, place)
+        batch.add(lazy, number, own, place)
 
 
-def send(tensor: LateTensor) -> Any:
+def send(tensor: LazyTensorBase) -> Any:
     """Reduce a lazy tensor for another process: to encoded bytes and recipes.
 
     What a process that was started for the work sends (a pool's, torchdata's) is computed there by a host backend.
     Nothing can fail, for this may run in a queue's feeder thread (see ``workers.packing``): where it does, the receiver
     will say so.
     """
-    late = unfinished(tensor)
-    if (
-        late is not None
-        and parent_process() is not None
-        and not backend_of(materialize.selection_of(late.recipes)).devices
-    ):
+    lazy = pending_state(tensor)
+    if lazy is not None and parent_process() is not None and not backend_of(compute.selection_of(lazy.recipes)).devices:
         with suppress(Exception):
-            LateTensor.evaluate(tensor, memory.shared)
-    late = tensor.__dict__.get("late")
-    if late is None or late.value is not None:  # somebody has its values
-        return _receive_value, (tensor if late is None else late.value,)
-    layout = (type(tensor), (late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made))
-    if late.member is None or not late.member.batch.sends(late):
-        return _receive, (pack(late.recipes, shared=get_worker_info() is not None), layout)
-    member = late.member
+            LazyTensorBase.materialize(tensor, memory.shared)
+    lazy = tensor.__dict__.get("lazy")
+    if lazy is None or lazy.value is not None:  # somebody has its values
+        return _receive_value, (tensor if lazy is None else lazy.value,)
+    layout = (type(tensor), (lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made))
+    if lazy.member is None or not lazy.member.batch.sends(lazy):
+        return _receive, (pack(lazy.recipes, shared=get_worker_info() is not None), layout)
+    member = lazy.member
     return _receive_member, (member.batch, member.number, member.indices, member.place, layout)
 
 
 def _receive_member(
     batch: Batch, number: int, indices: tuple[Any, ...] | None, place: Place, layout: Layout
-) -> LateTensor:
+) -> LazyTensorBase:
     cls, rest = layout
     tensor = cls.of(batch.receive(number), *rest)
-    batch.add(tensor.late, number, indices, place)
+    batch.add(tensor.lazy, number, indices, place)
     return tensor
 
 
-def _receive(packed: Packed, layout: Layout) -> LateTensor:
+def _receive(packed: Packed, layout: Layout) -> LazyTensorBase:
     cls, rest = layout
     return cls.of(unpack(packed), *rest)
 

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 from accel.lazy import hidden
-from accel.lazy.base import LateTensor, unfinished
 from accel.lazy.state import pending
+from accel.lazy.tensor_base import LazyTensorBase, pending_state
 
 _LEAVES = frozenset((int, float, bool, complex, str, bytes, bytearray, type(None), range, slice, torch.Tensor))
 _OTHER_LEAVES = (torch.Tensor, np.generic, str, bytes, Image.Image, type, types.ModuleType, types.FunctionType)
@@ -23,18 +23,18 @@ _CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset, deque)
 _DEEP = 4
 
 
-def late_tensors(value: Any, *, sent: bool = False) -> list[LateTensor]:
-    """The late tensors in a value, in order, an object that occurs twice as often as it is met.
+def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
+    """The lazy tensors in a value, in order, an object that occurs twice as often as it is met.
 
     They are looked for in Python's containers and what is derived from these, and in the attributes of objects that
     do not lie too deep. With ``sent`` what is sent along with the value to another process is found as well: objects
-    are pickled for it, unless all late tensors that there are have been found already.
+    are pickled for it, unless all lazy tensors that there are have been found already.
     """
     wanted = pending.count()
-    found: list[LateTensor] = []
+    found: list[LazyTensorBase] = []
     if not wanted:
         return found
-    lates: set[int] = set()
+    states: set[int] = set()
     seen: set[int] = set()
     objects: list[Any] = []
     levels: list[Iterator[Any]] = [iter((value,))]
@@ -42,13 +42,13 @@ def late_tensors(value: Any, *, sent: bool = False) -> list[LateTensor]:
         for part in levels[-1]:
             if type(part) in _LEAVES:
                 continue
-            if isinstance(part, LateTensor):
-                late = unfinished(part)
-                if late is not None:
+            if isinstance(part, LazyTensorBase):
+                lazy = pending_state(part)
+                if lazy is not None:
                     found.append(part)
-                    lates.add(id(late))
+                    states.add(id(lazy))
                 continue
-            if len(lates) == wanted or id(part) in seen or isinstance(part, _OTHER_LEAVES):
+            if len(states) == wanted or id(part) in seen or isinstance(part, _OTHER_LEAVES):
                 continue
             seen.add(id(part))
             if not isinstance(part, _CONTAINERS):
@@ -59,8 +59,8 @@ def late_tensors(value: Any, *, sent: bool = False) -> list[LateTensor]:
                 break
         else:
             levels.pop()
-    if sent and objects and len(lates) < wanted:
-        found += [tensor for tensor in hidden.late_tensors(objects) if id(unfinished(tensor)) not in lates]
+    if sent and objects and len(states) < wanted:
+        found += [tensor for tensor in hidden.lazy_tensors(objects) if id(pending_state(tensor)) not in states]
     return found
 
 

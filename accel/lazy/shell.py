@@ -90,13 +90,13 @@ def _strides(lead: tuple[int, ...], shape: tuple[int, int, int], interleaved: bo
 
 def attributes(tensor: torch.Tensor) -> dict[str, Any]:
     """The attributes that somebody has set on the object."""
-    return {name: value for name, value in tensor.__dict__.items() if name != "late"}
+    return {name: value for name, value in tensor.__dict__.items() if name != "lazy"}
 
 
 def swap(shell: torch.Tensor, value: torch.Tensor) -> bool:
     """Make ``shell`` the tensor that ``value`` is, unless something refers to one of them from elsewhere.
 
-    As torch.utils.swap_tensors does, but the class last: as long as another thread sees a late tensor it waits for
+    As torch.utils.swap_tensors does, but the class last: as long as another thread sees a lazy tensor it waits for
     the lock that is held here.
     """
     if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:

@@ -33,7 +33,7 @@ Place = tuple[int, int] | None
 """The number of a single image in its batch, and how many these are, where there is one of each sample."""
 
 
-class Late(Images):
+class LazyState(Images):
     """The state of a lazy tensor: what it is made of, and how far that is computed.
 
     Attributes:
@@ -91,7 +91,7 @@ class Late(Images):
         self.made = made or (shape, dtype)
         self.view = False
         self.stacked = False
-        self.whole: tuple[torch.Tensor, Late, Any] | None = None
+        self.whole: tuple[torch.Tensor, LazyState, Any] | None = None
         self.aliased = False
         self.shared: torch.Tensor | None = None
         self._lock: fork.Lock | None = None
@@ -103,7 +103,7 @@ class Late(Images):
         self.since: tuple[Step, ...] = ()
         self.pending: object = _PENDING
 
-    def succeeds(self, other: Late, part: Part | None, since: tuple[Step, ...]) -> None:
+    def succeeds(self, other: LazyState, part: Part | None, since: tuple[Step, ...]) -> None:
         """Take the place of another one that it was made from, which is not expected to be used any more."""
         self.part, self.since = part, since
         if other.member is not None:
@@ -180,32 +180,32 @@ class Batch:
     def __init__(self, loader: int) -> None:
         self.loader = loader
         self.submitted = False
-        self._members: dict[int, list[weakref.ref[Late]]] = {}  # each with what became of it, in order
+        self._members: dict[int, list[weakref.ref[LazyState]]] = {}  # each with what became of it, in order
         self._arrived: dict[int, tuple[Recipe, ...]] = {}
 
-    def add(self, late: Late, number: int, indices: tuple[Any, ...] | None, place: Place = None) -> None:
+    def add(self, lazy: LazyState, number: int, indices: tuple[Any, ...] | None, place: Place = None) -> None:
         """``indices``: in the dataset, of what lies along the tensor's first axis or of a single image."""
-        late.member = Member(self, number, indices, place)
-        self._members[number] = [weakref.ref(late)]
+        lazy.member = Member(self, number, indices, place)
+        self._members[number] = [weakref.ref(lazy)]
 
-    def succeed(self, member: Member, late: Late) -> None:
+    def succeed(self, member: Member, lazy: LazyState) -> None:
         """Let a tensor that was made from a member stand in its place, as long as somebody refers to it."""
-        late.member = member
-        self._members[member.number].append(weakref.ref(late))
+        lazy.member = member
+        self._members[member.number].append(weakref.ref(lazy))
 
-    def _current(self) -> dict[int, Late]:
+    def _current(self) -> dict[int, LazyState]:
         """The state in each place, if somebody still refers to it."""
-        lates = {number: [ref() for ref in refs] for number, refs in sorted(self._members.items())}
-        return {number: late for number, each in lates.items() for late in each if late is not None}
+        states = {number: [ref() for ref in refs] for number, refs in sorted(self._members.items())}
+        return {number: lazy for number, each in states.items() for lazy in each if lazy is not None}
 
-    def members(self) -> list[Late]:
+    def members(self) -> list[LazyState]:
         """The members without values that somebody refers to."""
-        return [late for late in self._current().values() if late.value is None]
+        return [lazy for lazy in self._current().values() if lazy.value is None]
 
-    def sends(self, late: Late) -> bool:
+    def sends(self, lazy: LazyState) -> bool:
         """Whether to send the whole batch when this member is pickled: it leaves the worker that made it."""
-        assert late.member is not None
-        return get_worker_info() is not None and self._current().get(late.member.number) is late
+        assert lazy.member is not None
+        return get_worker_info() is not None and self._current().get(lazy.member.number) is lazy
 
     def receive(self, number: int) -> tuple[Recipe, ...]:
         """Take the recipes of a member that has come in a message."""
@@ -214,14 +214,14 @@ class Batch:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all members in one message, each file once. Nothing is decoded and nothing can fail: this may run in a
         queue's feeder thread."""
-        lates = self._current()
-        recipes = tuple(recipe for late in lates.values() for recipe in late.recipes)
-        lengths = {number: len(late.recipes) for number, late in lates.items()}
+        states = self._current()
+        recipes = tuple(recipe for lazy in states.values() for recipe in lazy.recipes)
+        lengths = {number: len(lazy.recipes) for number, lazy in states.items()}
         return _open, (self.loader, pack(recipes, shared=get_worker_info() is not None), lengths)
 
 
 class Member:
-    """A late tensor's place in its batch."""
+    """A lazy tensor's place in its batch."""
 
     __slots__ = ("batch", "indices", "number", "place")
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 
 from accel.errors import DecodeError
-from accel.lazy.base import LateTensor, is_late
 from accel.lazy.image import LazyImage
 from accel.lazy.on_device import coalesce, queue_of, selection_of, submitted_or_computed
-from accel.lazy.state import Late
+from accel.lazy.state import LazyState
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.options import Selection
 from accel.recipe import Recipe
 from accel.runtime import task
@@ -42,26 +42,26 @@ def submit(images: Any, device: Any = None) -> Future:
         ValueError: an accelerator backend does not know its device yet.
     """
     listed = isinstance(images, (list, tuple))
-    items = [_Item(image, _late(image)) for image in (images if listed else [images])]
-    with log.settling:
+    items = [_Item(image, _lazy(image)) for image in (images if listed else [images])]
+    with log.flushing:
         return Future(items, None if device is None else torch.device(device), listed)
 
 
 class _Item(NamedTuple):
     image: Any
-    late: Late | None
+    lazy: LazyState | None
 
 
-def _late(image: Any) -> Late | None:
+def _lazy(image: Any) -> LazyState | None:
     """The state of a lazy image or tensor; None for all else."""
-    if is_late(image):
-        return image.late  # type: ignore[no-any-return]
+    if is_lazy(image):
+        return image.lazy  # type: ignore[no-any-return]
     recipe = image.recipe if isinstance(image, LazyImage) else None
     if recipe is None:
         return None
     width, height = image.size
     recipe = Recipe(recipe.source, recipe.steps, (("pil_to_tensor", ()),))
-    return Late((recipe,), (), (len(image.getbands()), height, width), torch.uint8, True)
+    return LazyState((recipe,), (), (len(image.getbands()), height, width), torch.uint8, True)
 
 
 class Future(concurrent.futures.Future[Any]):
@@ -83,7 +83,7 @@ class Future(concurrent.futures.Future[Any]):
         self._lock = fork.Lock()
         self._process = os.getpid()
         self._parts: dict[int, Part] = {}
-        for selection in dict.fromkeys(selection_of(late) for _, late in items if late is not None):
+        for selection in dict.fromkeys(selection_of(lazy) for _, lazy in items if lazy is not None):
             self._launch(selection)
         self._unfinished = {part.task for part in self._parts.values()}
         for each in tuple(self._unfinished):
@@ -92,9 +92,9 @@ class Future(concurrent.futures.Future[Any]):
             self._finish()
 
     def _launch(self, selection: Selection) -> None:
-        lates = {n: late for n, (_, late) in enumerate(self._items) if late and selection_of(late) == selection}
-        submission, parts = coalesce(tuple(lates.values()))
-        queue = queue_of(selection, next(iter(lates.values())).loader, self._device)
+        states = {n: lazy for n, (_, lazy) in enumerate(self._items) if lazy and selection_of(lazy) == selection}
+        submission, parts = coalesce(tuple(states.values()))
+        queue = queue_of(selection, next(iter(states.values())).loader, self._device)
         if queue is None:
             task.start_on_host(submission.tasks)
         elif queue.device is None:
@@ -102,9 +102,9 @@ class Future(concurrent.futures.Future[Any]):
         else:
             queue.add(submission)
             queue.start_now(submission)
-        for (number, late), part in zip(lates.items(), parts, strict=True):
+        for (number, lazy), part in zip(states.items(), parts, strict=True):
             self._parts[number] = part
-            late.part = part.twin()
+            lazy.part = part.twin()
 
     def _task_done(self, done: Task) -> None:
         with self._lock:
@@ -127,13 +127,13 @@ class Future(concurrent.futures.Future[Any]):
     def _errors(self) -> Iterator[BaseException]:
         """The exceptions that were raised, in the order of the images."""
         for number, part in sorted(self._parts.items()):
-            error, late = part.task.error(), self._items[number].late
-            if error is None or late is None:
+            error, lazy = part.task.error(), self._items[number].lazy
+            if error is None or lazy is None:
                 continue
             if not self._listed or not isinstance(error, DecodeError) or error.position is None:
                 yield error
-            elif 0 <= error.position - part.first < len(late.recipes):
-                yield _in_list(error, late.recipes[error.position - part.first], number, len(self._items))
+            elif 0 <= error.position - part.first < len(lazy.recipes):
+                yield _in_list(error, lazy.recipes[error.position - part.first], number, len(self._items))
 
     def cancel(self) -> bool:
         """Cancel what has not begun; False if some of it has. The lazy images stay what they were."""
@@ -159,7 +159,7 @@ class Future(concurrent.futures.Future[Any]):
         """
         if self._process == os.getpid():  # in a forked child nobody will finish it
             super().result(timeout)
-        with log.settling, self._lock:
+        with log.flushing, self._lock:
             if self._results is None:
                 self._results = [self._take(number) for number in range(len(self._items))]
                 self._items, self._parts = [], {}
@@ -176,18 +176,22 @@ class Future(concurrent.futures.Future[Any]):
         return None
 
     def _take(self, number: int) -> Any:
-        image, late = self._items[number]
-        if late is None:
-            return LateTensor.evaluate(image) if isinstance(image, LateTensor) else image
+        image, lazy = self._items[number]
+        if lazy is None:
+            return LazyTensorBase.materialize(image) if isinstance(image, LazyTensorBase) else image
         part = self._parts[number]
         queue = part.submission.queue
         if queue is None or queue.device is None or part.submission.foreign:
-            value = LateTensor.evaluate(image) if isinstance(image, LateTensor) else late.compute(memory.results.empty)
+            value = (
+                LazyTensorBase.materialize(image)
+                if isinstance(image, LazyTensorBase)
+                else lazy.compute(memory.results.empty)
+            )
         else:
-            with late.lock:
-                late.part = part  # in place of its twin, which would copy
-                value = submitted_or_computed(late, queue.device)
-            if isinstance(image, LateTensor):
+            with lazy.lock:
+                lazy.part = part  # in place of its twin, which would copy
+                value = submitted_or_computed(lazy, queue.device)
+            if isinstance(image, LazyTensorBase):
                 value = value.as_subclass(image.becomes)
         return value if self._device is None else value.to(self._device)
 

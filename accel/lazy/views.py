@@ -1,7 +1,7 @@
-"""Parts of a late batch: its images, by index or one after another, and slices of it; an image as a batch of one.
+"""Parts of a lazy batch: its images, by index or one after another, and slices of it; an image as a batch of one.
 
 As torch's they are views: the values of a part are those of the batch, which is computed as a whole when the first of
-them is asked for. A step on a part makes a late tensor of its own, of which nothing else need be computed.
+them is asked for. A step on a part makes a lazy tensor of its own, of which nothing else need be computed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.recipe import Recipe
 
 
-def item(batch: LateTensor, index: Any) -> Any:
+def item(batch: LazyTensorBase, index: Any) -> Any:
     """``batch[index]`` for an int or a slice; NotImplemented for other indices, and where the batch is under way."""
-    late = batch.late
-    if not late.lead or not _can_be_divided(batch):
+    lazy = batch.lazy
+    if not lazy.lead or not _can_be_divided(batch):
         return NotImplemented
-    length = late.lead[0]
+    length = lazy.lead[0]
     if isinstance(index, slice):
         try:
             chosen = range(length)[index]
@@ -38,44 +38,44 @@ def item(batch: LateTensor, index: Any) -> Any:
     return _part(batch, number % length, index) if -length <= number < length else NotImplemented
 
 
-def unbind(batch: LateTensor, dim: int = 0) -> Any:
+def unbind(batch: LazyTensorBase, dim: int = 0) -> Any:
     """``batch.unbind()`` along the first axis, which is how a batch is iterated over."""
-    if dim != 0 or not batch.late.lead or not _can_be_divided(batch):
+    if dim != 0 or not batch.lazy.lead or not _can_be_divided(batch):
         return NotImplemented
-    return tuple([_part(batch, number, number) for number in range(batch.late.lead[0])])
+    return tuple([_part(batch, number, number) for number in range(batch.lazy.lead[0])])
 
 
-def unsqueeze(tensor: LateTensor, dim: int) -> Any:
+def unsqueeze(tensor: LazyTensorBase, dim: int) -> Any:
     """``tensor.unsqueeze(0)``: a batch of one."""
-    if dim != 0 or not _can_be_divided(tensor) or tensor.late.after:
+    if dim != 0 or not _can_be_divided(tensor) or tensor.lazy.after:
         return NotImplemented
-    late = tensor.late
-    lead, offset = (1, *late.lead), int(tensor.storage_offset())
-    return _view(tensor, tensor.of(late.recipes, lead, late.shape, late.dtype, late.interleaved, offset=offset), None)
+    lazy = tensor.lazy
+    lead, offset = (1, *lazy.lead), int(tensor.storage_offset())
+    return _view(tensor, tensor.of(lazy.recipes, lead, lazy.shape, lazy.dtype, lazy.interleaved, offset=offset), None)
 
 
-def _can_be_divided(batch: LateTensor) -> bool:
+def _can_be_divided(batch: LazyTensorBase) -> bool:
     """Whether its values are still to be computed here, each image's from its own recipe alone."""
-    late = batch.late
-    busy = late.member is not None or late.part is not None or late.group is not None
-    return not busy and all(OPS[name].elementwise for name, _ in late.after)
+    lazy = batch.lazy
+    busy = lazy.member is not None or lazy.part is not None or lazy.group is not None
+    return not busy and all(OPS[name].elementwise for name, _ in lazy.after)
 
 
-def _part(batch: LateTensor, chosen: int | range, index: Any) -> LateTensor:
-    late = batch.late
-    inner = late.lead[1:]
+def _part(batch: LazyTensorBase, chosen: int | range, index: Any) -> LazyTensorBase:
+    lazy = batch.lazy
+    inner = lazy.lead[1:]
     each = prod(inner)
     numbers = (chosen,) if isinstance(chosen, int) else chosen
-    recipes = tuple([recipe for number in numbers for recipe in late.recipes[number * each : (number + 1) * each]])
-    if late.after:
-        recipes = tuple([Recipe(*recipe[:3], recipe.kernels + late.after) for recipe in recipes])
+    recipes = tuple([recipe for number in numbers for recipe in lazy.recipes[number * each : (number + 1) * each]])
+    if lazy.after:
+        recipes = tuple([Recipe(*recipe[:3], recipe.kernels + lazy.after) for recipe in recipes])
     lead = inner if isinstance(chosen, int) else (len(chosen), *inner)
-    offset = int(batch.storage_offset()) + numbers[0] * each * prod(late.shape)
-    return _view(batch, batch.of(recipes, lead, late.shape, late.dtype, late.interleaved, offset=offset), index)
+    offset = int(batch.storage_offset()) + numbers[0] * each * prod(lazy.shape)
+    return _view(batch, batch.of(recipes, lead, lazy.shape, lazy.dtype, lazy.interleaved, offset=offset), index)
 
 
-def _view(of: LateTensor, part: LateTensor, index: Any) -> LateTensor:
-    part.late.view = of.late.view
-    part.late.whole = of, of.late, index
-    part.late.aliased = of.late.aliased = True
+def _view(of: LazyTensorBase, part: LazyTensorBase, index: Any) -> LazyTensorBase:
+    part.lazy.view = of.lazy.view
+    part.lazy.whole = of, of.lazy, index
+    part.lazy.aliased = of.lazy.aliased = True
     return part

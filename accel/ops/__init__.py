@@ -24,10 +24,12 @@ kernel of its own:
 
 from __future__ import annotations
 
-from accel.ops import colour, helpers, kernels, pixels, values, warp
+from accel.ops import colour, helpers, pixels, tensor_kernels, values, warp
 from accel.ops.row import Kind, Op, Params
 
 __all__ = ["OPS", "Kind", "Op", "Params"]
 
-OPS: dict[str, Op] = {row.name: row for file in (pixels, colour, warp, values, kernels, helpers) for row in file.ROWS}
+OPS: dict[str, Op] = {
+    row.name: row for file in (pixels, colour, warp, values, tensor_kernels, helpers) for row in file.ROWS
+}
 """The rows by name."""

@@ -16,7 +16,7 @@ from accel.system.cores import cores
 T = TypeVar("T")
 
 
-class Team:
+class ParallelFor:
     """Threads that are started when first needed; the calling thread works with them.
 
     In a DataLoader worker the calling thread works alone. A forked child starts threads of its own.

@@ -24,7 +24,7 @@ from accel.backend import backend_of
 from accel.errors import DecodeError
 from accel.options import AcceleratorOptions, Selection
 from accel.recipe import Recipe
-from accel.runtime import materialize, streams, task, work_queue
+from accel.runtime import compute, streams, task, work_queue
 from accel.runtime.task import Task
 from accel.runtime.work_queue import WorkQueue
 from accel.system import counters, fork
@@ -252,7 +252,7 @@ def compute_on_device(recipes: tuple[Recipe, ...], interleaved: bool, loader: in
     Raises:
         DecodeError: an image cannot be decoded.
     """
-    selection = materialize.selection_of(recipes)
+    selection = compute.selection_of(recipes)
     if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
         return None
     device = queue_of(selection, loader).device

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from accel.recipe import Recipe
-from accel.runtime import materialize, streams, work_queue
+from accel.runtime import compute, streams, work_queue
 from accel.system import fork
 from accel.system.cores import cores
 
@@ -36,7 +36,7 @@ class Task:
             return
         try:
             if device is None:
-                result = materialize.tensors(self.recipes, interleaved=self.interleaved)
+                result = compute.tensors(self.recipes, interleaved=self.interleaved)
             else:
                 result, self._event = _launch(self.recipes, self.interleaved, device)
         except Exception as error:
@@ -67,7 +67,7 @@ def compute_now(recipes: tuple[Recipe, ...], interleaved: bool, device: torch.de
 
 
 def _launch(recipes: tuple[Recipe, ...], interleaved: bool, device: torch.device) -> tuple[torch.Tensor, Any]:
-    return streams.aside(device, lambda: materialize.tensors_on(device, recipes, interleaved=interleaved))
+    return streams.aside(device, lambda: compute.tensors_on(device, recipes, interleaved=interleaved))
 
 
 def run(tasks: tuple[Task, ...], device: torch.device | None, now: bool) -> None:

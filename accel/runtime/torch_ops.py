@@ -12,13 +12,13 @@ from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.planning.torch_tail import Tail, TailedPlans
 from accel.recipe import Step
-from accel.runtime.parallel import Team
+from accel.runtime.parallel import ParallelFor
 from accel.system import arithmetic
 from accel.system.memory import Allocate
 
 
 def on_host(
-    whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: bool, allocate: Allocate, parallel: Team
+    whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: bool, allocate: Allocate, parallel: ParallelFor
 ) -> torch.Tensor:
     """Finish images that plans made, one by one: every number is then as torchvision has it."""
     bases = [made[plan][image] for plan, image in whole.places]

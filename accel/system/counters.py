@@ -109,7 +109,7 @@ def stats() -> dict[str, Any]:
     result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT)}
     result["realised early"] = result[COMPUTED_EARLY]  # until 0.3
     result |= {name: value() for name, value in _shown.items()}
-    log.settle()
+    log.flush()
     result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}
     return result
 

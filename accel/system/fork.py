@@ -34,7 +34,7 @@ _taken: dict[int, list[Lock]] = {}  # by each thread: those that it holds, and t
 class Lock:
     """A lock that its holder may take again; a forked child has it anew, unless the thread that forked holds it."""
 
-    _inner: Any = None  # made when it is first taken: most late tensors' never is
+    _inner: Any = None  # made when it is first taken: most lazy tensors' never is
 
     def acquire(self) -> None:
         taken = _taken.setdefault(threading.get_ident(), [])

@@ -3,7 +3,7 @@
 Whoever formats a record holds the handler's lock, and may well wait for a value that accel computes (``log.info("%s",
 images)``). So a thread of accel's own never logs, and a user's never while it holds a lock of accel's, nor does it wait
 for a handler that another thread is using. What is to be said is noted, and logged where a user's call is about to
-return (``settle``), or when the process ends. What must be said before that is, unless a handler is in use
+return (``flush``), or when the process ends. What must be said before that is, unless a handler is in use
 (``at_once``).
 """
 
@@ -29,10 +29,10 @@ _thread = threading.local()
 def note(level: int, message: str, *arguments: object) -> None:
     """Log this, now or at the next safe place; may be called anywhere."""
     _notes.append((level, message, *arguments))
-    settle()
+    flush()
 
 
-def settle() -> None:
+def flush() -> None:
     """Log what was noted, if this is a safe place. For the end of what users call."""
     if _notes and _is_safe():
         while _notes:
@@ -45,17 +45,17 @@ def settle() -> None:
                 break
 
 
-class _Settling:
-    """``settle`` at the end of a block."""
+class _Flushing:
+    """``flush`` at the end of a block."""
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *_: object) -> None:
-        settle()
+        flush()
 
 
-settling = _Settling()
+flushing = _Flushing()
 
 
 def at_once(level: int, message: str) -> None:

@@ -20,7 +20,7 @@ from accel.native import units
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Stage
 from accel.runtime import read
-from accel.runtime.parallel import Team
+from accel.runtime.parallel import ParallelFor
 from accel.system import fork
 from accel.system.memory import Allocate
 
@@ -55,7 +55,7 @@ class CpuBackend:
 
     def __init__(self, options: CpuOptions) -> None:
         self.options = options
-        self._team = Team(options.threads, "accel-cpu")
+        self._parallel = ParallelFor(options.threads, "accel-cpu")
         self._prepared = False
 
     @classmethod
@@ -100,7 +100,7 @@ class CpuBackend:
             except Exception as error:
                 failed[number, wanted.items[0].position] = error
 
-        self._team.each([(number, wanted) for number, plan in enumerate(plans) for wanted in plan.decodes], work)
+        self._parallel.each([(number, wanted) for number, plan in enumerate(plans) for wanted in plan.decodes], work)
         for number, position in sorted(failed, reverse=True):  # a plan's first image that failed speaks for it
             results[number] = failed[number, position]
         failed.clear()  # the errors refer to it
@@ -110,7 +110,7 @@ class CpuBackend:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}
         return [
             f"decoder: {', '.join(sorted(engines))} on the host, regions only" if engines else "decoder: none needed",
-            f"runs: one compiled pass per stage, on {self._team.size} threads",
+            f"runs: one compiled pass per stage, on {self._parallel.size} threads",
             *effects.left_to_torchvision(plan),
         ]
 

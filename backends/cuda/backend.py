@@ -27,7 +27,7 @@ from accel.ops.resample import SUPPORT
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Effect, Pass
 from accel.runtime import read
-from accel.runtime.parallel import Team
+from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork, memory
 
 _WITHOUT_GPU = "set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
@@ -76,7 +76,7 @@ class CudaBackend:
 
     def __init__(self, options: CudaOptions) -> None:
         self.options = options
-        self._team = Team(options.threads, "accel-cuda")
+        self._parallel = ParallelFor(options.threads, "accel-cuda")
         self._forget()
         fork.register(in_child=self._forget)
 
@@ -215,7 +215,7 @@ class CudaBackend:
                 for number, wanted in enumerate(decodes)
                 if addresses[number] is None
             ]
-            self._team.each([*work, *execution.sent()], _call)
+            self._parallel.each([*work, *execution.sent()], _call)
             execution.upload(result)
             execution.launch()
         except BaseException as error:

@@ -63,7 +63,7 @@ def refused(wanted: Decode) -> str | None:
     if wanted.box[2] * wanted.box[3] * wanted.channels > _LARGEST:
         return TOO_LARGE
     header = wanted.source.header
-    if isinstance(header, Raw) or (header.judge == "pillow" and plainly_intact(wanted.source)):
+    if isinstance(header, Raw) or (header.reference == "pillow" and plainly_intact(wanted.source)):
         return None
     return NOT_INTACT
 

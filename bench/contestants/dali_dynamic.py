@@ -39,7 +39,7 @@ class DaliDynamic(Contestant):
             for items in job.batches(seed):
                 files = ndd.Batch([np.fromfile(file, np.uint8) for file, _ in items])
                 if pipeline.mean is None:
-                    images = decoded(files, None, None).evaluate()
+                    images = decoded(files, None, None).materialize()
                     yield [from_dlpack(image).permute(2, 0, 1) for image in images]
                     continue
                 corner, shape, size, flip, x, y = map(ndd.Batch, geometry([draw for _, draw in items]))

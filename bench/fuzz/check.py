@@ -115,7 +115,7 @@ class _File(NamedTuple):
             return
         self.announce(f"plain: {where}, again")
         again = answer(None, first, then)
-        if not oracle.difference(plain._replace(late=False), again._replace(first=plain.first)):
+        if not oracle.difference(plain._replace(lazy=False), again._replace(first=plain.first)):
             yield where, what
 
 

@@ -1,7 +1,7 @@
 """The promise for any file: its pixels under accel are those of Pillow and torchvision, and so are its refusals.
 
 What ``Image.open`` refuses raises the same type and text under accel. What fails later raises the same where the image
-is Pillow's own, and where it is late a ``DecodeError`` of that type whose message has that text; under
+is Pillow's own, and where it is lazy a ``DecodeError`` of that type whose message has that text; under
 ``on_error="replace"`` all of these are black instead. What Pillow reads never fails.
 """
 
@@ -20,7 +20,7 @@ import torch
 from PIL import Image, ImageFile
 
 import accel
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 from bench import guard
 from bench.fuzz.decoder import Box, described
 from bench.fuzz.mutations import Rng
@@ -82,7 +82,7 @@ class Answer(NamedTuple):
     error: Exception | None
     first: bool = False
     """it was refused as it was opened"""
-    late: bool = False
+    lazy: bool = False
     about: tuple[Any, ...] = ()
     """the opened image's mode, size and format; whether a decompression bomb was warned of"""
 
@@ -107,20 +107,20 @@ def answer(selected: Setting | None, first: Callable[[], Any], then: Callable[[A
     backend, options = ("torchvision", {}) if selected is None else selected[:2]
     with accel.image_backend(backend, **options), warnings.catch_warnings(record=True) as warned, _armed(selected):
         warnings.simplefilter("always")
-        late, about = False, ()
+        lazy, about = False, ()
         try:
             opened = first()
         except Exception as error:
             return Answer(None, error, first=True, about=_about(None, warned))
         try:
-            late = isinstance(opened, (accel.LazyImage, LateTensor))
+            lazy = isinstance(opened, (accel.LazyImage, LazyTensorBase))
             about = _about(opened, warned)
             value = then(opened)
             if isinstance(value, torch.Tensor):
                 value = value.numpy()
-            return Answer(np.array(value), None, late=late, about=about)
+            return Answer(np.array(value), None, lazy=lazy, about=about)
         except Exception as error:
-            return Answer(None, error, late=late, about=about)
+            return Answer(None, error, lazy=lazy, about=about)
 
 
 def _armed(selected: Setting | None) -> Any:
@@ -154,7 +154,7 @@ def difference(plain: Answer, found: Answer, replaces: bool = False) -> str:
         return "" if same else described(found.value, plain.value)
     if found.error is None:
         return f"pixels of what is refused: {plain}"
-    if found.late and not plain.first:
+    if found.lazy and not plain.first:
         expected = plain.words or type(plain.error).__name__
         of_its_type = isinstance(found.error, accel.DecodeError) and isinstance(found.error, type(plain.error))
         right = of_its_type and expected in found.words

@@ -104,11 +104,11 @@ class Runner:
                 sizes.append(said[2])
             elif said is not None:
                 where = said
-            late = time.monotonic() - began > self.limits.seconds
-            if waiting and (late or _resident(child.pid) - first > self.limits.memory):
+            lazy = time.monotonic() - began > self.limits.seconds
+            if waiting and (lazy or _resident(child.pid) - first > self.limits.memory):
                 child.end()
-                outcome = (HUNG if late else GREW) if not where.startswith("plain") else PLAIN
-                what = outcome if late else f"{outcome} by {self.limits.memory // _MB} MB"
+                outcome = (HUNG if lazy else GREW) if not where.startswith("plain") else PLAIN
+                what = outcome if lazy else f"{outcome} by {self.limits.memory // _MB} MB"
                 yield Result(waiting[0], outcome, [(where, what)])
                 return
         status = child.wait()

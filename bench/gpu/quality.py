@@ -48,8 +48,8 @@ def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
     for data in files:
         wanted = F.pil_to_tensor(Image.open(BytesIO(data)))
         with accel.image_backend("cuda", device=str(setting.device), exact=False):
-            late: Any = torch.stack([F.pil_to_tensor(Image.open(BytesIO(data)))])
-            found = backend_of(switch.current()).run_on(plan(late.late.recipes), setting.device)[0].cpu()  # type: ignore[attr-defined]
+            lazy: Any = torch.stack([F.pil_to_tensor(Image.open(BytesIO(data)))])
+            found = backend_of(switch.current()).run_on(plan(lazy.lazy.recipes), setting.device)[0].cpu()  # type: ignore[attr-defined]
         stats.add(wanted, found)
     declined = {
         reason: count - fallbacks.get(reason, 0)

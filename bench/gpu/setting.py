@@ -56,7 +56,7 @@ def photos(files: Sequence[str], count: int) -> list[Photo]:
 
 
 def transformed(photo: Photo, between: Callable[[Any], Any] = lambda image: image) -> torch.Tensor:
-    """The train pipeline on one photo, through torchvision's functions: late under accel, else computed.
+    """The train pipeline on one photo, through torchvision's functions: lazy under accel, else computed.
 
     ``between``: what happens to the image before it becomes a tensor.
     """
@@ -79,8 +79,8 @@ def recorded(
 ) -> tuple[Any, tuple[Recipe, ...]]:
     """The cuda backend, and the recipes of a batch."""
     with accel.image_backend("cuda", device=str(device), **options):
-        late: Any = batch(photos, between)
-        return backend_of(switch.current()), late.late.recipes
+        lazy: Any = batch(photos, between)
+        return backend_of(switch.current()), lazy.lazy.recipes
 
 
 def wait(device: torch.device) -> None:

@@ -79,8 +79,8 @@ def seeded(number: int) -> None:
 
 def values(made: Any) -> torch.Tensor:
     """A tensor's values on the host; a lazy one's are computed by its backend."""
-    late = isinstance(made, torch.Tensor) and type(made) is not torch.Tensor
-    plain: torch.Tensor = computed(made) if late else made
+    lazy = isinstance(made, torch.Tensor) and type(made) is not torch.Tensor
+    plain: torch.Tensor = computed(made) if lazy else made
     return torch.clone(plain)
 
 

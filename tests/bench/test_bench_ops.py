@@ -72,8 +72,8 @@ def test_a_difference_is_found() -> None:
     images = [helpers.picture(50, 40)]
 
     def op(image: Any) -> Any:
-        late = accel.get_image_backend() == "cpu"
-        return F.adjust_brightness(image, 1.3 if late else 1.31)
+        lazy = accel.get_image_backend() == "cpu"
+        return F.adjust_brightness(image, 1.3 if lazy else 1.31)
 
     found = measure.difference(lambda: op, "cpu", images)
     assert found["levels"] > 0

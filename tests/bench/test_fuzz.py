@@ -218,10 +218,10 @@ def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 PIXELS, OTHERS, BLACK = np.ones((2, 2, 3), np.uint8), np.full((2, 2, 3), 2, np.uint8), np.zeros((2, 2, 3), np.uint8)
 OPENING, LATER = Answer(None, OSError("cannot <0x7f>"), first=True), Answer(None, OSError("cannot <0x7f>"))
-DECODE_ERROR = Answer(None, accel.DecodeError("file: cannot <0x80>"), late=True)
+DECODE_ERROR = Answer(None, accel.DecodeError("file: cannot <0x80>"), lazy=True)
 
 JUDGED: dict[str, tuple[Answer, Answer, bool, bool]] = {
-    "equal": (Answer(PIXELS, None), Answer(PIXELS, None, late=True), False, True),
+    "equal": (Answer(PIXELS, None), Answer(PIXELS, None, lazy=True), False, True),
     "other pixels": (Answer(PIXELS, None), Answer(OTHERS, None), False, False),
     "another dtype": (Answer(PIXELS, None), Answer(PIXELS.astype(int), None), False, False),
     "another mode": (Answer(PIXELS, None, about=("RGB",)), Answer(PIXELS, None, about=("L",)), False, False),
@@ -241,16 +241,16 @@ JUDGED: dict[str, tuple[Answer, Answer, bool, bool]] = {
     "another text": (OPENING, OPENING._replace(error=OSError("cannot")), False, False),
     "refused later": (LATER, DECODE_ERROR, False, True),
     "refused later by Pillow itself": (LATER, LATER, False, True),
-    "refused later as accel's by Pillow": (LATER, DECODE_ERROR._replace(late=False), False, False),
-    "refused later as Pillow's by accel": (LATER, LATER._replace(late=True), False, False),
+    "refused later as accel's by Pillow": (LATER, DECODE_ERROR._replace(lazy=False), False, False),
+    "refused later as Pillow's by accel": (LATER, LATER._replace(lazy=True), False, False),
     "refused too early": (LATER, OPENING, False, False),
-    "another reason": (LATER, Answer(None, accel.DecodeError("file: damaged"), late=True), False, False),
-    "pixels of what is refused": (LATER, Answer(PIXELS, None, late=True), False, False),
-    "black of what is refused": (LATER, Answer(BLACK, None, late=True), False, False),
-    "replaced": (LATER, Answer(BLACK, None, late=True), True, True),
-    "replaced by what is not black": (LATER, Answer(PIXELS, None, late=True), True, False),
+    "another reason": (LATER, Answer(None, accel.DecodeError("file: damaged"), lazy=True), False, False),
+    "pixels of what is refused": (LATER, Answer(PIXELS, None, lazy=True), False, False),
+    "black of what is refused": (LATER, Answer(BLACK, None, lazy=True), False, False),
+    "replaced": (LATER, Answer(BLACK, None, lazy=True), True, True),
+    "replaced by what is not black": (LATER, Answer(PIXELS, None, lazy=True), True, False),
     "replaced by Pillow": (LATER, Answer(BLACK, None), True, True),
-    "replaced, though intact": (Answer(PIXELS, None), Answer(BLACK, None, late=True), True, False),
+    "replaced, though intact": (Answer(PIXELS, None), Answer(BLACK, None, lazy=True), True, False),
 }
 
 

@@ -101,12 +101,12 @@ def test_crop_of_an_eager_image(box: tuple[int, int, int, int], mode: str) -> No
     image.info["comment"] = "kept"
     expected = F.crop(image, *box)
     with accel.image_backend("cpu"):
-        late = F.crop(image, *box)
-        assert helpers.is_late(late)
+        lazy = F.crop(image, *box)
+        assert helpers.is_lazy(lazy)
         image.paste(7, (0, 0, 33, 47))
-        assert late.info == expected.info
-        assert late.size == expected.size
-        assert late.tobytes() == expected.tobytes()
+        assert lazy.info == expected.info
+        assert lazy.size == expected.size
+        assert lazy.tobytes() == expected.tobytes()
 
 
 def test_a_luma_that_is_not_pillows_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,12 +126,12 @@ def test_grey_of_an_eager_image() -> None:
     image.info["comment"] = "kept"
     expected = F.rgb_to_grayscale(image)
     with accel.image_backend("cpu"):
-        late = F.rgb_to_grayscale(image, 1)
-        assert helpers.is_late(late)
+        lazy = F.rgb_to_grayscale(image, 1)
+        assert helpers.is_lazy(lazy)
         image.paste((1, 2, 3), (0, 0, 40, 30))
-        assert late.mode == "L"
-        assert late.info == expected.info
-        assert late.tobytes() == expected.tobytes()
-        assert helpers.is_late(F.rgb_to_grayscale(picture(4, 4, "L"), 1))
+        assert lazy.mode == "L"
+        assert lazy.info == expected.info
+        assert lazy.tobytes() == expected.tobytes()
+        assert helpers.is_lazy(F.rgb_to_grayscale(picture(4, 4, "L"), 1))
         with pytest.raises(ValueError, match="1 or 3"):
             F.to_grayscale(picture(4, 4), 2)

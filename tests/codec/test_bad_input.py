@@ -22,7 +22,7 @@ from torchvision.transforms import functional as F
 import accel
 from tests.support import helpers
 from tests.support.damage import BROKEN, GOOD, PROGRESSIVE, scan_at
-from tests.support.helpers import MEAN, STD, Files, assert_same, is_late, outcome
+from tests.support.helpers import MEAN, STD, Files, assert_same, is_lazy, outcome
 
 TIMEOUT = 100
 FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
@@ -163,16 +163,16 @@ def test_decode_error_names_the_file_and_the_reason(tmp_path: Path) -> None:
     with pytest.raises(OSError) as plain:
         default_loader(str(path))
     with accel.image_backend("cpu"):
-        late = F.to_tensor(default_loader(str(path)).resize((9, 9)))
-    assert is_late(late)
+        lazy = F.to_tensor(default_loader(str(path)).resize((9, 9)))
+    assert is_lazy(lazy)
     for _ in range(2):  # and again: it stays broken, and usable for messages
         with pytest.raises(accel.DecodeError) as raised:
-            late.sum()
+            lazy.sum()
         assert isinstance(raised.value, OSError)
         assert isinstance(raised.value, accel.AccelError)
         assert str(path) in str(raised.value)
         assert str(plain.value) in str(raised.value)
-    assert late.shape == (3, 9, 9)
+    assert lazy.shape == (3, 9, 9)
     with accel.image_backend("cpu"), pytest.raises(accel.DecodeError, match=r"broken\.jpg: "):
         default_loader(str(path)).getpixel((0, 0))
     assert type(raised.value)("one string") is not None  # DataLoader rebuilds exceptions so
@@ -192,8 +192,8 @@ def test_one_bad_image_leaves_the_others() -> None:
         batch = torch.stack(tensors)
     with pytest.raises(accel.DecodeError):
         batch.numpy()
-    for late in (tensors[0], tensors[2]):
-        assert_same(late, F.to_tensor(Image.open(BytesIO(GOOD))))
+    for lazy in (tensors[0], tensors[2]):
+        assert_same(lazy, F.to_tensor(Image.open(BytesIO(GOOD))))
     again = torch.stack([F.to_tensor(Image.open(BytesIO(GOOD)))] * 3)
     with accel.image_backend("cpu"):
         assert_same(torch.stack([F.to_tensor(Image.open(BytesIO(GOOD))) for _ in range(3)]), again)
@@ -323,7 +323,7 @@ def test_a_broken_file_that_was_replaced_is_warned_of_once(caplog: pytest.LogCap
 # -- bad arguments ------------------------------------------------------------------------------------------
 
 
-def late_tensor() -> torch.Tensor:
+def lazy_tensor() -> torch.Tensor:
     return F.to_tensor(Image.open(BytesIO(GOOD)))
 
 
@@ -405,7 +405,7 @@ def test_bad_arguments_on_images(use: Callable[[Any], Any]) -> None:
 def test_bad_arguments_on_tensors(use: Callable[[torch.Tensor], Any]) -> None:
     def error() -> Exception:
         with pytest.raises(Exception) as raised:
-            use(late_tensor())
+            use(lazy_tensor())
         return raised.value
 
     expected = error()
@@ -417,9 +417,9 @@ def test_bad_arguments_on_tensors(use: Callable[[torch.Tensor], Any]) -> None:
 
 def test_a_refused_step_leaves_the_tensor_as_it_was() -> None:
     with accel.image_backend("cpu"):
-        late = late_tensor()
+        lazy = lazy_tensor()
         with pytest.raises(ValueError, match="std evaluated to zero"):
-            F.normalize(late, MEAN, (0, 0, 0))
+            F.normalize(lazy, MEAN, (0, 0, 0))
         with pytest.raises(ValueError, match="std evaluated to zero"):
-            F.normalize(late, MEAN, (0, 0, 0), inplace=True)
-    assert_same(late, late_tensor())
+            F.normalize(lazy, MEAN, (0, 0, 0), inplace=True)
+    assert_same(lazy, lazy_tensor())

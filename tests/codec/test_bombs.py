@@ -72,8 +72,8 @@ for use in (Image.open, default_loader):
 Image.MAX_IMAGE_PIXELS = None
 image = Image.open(sys.argv[1])
 assert image.size == (65500, 65500)
-late = F.to_tensor(image.convert("RGB").crop((0, 0, 500, 500)).resize((10, 10)))
-assert late.shape == (3, 10, 10)
+lazy = F.to_tensor(image.convert("RGB").crop((0, 0, 500, 500)).resize((10, 10)))
+assert lazy.shape == (3, 10, 10)
 print(refused, peak() - before)
 """
     refused, kilobytes = helpers.python(code, str(tmp_path / "bomb.jpg")).split()

@@ -116,7 +116,7 @@ def test_every_backend_has_narrow_crops_right(backend: str) -> None:
 def test_the_device_is_not_given_narrow_regions() -> None:
     with accel.image_backend("cpu"):
         image = Image.open(BytesIO(made(UNEQUAL[0], progressive=True)))
-        narrow, wide = (plan([F.pil_to_tensor(F.crop(image, 0, 3, 9, n)).late.recipes[0]]) for n in (4, 5))
+        narrow, wide = (plan([F.pil_to_tensor(F.crop(image, 0, 3, 9, n)).lazy.recipes[0]]) for n in (4, 5))
     assert not nvimg.accepts(narrow.decodes[0])
     assert nvimg.accepts(wide.decodes[0])
 

@@ -11,7 +11,7 @@ from torchvision.transforms import functional
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import is_late
+from tests.support.helpers import is_lazy
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ METHODS = {
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("by", ["path", "file"])
-def test_what_is_made_of_one_is_late(path: Path, name: str, by: str) -> None:
+def test_what_is_made_of_one_is_lazy(path: Path, name: str, by: str) -> None:
     method = METHODS[name]
     expected = method(Image.open(path))
     with accel.image_backend("cpu"), path.open("rb") as file:
         image = Image.open(path if by == "path" else file)
         made = method(image)
-        assert is_late(image)
-        assert is_late(made)
+        assert is_lazy(image)
+        assert is_lazy(made)
         assert made.tobytes() == expected.tobytes()
         assert image.tobytes() == Image.open(path).tobytes()
 
@@ -73,5 +73,5 @@ def test_an_image_without_a_file_has_no_recipe() -> None:
         image = helpers.picture(8, 6)
         plain = image.tobytes()
         image.__class__ = accel.LazyImage
-        assert not is_late(image)
+        assert not is_lazy(image)
         assert image.tobytes() == plain

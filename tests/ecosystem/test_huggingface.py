@@ -59,9 +59,9 @@ def test_set_transform(rows: Any, workers: int) -> None:
     after = accel.stats()
     assert states_after == states
     if workers == 0:
-        assert all(helpers.is_late(batch["pixel_values"]) for batch in actual)
+        assert all(helpers.is_lazy(batch["pixel_values"]) for batch in actual)
     assert after["fallbacks"] == before["fallbacks"]
-    assert after["realised early"] == before["realised early"]
+    assert after["computed early"] == before["computed early"]
     assert_same(actual, expected)
     assert accel.stats()["images"] > before["images"]
 

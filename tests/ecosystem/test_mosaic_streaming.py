@@ -1,4 +1,4 @@
-"""Mosaic Streaming: MDS shards with JPEG columns keep the files' bytes, and stream back as late images."""
+"""Mosaic Streaming: MDS shards with JPEG columns keep the files' bytes, and stream back as lazy images."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ if order == "own":
         accel.set_image_backend(backend)
     options["runtime_env"] = {"worker_process_setup_hook": setup}
 ray.init(**options)
-if order == "late":
+if order == "lazy":
     import accel
     accel.set_image_backend(backend)
 
@@ -124,7 +124,7 @@ def test_two_lines_are_enough(paths: list[str], tmp_path: Path) -> None:
     assert not [line for line in lines if line.startswith("said")]
 
 
-@pytest.mark.parametrize("order", ["late", "own"])
+@pytest.mark.parametrize("order", ["lazy", "own"])
 def test_workers_that_accel_cannot_reach(paths: list[str], tmp_path: Path, order: str) -> None:
     """Ray was there first, or has another hook, which can set the backend itself: it is said."""
     lines, _ = run(tmp_path / "accel", "cpu", order, paths)

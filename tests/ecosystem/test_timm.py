@@ -63,13 +63,13 @@ def check(root: Path, workers: int, **options: Any) -> list[Any]:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("options", RECORDED, ids=str)
 def test_pipelines_that_are_recorded(image_folder: Path, workers: int, options: dict[str, Any]) -> None:
-    """Nothing is realised early, and no image is computed by itself."""
+    """Nothing is computed early, and no image is computed by itself."""
     before = accel.stats()
     expected = check(image_folder, workers, **options)
     after = accel.stats()
     if not options.keys() & {"use_multi_epochs_loader", "use_prefetcher"}:  # the first goes on with the next epoch
         assert after["images"] - before["images"] == 12
-    assert after["realised early"] == before["realised early"]
+    assert after["computed early"] == before["computed early"]
     assert after["fallbacks"] == before["fallbacks"]
     other = helpers.run("torchvision", lambda: epoch(image_folder, workers, **options), seed=1)[0]
     assert not options["is_training"] or not torch.equal(expected[0][0], other[0][0])
@@ -140,8 +140,8 @@ def test_a_fast_collated_batch_is_late(paths: list[str]) -> None:
     with accel.image_backend("cpu"):
         batch, targets = Collating(timm_loader.fast_collate)([(image, 1) for image in uint8s(paths)])
         pairs, _ = Collating(timm_loader.fast_collate)([((image, image), 1) for image in uint8s(paths)])
-    assert helpers.is_late(batch)
-    assert helpers.is_late(pairs)
+    assert helpers.is_lazy(batch)
+    assert helpers.is_lazy(pairs)
     assert pairs.shape == (24, 3, 32, 32)
     assert targets.dtype == torch.int64
 

@@ -1,4 +1,4 @@
-"""torch.compile, TorchScript and export beside late images and tensors: as without accel."""
+"""torch.compile, TorchScript and export beside lazy images and tensors: as without accel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late
+from tests.support.helpers import assert_same, is_lazy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
@@ -109,7 +109,7 @@ def test_late_batches_compile_nothing_anew() -> None:
     expected = function(batch() + 0)
     for _ in range(4):
         images = batch()
-        assert is_late(images)
+        assert is_lazy(images)
         assert torch.equal(function(images), expected)
         assert type(images) is torch.Tensor
     assert counter.frame_count == 1
@@ -117,18 +117,18 @@ def test_late_batches_compile_nothing_anew() -> None:
 
 @pytest.mark.parametrize("model", [double, Model()], ids=["function", "module"])
 def test_compiled_before_the_switch(model: Any) -> None:
-    """torch cannot be told any more: the compiled function is interrupted by late tensors, and right."""
+    """torch cannot be told any more: the compiled function is interrupted by lazy tensors, and right."""
     function = compiled(model)
     expected = model(batch())
     assert_same(function(batch()), expected)
     accel.set_image_backend("cpu")
     for _ in range(3):
         images = batch()
-        assert is_late(images)
+        assert is_lazy(images)
         assert_same(function(images), expected)
 
 
-def test_late_tensors_made_inside_a_compiled_function() -> None:
+def test_lazy_tensors_made_inside_a_compiled_function() -> None:
     def step(paths: Any) -> torch.Tensor:
         images = torch.stack([F.to_tensor(image) for image in paths])
         return images * 2
@@ -155,7 +155,7 @@ INPUTS: list[Callable[[], torch.Tensor]] = [
 ]
 
 
-@pytest.mark.parametrize("make_input", INPUTS, ids=["plain", "late", "late batch"])
+@pytest.mark.parametrize("make_input", INPUTS, ids=["plain", "lazy", "lazy batch"])
 @pytest.mark.parametrize("make", TRANSFORMS, ids=["v2", "v1"])
 def test_compiled_transforms(make: Any, make_input: Any) -> None:
     def run() -> Any:
@@ -165,7 +165,7 @@ def test_compiled_transforms(make: Any, make_input: Any) -> None:
     assert_same(helpers.run("cpu", run)[0], expected)
 
 
-@pytest.mark.parametrize("make_input", INPUTS, ids=["plain", "late", "late batch"])
+@pytest.mark.parametrize("make_input", INPUTS, ids=["plain", "lazy", "lazy batch"])
 def test_scripted_transforms(make_input: Any) -> None:
     def run() -> Any:
         scripted = torch.jit.script(TRANSFORMS[1]())

@@ -21,7 +21,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import accel
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 from tests.support import helpers
 from tests.support.helpers import jpeg, picture
 
@@ -76,12 +76,12 @@ def equal_runs(function: Callable[[], Any], seed: int = 0) -> Any:
 
 
 def check(make: Callable[[], Any]) -> list[Any]:
-    """Samples are equal with and without accel, whatever is beside the image; accel's, whose images are late."""
+    """Samples are equal with and without accel, whatever is beside the image; accel's, whose images are lazy."""
     for seed in range(3):
         equal_runs(samples(make), seed)
     with accel.image_backend("cpu"):
         found = samples(make)()
-    assert all(isinstance(image, LateTensor) for image, *_ in found)
+    assert all(isinstance(image, LazyTensorBase) for image, *_ in found)
     return found
 
 
@@ -401,5 +401,5 @@ def test_formats(name: str, convert: Callable[[Image.Image], Image.Image], pipel
     result = equal_runs(run)
     if convert is to_rgb and not isinstance(result, type):
         with accel.image_backend("cpu"):
-            late = pipeline(convert(Image.open(BytesIO(data))))
-            assert isinstance(late, LateTensor)
+            lazy = pipeline(convert(Image.open(BytesIO(data))))
+            assert isinstance(lazy, LazyTensorBase)

@@ -1,4 +1,4 @@
-"""Late samples through transforms of v2 without torch's pytree: what is asked, drawn and made is torchvision's."""
+"""Lazy samples through transforms of v2 without torch's pytree: what is asked, drawn and made is torchvision's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchvision.transforms.v2._transform import _RandomApplyTransform
 
 import accel
 from accel.hooks import v2_forward as forward
-from accel.lazy.base import is_late
+from accel.lazy.tensor_base import is_lazy
 from tests.support.helpers import jpeg, run
 
 ORIGINALS = (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list)
@@ -89,19 +89,19 @@ TRANSFORMS: dict[str, Callable[[], Any]] = {
 }
 
 FORMS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
-    "alone": lambda late: (late,),
-    "with a label": lambda late: (late, 3),
-    "in a tuple": lambda late: ((late, 3),),
-    "with leaves": lambda late: (late, None, "cat", 0.5, True, torch.ones(2)),
-    "in a list": lambda late: ([late, 3],),
-    "in a dict": lambda late: ({"image": late, "label": 3},),
-    "nested": lambda late: ((late, {"label": 3}),),
-    "with boxes": lambda late: (late, tv_tensors.BoundingBoxes([[1, 2, 9, 8]], format="XYXY", canvas_size=(40, 60))),
-    "behind a label": lambda late: ((3, late),),
-    "two": lambda late: ((late, late),),
-    "one in a tuple": lambda late: ((late,),),
-    "nothing": lambda late: ((),),
-    "no arguments": lambda late: (),
+    "alone": lambda lazy: (lazy,),
+    "with a label": lambda lazy: (lazy, 3),
+    "in a tuple": lambda lazy: ((lazy, 3),),
+    "with leaves": lambda lazy: (lazy, None, "cat", 0.5, True, torch.ones(2)),
+    "in a list": lambda lazy: ([lazy, 3],),
+    "in a dict": lambda lazy: ({"image": lazy, "label": 3},),
+    "nested": lambda lazy: ((lazy, {"label": 3}),),
+    "with boxes": lambda lazy: (lazy, tv_tensors.BoundingBoxes([[1, 2, 9, 8]], format="XYXY", canvas_size=(40, 60))),
+    "behind a label": lambda lazy: ((3, lazy),),
+    "two": lambda lazy: ((lazy, lazy),),
+    "one in a tuple": lambda lazy: ((lazy,),),
+    "nothing": lambda lazy: ((),),
+    "no arguments": lambda lazy: (),
 }
 
 
@@ -140,13 +140,13 @@ def test_samples(name: str, form: str, first: Any) -> None:
     assert after == states
 
 
-def test_what_is_late_stays_late() -> None:
+def test_what_is_lazy_stays_lazy() -> None:
     def sample() -> Any:
         return v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip(1.0)])(image(), 3)
 
     with accel.image_backend("cpu"):
-        late, label = sample()
-        assert is_late(late)
+        lazy, label = sample()
+        assert is_lazy(lazy)
         assert label == 3
 
 

@@ -1,4 +1,4 @@
-"""torchvision.io's readers give late tensors with exactly torchvision's values."""
+"""torchvision.io's readers give lazy tensors with exactly torchvision's values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import Named, assert_same, is_late, jpeg, outcome, picture, run
+from tests.support.helpers import Named, assert_same, is_lazy, jpeg, outcome, picture, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
 
@@ -49,9 +49,9 @@ def compare(function: Callable[[], Any]) -> Any:
     expected = attempt(function)
     with accel.image_backend("cpu"):
         found = attempt(function)
-    late = helpers.outcome(lambda: is_late(found)) is True
+    lazy = helpers.outcome(lambda: is_lazy(found)) is True
     assert_same(found, expected)
-    return late
+    return lazy
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
@@ -138,7 +138,7 @@ def test_lists() -> None:
     expected = io.decode_jpeg(streams)
     with accel.image_backend("cpu"):
         found = io.decode_jpeg(streams)
-        assert all(map(is_late, found))
+        assert all(map(is_lazy, found))
     assert_same(found, expected)
 
 
@@ -154,7 +154,7 @@ def test_the_deprecation_warning_is_given(tmp_path: Path) -> None:
         ):
             with warnings.catch_warnings(record=True) as given:
                 warnings.simplefilter("always")
-                assert is_late(read())
+                assert is_lazy(read())
             assert [warning.category for warning in given] == [DeprecationWarning]
 
 
@@ -162,9 +162,9 @@ def test_a_change_of_the_stream_after_recording_is_not_seen() -> None:
     data = stream(jpeg(50, 40))
     expected = io.decode_jpeg(data)
     with accel.image_backend("cpu"):
-        late = io.decode_jpeg(data)
+        lazy = io.decode_jpeg(data)
         data.zero_()
-    assert_same(late, expected)
+    assert_same(lazy, expected)
 
 
 def broken_inside() -> bytes:
@@ -177,9 +177,9 @@ def test_torchvision_judges_what_accel_declines() -> None:
     data = broken_inside()
     expected = outcome(lambda: io.decode_jpeg(stream(data)))
     with accel.image_backend("cpu"):
-        late = io.decode_jpeg(stream(data))
-        assert is_late(late)
-        found = outcome(lambda: late + 0)
+        lazy = io.decode_jpeg(stream(data))
+        assert is_lazy(lazy)
+        found = outcome(lambda: lazy + 0)
     if isinstance(expected, type):
         assert found is accel.DecodeError
     else:
@@ -192,17 +192,17 @@ def test_undecodable_files_raise_a_decode_error_that_names_them(tmp_path: Path) 
     with pytest.raises(RuntimeError, match=r"uantization"):
         io.read_image(str(path))
     with accel.image_backend("cpu"):
-        late = io.read_image(str(path))
+        lazy = io.read_image(str(path))
         with pytest.raises(accel.DecodeError, match=r"broken\.jpg.*uantization"):
-            late.sum()
+            lazy.sum()
 
 
 def test_replaced_by_black() -> None:
     with accel.image_backend("cpu", on_error="replace"):
         for data in (helpers.undecodable(64, 48), jpeg(64, 48)[:900]):
-            late = io.decode_image(stream(data))
-            assert late.shape == (3, 48, 64)
-            assert not late.any()
+            lazy = io.decode_image(stream(data))
+            assert lazy.shape == (3, 48, 64)
+            assert not lazy.any()
 
 
 PIPELINES = {
@@ -213,7 +213,7 @@ PIPELINES = {
 
 
 @pytest.mark.parametrize("steps", PIPELINES.values(), ids=PIPELINES)
-def test_v2_pipelines_stay_late(steps: list[Any]) -> None:
+def test_v2_pipelines_stay_lazy(steps: list[Any]) -> None:
     pipeline = v2.Compose(steps)
 
     def sample() -> Any:
@@ -224,7 +224,7 @@ def test_v2_pipelines_stay_late(steps: list[Any]) -> None:
         found, states_after = run("cpu", sample, seed)
         assert states_after == states
         assert isinstance(found, tv_tensors.Image) is isinstance(expected, tv_tensors.Image)
-        assert found.late.value is None
+        assert found.lazy.value is None
         assert torch.equal(found, expected)
 
 

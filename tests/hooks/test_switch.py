@@ -247,13 +247,13 @@ def test_torchvision_inside_an_active_default_passes_straight_through(image_fold
 def test_an_image_runs_on_the_backend_it_was_opened_under() -> None:
     data = helpers.jpeg(40, 30)
     with accel.image_backend("cpu"):
-        late = Image.open(BytesIO(data))
+        lazy = Image.open(BytesIO(data))
     expected = functional.to_tensor(Image.open(BytesIO(data)).crop((3, 4, 30, 20)))
     with accel.image_backend("torchvision"):
-        cropped = late.crop((3, 4, 30, 20))
-        assert helpers.is_late(cropped)
+        cropped = lazy.crop((3, 4, 30, 20))
+        assert helpers.is_lazy(cropped)
         helpers.assert_same(functional.to_tensor(cropped), expected)
-    helpers.assert_same(functional.to_tensor(late.crop((3, 4, 30, 20))), expected)
+    helpers.assert_same(functional.to_tensor(lazy.crop((3, 4, 30, 20))), expected)
 
 
 # -- what is replaced, and put back -------------------------------------------------------------------------
@@ -440,7 +440,7 @@ def test_names_bound_early_are_caught_and_let_go() -> None:
     assert to_tensor is functional.to_tensor
     data = helpers.jpeg(20, 10)
     with accel.image_backend("cpu"):
-        assert helpers.is_late(to_tensor(Image.open(BytesIO(data))))
+        assert helpers.is_lazy(to_tensor(Image.open(BytesIO(data))))
     assert type(to_tensor(Image.open(BytesIO(data)))) is torch.Tensor
 
 
@@ -610,11 +610,11 @@ assert "dummy_accel" not in sys.modules
 expected = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
 accel.set_image_backend("dummy", level=7)
 import dummy_accel
-late = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
-assert type(late) is accel.LazyTensor
-assert "backend: dummy" in accel.explain(late) and "dummy at level 7" in accel.explain(late)
+lazy = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
+assert type(lazy) is accel.LazyTensor
+assert "backend: dummy" in accel.explain(lazy) and "dummy at level 7" in accel.explain(lazy)
 assert dummy_accel.Dummy.plans == 0
-assert torch.equal(late, expected)
+assert torch.equal(lazy, expected)
 assert dummy_accel.Dummy.plans == 1
 for name, options, error, text in [
     ("dummy", {"levels": 1}, TypeError, "'dummy' has no option 'levels'; it takes exact, on_error, level"),

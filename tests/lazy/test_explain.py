@@ -26,15 +26,15 @@ def photo(tmp_path: Path) -> str:
     return str(path)
 
 
-def late(path: str, transform: Any = EVAL, **options: Any) -> Any:
+def lazy(path: str, transform: Any = EVAL, **options: Any) -> Any:
     with accel.image_backend("cpu", **options):
         return transform(default_loader(path))
 
 
 def test_names_file_steps_region_engine_and_backend(photo: str) -> None:
-    tensor = late(photo, threads=3)
+    tensor = lazy(photo, threads=3)
     text = accel.explain(tensor)
-    assert helpers.is_late(tensor), "explaining computes nothing"
+    assert helpers.is_lazy(tensor), "explaining computes nothing"
     for part in (
         photo,
         "500x375",
@@ -55,20 +55,20 @@ def test_names_file_steps_region_engine_and_backend(photo: str) -> None:
 
 
 def test_names_the_decoder_that_would_run(photo: str) -> None:
-    assert "decoder: pillow" in accel.explain(late(photo, decode="pillow"))
-    assert "decoder: pillow" not in accel.explain(late(photo))
+    assert "decoder: pillow" in accel.explain(lazy(photo, decode="pillow"))
+    assert "decoder: pillow" not in accel.explain(lazy(photo))
 
 
 def test_steps_in_their_order(photo: str) -> None:
-    image = late(photo, lambda image: F.vflip(F.pad(F.hflip(image), (1, 2, 3, 4), (5, 6, 7))))
+    image = lazy(photo, lambda image: F.vflip(F.pad(F.hflip(image), (1, 2, 3, 4), (5, 6, 7))))
     text = accel.explain(image)
     assert "hflip() -> pad(left=1, top=2, right=3, bottom=4, mode=constant, fill=(5, 6, 7)) -> vflip()" in text
     assert "lazy image RGB 504x381" in text
-    assert helpers.is_late(image)
+    assert helpers.is_lazy(image)
 
 
 def test_a_fresh_image_has_nothing_recorded(photo: str) -> None:
-    text = accel.explain(late(photo, lambda image: image))
+    text = accel.explain(lazy(photo, lambda image: image))
     assert "nothing yet" in text
     assert "(100% of the picture)" in text
 
@@ -79,7 +79,7 @@ def test_a_batch_names_its_files_once_counted(photo: str) -> None:
         batch = torch.stack([EVAL(image), EVAL(F.hflip(image)), EVAL(default_loader(photo))])
     text = accel.explain(batch)
     assert "lazy tensor [3, 3, 224, 224] float32: 3 images from 2 files" in text
-    assert helpers.is_late(batch)
+    assert helpers.is_lazy(batch)
 
 
 def touching(image: Image.Image) -> Image.Image:
@@ -88,7 +88,7 @@ def touching(image: Image.Image) -> Image.Image:
 
 
 def test_says_who_asked_for_the_pixels(photo: str) -> None:
-    image = late(photo, lambda image: touching(image.resize((20, 10))))
+    image = lazy(photo, lambda image: touching(image.resize((20, 10))))
     assert "its pixels are computed, asked for by touching (test_explain.py:" in accel.explain(image)
     with accel.image_backend("cpu"):
         resized = default_loader(photo).resize((20, 10))
@@ -105,13 +105,13 @@ def test_plain_things(photo: str) -> None:
     assert accel.explain("text").startswith("str: nothing of accel's")
     accel.set_image_backend("torchvision")
     assert "'torchvision'" in accel.explain(None)
-    tensor = late(photo)
+    tensor = lazy(photo)
     tensor.sum()
     assert "plain tensor [3, 224, 224] float32" in accel.explain(tensor)
 
 
 def test_lists_and_tuples(photo: str) -> None:
-    text = accel.explain([late(photo), torch.zeros(2), (late(photo, lambda image: image),)])
+    text = accel.explain([lazy(photo), torch.zeros(2), (lazy(photo, lambda image: image),)])
     assert text.count("lazy tensor") == 1
     assert text.count("plain tensor") == 1
     assert text.count("lazy image") == 1

@@ -1,4 +1,4 @@
-"""Pixel sources: eager Pillow images become late at the first step that is recorded on them."""
+"""Pixel sources: eager Pillow images become lazy at the first step that is recorded on them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.lazy.from_pixels import begin
+from accel.lazy.from_pixels import lazy_image
 from tests.support import helpers
-from tests.support.helpers import MEAN, STD, assert_equal_runs, assert_same, is_late, outcome, picture
+from tests.support.helpers import MEAN, STD, assert_equal_runs, assert_same, is_lazy, outcome, picture
 from tests.support.steps import ON_IMAGES, ON_TENSORS, TO_TENSOR, Step
 from tests.support.uses import USES
 
@@ -96,13 +96,13 @@ def parts(value: Any) -> list[Any]:
 
 @pytest.mark.parametrize("first", FIRST_STEPS.values(), ids=FIRST_STEPS)
 @pytest.mark.parametrize("eager", EAGER.values(), ids=EAGER)
-def test_the_first_recorded_step_makes_it_late(eager: Callable[[], Any], first: Callable[[Any], Any]) -> None:
+def test_the_first_recorded_step_makes_it_lazy(eager: Callable[[], Any], first: Callable[[Any], Any]) -> None:
     expected = first(eager())
     with accel.image_backend("cpu"):
         image = eager()
         found = first(image)
-        assert begin(image) is not image
-        assert all(accel.explain(part).startswith("late") for part in parts(found))
+        assert lazy_image(image) is not image
+        assert all(accel.explain(part).startswith("lazy") for part in parts(found))
     for part, wanted in zip(parts(found), parts(expected), strict=True):
         assert getattr(part, "info", None) == getattr(wanted, "info", None)
         assert_same(part, wanted)
@@ -144,14 +144,14 @@ def test_a_users_own_class_is_left_alone() -> None:
     mine = Mine()
     mine.__setstate__(picture(30, 20).__getstate__())
     with accel.image_backend("cpu"):
-        assert begin(mine) is None
+        assert lazy_image(mine) is None
         assert F.hflip(mine).tobytes() == mine.tobytes()
 
 
 def test_nothing_begins_where_accel_steps_aside() -> None:
     image = picture(30, 20)
     with accel.image_backend("cpu"), accel.image_backend("torchvision"):
-        assert begin(image) is None
+        assert lazy_image(image) is None
         assert type(F.hflip(image)) is Image.Image
         assert type(F.to_tensor(image)) is torch.Tensor
 
@@ -248,7 +248,7 @@ def test_a_late_image_that_was_painted_on_goes_on_late_with_what_it_shows_now() 
 
     assert_same(run(), assert_equal_runs(run))
     with accel.image_backend("cpu"):
-        assert all(map(is_late, run()))
+        assert all(map(is_lazy, run()))
 
 
 # -- whatever a script does with such an image --------------------------------------------------------------
@@ -259,9 +259,9 @@ def test_a_late_image_that_was_painted_on_goes_on_late_with_what_it_shows_now() 
 def test_any_use_gives_what_pillow_gives(eager: str, use: Callable[[Any], Any]) -> None:
     expected = outcome(lambda: use(F.vflip(EAGER[eager]())))
     with accel.image_backend("cpu"):
-        late = F.vflip(EAGER[eager]())
-        assert is_late(late)
-        assert_same(outcome(lambda: use(late)), expected)
+        lazy = F.vflip(EAGER[eager]())
+        assert is_lazy(lazy)
+        assert_same(outcome(lambda: use(lazy)), expected)
 
 
 # -- any sequence of steps, batches, other processes --------------------------------------------------------
@@ -327,9 +327,9 @@ def test_pixels_cross_process_borders() -> None:
         image = F.hflip(picture(41, 33))
         tensors = torch.stack([F.to_tensor(image), F.to_tensor(F.vflip(image))])
         copies = [pickle.loads(ForkingPickler.dumps(image)), copy.deepcopy(image)]
-        assert all(map(is_late, [*copies, tensors]))
+        assert all(map(is_lazy, [*copies, tensors]))
         received = pickle.loads(ForkingPickler.dumps(tensors))
-        assert is_late(received)
+        assert is_lazy(received)
     expected = F.hflip(picture(41, 33))
     for other in copies:
         assert_same(other, expected)

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import Named, assert_same, is_late, opened, outcome
+from tests.support.helpers import Named, assert_same, is_lazy, opened, outcome
 from tests.support.uses import USES, _drawn, _pasted, _written
 
 PICTURES = helpers.pictures()
@@ -62,10 +62,10 @@ ATTRIBUTES = [
 
 
 def test_attributes_of_an_opened_image(picture: Named) -> None:
-    late, plain = opened(picture)
+    lazy, plain = opened(picture)
     for name in ATTRIBUTES:
-        assert outcome(lambda: getattr(late, name)) == outcome(lambda: getattr(plain, name)), name  # noqa: B023
-    assert is_late(late)
+        assert outcome(lambda: getattr(lazy, name)) == outcome(lambda: getattr(plain, name)), name  # noqa: B023
+    assert is_lazy(lazy)
 
 
 QUESTIONS: dict[str, Callable[[Any], Any]] = {
@@ -84,15 +84,15 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.filterwarnings("ignore:.*get_child_images:DeprecationWarning")  # of Pillow 12
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_questions_need_no_pixels(some: Named, question: Callable[[Any], Any]) -> None:
-    late, plain = opened(some)
-    assert question(late) == question(plain)
-    assert is_late(late)
+    lazy, plain = opened(some)
+    assert question(lazy) == question(plain)
+    assert is_lazy(lazy)
 
 
 def test_a_real_exif_is_there() -> None:
-    late, _ = opened(TAGGED)
-    assert late.getexif()[helpers.ORIENTATION] == 6
-    assert late.info["icc_profile"] == b"profile" * 40
+    lazy, _ = opened(TAGGED)
+    assert lazy.getexif()[helpers.ORIENTATION] == 6
+    assert lazy.info["icc_profile"] == b"profile" * 40
 
 
 DERIVED: dict[str, Callable[[Any], Any]] = {
@@ -107,21 +107,21 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("derive", DERIVED.values(), ids=DERIVED)
 def test_attributes_of_a_derived_image(some: Named, derive: Callable[[Any], Any]) -> None:
-    late, plain = (derive(image) for image in opened(some))
-    assert is_late(late)
+    lazy, plain = (derive(image) for image in opened(some))
+    assert is_lazy(lazy)
     for name in ("format", "format_description", "mode", "size", "info", "palette", "readonly", "filename", "layers"):
-        assert outcome(lambda: getattr(late, name)) == outcome(lambda: getattr(plain, name)), name  # noqa: B023
-    assert dict(late.getexif()) == dict(plain.getexif())
-    assert is_late(late)
-    assert_same(late, plain)
+        assert outcome(lambda: getattr(lazy, name)) == outcome(lambda: getattr(plain, name)), name  # noqa: B023
+    assert dict(lazy.getexif()) == dict(plain.getexif())
+    assert is_lazy(lazy)
+    assert_same(lazy, plain)
 
 
 def test_info_is_handed_down_as_it_was() -> None:
-    late, plain = opened(TAGGED)
-    for image in (late, plain):
+    lazy, plain = opened(TAGGED)
+    for image in (lazy, plain):
         image.info["mine"] = 1
-    derived = [image.crop((0, 0, 9, 9)) for image in (late, plain)]
-    for image in (late, plain):
+    derived = [image.crop((0, 0, 9, 9)) for image in (lazy, plain)]
+    for image in (lazy, plain):
         image.info["later"] = 2
     assert derived[0].info == derived[1].info
     assert "mine" in derived[0].info
@@ -129,10 +129,10 @@ def test_info_is_handed_down_as_it_was() -> None:
 
 
 def test_repr_is_like_pillows() -> None:
-    late, plain = opened(COLOUR)
-    assert repr(late).split(" at 0x")[0].split(".")[-1] == "LazyJpegFile image mode=RGB size=200x150"
+    lazy, plain = opened(COLOUR)
+    assert repr(lazy).split(" at 0x")[0].split(".")[-1] == "LazyJpegFile image mode=RGB size=200x150"
     assert repr(plain).split(" at 0x")[0].endswith("mode=RGB size=200x150")
-    assert is_late(late)
+    assert is_lazy(lazy)
 
 
 # -- what is recorded ---------------------------------------------------------------------------------------
@@ -164,19 +164,19 @@ RECORDED: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("record", RECORDED.values(), ids=RECORDED)
-def test_recorded_methods_stay_late_and_equal_pillows(picture: Named, record: Callable[[Any], Any]) -> None:
-    late, plain = opened(picture)
-    result, expected = record(late), record(plain)
-    assert is_late(result) or record is copy.copy
-    assert is_late(late) or record is copy.copy
-    assert result is not late
+def test_recorded_methods_stay_lazy_and_equal_pillows(picture: Named, record: Callable[[Any], Any]) -> None:
+    lazy, plain = opened(picture)
+    result, expected = record(lazy), record(plain)
+    assert is_lazy(result) or record is copy.copy
+    assert is_lazy(lazy) or record is copy.copy
+    assert result is not lazy
     assert_same(result, expected)
-    assert_same(late, plain)
+    assert_same(lazy, plain)
 
 
 def test_wrong_variants_would_be_seen() -> None:
-    late, plain = opened(COLOUR)
-    result = late.crop((5, 3, 60, 50)).resize((37, 29), Image.Resampling.BILINEAR)
+    lazy, plain = opened(COLOUR)
+    result = lazy.crop((5, 3, 60, 50)).resize((37, 29), Image.Resampling.BILINEAR)
     for other in (
         plain.crop((6, 3, 61, 50)).resize((37, 29), Image.Resampling.BILINEAR),
         plain.crop((5, 3, 60, 50)).resize((37, 29), Image.Resampling.HAMMING),
@@ -190,8 +190,8 @@ def test_wrong_variants_would_be_seen() -> None:
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_any_use_gives_what_pillow_gives(some: Named, use: Callable[[Any], Any]) -> None:
-    late, plain = opened(some)
-    assert_same(use(late), use(plain))
+    lazy, plain = opened(some)
+    assert_same(use(lazy), use(plain))
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
@@ -199,9 +199,9 @@ def test_any_use_of_a_recorded_image_gives_what_pillow_gives(some: Named, use: C
     def derived(image: Any) -> Any:
         return image.crop((2, 3, 71, 75)).transpose(0)
 
-    late, plain = (derived(image) for image in opened(some))
-    assert is_late(late)
-    assert_same(outcome(lambda: use(late)), outcome(lambda: use(plain)))
+    lazy, plain = (derived(image) for image in opened(some))
+    assert is_lazy(lazy)
+    assert_same(outcome(lambda: use(lazy)), outcome(lambda: use(plain)))
 
 
 BAD: dict[str, Callable[[Any], Any]] = {
@@ -232,29 +232,29 @@ BAD: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("use", BAD.values(), ids=BAD)
 def test_wrong_arguments_raise_what_pillow_raises(some: Named, use: Callable[[Any], Any]) -> None:
-    late, plain = opened(some)
-    expected, actual = outcome(lambda: use(plain)), outcome(lambda: use(late))
+    lazy, plain = opened(some)
+    expected, actual = outcome(lambda: use(plain)), outcome(lambda: use(lazy))
     assert isinstance(expected, type)
     assert issubclass(expected, Exception)
     assert actual is expected
 
 
 def test_bad_sizes_raise_pillows_text_and_decode_nothing() -> None:
-    late, plain = opened(COLOUR)
+    lazy, plain = opened(COLOUR)
     for size in ((0, 10), (10, -1)):
         with pytest.raises(ValueError) as expected:
             plain.resize(size)
         with pytest.raises(ValueError) as actual:
-            late.resize(size)
+            lazy.resize(size)
         assert str(actual.value) == str(expected.value)
-    assert is_late(late)
+    assert is_lazy(lazy)
 
 
 @pytest.mark.parametrize("box", [(5, 5, 5, 9), (3, 4, 9, 4), (7, 7, 7, 7)])
 def test_empty_crops(box: tuple[int, int, int, int]) -> None:
-    late, plain = opened(COLOUR)
-    assert late.crop(box).size == plain.crop(box).size
-    assert outcome(lambda: late.crop(box).resize((3, 3)).tobytes()) == outcome(
+    lazy, plain = opened(COLOUR)
+    assert lazy.crop(box).size == plain.crop(box).size
+    assert outcome(lambda: lazy.crop(box).resize((3, 3)).tobytes()) == outcome(
         lambda: plain.crop(box).resize((3, 3)).tobytes()
     )
 
@@ -275,9 +275,9 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_follows_a_change_sees_it(some: Named, change: Callable[[Any], Any]) -> None:
-    late, plain = opened(some)
-    earlier = late.crop((0, 0, 30, 30)), plain.crop((0, 0, 30, 30))
-    for image in (late, plain):
+    lazy, plain = opened(some)
+    earlier = lazy.crop((0, 0, 30, 30)), plain.crop((0, 0, 30, 30))
+    for image in (lazy, plain):
         change(image)
     for follow in (
         lambda image: image.crop((0, 0, 20, 20)),
@@ -288,43 +288,43 @@ def test_what_follows_a_change_sees_it(some: Named, change: Callable[[Any], Any]
         lambda image: pickle.loads(pickle.dumps(image)).tobytes(),
         lambda image: image,
     ):
-        assert_same(follow(late), follow(plain))
+        assert_same(follow(lazy), follow(plain))
     assert_same(*earlier)  # made before the change, they do not see it
 
 
 def test_a_change_of_a_copy_leaves_the_original() -> None:
-    late, plain = opened(COLOUR)
-    for image in (late, plain):
+    lazy, plain = opened(COLOUR)
+    for image in (lazy, plain):
         image.copy().paste("red", (0, 0, 9, 9))
-    assert_same(late, plain)
+    assert_same(lazy, plain)
 
 
 # -- equality -----------------------------------------------------------------------------------------------
 
 
 def test_equality_is_of_pixels() -> None:
-    late, plain = opened(COLOUR)
+    lazy, plain = opened(COLOUR)
     other, _ = opened(COLOUR)
-    assert late == other
-    assert late.copy() == plain.copy()
-    assert plain.copy() == late.copy()
+    assert lazy == other
+    assert lazy.copy() == plain.copy()
+    assert plain.copy() == lazy.copy()
     other.putpixel((0, 0), (1, 2, 3))
-    assert late != other
-    assert late != late.crop((0, 0, 5, 5))
-    assert late != "an image"
-    assert late.resize((9, 9)) != late.resize((9, 9), 2)
+    assert lazy != other
+    assert lazy != lazy.crop((0, 0, 5, 5))
+    assert lazy != "an image"
+    assert lazy.resize((9, 9)) != lazy.resize((9, 9), 2)
 
 
 # -- who asked ----------------------------------------------------------------------------------------------
 
 
 def test_load_alone_decodes_nothing() -> None:
-    late, _ = opened(COLOUR)
+    lazy, _ = opened(COLOUR)
     before = accel.stats()["computed early"]
-    access = late.load()
-    assert is_late(late)
+    access = lazy.load()
+    assert is_lazy(lazy)
     assert accel.stats()["computed early"] == before
     assert access[3, 3] == COLOUR.open().getpixel((3, 3))
-    assert not is_late(late)
+    assert not is_lazy(lazy)
     assert accel.stats()["computed early"] == before + 1
     assert accel.stats()["realised early"] == before + 1, "its name until 0.1, for one more release"

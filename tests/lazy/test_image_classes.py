@@ -49,7 +49,7 @@ OLD: dict[str, Callable[[], Any]] = {
     "opened": picture,
     "loaded": lambda: picture().convert("L"),
     "png": png,
-    "late": lambda: F.hflip(picture()),
+    "lazy": lambda: F.hflip(picture()),
     "no image": lambda: 3,
 }
 NEW: dict[str, Callable[[], Any]] = {
@@ -76,8 +76,8 @@ def test_instances_and_subclasses_of_its_class(old: str, new: str) -> None:
         one, other = OLD[old](), NEW[new]()
         return isinstance(one, type(other)), issubclass(type(one), type(other))
 
-    late, plain = under_both(facts)
-    assert late == plain
+    lazy, plain = under_both(facts)
+    assert lazy == plain
 
 
 def test_pillows_own_classes_know_nothing_of_it() -> None:
@@ -116,9 +116,9 @@ def test_the_class_given_back(transform: Callable[[Any], Any]) -> None:
             new.__class__ = type(old)
         return type(new).__name__, new.size, np.asarray(new).tolist()
 
-    late, plain = under_both(made)
-    assert late == plain
-    assert late[0] == "Own"
+    lazy, plain = under_both(made)
+    assert lazy == plain
+    assert lazy[0] == "Own"
 
 
 # -- pickled, copied and sent -------------------------------------------------------------------------------
@@ -159,13 +159,13 @@ def test_what_is_pickled_is_pillows(name: str) -> None:
         image = pickle.loads(pickle.dumps(MADE[name]()))
         return type(image), image.mode, image.info, image.tobytes()
 
-    late, plain = under_both(facts)
-    assert late == plain
+    lazy, plain = under_both(facts)
+    assert lazy == plain
 
 
 @pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("way", ["sent", "deepcopy"])
-def test_what_stays_here_is_late(name: str, way: str) -> None:
+def test_what_stays_here_is_lazy(name: str, way: str) -> None:
     """To other processes of the same program, as a DataLoader's, and as a copy."""
     with accel.image_backend("cpu"):
         image: Any = MADE[name]()
@@ -187,8 +187,8 @@ def test_copied_with_its_pixels() -> None:
         assert again[0] is again[1]
         return type(again[0]), image.info, type(twice), again[0].tobytes(), twice.tobytes()
 
-    late, plain = under_both(facts)
-    assert late == plain
+    lazy, plain = under_both(facts)
+    assert lazy == plain
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
@@ -199,9 +199,9 @@ def test_images_from_workers(paths: list[str], method: str) -> None:
         )
         return [image for batch in loader for image, _ in batch]
 
-    late, plain = under_both(batches)
-    assert all(image.recipe is not None for image in late)
-    assert [image.tobytes() for image in late] == [image.tobytes() for image in plain]
+    lazy, plain = under_both(batches)
+    assert all(image.recipe is not None for image in lazy)
+    assert [image.tobytes() for image in lazy] == [image.tobytes() for image in plain]
 
 
 def test_a_damaged_picture_is_told_when_it_is_pickled() -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late, opened, outcome
+from tests.support.helpers import assert_same, is_lazy, opened, outcome
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 
@@ -47,14 +47,14 @@ def test_ways_to_open(tmp_path: Path) -> None:
     with accel.image_backend("cpu"):
         for argument in (path, str(path), os.fsencode(path), BytesIO(COLOUR.data)):
             image = Image.open(argument)
-            assert is_late(image)
+            assert is_lazy(image)
             assert_same(image, expected)
         with path.open("rb") as file:
             file.seek(17)  # Image.open goes to the start by itself
             assert_same(Image.open(file), expected)
         for most in (1 << 30, 1000):
             image = Image.open(Sized(COLOUR.data, most))  # type: ignore[arg-type]
-            assert is_late(image)
+            assert is_lazy(image)
             assert_same(image, expected)
         stream = BytesIO(COLOUR.data)
         image = Image.open(stream)
@@ -119,14 +119,14 @@ def test_the_with_statement(tmp_path: Path) -> None:
     path.write_bytes(COLOUR.data)
     with accel.image_backend("cpu"), Image.open(path) as image:
         inside = image.convert("RGB").resize((20, 20))
-        assert is_late(image)
+        assert is_lazy(image)
     assert_same(inside, COLOUR.open().resize((20, 20)))
 
 
 def test_formats() -> None:
     with accel.image_backend("cpu"):
-        assert is_late(Image.open(BytesIO(COLOUR.data), formats=["JPEG"]))
-        assert is_late(Image.open(BytesIO(COLOUR.data), formats=("PNG", "jpeg")))
+        assert is_lazy(Image.open(BytesIO(COLOUR.data), formats=["JPEG"]))
+        assert is_lazy(Image.open(BytesIO(COLOUR.data), formats=("PNG", "jpeg")))
         with pytest.raises(Image.UnidentifiedImageError):
             Image.open(BytesIO(COLOUR.data), formats=["PNG"])
         with pytest.raises(TypeError):
@@ -172,7 +172,7 @@ def test_decompression_bombs(limit: int | None, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("size", [(300, 200), (60, 50), (40, 30)])
 def test_crops_larger_than_the_limit(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    late, plain = opened(COLOUR)
+    lazy, plain = opened(COLOUR)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
 
     def crop(image: Image.Image) -> list[Any]:
@@ -181,4 +181,4 @@ def test_crops_larger_than_the_limit(size: tuple[int, int], monkeypatch: pytest.
             result = outcome(lambda: image.crop((0, 0, *size)).tobytes())
         return [result, *(warning.category for warning in caught)]
 
-    assert crop(late) == crop(plain)
+    assert crop(lazy) == crop(plain)

@@ -78,17 +78,17 @@ def test_only_what_was_opened_is_a_file(path: Path, name: str) -> None:
             np.asarray(image).tolist(),
         )
 
-    late, plain = under_both(facts)
-    assert late == plain
+    lazy, plain = under_both(facts)
+    assert lazy == plain
 
 
 @pytest.mark.parametrize(
     "options", [{"quality": "keep"}, {"subsampling": "keep"}, {"qtables": "keep"}, {"quality": 80}], ids=str
 )
 def test_saved_as_it_was(path: Path, options: dict[str, Any]) -> None:
-    late, plain = under_both(lambda: saved(Image.open(path), **options))
-    assert late == plain
-    assert late != saved(Image.fromarray(np.asarray(Image.open(path))))  # it would be seen if nothing were kept
+    lazy, plain = under_both(lambda: saved(Image.open(path), **options))
+    assert lazy == plain
+    assert lazy != saved(Image.fromarray(np.asarray(Image.open(path))))  # it would be seen if nothing were kept
 
 
 def test_keep_is_refused_for_what_is_no_file(path: Path) -> None:
@@ -101,21 +101,21 @@ def test_equality_is_pillows(path: Path) -> None:
         one, other = Image.open(path), Image.open(path)
         return [one == other, one != other, one == one.copy(), one.copy() == one, one.copy() == other.copy()]
 
-    late, plain = under_both(facts)
-    assert late == plain == [True, False, False, False, True]
+    lazy, plain = under_both(facts)
+    assert lazy == plain == [True, False, False, False, True]
 
 
 def test_equal_to_one_that_pillow_opened(path: Path) -> None:
     plain = Image.open(path)
     with accel.image_backend("cpu"):
-        late = Image.open(path)
-        assert late == plain
-        assert plain == late
-        assert late.copy() == plain.copy()
-        assert late != plain.copy()
+        lazy = Image.open(path)
+        assert lazy == plain
+        assert plain == lazy
+        assert lazy.copy() == plain.copy()
+        assert lazy != plain.copy()
 
 
-@pytest.mark.parametrize("used", [False, True], ids=["late", "used"])
+@pytest.mark.parametrize("used", [False, True], ids=["lazy", "used"])
 def test_pickled(path: Path, used: bool) -> None:
     def facts() -> Any:
         image = Image.open(path)
@@ -124,8 +124,8 @@ def test_pickled(path: Path, used: bool) -> None:
         again = pickle.loads(pickle.dumps(image))
         return isinstance(again, JpegImageFile), again.layers, again.layer, np.asarray(again).tolist()
 
-    late, plain = under_both(facts)
-    assert late == plain
+    lazy, plain = under_both(facts)
+    assert lazy == plain
 
 
 def test_pickled_with_pixels_needs_no_accel(path: Path, tmp_path: Path) -> None:
@@ -158,10 +158,10 @@ def test_another_class(path: Path, name: str) -> None:
         cropped = image.crop((0, 0, 9, 9))
         return sorted(attributes), image.size, image.info, type(cropped), np.asarray(image).tolist()
 
-    late, plain = under_both(facts)
+    lazy, plain = under_both(facts)
     if name == "open":  # Pillow maps some files to memory, and remembers it
-        late[0].append("map")
-    assert (set(late[0]) | {"map"}, *late[1:]) == (set(plain[0]) | {"map"}, *plain[1:])
+        lazy[0].append("map")
+    assert (set(lazy[0]) | {"map"}, *lazy[1:]) == (set(plain[0]) | {"map"}, *plain[1:])
 
 
 def test_a_file_of_it_is_recorded_as_others_are(path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_file_of_it_is_recorded_as_others_are(path: Path) -> None:
         for transform in (v2.Resize(20), v2.ToImage(), v2.Compose([v2.RandomResizedCrop(20), v2.ToImage()])):
             made = transform(Image.open(path))
             assert isinstance(made, (accel.LazyImage, tv_tensors.Image))
-            assert getattr(made, "recipe", None) is not None or hasattr(made, "late")
+            assert getattr(made, "recipe", None) is not None or hasattr(made, "lazy")
 
 
 def test_fill_by_type(path: Path) -> None:
@@ -178,8 +178,8 @@ def test_fill_by_type(path: Path) -> None:
     def padded() -> Any:
         return np.asarray(v2.Pad(2, fill=fill)(Image.open(path))).tolist()
 
-    late, plain = under_both(padded)
-    assert late == plain
+    lazy, plain = under_both(padded)
+    assert lazy == plain
 
 
 def test_closed(path: Path) -> None:
@@ -191,8 +191,8 @@ def test_closed(path: Path) -> None:
             image.getpixel((0, 0))
         return str(raised.value)
 
-    late, plain = under_both(message)
-    assert late == plain
+    lazy, plain = under_both(message)
+    assert lazy == plain
 
 
 def test_thumbnail_and_draft() -> None:
@@ -207,5 +207,5 @@ def test_thumbnail_and_draft() -> None:
         also.verify()
         return np.asarray(small).tolist(), drafted.mode, drafted.size, np.asarray(drafted).tolist()
 
-    late, plain = under_both(facts)
-    assert late == plain
+    lazy, plain = under_both(facts)
+    assert lazy == plain

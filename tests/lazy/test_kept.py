@@ -18,7 +18,7 @@ from accel.backend import host_of
 from accel.codec import engines
 from accel.runtime import kept
 from tests.support import helpers
-from tests.support.helpers import is_late, open_rgb
+from tests.support.helpers import is_lazy, open_rgb
 
 WIDTH, HEIGHT = 120, 96
 Load = Callable[[Path], Image.Image]
@@ -176,13 +176,13 @@ def test_samples_that_are_kept(paths: list[Path], decodes: Decodes, workers: int
         for epoch in epochs(dataset, num_workers=workers):
             counts.append(decodes.since())
             seen.append(epoch)
-        late.append([is_late(sample) for sample, _ in samples])
+        lazy.append([is_lazy(sample) for sample, _ in samples])
         return seen
 
     counts: list[tuple[int, int]] = []
-    late: list[list[bool]] = []
+    lazy: list[list[bool]] = []
     helpers.assert_equal_runs(run)
-    assert late[-1] == [False] * len(paths)
+    assert lazy[-1] == [False] * len(paths)
     assert [number for number, _ in counts[-4:]] == ([6, 0, 0, 0] if workers else [6, 6, 0, 0])
 
 

@@ -1,4 +1,4 @@
-"""Large files are read when more than their header is asked for; files of several pictures begin late."""
+"""Large files are read when more than their header is asked for; files of several pictures begin lazy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel.codec.progressive import survey
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late, outcome
+from tests.support.helpers import assert_same, is_lazy, outcome
 
 LARGE = 1 << 18
 
@@ -136,7 +136,7 @@ def test_the_file_is_closed_when_it_has_been_read(large: Path) -> None:
         assert descriptors() == before + 5  # as with Pillow
         for image in images:
             image.load()
-            assert is_late(image)
+            assert is_lazy(image)
         assert descriptors() == before
         image = Image.open(large)
         image.close()
@@ -316,22 +316,22 @@ def test_another_picture_of_a_file_has_drafts(draft: str | None) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])
-def test_the_first_of_several_pictures_is_late(name: str, backend: str) -> None:
+def test_the_first_of_several_pictures_is_lazy(name: str, backend: str) -> None:
     def run() -> Any:
         image = Image.open(BytesIO(FILES[name]))
         assert isinstance(image, MpoImageFile)
         assert image.format == "MPO"
         assert (image.tell(), image.n_frames, image.is_animated) == (0, len(image.mpinfo[0xB002]), True)
         converted = image.convert("RGB")
-        late.append(is_late(image) and is_late(converted))
+        lazy.append(is_lazy(image) and is_lazy(converted))
         facts = image.info, converted.info, dict(image.getexif()), image.size, image.get_format_mimetype()
         return facts, torch.stack([F.to_tensor(converted.resize((32, 24)))]), image
 
-    late: list[bool] = []
+    lazy: list[bool] = []
     expected, _ = helpers.run("torchvision", run)
     with accel.image_backend(backend, **({} if backend == "cpu" else {"device": "cpu"})):
         assert_same(run(), expected)
-    assert late == [False, True]
+    assert lazy == [False, True]
 
 
 def test_other_pictures_of_a_file_are_pillows() -> None:
@@ -360,12 +360,12 @@ def test_a_picture_folder_with_several_pictures_in_a_file(tmp_path: Path) -> Non
 
     def run() -> Any:
         image = default_loader(str(path))
-        late.append(is_late(image))
+        lazy.append(is_lazy(image))
         return F.to_tensor(image), image.info
 
-    late: list[bool] = []
+    lazy: list[bool] = []
     helpers.assert_equal_runs(run)
-    assert late == [False, True]
+    assert lazy == [False, True]
 
 
 @pytest.mark.parametrize("damage", ["no second picture", "count", "cut"])

@@ -1,4 +1,4 @@
-"""Parts of a late batch: as late as it is, views of its values as torch's are, computed together and once."""
+"""Parts of a lazy batch: as lazy as it is, views of its values as torch's are, computed together and once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchvision.transforms.v2 import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late, outcome
+from tests.support.helpers import assert_same, is_lazy, outcome
 
 COUNT = 5
 
@@ -62,15 +62,15 @@ PARTS: list[Callable[[torch.Tensor], Any]] = [
 
 @pytest.mark.parametrize("number", range(len(PARTS)))
 @pytest.mark.parametrize("batch", range(len(BATCHES)))
-def test_parts_are_late_and_equal(batch: int, number: int) -> None:
+def test_parts_are_lazy_and_equal(batch: int, number: int) -> None:
     def run() -> Any:
         part = PARTS[number](BATCHES[batch]())
-        late.append(all(map(is_late, part)) if isinstance(part, (list, tuple)) else is_late(part))
+        lazy.append(all(map(is_lazy, part)) if isinstance(part, (list, tuple)) else is_lazy(part))
         return part
 
-    late: list[bool] = []
+    lazy: list[bool] = []
     helpers.assert_equal_runs(run)
-    assert late == [False, True]
+    assert lazy == [False, True]
 
 
 INDICES: list[Any] = [7, -9, None, ..., (0, 1), [0, 2], torch.tensor(1), slice(3, 3)]
@@ -102,7 +102,7 @@ def test_of_a_step_on_a_part_nothing_else_is_computed() -> None:
         before = accel.stats()["images"]
         F.vertical_flip(batch[2]).sum()
         assert accel.stats()["images"] == before + 1
-        assert is_late(batch)
+        assert is_lazy(batch)
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ def test_normalize_in_place_is_recorded() -> None:
         image = F1.to_tensor(images()[0])
         same = F.normalize(image, [0.4] * 3, [0.3] * 3, inplace=True)
         assert same is image
-        late.append(is_late(image))
+        lazy.append(is_lazy(image))
         return image
 
-    late: list[bool] = []
+    lazy: list[bool] = []
     helpers.assert_equal_runs(run)
-    assert late == [False, True]
+    assert lazy == [False, True]
 
 
 def processed(tensors: list[torch.Tensor], *, grouped: bool = True) -> torch.Tensor:
@@ -161,12 +161,12 @@ def test_image_processors_stay_late(grouped: bool) -> None:
     def run() -> Any:
         before = accel.stats()["images"]
         batch = processed([F.pil_to_tensor(image).contiguous() for image in images()], grouped=grouped)
-        late.append((is_late(batch), accel.stats()["images"] - before))
+        lazy.append((is_lazy(batch), accel.stats()["images"] - before))
         return batch
 
-    late: list[Any] = []
+    lazy: list[Any] = []
     helpers.assert_equal_runs(run)
-    assert late == [(False, 0), (True, 0)]
+    assert lazy == [(False, 0), (True, 0)]
 
 
 def process(batch: list[Any]) -> torch.Tensor:
@@ -249,13 +249,13 @@ def test_transformers() -> None:
     def run(grouping: bool) -> Any:
         tensors = [F.pil_to_tensor(image) for image in images()]
         batch = processor(tensors, return_tensors="pt", disable_grouping=not grouping)["pixel_values"]
-        late.append(is_late(batch))
+        lazy.append(is_lazy(batch))
         return batch
 
-    late: list[bool] = []
+    lazy: list[bool] = []
     for grouping in (True, False):
         helpers.assert_equal_runs(lambda grouping=grouping: run(grouping))
-    assert late == [False, True] * 2
+    assert lazy == [False, True] * 2
 
 
 @pytest.mark.parametrize("backend", ["cuda", "dali"])

@@ -1,4 +1,4 @@
-"""accel.submit: futures of late images, on the host and on an accelerator."""
+"""accel.submit: futures of lazy images, on the host and on an accelerator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import accel
 from accel.runtime import streams
 from tests.support import helpers
 from tests.support.fake_accelerator import CPU0, Fake, Recorder, installed
-from tests.support.helpers import assert_same, is_late, jpeg, open_rgb, undecodable
+from tests.support.helpers import assert_same, is_lazy, jpeg, open_rgb, undecodable
 from tests.support.loaders import batch, tensor
 from tests.support.processes import eventually
 
@@ -101,8 +101,8 @@ def test_what_can_be_submitted(paths: list[str], kind: str) -> None:
         return several if kind == "list" else tuple(several)
 
     accel.set_image_backend("cpu")
-    late = make()
-    result = accel.submit(late).result(WAIT)
+    lazy = make()
+    result = accel.submit(lazy).result(WAIT)
     expected = plain(make)
     if isinstance(expected, tuple):
         expected = list(expected)
@@ -111,7 +111,7 @@ def test_what_can_be_submitted(paths: list[str], kind: str) -> None:
     assert_same(result, expected)
     assert type(result) is (list if kind in ("list", "tuple") else tv_tensors.Image if kind == "v2" else torch.Tensor)
     if kind == "list":
-        assert all(one is other for one, other in zip(result, late, strict=True))
+        assert all(one is other for one, other in zip(result, lazy, strict=True))
 
 
 def test_eager_things_pass(paths: list[str]) -> None:
@@ -119,10 +119,10 @@ def test_eager_things_pass(paths: list[str]) -> None:
     eager, picture = torch.ones(3), Image.new("RGB", (4, 4))
     assert accel.submit(eager).result() is eager
     assert accel.submit([]).result() == []
-    late = tensor(paths[0])
-    result = accel.submit([eager, late, picture, None]).result(WAIT)
+    lazy = tensor(paths[0])
+    result = accel.submit([eager, lazy, picture, None]).result(WAIT)
     assert result[0] is eager
-    assert result[1] is late
+    assert result[1] is lazy
     assert result[2] is picture
     assert result[3] is None
     used = tensor(paths[1])
@@ -150,9 +150,9 @@ def test_alike_images_are_one_program(paths: list[str], fake: Choose) -> None:
 
 
 def test_it_returns_at_once_and_does_not_compute_twice(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from accel.runtime import materialize
+    from accel.runtime import compute
 
-    started, go, real = threading.Event(), threading.Event(), materialize.tensors
+    started, go, real = threading.Event(), threading.Event(), compute.tensors
 
     def slowly(*arguments: Any, **options: Any) -> Any:
         started.set()
@@ -161,7 +161,7 @@ def test_it_returns_at_once_and_does_not_compute_twice(paths: list[str], monkeyp
 
     accel.set_image_backend("cpu")
     images, before = batch(paths), accel.stats()["images"]
-    monkeypatch.setattr(materialize, "tensors", slowly)
+    monkeypatch.setattr(compute, "tensors", slowly)
     future = accel.submit(images)
     assert started.wait(60)
     assert future.running()
@@ -443,7 +443,7 @@ def test_late_is_told(paths: list[str], fake: Choose) -> None:
     assert "waits for its turn" in accel.explain(second)
     assert "submitted" not in accel.explain(third)
     assert (accel.stats()["in flight"], accel.stats()["waiting"]) == (1, 1)
-    assert is_late(first)
+    assert is_lazy(first)
     Fake.gate.release(10)
     first.to("cpu")
     second.to("cpu")

@@ -18,7 +18,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late, outcome
+from tests.support.helpers import assert_same, is_lazy, outcome
 from tests.support.tensors import MAKERS, Maker, both, make_batch, make_dot, make_grey, make_single, make_uint8
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
@@ -68,18 +68,18 @@ METADATA: dict[str, Callable[[torch.Tensor], Any]] = {name: operator.attrgetter(
 @pytest.mark.parametrize("question", METADATA.values(), ids=METADATA)
 def test_metadata_computes_nothing(question: Callable[[torch.Tensor], Any]) -> None:
     for make in MAKERS.values():
-        late, plain = both(make)
-        assert question(late) == question(plain)
-        assert is_late(late)
+        lazy, plain = both(make)
+        assert question(lazy) == question(plain)
+        assert is_lazy(lazy)
 
 
 def test_strides_are_torchvisions(make: Maker) -> None:
-    late, plain = both(make)
-    meaningful = [(a, b) for a, b, length in zip(late.stride(), plain.stride(), plain.shape, strict=True) if length > 1]
+    lazy, plain = both(make)
+    meaningful = [(a, b) for a, b, length in zip(lazy.stride(), plain.stride(), plain.shape, strict=True) if length > 1]
     assert all(a == b for a, b in meaningful)
-    assert is_late(late)
-    late.sum()
-    meaningful = [(a, b) for a, b, length in zip(late.stride(), plain.stride(), plain.shape, strict=True) if length > 1]
+    assert is_lazy(lazy)
+    lazy.sum()
+    meaningful = [(a, b) for a, b, length in zip(lazy.stride(), plain.stride(), plain.shape, strict=True) if length > 1]
     assert all(a == b for a, b in meaningful)
 
 
@@ -247,9 +247,9 @@ USES: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_any_use_gives_what_torch_gives(use: Callable[[torch.Tensor], Any]) -> None:
     for make in MAKERS.values():
-        late, plain = both(make)
-        assert_same(use(late), use(plain))
-        assert_same(late, plain)
+        lazy, plain = both(make)
+        assert_same(use(lazy), use(plain))
+        assert_same(lazy, plain)
 
 
 @_QUIET
@@ -257,31 +257,31 @@ def test_any_use_gives_what_torch_gives(use: Callable[[torch.Tensor], Any]) -> N
 def test_any_use_of_a_shell_that_cannot_become_its_values(use: Callable[[torch.Tensor], Any]) -> None:
     """A weak reference keeps ``swap_tensors`` from working; the values are handed out beside the shell."""
     for make in MAKERS.values():
-        late, plain = both(make)
-        reference = weakref.ref(late)
-        assert_same(use(late), use(plain))
-        assert reference() is late
-        assert_same(late, plain)
+        lazy, plain = both(make)
+        reference = weakref.ref(lazy)
+        assert_same(use(lazy), use(plain))
+        assert reference() is lazy
+        assert_same(lazy, plain)
 
 
 @pytest.mark.parametrize("use", ["add", "numpy", "to-cpu", "sum", "add_", "repr"])
 def test_a_used_tensor_is_plain(make: Maker, use: str) -> None:
-    late, _ = both(make)
-    address = id(late)
-    USES[use](late)
-    assert type(late) is torch.Tensor
-    assert id(late) == address
-    assert late.__dict__ == {}
+    lazy, _ = both(make)
+    address = id(lazy)
+    USES[use](lazy)
+    assert type(lazy) is torch.Tensor
+    assert id(lazy) == address
+    assert lazy.__dict__ == {}
 
 
 def test_to_a_device_gives_a_plain_tensor(make: Maker) -> None:
-    late, _ = both(make)
-    assert type(late.to("cpu")) is torch.Tensor
-    late, _ = both(make)
-    reference = weakref.ref(late)
-    assert type(late.to("cpu", torch.float64)) is torch.Tensor
-    assert type(late.to(device="cpu")) is torch.Tensor
-    assert reference() is late
+    lazy, _ = both(make)
+    assert type(lazy.to("cpu")) is torch.Tensor
+    lazy, _ = both(make)
+    reference = weakref.ref(lazy)
+    assert type(lazy.to("cpu", torch.float64)) is torch.Tensor
+    assert type(lazy.to(device="cpu")) is torch.Tensor
+    assert reference() is lazy
 
 
 @pytest.mark.parametrize(
@@ -295,58 +295,58 @@ def test_to_a_device_gives_a_plain_tensor(make: Maker) -> None:
         lambda tensor: torch.utils.data.default_collate([tensor, tensor]),
     ],
 )
-def test_what_loaders_do_stays_late(make: Maker, keep: Callable[[torch.Tensor], Any]) -> None:
-    late, plain = both(make)
+def test_what_loaders_do_stays_lazy(make: Maker, keep: Callable[[torch.Tensor], Any]) -> None:
+    lazy, plain = both(make)
     with accel.image_backend("cpu"):
-        result = keep(late)
-    assert is_late(result)
-    assert is_late(late)
+        result = keep(lazy)
+    assert is_lazy(result)
+    assert is_lazy(lazy)
     assert_same(result, keep(plain))
 
 
 def test_a_message_to_another_process_is_a_recipe(make: Maker) -> None:
     """And nothing else is: what is pickled or saved can be read without accel."""
-    late, plain = both(make)
-    message = ForkingPickler.dumps(late)
-    assert is_late(late)
+    lazy, plain = both(make)
+    message = ForkingPickler.dumps(lazy)
+    assert is_lazy(lazy)
     arrived = pickle.loads(message)
-    assert is_late(arrived)
+    assert is_lazy(arrived)
     assert_same(arrived, plain)
     assert b"accel" in bytes(message)
-    assert b"accel" not in pickle.dumps(late)
+    assert b"accel" not in pickle.dumps(lazy)
 
 
 def test_casts_that_change_nothing_return_the_tensor_itself() -> None:
-    late, _ = both(make_batch)
-    assert late.float() is late
-    assert late.to(torch.float32) is late
-    assert late.contiguous() is late
-    assert late.clone() is not late
+    lazy, _ = both(make_batch)
+    assert lazy.float() is lazy
+    assert lazy.to(torch.float32) is lazy
+    assert lazy.contiguous() is lazy
+    assert lazy.clone() is not lazy
 
 
 def test_a_changed_tensor_is_not_recorded_from_its_source() -> None:
     for kept in (False, True):
-        late, plain = both(make_batch)
-        reference = weakref.ref(late) if kept else None
-        for tensor in (late, plain):
+        lazy, plain = both(make_batch)
+        reference = weakref.ref(lazy) if kept else None
+        for tensor in (lazy, plain):
             tensor.mul_(2)
-        assert_same(torch.stack([late, late]), torch.stack([plain, plain]))
-        assert_same(late.half(), plain.half())
-        assert_same(F.convert_image_dtype(late, torch.float64), F.convert_image_dtype(plain, torch.float64))
-        assert_same(F.normalize(late, [0.5], [0.1]), F.normalize(plain, [0.5], [0.1]))
-        assert_same(pickle.loads(pickle.dumps(late)), plain)
-        assert_same(copy.deepcopy(late), plain)
-        assert_same(late.clone(), plain)
-        assert_same(late.to("cpu"), plain)
-        assert reference is None or reference() is late
+        assert_same(torch.stack([lazy, lazy]), torch.stack([plain, plain]))
+        assert_same(lazy.half(), plain.half())
+        assert_same(F.convert_image_dtype(lazy, torch.float64), F.convert_image_dtype(plain, torch.float64))
+        assert_same(F.normalize(lazy, [0.5], [0.1]), F.normalize(plain, [0.5], [0.1]))
+        assert_same(pickle.loads(pickle.dumps(lazy)), plain)
+        assert_same(copy.deepcopy(lazy), plain)
+        assert_same(lazy.clone(), plain)
+        assert_same(lazy.to("cpu"), plain)
+        assert reference is None or reference() is lazy
 
 
 def test_a_clone_is_its_own() -> None:
-    late, plain = both(make_single)
+    lazy, plain = both(make_single)
     with accel.image_backend("cpu"):
-        clone = late.clone()
-        stacked = torch.stack([late, late])
-    late.zero_()
+        clone = lazy.clone()
+        stacked = torch.stack([lazy, lazy])
+    lazy.zero_()
     assert_same(clone, plain)
     assert_same(stacked, torch.stack([plain, plain]))
 
@@ -354,22 +354,22 @@ def test_a_clone_is_its_own() -> None:
 @pytest.mark.parametrize("others", [[make_grey], [make_batch], [make_single, make_dot]])
 def test_stacking_what_does_not_fit_raises_torchs_error(others: list[Maker]) -> None:
     with accel.image_backend("cpu"):
-        lates = [make_single(), *(other() for other in others)]
+        states = [make_single(), *(other() for other in others)]
     plains = [make_single(), *(other() for other in others)]
     for stack in (torch.stack, torch.utils.data.default_collate):
         with pytest.raises(RuntimeError) as expected:
             stack(plains)
         with pytest.raises(RuntimeError) as actual:
-            stack(lates)
+            stack(states)
         if stack is torch.stack:
             assert str(actual.value) == str(expected.value)
 
 
 def test_stacking_other_dtypes_as_torch_does() -> None:
     with accel.image_backend("cpu"):
-        lates = [make_single(), make_single().double(), make_uint8()]
+        states = [make_single(), make_single().double(), make_uint8()]
     plains = [make_single(), make_single().double(), make_uint8()]
-    assert_same(torch.stack(lates), torch.stack(plains))
+    assert_same(torch.stack(states), torch.stack(plains))
 
 
 def test_stacking_images_of_different_backends_realises() -> None:
@@ -378,27 +378,27 @@ def test_stacking_images_of_different_backends_realises() -> None:
     with accel.image_backend("cpu", threads=2):
         second = make_single()
     stacked = torch.stack([first, second])
-    assert not is_late(stacked)
+    assert not is_lazy(stacked)
     assert_same(stacked, torch.stack([make_single(), make_single()]))
 
 
 def test_inference_mode_does_not_leak_into_the_values() -> None:
     """torchvision's values are made where ToTensor runs, not where they are first used."""
-    late, plain = both(make_batch)
+    lazy, plain = both(make_batch)
     with torch.inference_mode():
-        assert_same(late + 1, plain + 1)
-    assert late.is_inference() is plain.is_inference() is False
+        assert_same(lazy + 1, plain + 1)
+    assert lazy.is_inference() is plain.is_inference() is False
     weight = torch.ones(1, requires_grad=True)
-    (late * weight).sum().backward()
+    (lazy * weight).sum().backward()
     assert weight.grad is not None
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.enable_grad, torch.inference_mode])
 def test_grad_modes(context: Callable[[], Any]) -> None:
     with context():
-        late, plain = both(make_batch)
-        assert_same(late * 2, plain * 2)
-        assert late.requires_grad is plain.requires_grad is False
+        lazy, plain = both(make_batch)
+        assert_same(lazy * 2, plain * 2)
+        assert lazy.requires_grad is plain.requires_grad is False
 
 
 def test_a_model_trains_on_it() -> None:
@@ -416,7 +416,7 @@ def test_a_model_trains_on_it() -> None:
             result.append(loss.item())
         return result
 
-    late, plain = both(make_batch)
+    lazy, plain = both(make_batch)
     expected = losses(plain)
-    assert losses(late) == expected
+    assert losses(lazy) == expected
     assert len(set(expected)) == 3

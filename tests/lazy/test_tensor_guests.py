@@ -1,4 +1,4 @@
-"""What others do to a late tensor that they take for an ordinary one: attributes, its memory, tracers, fake tensors."""
+"""What others do to a lazy tensor that they take for an ordinary one: attributes, its memory, tracers, fake tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late
+from tests.support.helpers import assert_same, is_lazy
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -80,8 +80,8 @@ def test_attributes_last_as_long_as_on_torchs(kind: str, use: str) -> None:
         own = {name: getattr(result, name, "gone") for name in ("image_ids", "path")}
         return own, own["image_ids"] is tensor.image_ids, tensor.image_ids, sorted(vars(result)), result + 0
 
-    late, plain = under_both(attributes)
-    assert_same(late, plain)
+    lazy, plain = under_both(attributes)
+    assert_same(lazy, plain)
 
 
 def test_a_deep_copy_stays_late() -> None:
@@ -89,8 +89,8 @@ def test_a_deep_copy_stays_late() -> None:
         tensor = batch()
         tensor.ids = [1]
         copied = copy.deepcopy([tensor, tensor])
-        assert is_late(tensor)
-        assert is_late(copied[0])
+        assert is_lazy(tensor)
+        assert is_lazy(copied[0])
         assert copied[0] is copied[1]
         assert copied[0].ids == [1]
         assert copied[0].ids is not tensor.ids
@@ -116,8 +116,8 @@ def test_its_memory_can_be_resized(kind: str, way: str) -> None:
         result = RESIZED[way](tensor)
         return list(result) if isinstance(result, torch.Size) else result
 
-    late, plain = under_both(resized)
-    assert_same(late, plain)
+    lazy, plain = under_both(resized)
+    assert_same(lazy, plain)
 
 
 # -- tracers and fake tensors -------------------------------------------------------------------------------
@@ -135,8 +135,8 @@ def test_make_fx(kind: str, mode: str) -> None:
         made = graph(torch.ones(MADE[kind]().shape))
         return [(node.op, str(node.target)) for node in graph.graph.nodes], made, graph(MADE[kind]())
 
-    late, plain = under_both(traced)
-    assert_same(late, plain)
+    lazy, plain = under_both(traced)
+    assert_same(lazy, plain)
 
 
 @pytest.mark.parametrize("pre_dispatch", [False, True])
@@ -147,18 +147,18 @@ def test_make_fx_of_several_uses(pre_dispatch: bool) -> None:
             graph = make_fx(lambda a, b: (a - b.flip(0)) * a, pre_dispatch=pre_dispatch)(one, other)
         return [node.op for node in graph.graph.nodes], graph(one, other), graph(other * 2, one)
 
-    late, plain = under_both(traced)
-    assert_same(late, plain)
+    lazy, plain = under_both(traced)
+    assert_same(lazy, plain)
 
 
-def test_a_late_tensor_that_is_no_argument() -> None:
+def test_a_lazy_tensor_that_is_no_argument() -> None:
     def traced() -> Any:
         constant = batch()
         graph = make_fx(lambda a: a + constant)(torch.ones(()))
         return [node.op for node in graph.graph.nodes], graph(torch.zeros(()))
 
-    late, plain = under_both(traced)
-    assert_same(late, plain)
+    lazy, plain = under_both(traced)
+    assert_same(lazy, plain)
 
 
 def test_aot_function() -> None:
@@ -168,8 +168,8 @@ def test_aot_function() -> None:
         function = aot_function(double, nop)
         return [function(batch()), function(batch() * 3)]
 
-    late, plain = under_both(traced)
-    assert_same(late, plain)
+    lazy, plain = under_both(traced)
+    assert_same(lazy, plain)
 
 
 def test_fake_tensors() -> None:
@@ -180,9 +180,9 @@ def test_fake_tensors() -> None:
             made = tensor + 0 if tensor is not None else torch.zeros(2, 3, 50, 60)
         return [type(fake), list(fake.shape), fake.stride(), str(fake.dtype), type(made), list(made.shape)]
 
-    late, plain = under_both(facts)
-    assert late == plain
-    assert late[0] is late[4] is FakeTensor
+    lazy, plain = under_both(facts)
+    assert lazy == plain
+    assert lazy[0] is lazy[4] is FakeTensor
 
 
 def test_refused_where_torchs_is() -> None:
@@ -193,8 +193,8 @@ def test_refused_where_torchs_is() -> None:
         assert tensor.sum() > 0
         return type(raised.value).__name__
 
-    late, plain = under_both(refused)
-    assert late == plain
+    lazy, plain = under_both(refused)
+    assert lazy == plain
 
 
 def test_a_mode_of_a_users_own_sees_the_use_alone() -> None:
@@ -213,5 +213,5 @@ def test_a_mode_of_a_users_own_sees_the_use_alone() -> None:
             result = tensor * 2
         return mode.names, result, tensor
 
-    late, plain = under_both(seen)
-    assert_same(late, plain)
+    lazy, plain = under_both(seen)
+    assert_same(lazy, plain)

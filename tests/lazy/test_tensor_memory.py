@@ -1,4 +1,4 @@
-"""C++ code that asks a late tensor for its memory, past Python: it gets the values or an exception, never null."""
+"""C++ code that asks a lazy tensor for its memory, past Python: it gets the values or an exception, never null."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ EXPORTS: dict[str, Callable[[torch.Tensor], Any]] = {
 def test_dlpack_has_the_values(export: Callable[[torch.Tensor], Any]) -> None:
     with accel.image_backend("cpu"):
         for make in (make_single, make_batch):
-            late, expected = both(make)
-            assert torch.from_dlpack(export(late)).equal(expected)
+            lazy, expected = both(make)
+            assert torch.from_dlpack(export(lazy)).equal(expected)
 
 
 ASKING = """
@@ -74,14 +74,14 @@ def test_c_functions_bound_early_raise(missing: int) -> None:
 
 
 def test_what_is_raised_says_what_to_do() -> None:
-    late = both(make_single)[0]
+    lazy = both(make_single)[0]
     if GUARDS:
         with pytest.raises(RuntimeError, match=r"lazy tensor of accel's.*images\.detach\(\)"):
-            torch._C._to_dlpack(late)
+            torch._C._to_dlpack(lazy)
 
 
 def test_the_c_interface_of_dlpack_is_found_on_plain_tensors_alone() -> None:
-    late = both(make_single)[0]
-    assert not hasattr(type(late), "__dlpack_c_exchange_api__")
-    late.sum()
-    assert hasattr(type(late), "__dlpack_c_exchange_api__") == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+    lazy = both(make_single)[0]
+    assert not hasattr(type(lazy), "__dlpack_c_exchange_api__")
+    lazy.sum()
+    assert hasattr(type(lazy), "__dlpack_c_exchange_api__") == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")

@@ -1,4 +1,4 @@
-"""Late tensors between threads and processes, and the memory that they use again."""
+"""Lazy tensors between threads and processes, and the memory that they use again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late, outcome
+from tests.support.helpers import assert_same, is_lazy, outcome
 from tests.support.tensors import MAKERS, both, make_batch, make_single
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
@@ -48,13 +48,13 @@ def test_many_threads_use_one_tensor_at_once() -> None:
     sys.setswitchinterval(1e-6)
     try:
         for turn in range(30):
-            late, _ = both(make_batch)
+            lazy, _ = both(make_batch)
             start = threading.Barrier(len(FIRST_USES))
 
-            def work(use: Callable[[torch.Tensor], Any], late: torch.Tensor = late, start: Any = start) -> None:
+            def work(use: Callable[[torch.Tensor], Any], lazy: torch.Tensor = lazy, start: Any = start) -> None:
                 start.wait()
                 try:
-                    if not np.array_equal(use(late), expected):
+                    if not np.array_equal(use(lazy), expected):
                         failures.append("values differ")
                 except Exception as error:
                     failures.append(f"{type(error).__name__}: {error}")
@@ -73,18 +73,18 @@ def test_many_threads_use_one_tensor_at_once() -> None:
 
 def test_many_threads_compute_different_batches_at_once() -> None:
     makers = [MAKERS[name] for name in ("batch", "crops", "single", "grey")] * 3
-    lates = [both(make) for make in makers]
-    results: list[Any] = [None] * len(lates)
+    states = [both(make) for make in makers]
+    results: list[Any] = [None] * len(states)
 
     def work(number: int) -> None:
-        results[number] = outcome(lambda: lates[number][0] + 0)
+        results[number] = outcome(lambda: states[number][0] + 0)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(lates))]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(states))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    for result, (_, plain) in zip(results, lates, strict=True):
+    for result, (_, plain) in zip(results, states, strict=True):
         assert_same(result, plain + 0)
 
 
@@ -99,7 +99,7 @@ def test_a_queue_between_processes(method: str) -> None:
     context = mp.get_context(method)
     queue, received = context.Queue(), context.Event()
     with accel.image_backend("cpu"):
-        lates = [make_batch(), make_single()]
+        states = [make_batch(), make_single()]
     process = context.Process(target=send, args=(queue, received))
     process.start()
     batch, single, image = queue.get(timeout=100)
@@ -108,7 +108,7 @@ def test_a_queue_between_processes(method: str) -> None:
     received.set()
     process.join(60)
     assert process.exitcode == 0
-    queue.put(lates)
+    queue.put(states)
     assert_same(queue.get(timeout=60), [make_batch(), make_single()])
 
 
@@ -127,7 +127,7 @@ def test_memory_is_not_used_again_while_anything_looks_at_it() -> None:
     with accel.image_backend("cpu"):
         for number in range(12):
             batch = make(number)
-            assert is_late(batch)
+            assert is_lazy(batch)
             keep = (
                 lambda batch: batch[1, 2, 3:],
                 lambda batch: batch.numpy()[1, 2, 3:],

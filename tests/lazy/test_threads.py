@@ -36,19 +36,19 @@ def restless() -> Iterator[None]:
 
 
 USES: list[Callable[[torch.Tensor], Any]] = [
-    lambda late: late + 0,
-    lambda late: late.numpy().copy(),
-    lambda late: late.sum(),
-    lambda late: late[..., 1].clone() + 0,
-    lambda late: torch.stack([late, late]) + 0,
-    lambda late: (late.shape, late.dtype, late.stride(), late.size(-1)),
-    lambda late: late.half().float() + 0,
-    lambda late: late.to(torch.float64, copy=True),
+    lambda lazy: lazy + 0,
+    lambda lazy: lazy.numpy().copy(),
+    lambda lazy: lazy.sum(),
+    lambda lazy: lazy[..., 1].clone() + 0,
+    lambda lazy: torch.stack([lazy, lazy]) + 0,
+    lambda lazy: (lazy.shape, lazy.dtype, lazy.stride(), lazy.size(-1)),
+    lambda lazy: lazy.half().float() + 0,
+    lambda lazy: lazy.to(torch.float64, copy=True),
 ]
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_one_late_tensor_in_many_threads(paths: list[str], batch: bool, restless: None) -> None:
+def test_one_lazy_tensor_in_many_threads(paths: list[str], batch: bool, restless: None) -> None:
     def make() -> torch.Tensor:
         tensors = [F.to_tensor(open_rgb(path).resize((20, 24))) for path in paths[:4]]
         return torch.stack(tensors) if batch else tensors[0]
@@ -57,23 +57,23 @@ def test_one_late_tensor_in_many_threads(paths: list[str], batch: bool, restless
     expected = [use(reference) for use in USES]
     for turn in range(60):
         with accel.image_backend("cpu"):
-            late = make()
+            lazy = make()
         uses = USES[turn % 8 :] + USES[: turn % 8]
-        results = in_threads([lambda use=use, late=late: use(late) for use in uses])
+        results = in_threads([lambda use=use, lazy=lazy: use(lazy) for use in uses])
         assert_same(results, expected[turn % 8 :] + expected[: turn % 8])
-        assert_same(late, reference)
+        assert_same(lazy, reference)
 
 
-def test_one_late_image_in_many_threads(paths: list[str], restless: None) -> None:
+def test_one_lazy_image_in_many_threads(paths: list[str], restless: None) -> None:
     reference = plain(lambda: open_rgb(paths[0]).resize((20, 24)))
     for _ in range(40):
         with accel.image_backend("cpu"):
-            late = open_rgb(paths[0]).resize((20, 24))
+            lazy = open_rgb(paths[0]).resize((20, 24))
         uses: list[Callable[[], Any]] = [
-            lambda late=late: np.asarray(late),
-            lambda late=late: np.asarray(late.copy()),
-            lambda late=late: np.asarray(F.to_tensor(late) * 255).round().transpose(1, 2, 0).astype(np.uint8),
-            lambda late=late: np.asarray(late.resize((20, 24))),
+            lambda lazy=lazy: np.asarray(lazy),
+            lambda lazy=lazy: np.asarray(lazy.copy()),
+            lambda lazy=lazy: np.asarray(F.to_tensor(lazy) * 255).round().transpose(1, 2, 0).astype(np.uint8),
+            lambda lazy=lazy: np.asarray(lazy.resize((20, 24))),
         ]
         for pixels in in_threads(uses * 2):
             assert_same(pixels, np.asarray(reference))
@@ -137,7 +137,7 @@ for result in in_threads(works):
 
 
 def test_a_process_that_ends_with_loaders_open(paths: list[str]) -> None:
-    """At exit, with late batches, an unfinished epoch and a thread that computes: no hang, no complaint."""
+    """At exit, with lazy batches, an unfinished epoch and a thread that computes: no hang, no complaint."""
     script = """
 import os, sys, threading, torch, accel
 from tests.support import helpers

@@ -1,4 +1,4 @@
-"""What else torch does with tensors, on late ones: gradients, function transforms, saving, other processes, threads."""
+"""What else torch does with tensors, on lazy ones: gradients, function transforms, saving, other processes, threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchvision.utils import make_grid, save_image
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late
+from tests.support.helpers import assert_same, is_lazy
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch.func itself
 
@@ -210,7 +210,7 @@ def test_uses(use: Callable[[], Any]) -> None:
 
 
 def send_some(queue: Any, done: Any) -> None:
-    """A child's work: late things, through torch's queue."""
+    """A child's work: lazy things, through torch's queue."""
     accel.set_image_backend("cpu")
     torch.set_num_threads(1)
     queue.put([single(), batch(), tv_image(), opened().resize((10, 12))])
@@ -243,7 +243,7 @@ def test_queues_between_processes(method: str) -> None:
     assert child.exitcode == 0
 
 
-def test_late_tensors_go_to_another_process_as_recipes() -> None:
+def test_lazy_tensors_go_to_another_process_as_recipes() -> None:
     context = torch.multiprocessing.get_context("fork")
     incoming, outgoing, done = context.Queue(), context.Queue(), context.Event()
     accel.set_image_backend("cpu")
@@ -256,7 +256,7 @@ def test_late_tensors_go_to_another_process_as_recipes() -> None:
     finally:
         done.set()
         child.join(60)
-    assert all(is_late(value) for value in values[:2]), "sending computes nothing"
+    assert all(is_lazy(value) for value in values[:2]), "sending computes nothing"
     expected = expected_values()
     expected[2] = torch.as_tensor(expected[2]).clone()
     assert_same(returned[:2], expected[:2])

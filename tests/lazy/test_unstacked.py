@@ -24,7 +24,7 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import Files, assert_same, is_late
+from tests.support.helpers import Files, assert_same, is_lazy
 
 SIZES = T.Compose([T.Resize(30), T.ToTensor(), T.Normalize([0.5], [0.25])])  # every picture has another shape
 
@@ -47,7 +47,7 @@ def test_a_list_of_images_of_different_sizes(paths: list[str], workers: int) -> 
     assert len({image.shape for image in plain[0][0]}) > 1
     with accel.image_backend("cpu"):
         arrived = batches(paths, num_workers=workers)
-    assert all(is_late(image) for image in arrived[0][0]) == (workers == 0)
+    assert all(is_lazy(image) for image in arrived[0][0]) == (workers == 0)
     assert_same(arrived, plain)
 
 
@@ -59,7 +59,7 @@ def test_the_first_use_computes_all_of_the_batch(paths: list[str]) -> None:
     assert images[2].sum() == plain[2].sum()
     after = accel.stats()
     assert after["images"] - before["images"] == 4
-    assert after["realised early"] == before["realised early"]
+    assert after["computed early"] == before["computed early"]
     assert [image.sum() for image in images] == [image.sum() for image in plain]
     assert accel.stats()["images"] == after["images"], "computed twice"
     assert_same(images, plain)
@@ -71,7 +71,7 @@ def test_images_that_are_gone_are_not_computed(paths: list[str]) -> None:
     with accel.image_backend("cpu"):
         images = batches(paths)[0][0]
     kept = images[1]
-    shadow = weakref.ref(images[0].late)
+    shadow = weakref.ref(images[0].lazy)
     del images
     gc.collect()
     assert shadow() is None
@@ -213,7 +213,7 @@ def test_detection_batches(paths: list[str], workers: int) -> None:
     assert states_after == states
     images = arrived[0][0]
     assert len({image.shape for image in images}) > 1
-    assert all(map(is_late, images)) == (workers == 0)
+    assert all(map(is_lazy, images)) == (workers == 0)
     assert [[image.sum() for image in images] for images, _ in arrived] == [
         [image.sum() for image in images] for images, _ in plain
     ]
@@ -244,5 +244,5 @@ def test_collating_keeps_its_keys() -> None:
 def test_a_users_own_collating_of_tensors_gets_late_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(collate.default_collate_fn_map, torch.Tensor, lambda batch, collate_fn_map=None: tuple(batch))
     with accel.image_backend("cpu"):
-        late = [F.to_tensor(Image.open(io.BytesIO(helpers.jpeg(20, 30)))) for _ in range(2)]
-        assert all(map(operator.is_, collate.default_collate(late), late))
+        lazy = [F.to_tensor(Image.open(io.BytesIO(helpers.jpeg(20, 30)))) for _ in range(2)]
+        assert all(map(operator.is_, collate.default_collate(lazy), lazy))

@@ -19,7 +19,7 @@ from accel.switch import current
 from tests.support import helpers
 from tests.support.backends import CUDA, Backend
 from tests.support.cuda import ON_HOST, needs_compiler
-from tests.support.helpers import Files, assert_same, batches, is_late, jpeg, undecodable, write_image_folder
+from tests.support.helpers import Files, assert_same, batches, is_lazy, jpeg, undecodable, write_image_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -37,7 +37,7 @@ def epoch(root: Path, device: str, workers: int, pinned: bool = False) -> list[A
     loader = DataLoader(ImageFolder(root, TRAIN), 5, shuffle=True, num_workers=workers)
     given = batches(loader)
     if pinned:  # as DataLoader's pin step does where there is an accelerator
-        given = [(images.pin_memory() if is_late(images) else images, labels) for images, labels in given]
+        given = [(images.pin_memory() if is_lazy(images) else images, labels) for images, labels in given]
     return [(images.to(device).cpu(), labels) for images, labels in given]
 
 

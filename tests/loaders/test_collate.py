@@ -131,7 +131,7 @@ def test_tensors_in_objects_of_the_users_are_computed_in_the_worker(
         expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, jittered), **options))
         actual, _ = helpers.run("cpu", lambda: epoch(Files(paths, jittered), **options))
         images = [image for batch in actual for image in images_of(batch)]
-        assert not any(map(helpers.is_late, images))
+        assert not any(map(helpers.is_lazy, images))
         if collate is not set:
             assert_same(images, [image for batch in expected for image in images_of(batch)])
     finally:
@@ -139,15 +139,15 @@ def test_tensors_in_objects_of_the_users_are_computed_in_the_worker(
 
 
 def test_looking_for_them_raises_nothing() -> None:
-    late = helpers.run("cpu", lambda: jittered(helpers.opened(helpers.pictures()[0])[0]))[0]
-    assert hidden.late_tensors([Record([late]), NotSent(), lambda: 0, 3, "a", None, late]) == [late]
+    lazy = helpers.run("cpu", lambda: jittered(helpers.opened(helpers.pictures()[0])[0]))[0]
+    assert hidden.lazy_tensors([Record([lazy]), NotSent(), lambda: 0, 3, "a", None, lazy]) == [lazy]
 
 
 def test_looking_for_them_moves_nothing() -> None:
     """Sending a storage moves it into shared memory, and keeps a descriptor open until it is received."""
     storage = torch.zeros(10).untyped_storage()
-    late = helpers.run("cpu", lambda: jittered(helpers.opened(helpers.pictures()[0])[0]))[0]
-    assert hidden.late_tensors([Slotted(Record([late], storage))]) == [late]
+    lazy = helpers.run("cpu", lambda: jittered(helpers.opened(helpers.pictures()[0])[0]))[0]
+    assert hidden.lazy_tensors([Slotted(Record([lazy], storage))]) == [lazy]
     assert not storage.is_shared()
 
 

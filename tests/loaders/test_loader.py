@@ -25,7 +25,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import Files, Stream, assert_same, is_late, open_rgb
+from tests.support.helpers import Files, Stream, assert_same, is_lazy, open_rgb
 from tests.support.loaders import FIXED, TIMEOUT, TRAIN, check, epoch
 
 # -- datasets and loaders -----------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def test_image_folder(image_folder: Path, loader: Any, workers: int) -> None:
     assert len(batches) == 3
     with accel.image_backend("cpu"):
         images, labels = epoch(dataset, num_workers=workers)[0]
-    assert is_late(images) == (workers == 0)
+    assert is_lazy(images) == (workers == 0)
     assert type(labels) is torch.Tensor
 
 
@@ -297,7 +297,7 @@ def test_stats_count_images(paths: list[str], workers: int) -> None:
     after = accel.stats()
     assert after["images"] - before["images"] == len(paths)
     assert after["replaced"] == before["replaced"]
-    assert after["realised early"] == before["realised early"]
+    assert after["computed early"] == before["computed early"]
 
 
 def test_stats_count_what_falls_back(paths: list[str]) -> None:
@@ -306,7 +306,7 @@ def test_stats_count_what_falls_back(paths: list[str]) -> None:
     own = T.Lambda(lambda image: image.filter(ImageFilter.MedianFilter(3)))
     epoch(Files(paths, T.Compose([T.RandomResizedCrop(40), own, T.ToTensor()])), num_workers=2)
     after = accel.stats()
-    assert after["realised early"] - before["realised early"] >= len(paths)
+    assert after["computed early"] - before["computed early"] >= len(paths)
     reasons = [reason for reason, count in after["fallbacks"].items() if count > before["fallbacks"].get(reason, 0)]
     assert any("test_loader.py" in reason for reason in reasons), after["fallbacks"]
 
@@ -325,7 +325,7 @@ for number in range(7):
     Image.open(stream).resize((5, 5)).tobytes()
 stats = accel.stats()
 assert stats["images"] == 7, stats["images"]
-assert stats["realised early"] == 7, stats["realised early"]
+assert stats["computed early"] == 7, stats["computed early"]
 assert stats["replaced"] == 0, stats["replaced"]
 assert stats["fallbacks"]["reason 0"] == 1
 assert sum(stats["fallbacks"].values()) == 207, sum(stats["fallbacks"].values())
@@ -432,4 +432,4 @@ def test_a_loader_used_by_a_thread(paths: list[str]) -> None:
     expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED)))
     assert_same(results, expected)
     with accel.image_backend("torchvision"):
-        assert not any(is_late(images) for images, _ in epoch(Files(paths, FIXED)))
+        assert not any(is_lazy(images) for images, _ in epoch(Files(paths, FIXED)))

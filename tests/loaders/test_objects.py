@@ -169,24 +169,24 @@ def test_objects_arrive_as_they_are_for_an_accelerator(
 # -- the search ---------------------------------------------------------------------------------------------
 
 
-def late() -> torch.Tensor:
+def lazy() -> torch.Tensor:
     with accel.image_backend("cpu"):
         made = FIXED(Image.open(BytesIO(helpers.jpeg(60, 50))).convert("RGB"))
-    assert helpers.is_late(made)
+    assert helpers.is_lazy(made)
     return made
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_late_tensors_are_found_in_order(name: str) -> None:
-    first, second = late(), late()
+    first, second = lazy(), lazy()
     batch = [1, MADE[name][0]([first, "x"], {"y": second}), [first]]
-    found = search.late_tensors(batch, sent=True)
+    found = search.lazy_tensors(batch, sent=True)
     assert {id(each) for each in found} == {id(first), id(second)}
     if name != "ordered":
         assert found[0] is first
 
 
-def test_nothing_is_looked_at_where_nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_looked_at_where_nothing_is_lazy(monkeypatch: pytest.MonkeyPatch) -> None:
     class Untouchable(list[Any]):
         def __iter__(self) -> Any:
             raise AssertionError
@@ -196,26 +196,26 @@ def test_nothing_is_looked_at_where_nothing_is_late(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(pending, "count", lambda: 0)
     monkeypatch.setattr(search, "_parts", None)
-    assert search.late_tensors([Untouchable([1])], sent=True) == []
+    assert search.lazy_tensors([Untouchable([1])], sent=True) == []
 
 
 def test_objects_are_pickled_only_for_what_is_not_found_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(hidden, "late_tensors", lambda objects: asked.append(objects) or [])
-    one = late()
+    monkeypatch.setattr(hidden, "lazy_tensors", lambda objects: asked.append(objects) or [])
+    one = lazy()
     monkeypatch.setattr(pending, "count", lambda: 1)
-    assert search.late_tensors(Record(one, slotted(1, 2)), sent=True) == [one]
+    assert search.lazy_tensors(Record(one, slotted(1, 2)), sent=True) == [one]
     assert not asked
     hides = slotted(one, 2)
-    assert search.late_tensors([hides], sent=False) == []
+    assert search.lazy_tensors([hides], sent=False) == []
     assert not asked
-    assert search.late_tensors([hides], sent=True) == []
+    assert search.lazy_tensors([hides], sent=True) == []
     assert asked == [[hides]]
 
 
 def test_late_tensors_are_counted_while_they_are() -> None:
     before = pending.count()
-    made = [late() for _ in range(3)]
+    made = [lazy() for _ in range(3)]
     assert pending.count() - before == 3
     made[0].sum()
     assert pending.count() - before == 2

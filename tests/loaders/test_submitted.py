@@ -31,7 +31,7 @@ import accel
 from accel.lazy import loader_batch, on_device
 from tests.support import helpers
 from tests.support.fake_accelerator import CPU, CPU0, Fake, installed
-from tests.support.helpers import Files, assert_same, is_late, undecodable
+from tests.support.helpers import Files, assert_same, is_lazy, undecodable
 from tests.support.loaders import batch
 from tests.support.processes import ROOT, eventually, plain
 
@@ -46,7 +46,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Choose]:
     original = pin_step.pin_memory
 
     def pin_memory(data: Any, *device: Any) -> Any:
-        """torch's, which recurs through this name; what is not late cannot be pinned without a device."""
+        """torch's, which recurs through this name; what is not lazy cannot be pinned without a device."""
         return data if type(data) is torch.Tensor else original(data, *device)
 
     monkeypatch.setattr(pin_step, "pin_memory", pin_memory)
@@ -132,7 +132,7 @@ def test_lists_of_images_are_few_programs(paths: list[str], fake: Choose, worker
     options = {"batch_size": 12, "collate_fn": as_list}
     with epoch(Files(paths, shapes), workers, **options) as batches:
         images, _ = next(batches)
-        assert all(is_late(image) for image in images)
+        assert all(is_lazy(image) for image in images)
         results = [image.to("cpu") for image in images]
     assert_same(results, plain(lambda: next(iter(DataLoader(Files(paths, shapes), **options)))[0]))
     assert sorted(len(names) for names, _, _ in Fake.runs) == [6, 6]
@@ -238,7 +238,7 @@ def test_pinning_never_blocks_and_prefetch_is_kept(paths: list[str], fake: Choos
         time.sleep(0.2)
         for number, (images, _) in enumerate([first, *batches]):
             assert len(Fake.runs) <= number + prefetch
-            assert is_late(images)
+            assert is_lazy(images)
             assert_same(images.to("cpu"), wanted[number])
             started = min(6, number + 1 + prefetch)
             eventually(lambda started=started: len(Fake.runs) == started)

@@ -18,10 +18,10 @@ from torchvision.transforms import v2
 
 import accel
 from accel.ops import OPS
-from accel.ops.kernels import thawed
+from accel.ops.tensor_kernels import thawed
 from accel.workers import packing
 from tests.support import fake_accelerator
-from tests.support.helpers import is_late, jpeg, run
+from tests.support.helpers import is_lazy, jpeg, run
 
 SCALED = v2.ToDtype(torch.float32, scale=True)
 NORMALIZE = v2.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
@@ -119,7 +119,7 @@ def test_transforms_in_a_collate_function(name: str, backend: str, options: dict
     found, states_after = run(backend, lambda: batches(SIMPLE, collate, workers), **options)
     assert_same(found, expected)
     assert states_after == states
-    assert accel.stats()["realised early"] == before["realised early"]
+    assert accel.stats()["computed early"] == before["computed early"]
 
 
 @pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in KERNELS), *in_workers(KERNELS, "policy")])
@@ -130,13 +130,13 @@ def test_kernels(name: str, backend: str, options: dict[str, Any], workers: int)
     found, _ = run(backend, lambda: batches(KERNELS[name], workers=workers), **options)
     assert_same(found, expected)
     after = accel.stats()
-    assert after["realised early"] == before["realised early"]
+    assert after["computed early"] == before["computed early"]
     assert after["finished by torchvision"] > before["finished by torchvision"]
 
 
-def late_batch(transform: Callable[..., Any], steps: list[Any] = SIMPLE) -> Any:
+def lazy_batch(transform: Callable[..., Any], steps: list[Any] = SIMPLE) -> Any:
     images, _ = Mixing(transform)([Pictures(steps)[index] for index in range(4)])
-    assert is_late(images)
+    assert is_lazy(images)
     return images
 
 
@@ -177,7 +177,7 @@ def test_mixed_levels_are_refused_alike() -> None:
 
 def test_a_mixed_batch_is_submitted_with_what_it_is_made_of() -> None:
     accel.set_image_backend("fake", device="cpu", run=-1)
-    images = late_batch(v2.MixUp(num_classes=3))
+    images = lazy_batch(v2.MixUp(num_classes=3))
     runs = len(fake_accelerator.Fake.runs)
     images.pin_memory()
     images.to("cpu")
@@ -227,7 +227,7 @@ def test_what_crosses_to_another_process() -> None:
     ]
     with accel.image_backend("cpu"):
         images = default_collate([Pictures(steps)[index] for index in range(4)])[0]
-        packed = packing.pack(images.late.recipes)
+        packed = packing.pack(images.lazy.recipes)
         assert len(packed.tensors) >= 8
         assert b"_rebuild_tensor" not in pickle.dumps(packed[1:])
         copied = accel.LazyTensor.of(packing.unpack(packed), (4,), (3, 30, 30), torch.float32)
@@ -245,7 +245,7 @@ def test_a_view_is_of_the_same_memory() -> None:
 def test_explained() -> None:
     with accel.image_backend("cpu"):
         text = accel.explain(
-            late_batch(v2.MixUp(num_classes=3), [v2.ToImage(), v2.Resize((9, 9)), v2.Grayscale(3), SCALED])
+            lazy_batch(v2.MixUp(num_classes=3), [v2.ToImage(), v2.Resize((9, 9)), v2.Grayscale(3), SCALED])
         )
         assert "then torchvision's own kernels, on the values, where they are: v2.rgb_to_grayscale -> to_dtype" in text
         assert "then on the whole batch: mixup" in text

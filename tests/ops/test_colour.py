@@ -1,4 +1,4 @@
-"""Colour ops, filters, warps and policies on late Pillow images: exact, with nothing realised early."""
+"""Colour ops, filters, warps and policies on lazy Pillow images: exact, with nothing computed early."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_any_sequence_of_steps(steps: list[tuple[str, float]], grey: bool) -> No
 
     expected, _ = helpers.run("torchvision", result)
     actual, _ = helpers.run("cpu", result)
-    assert helpers.is_late(actual)
+    assert helpers.is_lazy(actual)
     helpers.assert_same(actual, expected)
 
 
@@ -70,8 +70,8 @@ def test_hue_of_every_colour() -> None:
 def stages(*transforms: Callable[[Any], Any], data: bytes = COLOUR) -> list[str]:
     """The kinds of stage of a pipeline."""
     with accel.image_backend("cpu"):
-        late = F.to_tensor(T.Compose(transforms)(Image.open(io.BytesIO(data))))
-    (item,) = plan(late.late.recipes).decodes[0].items
+        lazy = F.to_tensor(T.Compose(transforms)(Image.open(io.BytesIO(data))))
+    (item,) = plan(lazy.lazy.recipes).decodes[0].items
     return [stage.kind if isinstance(stage, Effect) else "pass" for stage in item.stages]
 
 
@@ -118,9 +118,9 @@ def test_reference_presets_need_few_stages(name: str) -> None:
     for seed in range(20):
         helpers.seed_everything(seed)
         with accel.image_backend("cpu"):
-            late = preset(Image.open(io.BytesIO(COLOUR)))
-        assert helpers.is_late(late)
-        (item,) = plan(late.late.recipes).decodes[0].items
+            lazy = preset(Image.open(io.BytesIO(COLOUR)))
+        assert helpers.is_lazy(lazy)
+        (item,) = plan(lazy.lazy.recipes).decodes[0].items
         assert len(item.stages) <= most
         assert isinstance(item.stages[-1], Pass)
 
@@ -130,7 +130,7 @@ def test_a_statistic_is_of_the_whole_image() -> None:
     with accel.image_backend("cpu"):
         image = Image.open(io.BytesIO(COLOUR))
         cropped = [F.to_tensor(F.crop(op(image, 0.5), 5, 5, 8, 8)) for op in (F.adjust_contrast, F.adjust_saturation)]
-    whole, part = (plan(late.late.recipes).decodes[0].box for late in cropped)  # type: ignore[attr-defined]
+    whole, part = (plan(lazy.lazy.recipes).decodes[0].box for lazy in cropped)  # type: ignore[attr-defined]
     assert whole == (0, 0, 70, 97)
     assert part == (5, 5, 8, 8)
 
@@ -183,7 +183,7 @@ def test_nan_and_infinity_are_refused_at_once(value: float) -> None:
             F.gaussian_blur(image, 3, value)
         with pytest.raises(ValueError, match="finite"):
             image.transform((9, 9), Image.Transform.AFFINE, (1, 0, value, 0, 1, 0))
-        assert helpers.is_late(image)
+        assert helpers.is_lazy(image)
 
 
 # -- should Pillow ever compute in another way ------------------------------------------------------------------
@@ -230,11 +230,11 @@ ERASING = {
 @pytest.mark.parametrize("name", ERASING)
 def test_erasing(name: str) -> None:
     for seed in range(5):
-        late = helpers.assert_equal_runs(lambda: ERASING[name](Image.open(io.BytesIO(COLOUR))), seed)
-        assert late.shape == (3, 70, 97)
+        lazy = helpers.assert_equal_runs(lambda: ERASING[name](Image.open(io.BytesIO(COLOUR))), seed)
+        assert lazy.shape == (3, 70, 97)
     with accel.image_backend("cpu"):
         fresh = ERASING[name](Image.open(io.BytesIO(COLOUR)))
-    assert helpers.is_late(fresh)
+    assert helpers.is_lazy(fresh)
 
 
 def test_an_erased_batch_is_one_plan() -> None:

@@ -1,4 +1,4 @@
-"""Pillow's ImageEnhance and ImageOps on late images, as timm's policies use them."""
+"""Pillow's ImageEnhance and ImageOps on lazy images, as timm's policies use them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_enhancers(enhancer: Any, factor: float, mode: str) -> None:
     expected = enhancer(opened(mode)).enhance(factor)
     with accel.image_backend("cpu"):
         image = opened(mode)
-        late = enhancer(image).enhance(factor)
-        assert helpers.is_late(late)
-        assert helpers.is_late(image)
-        assert np.array_equal(np.asarray(late), np.asarray(expected))
-        assert late.mode == expected.mode
-        assert late.info == expected.info
+        lazy = enhancer(image).enhance(factor)
+        assert helpers.is_lazy(lazy)
+        assert helpers.is_lazy(image)
+        assert np.array_equal(np.asarray(lazy), np.asarray(expected))
+        assert lazy.mode == expected.mode
+        assert lazy.info == expected.info
 
 
 @pytest.mark.parametrize("enhancer", CLASSES, ids=lambda cls: cls.__name__)
@@ -100,7 +100,7 @@ def test_other_functions(name: str) -> None:
     expected = OTHERS[name](opened())
     with accel.image_backend("cpu"):
         found = OTHERS[name](opened())
-        assert helpers.is_late(found) == (name in LATE)
+        assert helpers.is_lazy(found) == (name in LATE)
         assert np.array_equal(np.asarray(found), np.asarray(expected))
 
 
@@ -116,6 +116,6 @@ def test_everything_is_given_back() -> None:
     with accel.image_backend("cpu"):
         assert [cls.__init__.__code__ for cls in CLASSES] != before
     assert [cls.__init__.__code__ for cls in CLASSES] == before
-    late = ImageEnhance.Contrast(opened()).enhance(0.5)
-    assert type(late) is Image.Image
-    assert F.get_image_size(late) == [61, 47]
+    lazy = ImageEnhance.Contrast(opened()).enhance(0.5)
+    assert type(lazy) is Image.Image
+    assert F.get_image_size(lazy) == [61, 47]

@@ -20,7 +20,7 @@ from torchvision.transforms import functional as F
 import accel
 from tests.support import helpers
 from tests.support.exact import COLOUR, EVAL, GREY, MEAN, MODES, PADDINGS, PHOTOS, PICTURES, STD, TRAIN, check, rgb
-from tests.support.helpers import Named, assert_equal_runs, is_late
+from tests.support.helpers import Named, assert_equal_runs, is_lazy
 
 # -- the usual recipes --------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ RECIPES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("transform", RECIPES.values(), ids=RECIPES)
 def test_recipes(transform: Callable[[Any], Any]) -> None:
     for seed in (0, 100) if PHOTOS else (0, 100, 200):
-        check(transform, late=True if seed == 0 else None, seed=seed)
+        check(transform, lazy=True if seed == 0 else None, seed=seed)
 
 
 def test_recipes_through_the_default_loader(paths: list[str]) -> None:
@@ -99,7 +99,7 @@ def test_wrong_variants_would_be_seen() -> None:
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 def test_filters_of_random_resized_crops(mode: Mode) -> None:
-    check(T.Compose([T.RandomResizedCrop((40, 56), interpolation=mode), T.ToTensor()]), late=True)
+    check(T.Compose([T.RandomResizedCrop((40, 56), interpolation=mode), T.ToTensor()]), lazy=True)
 
 
 RESIZES: dict[str, dict[str, Any]] = {
@@ -152,7 +152,7 @@ def test_warnings_are_the_same(transform: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("size", [1, 10, 64, 151, 500, (1, 300), (300, 1), (37, 90), (151, 201)], ids=str)
 def test_center_crops(size: Any) -> None:
-    check(T.Compose([T.CenterCrop(size), T.ToTensor()]), late=True, pictures=helpers.pictures())
+    check(T.Compose([T.CenterCrop(size), T.ToTensor()]), lazy=True, pictures=helpers.pictures())
 
 
 def _corner(offset: int) -> Iterator[tuple[int, int, int, int]]:
@@ -175,7 +175,7 @@ def test_crops_at_every_border(mode: Mode | None, offset: int) -> None:
                 return F.to_tensor(F.crop(image, *box))
             return F.to_tensor(F.resized_crop(image, *box, size=[23, 31], interpolation=mode))
 
-        check(transform, late=True, pictures=[picture])
+        check(transform, lazy=True, pictures=[picture])
 
 
 def test_columns_and_rows_of_one_pixel() -> None:
@@ -196,7 +196,7 @@ def test_crops_wholly_outside(box: tuple[int, int, int, int]) -> None:
             image = F.crop(F.pad(image, 2, 99) if size is None else F.resize(image, size), *box)
             return F.to_tensor(F.resize(image, [7, 8]))
 
-        check(transform, late=True, pictures=helpers.pictures())
+        check(transform, lazy=True, pictures=helpers.pictures())
 
 
 @pytest.mark.parametrize("mode", PADDINGS)
@@ -238,14 +238,14 @@ def test_random_crops(mode: str, padding: Any, fill: Any) -> None:
 def test_five_and_ten_crops(crop: Any) -> None:
     tensor, normalize = T.ToTensor(), T.Normalize(MEAN, STD)
     stacked = T.Compose([T.Resize(64), crop, T.Lambda(lambda crops: torch.stack([tensor(each) for each in crops]))])
-    check(stacked, late=True)
+    check(stacked, lazy=True)
     check(T.Compose([T.Resize(64), crop, T.Lambda(lambda crops: [normalize(tensor(each)) for each in crops])]))
 
     def batch() -> Any:
         return torch.utils.data.default_collate([stacked(rgb(picture)) for picture in PICTURES[:4]])
 
     assert assert_equal_runs(batch).shape[:2] == (4, 5 if isinstance(crop, T.FiveCrop) else 10)
-    assert is_late(helpers.run("cpu", batch)[0])
+    assert is_lazy(helpers.run("cpu", batch)[0])
 
 
 # -- sizes --------------------------------------------------------------------------------------------------
@@ -258,18 +258,18 @@ SIZES = [(1, 1), (1, 2), (2, 1), (3, 3), (7, 9), (8, 8), (16, 17), (1, 300), (30
 def test_file_sizes_up_and_down(size: tuple[int, int], subsampling: int) -> None:
     picture = Named("sized", helpers.jpeg(*size, subsampling=subsampling))
     for target in ((1, 1), (224, 224), (5, 400)):
-        check(T.Compose([T.Resize(target), T.ToTensor()]), late=True, pictures=[picture])
-    check(TRAIN, late=True, pictures=[picture])
+        check(T.Compose([T.Resize(target), T.ToTensor()]), lazy=True, pictures=[picture])
+    check(TRAIN, lazy=True, pictures=[picture])
 
 
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_large_file(progressive: bool) -> None:
     picture = Named("large", helpers.jpeg(4000, 3000, subsampling=2, progressive=progressive))
-    check(RECIPES["eval-256-224"], late=True, pictures=[picture])
+    check(RECIPES["eval-256-224"], lazy=True, pictures=[picture])
     check(
-        T.Compose([T.RandomResizedCrop(224, scale=(0.01, 0.05)), T.ToTensor()]), late=True, pictures=[picture], seed=3
+        T.Compose([T.RandomResizedCrop(224, scale=(0.01, 0.05)), T.ToTensor()]), lazy=True, pictures=[picture], seed=3
     )
-    check(T.Compose([T.CenterCrop(2), T.Resize((300, 400)), T.PILToTensor()]), late=True, pictures=[picture])
+    check(T.Compose([T.CenterCrop(2), T.Resize((300, 400)), T.PILToTensor()]), lazy=True, pictures=[picture])
 
 
 # -- grey ---------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_grey_files(step: Callable[[Any], Any], when: str) -> None:
             image = step(image)
             return F.to_tensor(image.convert("RGB") if when == "after" else image)
 
-        assert is_late(helpers.run("cpu", transform)[0])
+        assert is_lazy(helpers.run("cpu", transform)[0])
         assert_equal_runs(transform)
 
 
@@ -332,7 +332,7 @@ def test_transforms_that_nobody_records(name: str) -> None:
 
 
 def test_transforms_do_realise_here() -> None:
-    """Else the test above would prove nothing about the seam between late and plain pixels."""
+    """Else the test above would prove nothing about the seam between lazy and plain pixels."""
     with accel.image_backend("cpu"):
-        assert not is_late(REALISED["numpy"](rgb(COLOUR)))
-        assert not is_late((T.ToTensor()(rgb(COLOUR)) * 2 - 1).clamp(-1, 1))
+        assert not is_lazy(REALISED["numpy"](rgb(COLOUR)))
+        assert not is_lazy((T.ToTensor()(rgb(COLOUR)) * 2 - 1).clamp(-1, 1))

@@ -15,7 +15,7 @@ from torchvision.transforms import functional as F
 import accel
 from tests.support import helpers
 from tests.support.exact import COLOUR, EVAL, GREY, MEAN, PICTURES, STD, TRAIN, check, rgb
-from tests.support.helpers import assert_equal_runs, assert_same, is_late
+from tests.support.helpers import assert_equal_runs, assert_same, is_lazy
 
 DTYPES = (
     torch.float32,
@@ -128,15 +128,15 @@ def test_normalizations(numbers: tuple[Any, Any], inplace: bool) -> None:
 
 def test_inplace_normalization_changes_the_tensor_itself() -> None:
     with accel.image_backend("cpu"):
-        late = F.to_tensor(rgb(COLOUR))
-        before = late.clone()
-        assert F.normalize(late, MEAN, STD, inplace=True) is late
-        assert is_late(late)
-        untouched = F.normalize(late, MEAN, STD)
-        assert untouched is not late
+        lazy = F.to_tensor(rgb(COLOUR))
+        before = lazy.clone()
+        assert F.normalize(lazy, MEAN, STD, inplace=True) is lazy
+        assert is_lazy(lazy)
+        untouched = F.normalize(lazy, MEAN, STD)
+        assert untouched is not lazy
     expected = F.to_tensor(rgb(COLOUR))
     assert_same(before, expected)
-    assert_same(late, F.normalize(expected, MEAN, STD))
+    assert_same(lazy, F.normalize(expected, MEAN, STD))
     assert_same(untouched, F.normalize(F.normalize(expected, MEAN, STD), MEAN, STD))
 
 
@@ -147,11 +147,11 @@ def test_default_dtype(dtype: torch.dtype) -> None:
         for transform in (TRAIN, T.PILToTensor(), T.Compose([T.PILToTensor(), F.convert_image_dtype])):
             check(transform, pictures=helpers.pictures())
         with accel.image_backend("cpu"):
-            late = T.ToTensor()(rgb(COLOUR))
+            lazy = T.ToTensor()(rgb(COLOUR))
     finally:
         torch.set_default_dtype(torch.float32)
-    assert late.dtype == dtype
-    assert late.numpy().dtype == np.dtype(str(dtype).removeprefix("torch."))
+    assert lazy.dtype == dtype
+    assert lazy.numpy().dtype == np.dtype(str(dtype).removeprefix("torch."))
 
 
 def test_default_device() -> None:
@@ -162,9 +162,9 @@ def test_default_device() -> None:
 
     expected, _ = helpers.run("torchvision", batch)
     with torch.device("meta"), accel.image_backend("cpu"):
-        late = batch()
-        assert late.device == torch.device("cpu")
-        values = late.numpy()
+        lazy = batch()
+        assert lazy.device == torch.device("cpu")
+        values = lazy.numpy()
         early = F.to_tensor(rgb(COLOUR).resize((21, 19), Image.Resampling.BOX)).numpy()
     assert np.array_equal(values, expected.numpy())
     assert np.array_equal(early, F.to_tensor(rgb(COLOUR).resize((21, 19), Image.Resampling.BOX)).numpy())
@@ -178,6 +178,6 @@ def test_erasing_where_no_rectangle_fits(inplace: bool) -> None:
     with accel.image_backend("cpu"):
         image = TRAIN(rgb(COLOUR))
         erased = F.erase(image, 0, 0, *image.shape[1:], v=image, inplace=inplace)
-        assert is_late(image)
-        assert is_late(erased)
+        assert is_lazy(image)
+        assert is_lazy(erased)
         assert (erased is image) == inplace

@@ -19,10 +19,10 @@ from torchvision.transforms.v2 import functional as v2
 
 import accel
 from accel import functional as F
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late, jpeg, outcome, picture
+from tests.support.helpers import assert_same, is_lazy, jpeg, outcome, picture
 
 COLOUR, GREY = jpeg(83, 61), jpeg(57, 44, "L")
 
@@ -99,8 +99,8 @@ def test_images(kind: str, name: str, path: Path) -> None:
     eager = getattr(F, name)(make(path), *args, **kwargs)
     with accel.image_backend("cpu"):
         found = getattr(F, name)(make(path), *args, **kwargs)
-        assert all(is_late(part) for part in parts(found))
-    assert not any(isinstance(part, (LateTensor, accel.LazyImage)) for part in parts(eager))
+        assert all(is_lazy(part) for part in parts(found))
+    assert not any(isinstance(part, (LazyTensorBase, accel.LazyImage)) for part in parts(eager))
     for part, same, wanted in zip(parts(found), parts(eager), parts(expected), strict=True):
         assert_same(same, wanted)
         assert_same(part, wanted)
@@ -118,7 +118,7 @@ def test_uint8_tensors(data: bytes, interleaved: bool, name: str) -> None:
     expected = tuple(part.clone() for part in parts(expected))
     with accel.image_backend("cpu"):
         found = getattr(F, name)(tensor, *args, **kwargs)
-        assert all(is_late(part) for part in parts(found))
+        assert all(is_lazy(part) for part in parts(found))
         tensor.zero_()
     for part, wanted in zip(parts(found), parts(expected), strict=True):
         assert type(wanted) is torch.Tensor
@@ -129,7 +129,7 @@ def test_a_tensor_is_resized_in_torchs_arithmetic() -> None:
     with accel.image_backend("cpu"):
         pillows = F.pil_to_tensor(F.resize(COLOUR, [40, 31]))
         torchs = F.resize(F.pil_to_tensor(COLOUR), [40, 31])
-        assert is_late(torchs)
+        assert is_lazy(torchs)
         assert not pillows.equal(torchs)
 
 
@@ -141,7 +141,7 @@ def test_a_pipeline_from_a_path_is_one_program(path: Path) -> None:
     expected = torch.stack([one(v1, opened(COLOUR))] * 3)
     with accel.image_backend("cpu"):
         batch = torch.stack([one(F, path), one(F, COLOUR), one(F, array(COLOUR))])
-        assert is_late(batch)
+        assert is_lazy(batch)
         assert "decode: " in accel.explain(batch)
     assert_same(batch, expected)
 
@@ -166,11 +166,11 @@ def test_decode(path: Path) -> None:
     with accel.image_backend("cpu"):
         for make, data in AS_IMAGES.values():
             image = F.decode(make(path))
-            assert is_late(image)
+            assert is_lazy(image)
             assert_same(image, opened(data))
         assert F.decode(path).format == "JPEG"
         assert_same(F.decode(GREY, "RGB"), opened(GREY).convert("RGB"))
-        assert is_late(F.decode(GREY, "RGB"))
+        assert is_lazy(F.decode(GREY, "RGB"))
         assert F.decode(png("RGBA")).mode == "RGBA"
     assert type(F.decode(np.zeros((3, 4, 3), np.uint8))) is Image.Image
 
@@ -237,6 +237,6 @@ def test_broken_pixels_name_the_file(tmp_path: Path) -> None:
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(helpers.undecodable())
     with accel.image_backend("cpu"):
-        late = F.to_tensor(F.hflip(broken))
+        lazy = F.to_tensor(F.hflip(broken))
         with pytest.raises(accel.DecodeError, match=r"broken\.jpg"):
-            late.sum()
+            lazy.sum()

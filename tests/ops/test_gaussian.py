@@ -116,12 +116,12 @@ def test_where_the_values_are_asked_for_makes_no_difference() -> None:
     expected = blurred(noise(40, 50))
     for kind in (torch.float64, torch.bfloat16):
         with accel.image_backend("cpu"):
-            late = blurred(noise(40, 50))
+            lazy = blurred(noise(40, 50))
             before = torch.get_default_dtype()
             torch.set_default_dtype(kind)
             try:
                 with torch.autocast("cpu", torch.bfloat16):
-                    assert torch.equal(torch.clone(late), expected)
+                    assert torch.equal(torch.clone(lazy), expected)
             finally:
                 torch.set_default_dtype(before)
 

@@ -30,7 +30,7 @@ def by_itself(backend: Backend) -> Iterator[None]:
     yield
     if backend.name != "dali":
         new = {reason for reason, n in accel.stats()["fallbacks"].items() if n > before.get(reason, 0)}
-        assert not {reason for reason in new if "pixels of a late image" not in reason}
+        assert not {reason for reason in new if "pixels of a lazy image" not in reason}
 
 
 FILTERS = (
@@ -116,10 +116,10 @@ def test_borders_and_flips_before_and_after_a_resize(mode: str, before: bool, ba
     image = noise(60, 83)
 
     def pipeline() -> Any:
-        late = F.pad(image, [9, 5, 4, 7], fill=(9, 200, 31), padding_mode=mode) if before else image
-        late = F.vflip(F.resize(late, [41, 70]))
-        late = late if before else F.pad(late, [9, 5, 4, 7], fill=(9, 200, 31), padding_mode=mode)
-        return F.hflip(F.crop(late, -3, 5, 50, 90))
+        lazy = F.pad(image, [9, 5, 4, 7], fill=(9, 200, 31), padding_mode=mode) if before else image
+        lazy = F.vflip(F.resize(lazy, [41, 70]))
+        lazy = lazy if before else F.pad(lazy, [9, 5, 4, 7], fill=(9, 200, 31), padding_mode=mode)
+        return F.hflip(F.crop(lazy, -3, 5, 50, 90))
 
     backend.equals_torchvision(pipeline)
 

@@ -13,7 +13,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import Named, assert_same, is_late
+from tests.support.helpers import Named, assert_same, is_lazy
 from tests.support.steps import FILTERS, ON_IMAGES, ON_TENSORS, PICTURES, SIZE, TO_TENSOR, Step, outcome
 
 
@@ -78,10 +78,10 @@ def test_batches_of_any_sequence(chosen: list[Named], images: list[Step], size: 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(images=st.lists(ON_IMAGES.filter(lambda step: step.function is not F.pad), max_size=6))
-def test_recorded_steps_stay_late(images: list[Step]) -> None:
+def test_recorded_steps_stay_lazy(images: list[Step]) -> None:
     with accel.image_backend("cpu"):
         image = PICTURES[0].open()
         for step in images:
             image = step(image)
-        assert is_late(image)
-        assert is_late(F.to_tensor(image))
+        assert is_lazy(image)
+        assert is_lazy(F.to_tensor(image))

@@ -1,4 +1,4 @@
-"""Pillow's resize with a box or a reducing gap, reduce, thumbnail and extents on late images: late, and Pillow's."""
+"""Pillow's resize with a box or a reducing gap, reduce, thumbnail and extents on lazy images: lazy, and Pillow's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_late, outcome
+from tests.support.helpers import assert_same, is_lazy, outcome
 
 FILTERS = list(Image.Resampling)[:6]
 SIZES = [(120, 90), (97, 61), (31, 200), (1, 40), (64, 3)]
@@ -24,18 +24,18 @@ def opened(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
     return Image.open(BytesIO(helpers.jpeg(*size, mode)))
 
 
-def check(make: Any, *, late: bool = True) -> None:
-    """``make`` gives the same of a late image as of Pillow's, and as an error the same."""
+def check(make: Any, *, lazy: bool = True) -> None:
+    """``make`` gives the same of a lazy image as of Pillow's, and as an error the same."""
 
     def run() -> Any:
         made = outcome(make)
-        seen.append(is_late(made))
+        seen.append(is_lazy(made))
         return made, getattr(made, "info", None), type(made) if isinstance(made, type) else None
 
     seen: list[bool] = []
     helpers.assert_equal_runs(run)
     assert seen[0] is False
-    assert seen[1] is late
+    assert seen[1] is lazy
 
 
 def random_box(rng: np.random.Generator, size: tuple[int, int], *, whole: bool = False) -> tuple[float, ...]:
@@ -100,7 +100,7 @@ def test_reduce(factor: Any, box: Any, mode: str) -> None:
     ],
 )
 def test_wrong_arguments_raise_what_pillow_raises(make: Any) -> None:
-    check(lambda: make(opened((97, 61))), late=False)
+    check(lambda: make(opened((97, 61))), lazy=False)
 
 
 @pytest.mark.parametrize("prepare", ["opened", "loaded", "converted", "resized"])
@@ -116,14 +116,14 @@ def test_thumbnail(prepare: str, to: Any, gap: float | None) -> None:
         elif prepare == "resized":
             image = image.resize((230, 150))
         result = image.thumbnail(to, reducing_gap=gap)  # type: ignore[func-returns-value]
-        late.append(is_late(image))
+        lazy.append(is_lazy(image))
         again = image.copy()
         again.thumbnail((5, 5))
         return result, image, image.size, image.info, getattr(image, "format", 0), again
 
-    late: list[bool] = []
+    lazy: list[bool] = []
     helpers.assert_equal_runs(run)
-    assert late[1] is (prepare != "opened" or gap is None or to == (500, 500))
+    assert lazy[1] is (prepare != "opened" or gap is None or to == (500, 500))
 
 
 @pytest.mark.parametrize("filter", [0, 2, 3])
@@ -154,7 +154,7 @@ def test_in_a_batch(backend: str) -> None:
     expected, _ = helpers.run("torchvision", batch)
     with accel.image_backend(backend, **options):
         actual = batch()
-        assert is_late(actual)
+        assert is_lazy(actual)
         text = accel.explain(actual)
         assert "resize_box(" in text
         assert_same(actual, expected)
@@ -165,7 +165,7 @@ def test_in_a_batch(backend: str) -> None:
 
 @pytest.mark.parametrize("data", [(0, 3, 16, float("inf")), (float("nan"), 1, 3, 3.5)])
 def test_an_endless_extent_is_left_to_pillow(data: Any) -> None:
-    check(lambda: opened((97, 61)).transform((12, 8), Image.Transform.EXTENT, data), late=False)
+    check(lambda: opened((97, 61)).transform((12, 8), Image.Transform.EXTENT, data), lazy=False)
 
 
 def test_what_torchvision_has_used_is_not_drafted() -> None:

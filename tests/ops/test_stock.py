@@ -1,4 +1,4 @@
-"""Every stock transform of torchvision, v1 and v2, on every kind of image it takes: late, exact, drawn alike.
+"""Every stock transform of torchvision, v1 and v2, on every kind of image it takes: lazy, exact, drawn alike.
 
 Each goes over some samples of a loader, which seed the generators one by one. A transform that torchvision refuses
 for a kind of image must be refused alike.
@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support.backends import Backend, on_backends
-from tests.support.helpers import is_late, jpeg, random_states, seed_everything
+from tests.support.helpers import is_lazy, jpeg, random_states, seed_everything
 from tests.support.transforms import KINDS, OF_BOTH, OF_V2, SETTINGS, made
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|passing through).*")
@@ -142,10 +142,10 @@ def check(case: Case, backend: Backend, grey: bool = False, among: bool = False,
     with backend.chosen():
         found = epoch(pipeline, grey, seeds)
         if not isinstance(expected, list):
-            # v1's LinearTransformation wants one memory order of a tensor, which a late one has
+            # v1's LinearTransformation wants one memory order of a tensor, which a lazy one has
             assert found == expected or case.name == "LinearTransformation"
             return
-        assert all(is_late(leaf) for leaf in flat([images for images, _ in found]) if not isinstance(leaf, str))
+        assert all(is_lazy(leaf) for leaf in flat([images for images, _ in found]) if not isinstance(leaf, str))
         if case.name not in SEVERAL:
             found = [(backend.computed(images), states) for images, states in found]
         assert_same(found, expected)

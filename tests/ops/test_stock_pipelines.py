@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
 import accel
-from tests.support.helpers import is_late, jpeg, run
+from tests.support.helpers import is_lazy, jpeg, run
 from tests.support.transforms import KINDS, OF_BOTH, OF_V2
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|passing through).*")
@@ -155,5 +155,5 @@ def test_numbers_that_are_none_are_refused(call: tuple[str, Callable[..., Any]],
         image = module.Compose(before)(Image.open(io.BytesIO(jpeg(45, 41))))
         with pytest.raises((ValueError, OverflowError, RuntimeError)):
             call[1](functional, image, value)
-        assert is_late(image)
+        assert is_lazy(image)
         assert torch.isfinite(v1.functional.convert_image_dtype(torch.clone(image) + 0)).all()

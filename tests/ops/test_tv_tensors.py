@@ -1,4 +1,4 @@
-"""What torch makes of a late ``tv_tensors.Image``: torchvision's class and values, with either return type."""
+"""What torch makes of a lazy ``tv_tensors.Image``: torchvision's class and values, with either return type."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torchvision.transforms.v2 import functional as F
 
 import accel
 from accel.hooks.tv_tensors import LazyTVImage
-from accel.lazy.base import LateTensor, is_late
 from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from tests.support.helpers import jpeg, run
 
 FILE = jpeg(40, 30)
@@ -71,7 +71,7 @@ def known(value: Any) -> Any:
     if isinstance(value, Image.Image):
         return value.mode, value.tobytes()
     if isinstance(value, torch.Tensor):
-        kind = value.becomes if isinstance(value, LateTensor) else type(value)
+        kind = value.becomes if isinstance(value, LazyTensorBase) else type(value)
         plain = value.as_subclass(torch.Tensor)
         return kind, plain.dtype, tuple(plain.shape), value.requires_grad, plain.detach().numpy().tobytes()
     return value
@@ -100,11 +100,11 @@ def test_the_return_types_differ() -> None:
 
 
 @pytest.mark.parametrize("kind", [LazyTensor, LazyTVImage])
-def test_a_plain_tensor_told_to_be_of_a_late_class(kind: type[LateTensor]) -> None:
+def test_a_plain_tensor_told_to_be_of_a_late_class(kind: type[LazyTensorBase]) -> None:
     """As code does that takes the class from another tensor."""
     plain = torch.arange(12.0).view(3, 2, 2)
     told = plain.as_subclass(kind)
-    assert not is_late(told)
+    assert not is_lazy(told)
     assert told.shape == (3, 2, 2)
     assert torch.equal(told + 1, plain + 1)
     told.add_(1)

@@ -12,7 +12,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 from tests.support.helpers import Named, pictures, python, run
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -50,7 +50,7 @@ STAYS_LATE = {
 
 
 def same(found: torch.Tensor, expected: torch.Tensor) -> None:
-    """Equal in type, dtype and every value. Memory order is not compared: a late tensor's is dense, while
+    """Equal in type, dtype and every value. Memory order is not compared: a lazy tensor's is dense, while
     torchvision's crops of tensors are views."""
     assert isinstance(found, type(expected))
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
@@ -72,7 +72,7 @@ def test_pipelines(name: str, picture: Named) -> None:
         found, states_after = run("cpu", lambda: pipeline(picture.open()), seed)
         assert states_after == states
         if not isinstance(steps[0], v2.RGB):
-            assert isinstance(found, LateTensor)
+            assert isinstance(found, LazyTensorBase)
         same(found, expected)
 
 
@@ -83,7 +83,7 @@ def test_the_dialects_differ() -> None:
         pillow = v2.Compose([v2.Resize(64), v2.PILToTensor()])(picture.open())
         torchs = v2.Compose([v2.PILToTensor(), v2.Resize(64)])(picture.open())
         point = v2.Compose([v2.PILToTensor(), v2.Resize(64, antialias=False)])(picture.open())
-        assert isinstance(torchs, LateTensor)
+        assert isinstance(torchs, LazyTensorBase)
         assert not torch.equal(pillow, torchs)
         assert not torch.equal(point, torchs)
 
@@ -111,7 +111,7 @@ def test_sample_with_boxes_and_masks() -> None:
         (expected, target), states = run("torchvision", sample, seed)
         (found, found_target), states_after = run("cpu", sample, seed)
         assert states_after == states
-        assert isinstance(found, LateTensor)
+        assert isinstance(found, LazyTensorBase)
         same(found, expected)
         same(found_target["boxes"], target["boxes"])
         same(found_target["masks"], target["masks"])
@@ -167,7 +167,7 @@ def test_what_is_computed_early_is_counted() -> None:
     files = Pictures(steps)
     list(DataLoader(files, 3, num_workers=1))
     after = accel.stats()
-    assert after["realised early"] - before["realised early"] == len(files)
+    assert after["computed early"] - before["computed early"] == len(files)
     reason = "the values of a single lazy tensor were asked for by brighter (test_v2.py:"
     counts = {name: n - before["fallbacks"].get(name, 0) for name, n in after["fallbacks"].items()}
     assert [n for name, n in counts.items() if name.startswith(reason)] == [len(files)], counts
@@ -207,13 +207,13 @@ import torch
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 import accel
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 assert torch.backends.cpu.get_cpu_capability() == "DEFAULT"
 from io import BytesIO
 from PIL import Image
 file = BytesIO()
 Image.radial_gradient("L").resize((10, 4)).convert("RGB").save(file, "JPEG")
-late = []
+lazy = []
 for mode in InterpolationMode:
     for antialias in (True, False):
         for size in ((166, 205), (3, 7), (90, 41), (7, 1)):  # nearest-exact differs at the first
@@ -225,18 +225,18 @@ for mode in InterpolationMode:
                         made = v2.functional.resize(image, list(size), mode, antialias=antialias)
                     except Exception as error:
                         made = type(error), str(error)
-                    if isinstance(made, LateTensor):
-                        late.append(mode.value)
+                    if isinstance(made, LazyTensorBase):
+                        lazy.append(mode.value)
                         made = made.clone() + 0
                     both.append(made if isinstance(made, tuple) else made.as_subclass(torch.Tensor))
             one, other = both
             same = one == other if isinstance(one, tuple) or isinstance(other, tuple) else torch.equal(one, other)
             assert same, (mode, antialias, size)
-print(*sorted(set(late)))
+print(*sorted(set(lazy)))
 """
 
 
 def test_a_machine_without_vector_instructions() -> None:
     """torch computes some resizes otherwise there; those are left to its own kernels, later."""
-    late = python(WITHOUT_VECTORS, environment={"ATEN_CPU_CAPABILITY": "default"}).split()
-    assert {"nearest", "bilinear"} <= set(late)
+    lazy = python(WITHOUT_VECTORS, environment={"ATEN_CPU_CAPABILITY": "default"}).split()
+    assert {"nearest", "bilinear"} <= set(lazy)

@@ -1,4 +1,4 @@
-"""All of transforms.v2 on late images with boxes, masks, keypoints and labels beside them, in tuples and in dicts."""
+"""All of transforms.v2 on lazy images with boxes, masks, keypoints and labels beside them, in tuples and in dicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 import accel
-from accel.lazy.base import is_late
+from accel.lazy.tensor_base import is_lazy
 from tests.support.helpers import jpeg, run
 
 FIRST = {"pillow": v2.Identity(), "tensor": v2.PILToTensor(), "image": v2.ToImage()}
@@ -169,15 +169,15 @@ FILLED: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("fill", FILLS, ids=range(len(FILLS)))
 @pytest.mark.parametrize("name", FILLED)
 def test_fills_by_type(name: str, fill: dict[Any, Any], first: Any) -> None:
-    """A late image is looked up as what it stands for."""
+    """A lazy image is looked up as what it stands for."""
     same(lambda: FILLED[name](dict(fill)), first, lambda: (image(), 3), 2)
 
 
 def test_a_fill_of_another_type_would_be_seen() -> None:
     with accel.image_backend("cpu"):
-        late = v2.functional.to_image(image())
-        padded = [v2.Pad(3, fill={kind: 9, "others": 0})(late) for kind in (tv_tensors.Image, torch.Tensor)]
-        assert all(map(is_late, padded))
+        lazy = v2.functional.to_image(image())
+        padded = [v2.Pad(3, fill={kind: 9, "others": 0})(lazy) for kind in (tv_tensors.Image, torch.Tensor)]
+        assert all(map(is_lazy, padded))
         assert [int(each[0, 0, 0]) for each in padded] == [9, 0]
 
 

@@ -34,7 +34,7 @@ def recipes_of(*transforms: Callable[[Any], Any], data: bytes = PHOTO) -> tuple[
     """The recipes that transforms record, of one and the same opened file."""
     with accel.image_backend("cpu"):
         image = Image.open(BytesIO(data))
-        return tuple(F.to_tensor(transform(image)).late.recipes[0] for transform in transforms)
+        return tuple(F.to_tensor(transform(image)).lazy.recipes[0] for transform in transforms)
 
 
 def planned(*transforms: Callable[[Any], Any], data: bytes = PHOTO) -> Plan:
@@ -131,7 +131,7 @@ def test_one_decode_for_ten_crops_of_one_file() -> None:
     with accel.image_backend("cpu"):
         crops = F.ten_crop(Image.open(BytesIO(PHOTO)).resize((90, 80)), [40, 40])
         batch = torch.stack([F.to_tensor(crop) for crop in crops])
-    program = plan(batch.late.recipes)  # type: ignore[attr-defined]
+    program = plan(batch.lazy.recipes)  # type: ignore[attr-defined]
     (decode,) = program.decodes
     assert [item.position for item in decode.items] == list(range(10))
     assert program.shape == (10, 3, 40, 40)

@@ -34,10 +34,10 @@ def test_stages(name: str) -> None:
         transform, found = make(), set()
         for number in range(_SEEDS):
             helpers.seed_everything(number)
-            late = transform(photo())
-            assert helpers.is_late(late), f"seed {number}: the pipeline is not recorded"
-            stages = plan(late.late.recipes).decodes[0].items[0].stages
-            assert accel.explain(late).count("\n  stage ") == len(stages)
+            lazy = transform(photo())
+            assert helpers.is_lazy(lazy), f"seed {number}: the pipeline is not recorded"
+            stages = plan(lazy.lazy.recipes).decodes[0].items[0].stages
+            assert accel.explain(lazy).count("\n  stage ") == len(stages)
             found.add(len(stages))
     assert found <= expected
     assert max(found) == max(expected)
@@ -63,7 +63,7 @@ def test_no_stage_only_looks_up_levels() -> None:
     with accel.image_backend("cpu"):
         for number in range(_SEEDS):
             helpers.seed_everything(number)
-            late = T.Compose([T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomInvert(), T.ToTensor()])(photo())
-            _, *between, _ = plan(late.late.recipes).decodes[0].items[0].stages
+            lazy = T.Compose([T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomInvert(), T.ToTensor()])(photo())
+            _, *between, _ = plan(lazy.lazy.recipes).decodes[0].items[0].stages
             assert all(isinstance(stage, Effect) for stage in between)
             assert [stage.op for stage in between].count("adjust_brightness") == 0

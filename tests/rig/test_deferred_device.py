@@ -44,7 +44,7 @@ class Deferred(NamedTuple):
     def submitted(self, data: list[bytes]) -> tuple[torch.Tensor, Any]:
         with accel.image_backend("cuda", device="cpu"):
             late: Any = batch(data)
-        wanted = plan(late.late.recipes)
+        wanted = plan(late.lazy.recipes)
         return streams.aside(DEVICE, lambda: self.backend.run_on(wanted, DEVICE))
 
     def read(self, result: torch.Tensor, event: Any) -> list[torch.Tensor]:

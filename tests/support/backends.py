@@ -25,8 +25,8 @@ class Backend(NamedTuple):
         return accel.image_backend(self.name, **self.options, **options)
 
     def computed(self, value: Any) -> Any:
-        """A late value, computed by this backend itself, not by its host backend; any other as it is."""
-        return testing.computed(value) if self.name != "cpu" and helpers.is_late(value) else value
+        """A lazy value, computed by this backend itself, not by its host backend; any other as it is."""
+        return testing.computed(value) if self.name != "cpu" and helpers.is_lazy(value) else value
 
     def made(self, function: Callable[[], Any], seed: int = 0, **options: Any) -> tuple[Any, tuple[Any, ...]]:
         """What a function records under this backend, computed; and the random states that it leaves."""

@@ -32,7 +32,7 @@ def proven(run: Callable[[], Any], images: int, early: int = 0, seed: int = 0) -
     after = accel.stats()
     helpers.assert_same(actual, expected)
     assert states_after == states
-    did = {key: after[key] - before[key] for key in ("images", "realised early")}
-    assert did == {"images": images, "realised early": early}, did
+    did = {key: after[key] - before[key] for key in ("images", "computed early")}
+    assert did == {"images": images, "computed early": early}, did
     assert early or after["fallbacks"] == before["fallbacks"], after["fallbacks"]
     return expected

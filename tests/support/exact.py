@@ -15,7 +15,7 @@ from torchvision import transforms as T
 from torchvision.transforms import InterpolationMode as Mode
 
 from tests.support import helpers
-from tests.support.helpers import MEAN, STD, Named, assert_equal_runs, is_late
+from tests.support.helpers import MEAN, STD, Named, assert_equal_runs, is_lazy
 
 PHOTOS = os.environ.get("ACCEL_TEST_PHOTOS")
 MODES = (Mode.NEAREST, Mode.BILINEAR, Mode.BICUBIC, Mode.BOX, Mode.HAMMING, Mode.LANCZOS)
@@ -39,14 +39,14 @@ def rgb(picture: Named) -> Image.Image:
 
 
 def check(
-    transform: Callable[[Any], Any], *, late: bool | None = None, pictures: Any = PICTURES, seed: int = 0
+    transform: Callable[[Any], Any], *, lazy: bool | None = None, pictures: Any = PICTURES, seed: int = 0
 ) -> None:
     """``transform`` gives the same with and without accel, on every picture."""
     for number, picture in enumerate(pictures):
         actual = assert_equal_runs(lambda: outcome_or_value(transform, rgb(picture)), seed + number)  # noqa: B023
-        if late is not None:
+        if lazy is not None:
             fresh, _ = helpers.run("cpu", lambda: outcome_or_value(transform, rgb(picture)), seed + number)  # noqa: B023
-            assert type(actual) is type or is_late(fresh) == late, picture.name
+            assert type(actual) is type or is_lazy(fresh) == lazy, picture.name
 
 
 def outcome_or_value(transform: Callable[[Any], Any], image: Image.Image) -> Any:

@@ -20,10 +20,10 @@ def stripes(mode: str = "RGB", levels: tuple[int, ...] = (100, 101)) -> Image.Im
 
 def assert_equal(images: list[Any], kernel: list[int], sigma: list[float], **options: Any) -> None:
     for version in (F, F2):
-        for to_tensor, late in ((lambda x: x, F.pil_to_tensor), (F.pil_to_tensor, lambda x: x)):
+        for to_tensor, lazy in ((lambda x: x, F.pil_to_tensor), (F.pil_to_tensor, lambda x: x)):
 
-            def blurred(to_tensor: Any = to_tensor, late: Any = late, version: Any = version) -> list[torch.Tensor]:
-                return [torch.clone(late(version.gaussian_blur(to_tensor(x.copy()), kernel, sigma))) for x in images]
+            def blurred(to_tensor: Any = to_tensor, lazy: Any = lazy, version: Any = version) -> list[torch.Tensor]:
+                return [torch.clone(lazy(version.gaussian_blur(to_tensor(x.copy()), kernel, sigma))) for x in images]
 
             expected = blurred()
             with accel.image_backend(**{"name": "cpu", **options}):

@@ -20,8 +20,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import accel
-from accel.lazy import base as late
-from accel.lazy.base import LateTensor
+from accel.lazy import tensor_base as lazy
+from accel.lazy.tensor_base import LazyTensorBase
 from tests.support import fresh
 
 ORIENTATION = 0x0112
@@ -144,7 +144,7 @@ def assert_same(actual: Any, expected: Any) -> None:
     elif isinstance(expected, torch.Tensor):
         assert isinstance(actual, torch.Tensor)
         assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
-        for before in (True, False):  # what a late tensor states, and what its values then have
+        for before in (True, False):  # what a lazy tensor states, and what its values then have
             assert _strides(actual) == _strides(expected), f"before the values are used: {before}"
             assert _bits(actual).equal(_bits(expected)), _difference(actual, expected)
     elif isinstance(expected, Image.Image):
@@ -182,11 +182,11 @@ def assert_equal_runs(function: Callable[[], Any], seed: int = 0, **options: Any
     return actual
 
 
-def is_late(value: Any) -> bool:
+def is_lazy(value: Any) -> bool:
     """Whether a tensor or image is accel's and its pixels have not been computed."""
     if isinstance(value, accel.LazyImage):
         return value.recipe is not None
-    return isinstance(value, LateTensor) and late.is_late(value)
+    return isinstance(value, LazyTensorBase) and lazy.is_lazy(value)
 
 
 def outcome(function: Callable[[], Any]) -> Any:
@@ -304,6 +304,6 @@ def optional(name: str) -> Any:
 def opened(picture: Named) -> tuple[Image.Image, Image.Image]:
     """The same file opened by accel and by Pillow."""
     with accel.image_backend("cpu"):
-        late = picture.open()
-    assert isinstance(late, accel.LazyImage)
-    return late, picture.open()
+        lazy = picture.open()
+    assert isinstance(lazy, accel.LazyImage)
+    return lazy, picture.open()

@@ -1,4 +1,4 @@
-"""Late tensors of every form, for the tests that use them."""
+"""Lazy tensors of every form, for the tests that use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import MEAN, STD, is_late
+from tests.support.helpers import MEAN, STD, is_lazy
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 
@@ -52,6 +52,6 @@ Maker = Callable[[], torch.Tensor]
 
 def both(make: Maker) -> tuple[torch.Tensor, torch.Tensor]:
     with accel.image_backend("cpu"):
-        late = make()
-    assert is_late(late)
-    return late, make()
+        lazy = make()
+    assert is_lazy(lazy)
+    return lazy, make()

@@ -12,7 +12,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.cli import info
-from accel.runtime.parallel import Team
+from accel.runtime.parallel import ParallelFor
 from accel.system import cores
 from accel.system.cores import cpuset, quota, share
 from tests.support import helpers
@@ -139,10 +139,10 @@ def test_threads_of_ours(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     cores._found.cache_clear()
     request.addfinalizer(cores._found.cache_clear)
     torch_threads = torch.get_num_threads()
-    assert Team(None, "tried").size == 6
+    assert ParallelFor(None, "tried").size == 6
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert Team(None, "tried").size == 3
-    assert Team(5, "tried").size == 5
+    assert ParallelFor(None, "tried").size == 3
+    assert ParallelFor(5, "tried").size == 5
     threads = set(threading.enumerate())
     with accel.image_backend("cpu", on_error="replace"):  # an instance whose threads have not been started
         torch.stack([F.to_tensor(helpers.open_rgb(path).resize((20, 20))) for path in paths]).sum()

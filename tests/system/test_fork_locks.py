@@ -160,7 +160,7 @@ def test_what_another_thread_computes_is_computed_by_the_child(monkeypatch: pyte
     assert batch().shape == (3, 3, 48, 64)
     tensors = [F.to_tensor(opened()) for _ in range(2)]
     if grouped:
-        group.group([tensor.late for tensor in tensors])  # type: ignore[attr-defined]
+        group.group([tensor.lazy for tensor in tensors])  # type: ignore[attr-defined]
     begun, done = held_decoding(monkeypatch)
     thread = threading.Thread(target=lambda: tensors[0].sum())
     thread.start()

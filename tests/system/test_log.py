@@ -149,9 +149,9 @@ for images in torch.utils.data.DataLoader(Files(), batch_size=2, **options):
 def test_it_waits_for_the_end_of_what_holds_a_lock(caplog: pytest.LogCaptureFixture) -> None:
     with fork.Lock():
         counters.fallback("tried under a lock")
-        log.settle()
+        log.flush()
         assert not caplog.records
-    log.settle()
+    log.flush()
     assert [record.getMessage() for record in caplog.records] == ["accel fell back: tried under a lock"]
 
 
@@ -159,10 +159,10 @@ def test_it_waits_for_a_thread_of_a_user(caplog: pytest.LogCaptureFixture) -> No
     def ours() -> None:
         log.is_ours()
         log.note(log.WARNING, "from a thread of %s", "ours")
-        log.settle()
+        log.flush()
 
     def _pin_memory_loop() -> None:
-        log.settle()
+        log.flush()
 
     for target in (ours, _pin_memory_loop):
         thread = threading.Thread(target=target)
@@ -195,5 +195,5 @@ def test_at_once_means_unless_a_handler_is_in_use(caplog: pytest.LogCaptureFixtu
         done.set()
         thread.join(30)
         logging.getLogger("accel").removeHandler(handler)
-    log.settle()
+    log.flush()
     assert [record.getMessage() for record in caplog.records] == ["now", "later"]

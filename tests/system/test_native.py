@@ -91,7 +91,7 @@ def test_what_cannot_be_kept_is_used_all_the_same(
         for each in (unit, again(unit)):
             assert units.ready([each]) == [each]
             assert works(each)
-    units.log.settle()
+    units.log.flush()
     told = [record.getMessage() for record in caplog.records if "not kept" in record.getMessage()]
     assert len(told) == 1
     assert "ACCEL_CACHE_DIR" in told[0]

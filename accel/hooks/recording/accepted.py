@@ -17,12 +17,12 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 from accel.hooks.recording.images import blurred
-from accel.lazy.state import Late
-from accel.ops.kernels import padded
+from accel.lazy.state import LazyState
 from accel.ops.row import Params
+from accel.ops.tensor_kernels import padded
 from accel.system.private_names import private
 
-Accept = Callable[[Late, Params], Params | None]
+Accept = Callable[[LazyState, Params], Params | None]
 """The parameters to record, from those given; None for what torchvision decides."""
 
 _geometry = private(
@@ -63,62 +63,62 @@ def _listed(value: Any, name: str, *lengths: int) -> bool:
     return isinstance(value, (list, tuple)) and len(value) in lengths and are_numbers(value, name)
 
 
-def _factor(late: Late, params: Params) -> Params | None:
+def _factor(lazy: LazyState, params: Params) -> Params | None:
     return params if are_numbers(params, "a factor") and params[0] >= 0 else None
 
 
-def _gamma(late: Late, params: Params) -> Params | None:
+def _gamma(lazy: LazyState, params: Params) -> Params | None:
     return params if are_numbers(params, "gamma and gain") and params[0] >= 0 else None
 
 
-def _hue(late: Late, params: Params) -> Params | None:
+def _hue(lazy: LazyState, params: Params) -> Params | None:
     return params if are_numbers(params, "hue_factor") and -0.5 <= params[0] <= 0.5 else None
 
 
-def _bits(late: Late, params: Params) -> Params | None:
+def _bits(lazy: LazyState, params: Params) -> Params | None:
     return params if type(params[0]) is int and 0 <= params[0] <= 8 else None
 
 
-def _threshold(late: Late, params: Params) -> Params | None:
-    largest = 1 if late.dtype.is_floating_point else 255
+def _threshold(lazy: LazyState, params: Params) -> Params | None:
+    largest = 1 if lazy.dtype.is_floating_point else 255
     return params if are_numbers(params, "threshold") and params[0] <= largest else None
 
 
-def _as_given(late: Late, params: Params) -> Params | None:
+def _as_given(lazy: LazyState, params: Params) -> Params | None:
     return params
 
 
-def _uint8(late: Late, params: Params) -> Params | None:
-    return params if late.dtype == torch.uint8 else None
+def _uint8(lazy: LazyState, params: Params) -> Params | None:
+    return params if lazy.dtype == torch.uint8 else None
 
 
-def _bits_of_uint8(late: Late, params: Params) -> Params | None:
-    return _uint8(late, params) and _bits(late, params)
+def _bits_of_uint8(lazy: LazyState, params: Params) -> Params | None:
+    return _uint8(lazy, params) and _bits(lazy, params)
 
 
-def _channels(late: Late, params: Params) -> Params | None:
+def _channels(lazy: LazyState, params: Params) -> Params | None:
     return params if params[0] in (1, 3) else None
 
 
-def _permutation(late: Late, params: Params) -> Params | None:
+def _permutation(lazy: LazyState, params: Params) -> Params | None:
     order = tuple(map(int, params[0]))
-    return (order,) if sorted(order) == list(range(late.shape[0])) else None
+    return (order,) if sorted(order) == list(range(lazy.shape[0])) else None
 
 
-def _blur(late: Late, params: Params) -> Params | None:
+def _blur(lazy: LazyState, params: Params) -> Params | None:
     kernel_size, sigma = params
     try:
-        found = blurred(kernel_size, sigma, (late.shape[2], late.shape[1]))
+        found = blurred(kernel_size, sigma, (lazy.shape[2], lazy.shape[1]))
     except ValueError as error:
         raise NotFinite(*error.args) from error
     return None if found is None else (found[:2], found[2:])
 
 
-def _quality(late: Late, params: Params) -> Params | None:
-    return _uint8(late, params) if type(params[0]) is int and 1 <= params[0] <= 100 else None
+def _quality(lazy: LazyState, params: Params) -> Params | None:
+    return _uint8(lazy, params) if type(params[0]) is int and 1 <= params[0] <= 100 else None
 
 
-def _place(late: Late, params: Params) -> Params | None:
+def _place(lazy: LazyState, params: Params) -> Params | None:
     """A crop of any place that does not end before the image begins (of others torchvision makes something else)."""
     if not all(type(value) is int for value in params):
         return None
@@ -126,14 +126,14 @@ def _place(late: Late, params: Params) -> Params | None:
     return params if height > 0 < width and top + height >= 0 <= left + width else None
 
 
-def _padding(late: Late, params: Params) -> Params | None:
+def _padding(lazy: LazyState, params: Params) -> Params | None:
     padding, fill, mode = params
     sides = [padding] if isinstance(padding, int) else padding
     if not isinstance(sides, (list, tuple)) or len(sides) not in (1, 2, 4):
         return None
     if not all(type(side) is int and side >= 0 for side in sides):
         return None
-    channels, *size = late.shape
+    channels, *size = lazy.shape
     if mode != "constant":
         rows, columns = padded((0, 0), padding)
         largest = {"edge": rows + columns, "reflect": min(size) - 1, "symmetric": min(size)}.get(mode, -1)
@@ -141,28 +141,28 @@ def _padding(late: Late, params: Params) -> Params | None:
     fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else fill
     if len(fills) not in (1, channels) or not are_numbers(fills, "fill"):
         return None
-    if late.dtype == torch.uint8 and not all(0 <= value <= 255 for value in fills):
+    if lazy.dtype == torch.uint8 and not all(0 <= value <= 255 for value in fills):
         return None
     return padding, fills[0] if len(fills) == 1 else fills, mode
 
 
-def _scalar_padding(late: Late, params: Params) -> Params | None:
-    return None if isinstance(params[1], (list, tuple)) else _padding(late, params)
+def _scalar_padding(lazy: LazyState, params: Params) -> Params | None:
+    return None if isinstance(params[1], (list, tuple)) else _padding(lazy, params)
 
 
-def _size(late: Late, params: Params) -> Params | None:
+def _size(lazy: LazyState, params: Params) -> Params | None:
     size, mode, _ = params
     sides = isinstance(size, (list, tuple)) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)
     return params if sides and mode in ("nearest", "nearest-exact", "bilinear", "bicubic") else None
 
 
-def _any_size(late: Late, params: Params) -> Params | None:
+def _any_size(lazy: LazyState, params: Params) -> Params | None:
     size, interpolation, max_size, antialias = params
     mode = _geometry._check_interpolation(interpolation)
-    height, width = _geometry._compute_resized_output_size(late.shape[1:], size=size, max_size=max_size)
-    if min(height, width) < 1 or (late.dtype == torch.uint8 and min(height, width) == 1):
+    height, width = _geometry._compute_resized_output_size(lazy.shape[1:], size=size, max_size=max_size)
+    if min(height, width) < 1 or (lazy.dtype == torch.uint8 and min(height, width) == 1):
         return None  # torch 2.15 refuses some uint8 images as small as that
-    return (size, mode, max_size, antialias) if _resizes(mode, bool(antialias), late.dtype) else None
+    return (size, mode, max_size, antialias) if _resizes(mode, bool(antialias), lazy.dtype) else None
 
 
 @cache
@@ -175,43 +175,43 @@ def _resizes(mode: InterpolationMode, antialias: bool, dtype: torch.dtype) -> bo
     return True
 
 
-def _fill(late: Late, fill: Any) -> bool:
+def _fill(lazy: LazyState, fill: Any) -> bool:
     if fill is None:
         return True
     several = isinstance(fill, (list, tuple))
-    return _listed(fill, "fill", 1, late.shape[0]) if several else are_numbers([fill], "fill")
+    return _listed(fill, "fill", 1, lazy.shape[0]) if several else are_numbers([fill], "fill")
 
 
-def _matrix(late: Late, params: Params) -> Params | None:
+def _matrix(lazy: LazyState, params: Params) -> Params | None:
     """Accept the matrix of v1's ``affine``, ``rotate`` or ``perspective``."""
     matrix, mode, *_, fill = params
     whole = isinstance(matrix, list) and _listed(matrix, "the matrix", 6, 8)
-    return params if whole and mode in ("nearest", "bilinear") and _fill(late, fill) else None
+    return params if whole and mode in ("nearest", "bilinear") and _fill(lazy, fill) else None
 
 
 _MODES = (InterpolationMode.NEAREST, InterpolationMode.BILINEAR)
 
 
-def _affine(late: Late, params: Params) -> Params | None:
+def _affine(lazy: LazyState, params: Params) -> Params | None:
     angle, translate, scale, shear, interpolation, fill, center = params
     mode = _geometry._check_interpolation(interpolation)
     parsed = _geometry._affine_parse_args(angle, translate, scale, shear, mode, center)
     every = [angle, *translate, scale, *parsed[2], *(center or ())]
-    if not are_numbers(every, "the parameters of affine") or mode not in _MODES or not _fill(late, fill):
+    if not are_numbers(every, "the parameters of affine") or mode not in _MODES or not _fill(lazy, fill):
         return None
     return (angle, translate, scale, parsed[2], mode, fill, center) if len(center or (0, 0)) == 2 else None
 
 
-def _rotate(late: Late, params: Params) -> Params | None:
+def _rotate(lazy: LazyState, params: Params) -> Params | None:
     angle, interpolation, expand, center, fill = params
     mode = _geometry._check_interpolation(interpolation)
     placed = center is None or _listed(center, "center", 2)
-    if not placed or not are_numbers([angle], "angle") or mode not in _MODES or not _fill(late, fill):
+    if not placed or not are_numbers([angle], "angle") or mode not in _MODES or not _fill(lazy, fill):
         return None
     return angle, mode, bool(expand), center, fill
 
 
-def _perspective(late: Late, params: Params) -> Params | None:
+def _perspective(lazy: LazyState, params: Params) -> Params | None:
     start, end, interpolation, fill, coefficients = params
     mode = _geometry._check_interpolation(interpolation)
     if coefficients is not None:
@@ -219,14 +219,14 @@ def _perspective(late: Late, params: Params) -> Params | None:
     else:
         known = all(isinstance(points, (list, tuple)) and len(points) == 4 for points in (start, end))
         known = known and all(_listed(point, "a corner", 2) for point in (*start, *end))
-    return (start, end, mode, fill, coefficients) if known and mode in _MODES and _fill(late, fill) else None
+    return (start, end, mode, fill, coefficients) if known and mode in _MODES and _fill(lazy, fill) else None
 
 
-def _displacement(late: Late, params: Params) -> Params | None:
+def _displacement(lazy: LazyState, params: Params) -> Params | None:
     displacement, interpolation, fill = params
-    if not isinstance(displacement, torch.Tensor) or displacement.shape != (1, *late.shape[1:], 2):
+    if not isinstance(displacement, torch.Tensor) or displacement.shape != (1, *lazy.shape[1:], 2):
         return None
-    if not displacement.is_cpu or displacement.requires_grad or not _fill(late, fill):
+    if not displacement.is_cpu or displacement.requires_grad or not _fill(lazy, fill):
         return None
     mode = interpolation.value if isinstance(interpolation, InterpolationMode) else interpolation
     if mode not in ("nearest", "bilinear"):

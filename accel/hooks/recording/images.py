@@ -11,14 +11,14 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.hooks.patch import Function
-from accel.lazy.base import LateTensor
-from accel.lazy.from_pixels import begin
+from accel.lazy.from_pixels import lazy_image
 from accel.lazy.image import LazyImage
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import Params
 from accel.recipe import Recipe, Step
 from accel.system import arithmetic, counters
 
-T = TypeVar("T", bound=LateTensor)
+T = TypeVar("T", bound=LazyTensorBase)
 
 OTHER_DEFAULT = "torch's default dtype is not float32: torchvision's arithmetic on tensors was left to it, at once"
 
@@ -33,11 +33,11 @@ _NEW_IMAGES = {"adjust_brightness", "adjust_contrast", "adjust_hue"}
 
 def by_methods(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
     """A function on Pillow images that calls nothing but their methods, which record."""
-    late = begin(img)
-    if late is None:
+    lazy = lazy_image(img)
+    if lazy is None:
         return original(img, *args, **kwargs)
-    result = original(late, *args, **kwargs)
-    return img if result is late else result
+    result = original(lazy, *args, **kwargs)
+    return img if result is lazy else result
 
 
 def recorded(image: LazyImage, name: str, params: Params) -> LazyImage:
@@ -45,8 +45,8 @@ def recorded(image: LazyImage, name: str, params: Params) -> LazyImage:
     mode = None
     if name == "to_grayscale":
         mode = "L" if params == (1,) else "RGB"
-    late = image.then(name, params, mode)
-    return as_new(late) if name in _NEW_IMAGES or mode == "RGB" else late
+    lazy = image.then(name, params, mode)
+    return as_new(lazy) if name in _NEW_IMAGES or mode == "RGB" else lazy
 
 
 def as_new(image: LazyImage) -> LazyImage:
@@ -59,12 +59,12 @@ def gaussian_blur(version: int) -> Function:
     """v1's ``gaussian_blur``, or v2's kernel for Pillow images: they sample the Gaussian each in its own way."""
 
     def gaussian_blur(original: Function, image: Any, kernel_size: Any = None, sigma: Any = None, **kwargs: Any) -> Any:
-        late = begin(image) if not kwargs else None
-        params = None if late is None else blurred(kernel_size, sigma, late.size)
-        if late is not None and params is not None and arithmetic.autocasts():
+        lazy = lazy_image(image) if not kwargs else None
+        params = None if lazy is None else blurred(kernel_size, sigma, lazy.size)
+        if lazy is not None and params is not None and arithmetic.autocasts():
             counters.fallback(AUTOCAST)
-        elif late is not None and params is not None:
-            return as_new(late.then("gaussian_blur", (*params, version)))
+        elif lazy is not None and params is not None:
+            return as_new(lazy.then("gaussian_blur", (*params, version)))
         return original(*(() if "img" in kwargs else (image,)), kernel_size, sigma, **kwargs)
 
     return gaussian_blur
@@ -97,13 +97,13 @@ def elastic(version: int) -> Function:
         interpolation: Any = InterpolationMode.BILINEAR,
         fill: Any = None,
     ) -> Any:
-        late = begin(image) if isinstance(displacement, torch.Tensor) else None
+        lazy = lazy_image(image) if isinstance(displacement, torch.Tensor) else None
         mode = interpolation.value if isinstance(interpolation, InterpolationMode) else interpolation
         if (
-            late is None
+            lazy is None
             or mode not in ("nearest", "bilinear")
-            or displacement.shape != (1, late.height, late.width, 2)
-            or not _fills(fill, len(late.getbands()))
+            or displacement.shape != (1, lazy.height, lazy.width, 2)
+            or not _fills(fill, len(lazy.getbands()))
         ):
             return original(image, displacement, interpolation, fill)
         if not arithmetic.is_default():
@@ -113,7 +113,7 @@ def elastic(version: int) -> Function:
             raise ValueError("elastic_transform: the displacement must be finite")
         plain = tuple(fill) if isinstance(fill, list) else fill
         moved = displacement.detach().clone()
-        return as_new(late.then("elastic", (moved, mode, plain, version)))
+        return as_new(lazy.then("elastic", (moved, mode, plain, version)))
 
     return elastic
 

@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode
 from accel.hooks.recording import tensor_resize
 from accel.hooks.recording.accepted import plain
 from accel.hooks.recording.images import blurred
-from accel.lazy.base import LateTensor
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.recipe import Step
 from accel.system import arithmetic
 from accel.system.private_names import private
@@ -25,44 +25,46 @@ _geometry = private(
 )
 
 
-def _horizontal_flip(image: LateTensor) -> LateTensor:
-    return image.moved(("hflip", ()))
+def _horizontal_flip(image: LazyTensorBase) -> LazyTensorBase:
+    return image.then_on_pixels(("hflip", ()))
 
 
-def _vertical_flip(image: LateTensor) -> LateTensor:
-    return image.moved(("vflip", ()))
+def _vertical_flip(image: LazyTensorBase) -> LazyTensorBase:
+    return image.then_on_pixels(("vflip", ()))
 
 
-def _crop(image: LateTensor, top: int, left: int, height: int, width: int) -> LateTensor | None:
+def _crop(image: LazyTensorBase, top: int, left: int, height: int, width: int) -> LazyTensorBase | None:
     step = _crop_step(image, top, left, height, width)
     if step is None:
         return None
     if not inside(image, top, left, height, width):
-        return image.moved(step, interleaved=False)
-    cropped = image.moved(step)
-    cropped.late.view = image.late.view or width < image.late.shape[2]
+        return image.then_on_pixels(step, interleaved=False)
+    cropped = image.then_on_pixels(step)
+    cropped.lazy.view = image.lazy.view or width < image.lazy.shape[2]
     return cropped
 
 
-def _crop_step(image: LateTensor, top: int, left: int, height: int, width: int) -> Step | None:
+def _crop_step(image: LazyTensorBase, top: int, left: int, height: int, width: int) -> Step | None:
     box = plain(top, left, height, width)
     if box is None or height < 1 or width < 1 or not (inside(image, *box) or _is_pixels(image)):
         return None
     return "crop", box
 
 
-def inside(image: LateTensor, top: int, left: int, height: int, width: int) -> bool:
+def inside(image: LazyTensorBase, top: int, left: int, height: int, width: int) -> bool:
     """Whether a crop shows nothing but the image."""
-    _, old_height, old_width = image.late.shape
+    _, old_height, old_width = image.lazy.shape
     return top >= 0 and left >= 0 and top + height <= old_height and left + width <= old_width
 
 
-def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = "constant") -> LateTensor | None:
+def _pad(
+    image: LazyTensorBase, padding: Any, fill: Any = None, padding_mode: str = "constant"
+) -> LazyTensorBase | None:
     edges = plain(*_geometry._parse_pad_padding(padding))
     if edges is None:
         return None
     left, right, top, bottom = edges
-    channels, height, width = image.late.shape
+    channels, height, width = image.lazy.shape
     fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
     if not _is_pixels(image) or min(left, right, top, bottom) < 0 or len(fills) not in (1, channels):
         return None
@@ -75,46 +77,48 @@ def _pad(image: LateTensor, padding: Any, fill: Any = None, padding_mode: str = 
         return None
     colour = tuple(int(value) for value in fills) * (channels if len(fills) == 1 else 1)
     colours = colour if any(colour) else None
-    return image.moved(("pad", (left, top, right, bottom, padding_mode, colours)), interleaved=False)
+    return image.then_on_pixels(("pad", (left, top, right, bottom, padding_mode, colours)), interleaved=False)
 
 
-def _permute_channels(image: LateTensor, permutation: Any) -> LateTensor | None:
+def _permute_channels(image: LazyTensorBase, permutation: Any) -> LazyTensorBase | None:
     order = tuple(map(int, permutation))
-    if not _is_pixels(image) or image.late.shape[0] != 3 or sorted(order) != [0, 1, 2]:
+    if not _is_pixels(image) or image.lazy.shape[0] != 3 or sorted(order) != [0, 1, 2]:
         return None
-    return image.moved(("permute_channels", (order,)), interleaved=False)
+    return image.then_on_pixels(("permute_channels", (order,)), interleaved=False)
 
 
-def _gaussian_blur(version: int) -> Callable[..., LateTensor | None]:
+def _gaussian_blur(version: int) -> Callable[..., LazyTensorBase | None]:
     """Recorded of one image only: torch may add up otherwise in a batch of grey ones."""
 
-    def blur(image: LateTensor, kernel_size: Any, sigma: Any = None) -> LateTensor | None:
-        channels, height, width = image.late.shape
-        if not _is_pixels(image) or image.late.lead or channels not in (1, 3) or arithmetic.autocasts():
+    def blur(image: LazyTensorBase, kernel_size: Any, sigma: Any = None) -> LazyTensorBase | None:
+        channels, height, width = image.lazy.shape
+        if not _is_pixels(image) or image.lazy.lead or channels not in (1, 3) or arithmetic.autocasts():
             return None
         params = blurred(kernel_size, sigma, (width, height))
-        return None if params is None else image.moved(("gaussian_blur", (*params, version)), interleaved=False)
+        return (
+            None if params is None else image.then_on_pixels(("gaussian_blur", (*params, version)), interleaved=False)
+        )
 
     return blur
 
 
 def _resize(
-    image: LateTensor,
+    image: LazyTensorBase,
     size: Any,
     interpolation: Any = InterpolationMode.BILINEAR,
     max_size: int | None = None,
     antialias: bool | None = True,
-) -> LateTensor | None:
-    steps = tensor_resize.steps(image.late.shape[1:], size, interpolation, max_size, antialias)
+) -> LazyTensorBase | None:
+    steps = tensor_resize.steps(image.lazy.shape[1:], size, interpolation, max_size, antialias)
     if not steps:
         return image if steps == () else None
     if not _is_pixels(image):
         return None
-    return image.moved(*steps, interleaved=False if image.late.view else None)
+    return image.then_on_pixels(*steps, interleaved=False if image.lazy.view else None)
 
 
 def resized_crop(
-    image: LateTensor,
+    image: LazyTensorBase,
     top: int,
     left: int,
     height: int,
@@ -122,36 +126,36 @@ def resized_crop(
     size: Any,
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
-) -> LateTensor | None:
+) -> LazyTensorBase | None:
     crop = _crop_step(image, top, left, height, width)
     resize = None if crop is None else tensor_resize.steps(crop[1][2:], size, interpolation, None, antialias)
     if crop is None or resize is None or (resize and not _is_pixels(image)):
         return None
-    view = image.late.view or width < image.late.shape[2]
+    view = image.lazy.view or width < image.lazy.shape[2]
     if resize:  # of a view torch makes a tensor of planes
-        return image.moved(crop, *resize, interleaved=False if view else None)
-    cropped = image.moved(crop)
-    cropped.late.view = view
+        return image.then_on_pixels(crop, *resize, interleaved=False if view else None)
+    cropped = image.then_on_pixels(crop)
+    cropped.lazy.view = view
     return cropped
 
 
-def takes_pixels(image: LateTensor) -> bool:
+def takes_pixels(image: LazyTensorBase) -> bool:
     """Whether steps on its pixels can still be recorded: no values were put in since, and no kernel stands between."""
-    late = image.late
-    return not late.after and not any(
+    lazy = image.lazy
+    return not lazy.after and not any(
         kernels or (values != _PIXELS and any(name == "erase" for name, _ in values))
-        for _, _, values, kernels in late.recipes
+        for _, _, values, kernels in lazy.recipes
     )
 
 
-def _is_pixels(image: LateTensor) -> bool:
+def _is_pixels(image: LazyTensorBase) -> bool:
     """Whether the values are the pixels themselves, so that what combines them can be recorded."""
-    return all(values == _PIXELS for _, _, values, _ in image.late.recipes)
+    return all(values == _PIXELS for _, _, values, _ in image.lazy.recipes)
 
 
 _PIXELS = (("pil_to_tensor", ()),)
 
-ON_PIXELS: dict[str, Callable[..., LateTensor | None]] = {
+ON_PIXELS: dict[str, Callable[..., LazyTensorBase | None]] = {
     "v1.hflip": _horizontal_flip,
     "v1.vflip": _vertical_flip,
     "v1.crop": _crop,

@@ -7,30 +7,30 @@ from typing import Any, TypeVar
 
 import torch
 
-from accel.lazy.base import LateTensor, is_late
 from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS
 from accel.planning import values
 
-T = TypeVar("T", bound=LateTensor)
+T = TypeVar("T", bound=LazyTensorBase)
 
 
 def is_recorded(tensor: Any) -> bool:
     """Whether v1's functions record on it: of torchvision's own classes they make plain tensors, now and then."""
-    return type(tensor) is LazyTensor and is_late(tensor)
+    return type(tensor) is LazyTensor and is_lazy(tensor)
 
 
 def recorded_value(tensor: T, step: Any, dtype: torch.dtype) -> T | None:
     """The tensor with a value step; None where torchvision would refuse it."""
-    late = tensor.late
+    lazy = tensor.lazy
     if dtype.itemsize > 8:  # complex128, of which there are no tables
         return None
     try:
-        for recipe in late.recipes:
-            if late.after or recipe.kernels:
-                _tried(step, late.shape[0], late.dtype)
+        for recipe in lazy.recipes:
+            if lazy.after or recipe.kernels:
+                _tried(step, lazy.shape[0], lazy.dtype)
             else:
-                values.table(late.shape[0], (*recipe.values, step))
+                values.table(lazy.shape[0], (*recipe.values, step))
     except Exception:
         return None  # the caller runs the original on the values, which says what is wrong
     return tensor.then(step, dtype=dtype)
@@ -45,18 +45,18 @@ def _tried(step: Any, channels: int, dtype: torch.dtype) -> None:
     apply(torch.zeros((channels, 1, 1), dtype=dtype, device="cpu"), *params)
 
 
-def in_place(tensor: LateTensor, after: LateTensor) -> LateTensor:
+def in_place(tensor: LazyTensorBase, after: LazyTensorBase) -> LazyTensorBase:
     """The tensor, with what was recorded on it to make the other one, of the same shape and dtype."""
-    own, late = tensor.late, after.late
-    own.recipes, own.after, own.part, own.since = late.recipes, late.after, late.part, late.since
+    own, lazy = tensor.lazy, after.lazy
+    own.recipes, own.after, own.part, own.since = lazy.recipes, lazy.after, lazy.part, lazy.since
     return tensor
 
 
 def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> T | None:
     """The tensor with a rectangle erased; None where the original decides."""
     if v is tensor:  # RandomErasing found no rectangle that fits, and puts the image where the image is
-        return tensor.then() if (i, j, h, w) == (0, 0, *tensor.late.shape[1:]) else None
-    params = erased((i, j, h, w), v, tensor.late.shape)
+        return tensor.then() if (i, j, h, w) == (0, 0, *tensor.lazy.shape[1:]) else None
+    params = erased((i, j, h, w), v, tensor.lazy.shape)
     return None if params is None else tensor.then(("erase", params))
 
 

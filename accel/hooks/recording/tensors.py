@@ -21,12 +21,12 @@ from accel.hooks.recording.accepted import ACCEPTED, NotFinite
 from accel.hooks.recording.images import AUTOCAST, OTHER_DEFAULT
 from accel.hooks.recording.tensor_geometry import ON_PIXELS, inside, takes_pixels
 from accel.hooks.recording.tensor_values import recorded_value
-from accel.lazy.base import LateTensor, is_late
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, Op, Params
-from accel.ops.kernels import DTYPES, F_t, frozen
+from accel.ops.tensor_kernels import DTYPES, F_t, frozen
 from accel.system import arithmetic, counters
 
-T = TypeVar("T", bound=LateTensor)
+T = TypeVar("T", bound=LazyTensorBase)
 
 
 @cache
@@ -43,14 +43,14 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     Raises:
         NotFinite: a parameter is NaN or infinite.
     """
-    op, late = OPS[name], image.late
+    op, lazy = OPS[name], image.lazy
     on_pixels = ON_PIXELS.get(name)
     if on_pixels is not None and takes_pixels(image):
         with suppress(Exception):  # torchvision says what is wrong
             moved = on_pixels(image, *args, **kwargs)
             if moved is not None:
                 return moved  # type: ignore[return-value]
-    if late.shape[0] not in (1, 3) or late.dtype not in DTYPES:
+    if lazy.shape[0] not in (1, 3) or lazy.dtype not in DTYPES:
         return None
     if not arithmetic.is_default():
         counters.fallback(OTHER_DEFAULT)
@@ -60,7 +60,7 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         return None
     params = given(op.params, args, kwargs, _defaults(name))
     try:
-        params = None if params is None else ACCEPTED[name](late, params)
+        params = None if params is None else ACCEPTED[name](lazy, params)
     except NotFinite:
         raise
     except Exception:
@@ -68,25 +68,25 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     if params is None:
         return None
     params = tuple(map(frozen, params))
-    if op.kind == "value" and not (params and late.dtype.is_floating_point):  # a float table for one image is dear
-        return recorded_value(image, (name, params), late.dtype)
+    if op.kind == "value" and not (params and lazy.dtype.is_floating_point):  # a float table for one image is dear
+        return recorded_value(image, (name, params), lazy.dtype)
     if _changes_nothing(image, op, params):
         return image
     crops = name.endswith(".crop")
     planar = (
         (op.planar and not _only_turns_over(name, params))
-        or (late.view and name == "v2.resize")
+        or (lazy.view and name == "v2.resize")
         or (crops and not inside(image, *params))
     )
-    called = image.called(name, params, interleaved=op.interleaved or (late.interleaved and not planar))
+    called = image.then_kernel(name, params, interleaved=op.interleaved or (lazy.interleaved and not planar))
     if crops and inside(image, *params):
-        called.late.view = late.view or params[3] < late.shape[2]
+        called.lazy.view = lazy.view or params[3] < lazy.shape[2]
     return called
 
 
-def _changes_nothing(image: LateTensor, op: Op, params: Params) -> bool:
+def _changes_nothing(image: LazyTensorBase, op: Op, params: Params) -> bool:
     """Whether torchvision's function returns the image itself."""
-    channels, *size = image.late.shape
+    channels, *size = image.lazy.shape
     if op.name == "v2.grayscale_to_rgb":
         return channels == 3
     if op.name == "v2.resize":
@@ -116,13 +116,13 @@ def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def transform(self: Any, inpt: Any, *params: Any) -> Any:
         matrix, mean = self.transformation_matrix, self.mean_vector
-        if is_late(inpt) and isinstance(inpt, LateTensor) and len(inpt.late.recipes) == 1:
-            late = inpt.late
-            fits = prod(late.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
-            if fits and not late.after and not (matrix.requires_grad or mean.requires_grad):
+        if is_lazy(inpt) and isinstance(inpt, LazyTensorBase) and len(inpt.lazy.recipes) == 1:
+            lazy = inpt.lazy
+            fits = prod(lazy.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
+            if fits and not lazy.after and not (matrix.requires_grad or mean.requires_grad):
                 if not arithmetic.autocasts():
-                    dtype = torch.promote_types(late.dtype, mean.dtype)
-                    return inpt.called("linear_transformation", (matrix, mean), dtype)
+                    dtype = torch.promote_types(lazy.dtype, mean.dtype)
+                    return inpt.then_kernel("linear_transformation", (matrix, mean), dtype)
                 counters.fallback(AUTOCAST)
         return original(self, inpt, *params)
 

@@ -103,8 +103,8 @@ def test_explain_names_the_decoder() -> None:
 # -- chunks and memory --------------------------------------------------------------------------------------
 
 
-def planned(late: Any) -> Plan:
-    return plan(late.late.recipes)
+def planned(lazy: Any) -> Plan:
+    return plan(lazy.lazy.recipes)
 
 
 def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

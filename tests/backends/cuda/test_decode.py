@@ -201,9 +201,9 @@ def test_the_budget_knows_what_decoding_takes(box: tuple[int, ...], monkeypatch:
     for subsampling, quality in ((0, 95), (2, 30)):
         data = encode(picture("noise", 300, 400), subsampling=subsampling, quality=quality, restart_marker_blocks=1)
         with accel.image_backend("cuda", device=DEVICE):
-            late: Any = F.to_tensor(F.crop(Image.open(BytesIO(data)), *box))
-            estimate = sum(map(cuda_jpeg.device_bytes, plan(late.late.recipes).decodes))
-            testing.computed(late)
+            lazy: Any = F.to_tensor(F.crop(Image.open(BytesIO(data)), *box))
+            estimate = sum(map(cuda_jpeg.device_bytes, plan(lazy.lazy.recipes).decodes))
+            testing.computed(lazy)
         assert taken[-1] <= estimate <= 3 * taken[-1]
 
 

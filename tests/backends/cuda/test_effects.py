@@ -459,8 +459,8 @@ def test_the_estimate_covers_what_is_taken(name: str) -> None:
     from accel.backends.cuda.lowering import device_bytes, schedule_of
 
     with accel.image_backend("cuda", device=DEVICE):
-        late: Any = batch(made(name, v2), 1)
-    wanted = plan(late.late.recipes)
+        lazy: Any = batch(made(name, v2), 1)
+    wanted = plan(lazy.lazy.recipes)
     schedule = schedule_of(wanted, [None] * len(wanted.decodes))
     taken, estimate = schedule.upload.size + schedule.scratch.size, sum(map(device_bytes, wanted.decodes))
     tables = 64 * (len(schedule.sent) + 8 * len(wanted.decodes)) + 4096 * len(wanted.decodes)

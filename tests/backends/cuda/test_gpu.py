@@ -58,7 +58,7 @@ def expected(streams: list[bytes], size: int = 96, *, effects: bool = False) -> 
 def program(streams: list[bytes], size: int = 96, *, effects: bool = False, **options: Any) -> tuple[CudaBackend, Plan]:
     with accel.image_backend("cuda", **options):
         running: Any = backend_of(current())
-        return running, plan(batch(streams, size, effects=effects).late.recipes)  # type: ignore[attr-defined]
+        return running, plan(batch(streams, size, effects=effects).lazy.recipes)  # type: ignore[attr-defined]
 
 
 def test_nothing_waits_for_the_stream() -> None:
@@ -116,8 +116,8 @@ def test_memory_is_given_back() -> None:
     before = torch.cuda.memory_allocated()
     giant = noise(6000, 6000)
     with accel.image_backend("cuda"):
-        late: Any = stacked([giant], lambda image: F.to_tensor(F.resize(image, [64, 64])))
-        backend_of(current()).run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
+        lazy: Any = stacked([giant], lambda image: F.to_tensor(F.resize(image, [64, 64])))
+        backend_of(current()).run_on(plan(lazy.lazy.recipes), device())  # type: ignore[attr-defined]
     for _ in range(20):
         running.run_on(wanted, device())
     torch.cuda.synchronize()
@@ -130,8 +130,8 @@ def test_pinned_memory_is_given_back() -> None:
     torch.cuda.synchronize()
     before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
     with accel.image_backend("cuda", decode="host"):
-        late: Any = stacked([noise(10000, 10000)], lambda image: F.to_tensor(F.resize(image, [64, 64])))
-        backend_of(current()).run_on(plan(late.late.recipes), device())  # type: ignore[attr-defined]
+        lazy: Any = stacked([noise(10000, 10000)], lambda image: F.to_tensor(F.resize(image, [64, 64])))
+        backend_of(current()).run_on(plan(lazy.lazy.recipes), device())  # type: ignore[attr-defined]
     torch.cuda.synchronize()
     assert torch.cuda.host_memory_stats()["allocated_bytes.current"] > before + (1 << 28), "this shows nothing"
     for _ in range(40):
@@ -147,11 +147,11 @@ def test_out_of_memory_runs_in_smaller_chunks() -> None:
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(device()).total_memory
     with accel.image_backend("cuda", memory=1 << 40):
-        late: Any = stacked(pictures, lambda image: F.to_tensor(F.resize(image, [64, 64])))
+        lazy: Any = stacked(pictures, lambda image: F.to_tensor(F.resize(image, [64, 64])))
         running: Any = backend_of(current())
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (48 << 20)) / total)
         try:
-            found = running.run_on(plan(late.late.recipes), device()).cpu()
+            found = running.run_on(plan(lazy.lazy.recipes), device()).cpu()
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
     assert torch.equal(found, wanted)

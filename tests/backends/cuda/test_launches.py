@@ -106,7 +106,7 @@ def values(made: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", ["RGB", "L", "file"])
 def test_the_smallest_batches(kind: str) -> None:
-    """Of images without pixels nothing is late; all others are launched with what a GPU takes."""
+    """Of images without pixels nothing is lazy; all others are launched with what a GPU takes."""
     for step in SMALLEST.values():
         with accel.image_backend("torchvision"):
             expected = torch.stack([values(step(source(kind)))])

@@ -49,7 +49,7 @@ def expected(streams: list[bytes], size: int = 96) -> torch.Tensor:
 
 def program(streams: list[bytes], size: int = 96, **options: Any) -> tuple[Any, Plan]:
     with accel.image_backend("dali", **options):
-        return backend_of(current()), plan(batch(streams, size).late.recipes)  # type: ignore[attr-defined]
+        return backend_of(current()), plan(batch(streams, size).lazy.recipes)  # type: ignore[attr-defined]
 
 
 def near(found: torch.Tensor, wanted: torch.Tensor, exact: bool) -> None:
@@ -158,15 +158,15 @@ def test_a_broken_file_is_isolated(exact: bool) -> None:
 
 
 def test_what_dali_does_not_finish_is_decoded_on_the_host() -> None:
-    def late() -> torch.Tensor:
+    def lazy() -> torch.Tensor:
         images = [F.adjust_hue(F.resize(Image.open(BytesIO(each)), [50, 60]), 0.1) for each in files(0, 6)]
         return torch.stack([F.to_tensor(image) for image in images])
 
     with accel.image_backend("torchvision"):
-        wanted = late()
+        wanted = lazy()
     with accel.image_backend("dali", exact=False):
-        assert "left to the cpu or cuda backend" in accel.explain(late())
-        found = late().to("cuda")
+        assert "left to the cpu or cuda backend" in accel.explain(lazy())
+        found = lazy().to("cuda")
     assert torch.equal(found.cpu(), wanted)  # all of it, after DALI's decoder on the host
 
 
@@ -198,9 +198,9 @@ def test_every_operator_runs_on_the_device(number: int) -> None:
     with accel.image_backend("torchvision"):
         wanted = F.to_tensor(every_op(Image.open(BytesIO(stream)))[number])
     with accel.image_backend("dali", exact=False):
-        late = F.to_tensor(every_op(Image.open(BytesIO(stream)))[number])
-        assert "left to" not in accel.explain(late)
-        found = late.to("cuda")
+        lazy = F.to_tensor(every_op(Image.open(BytesIO(stream)))[number])
+        assert "left to" not in accel.explain(lazy)
+        found = lazy.to("cuda")
     apart = (found.cpu() - wanted).abs() * 255
     assert apart.median() <= 6
     assert apart.mean() < 12

@@ -238,5 +238,5 @@ def test_recipes_that_torchvision_records_reach_dali_whole() -> None:
     pytest.importorskip("nvidia.dali")
     with accel.image_backend("dali", exact=False):
         image = Image.open(BytesIO(jpeg(200, 150)))
-        late = F.normalize(F.to_tensor(F.hflip(F.resized_crop(image, 5, 6, 100, 90, [32, 32]))), [0.5] * 3, [0.2] * 3)
-        assert "runs: DALI on cpu: decoders.image_slice, resize, crop_mirror_normalize" in accel.explain(late)
+        lazy = F.normalize(F.to_tensor(F.hflip(F.resized_crop(image, 5, 6, 100, 90, [32, 32]))), [0.5] * 3, [0.2] * 3)
+        assert "runs: DALI on cpu: decoders.image_slice, resize, crop_mirror_normalize" in accel.explain(lazy)

@@ -48,9 +48,9 @@ def test_op(case: Case) -> None:
     testing.check(case, "dali", APART.get(case.op, Within(0, 0)), device="cpu", exact=False, threads=1)
 
 
-def left(late: Any) -> bool:
+def left(lazy: Any) -> bool:
     """Whether something of it is left to another backend."""
-    return any("left to" in line for line in accel.explain(late).splitlines())
+    return any("left to" in line for line in accel.explain(lazy).splitlines())
 
 
 def test_dali_runs_what_it_has_operators_for() -> None:
@@ -59,8 +59,8 @@ def test_dali_runs_what_it_has_operators_for() -> None:
     with accel.image_backend("dali", device="cpu", exact=False):
         for case in CASES:
             if case.size == (64, 48) and case.mode == "RGB":
-                late = testing._run(OPS[case.op], case.params, Image.open(testing.io.BytesIO(picture())))
-                found[case.op, left(late)] += 1
+                lazy = testing._run(OPS[case.op], case.params, Image.open(testing.io.BytesIO(picture())))
+                found[case.op, left(lazy)] += 1
     by_dali = {op for op, others in found if not others}
     assert by_dali >= {
         *("convert", "crop", "hflip", "vflip", "pad", "resize_nearest", "resize", "nearest_exact"),
@@ -99,9 +99,9 @@ def test_warps_onto_black(resample: int) -> None:
     with accel.image_backend("torchvision"):
         wanted = np.asarray(F.rotate(photo(), 17, mode), np.int16)
     with accel.image_backend("dali", device="cpu", exact=False):
-        late = F.rotate(photo(), 17, mode)
-        assert not left(late)
-        apart = np.abs(np.asarray(testing.computed(late), np.int16) - wanted)
+        lazy = F.rotate(photo(), 17, mode)
+        assert not left(lazy)
+        apart = np.abs(np.asarray(testing.computed(lazy), np.int16) - wanted)
     assert (apart > 2).mean() < 0.02
     assert apart.mean() < 1
 
@@ -121,9 +121,9 @@ def test_windows_and_flips_of_a_resize(size: tuple[int, int], flips: tuple[str, 
     with accel.image_backend("torchvision"):
         wanted = np.asarray(transform(photo()), np.int16)
     with accel.image_backend("dali", device="cpu", exact=False):
-        late = transform(photo())
-        assert not left(late)
-        apart = np.abs(np.asarray(testing.computed(late), np.int16) - wanted)
+        lazy = transform(photo())
+        assert not left(lazy)
+        apart = np.abs(np.asarray(testing.computed(lazy), np.int16) - wanted)
     assert apart.max() <= 8
     assert apart.mean() < 0.8
 
@@ -139,11 +139,11 @@ def test_what_dali_does_not_do_is_a_following_stage() -> None:
     with accel.image_backend("torchvision"):
         wanted = torch.stack([transform(photo(seed=seed)) for seed in range(3)])
     with accel.image_backend("dali", device="cpu", exact=False):
-        late = torch.stack([transform(photo(seed=seed)) for seed in range(3)])
-        told = accel.explain(late)
+        lazy = torch.stack([transform(photo(seed=seed)) for seed in range(3)])
+        told = accel.explain(lazy)
         assert "runs: DALI on cpu: decoders.image_slice, contrast" in told
         assert "left to the cpu or cuda backend, of 3 of 3 images: DALI turns the hue" in told
-        found = testing.computed(late)
+        found = testing.computed(lazy)
     assert ((found - wanted).abs() * 0.25 * 255).mean() < 1
     reason = next(reason for reason in accel.stats()["fallbacks"] if "hue" in reason)
     assert accel.stats()["fallbacks"][reason] == before.get(reason, 0) + 1
@@ -197,9 +197,9 @@ def test_pixels_that_nobody_encoded(mode: str) -> None:
     with accel.image_backend("torchvision"):
         wanted = transform()
     with accel.image_backend("dali", device="cpu", exact=False):
-        late = transform()
-        assert "runs: DALI on cpu: resize, crop_mirror_normalize" in accel.explain(late)
-        found = testing.computed(late)
+        lazy = transform()
+        assert "runs: DALI on cpu: resize, crop_mirror_normalize" in accel.explain(lazy)
+        found = testing.computed(lazy)
     apart = (found - wanted).abs() * 255  # of noise, which shows every weight
     assert apart.max() <= 20
     assert apart.mean() < 1

@@ -18,7 +18,7 @@ from accel.planning.plan import plan
 from accel.planning.torch_tail import TailedPlans, has_tail, tailed_plans
 from accel.recipe import Recipe, Source
 from accel.runtime import torch_ops
-from accel.runtime.parallel import Team
+from accel.runtime.parallel import ParallelFor
 from accel.system import counters, memory
 from accel.system.memory import Allocate
 
@@ -140,8 +140,8 @@ def _count(whole: TailedPlans) -> None:
 
 
 @cache
-def _parallel(threads: int | None) -> Team:
-    return Team(threads, "accel-kernels")
+def _parallel(threads: int | None) -> ParallelFor:
+    return ParallelFor(threads, "accel-kernels")
 
 
 def _placed(error: DecodeError, whole: TailedPlans, number: int) -> DecodeError:

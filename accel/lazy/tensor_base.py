@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.lazy import modes, shell
-from accel.lazy.state import ImageShape, Late
+from accel.lazy.state import ImageShape, LazyState
 from accel.ops import OPS
 from accel.ops.helpers import same_threads
 from accel.recipe import Recipe, Step
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 pytree = private("torch.utils._pytree", "tree_map")
 private("torch", "_C.DisableTorchFunctionSubclass", "_C._DisableTorchDispatch")
 
-T = TypeVar("T", bound="LateTensor")
+T = TypeVar("T", bound="LazyTensorBase")
 
 
-class LateTensor(torch.Tensor):
+class LazyTensorBase(torch.Tensor):
     """The base class of lazy tensors, which are on the CPU.
 
     Attributes:
-        late: its state. becomes: the class of tensor that it is once computed.
-        handlers: functions that keep it late; NotImplemented from one has the values computed.
-        either: those of them that take a late tensor as the second argument as well.
+        lazy: its state. becomes: the class of tensor that it is once computed.
+        handlers: functions that keep it lazy; NotImplemented from one has the values computed.
+        either: those of them that take a lazy tensor as the second argument as well.
     """
 
-    late: Late
+    lazy: LazyState
     becomes: ClassVar[type[torch.Tensor]] = torch.Tensor
     handlers: ClassVar[dict[Any, Callable[..., Any]]] = {}
     either: ClassVar[frozenset[Any]] = frozenset(
@@ -64,92 +64,92 @@ class LateTensor(torch.Tensor):
         made: tuple[ImageShape, torch.dtype] | None = None,
         offset: int = 0,
     ) -> Self:
-        """Make one of recipes that come out as ``shape`` and ``dtype``. ``offset``: in a batch; see ``Late``."""
+        """Make one of recipes that come out as ``shape`` and ``dtype``. ``offset``: in a batch; see ``LazyState``."""
         tensor = shell.make(cls, lead, shape, dtype, interleaved, offset)
-        tensor.late = Late(recipes, lead, shape, dtype, interleaved, after, made)
+        tensor.lazy = LazyState(recipes, lead, shape, dtype, interleaved, after, made)
         return tensor
 
-    def evaluate(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
+    def materialize(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
         """Compute the values, a plain tensor; this object becomes it, unless something still refers to the shell.
 
         Raises:
             DecodeError: an image cannot be decoded.
         """
-        late = self.__dict__.get("late")
-        if late is None:  # another thread was faster: this is a plain tensor by now
+        lazy = self.__dict__.get("lazy")
+        if lazy is None:  # another thread was faster: this is a plain tensor by now
             return self
-        with log.settling, late.lock:
-            if "late" not in self.__dict__:
+        with log.flushing, lazy.lock:
+            if "lazy" not in self.__dict__:
                 return self
-            if late.value is None:
-                alone = late.whole is None or late.part is not None  # submitted by itself
-                values = late.compute(allocate) if alone else _part(*late.whole)
-                late.value, late.pending = values.as_subclass(self.becomes), None
-                if late.aliased:
+            if lazy.value is None:
+                alone = lazy.whole is None or lazy.part is not None  # submitted by itself
+                values = lazy.compute(allocate) if alone else _part(*lazy.whole)
+                lazy.value, lazy.pending = values.as_subclass(self.becomes), None
+                if lazy.aliased:
                     with modes.suspended():
-                        late.shared = late.value.detach()
-            value: torch.Tensor = late.value
+                        lazy.shared = lazy.value.detach()
+            value: torch.Tensor = lazy.value
             if not shell.swap(self, value):
                 value.__dict__.update(shell.attributes(self))
                 modes.replaced(self, value)
                 return value
-            late.value = None
+            lazy.value = None
             return self
 
     def then(self, *steps: Step, dtype: torch.dtype | None = None, interleaved: bool | None = None) -> Self:
         """A new tensor: this one with more steps on single values recorded, which lead to ``dtype``."""
-        late = self.late
-        if late.after:
-            return self.onto_batch(*steps, dtype=dtype)
+        lazy = self.lazy
+        if lazy.after:
+            return self.then_on_batch(*steps, dtype=dtype)
         recipes = tuple(
             [
                 Recipe(source, pixels, values + steps) if not after else Recipe(source, pixels, values, after + steps)
-                for source, pixels, values, after in late.recipes
+                for source, pixels, values, after in lazy.recipes
             ]
         )
-        return self._made(recipes, late.shape, late.dtype if dtype is None else dtype, interleaved)
+        return self._made(recipes, lazy.shape, lazy.dtype if dtype is None else dtype, interleaved)
 
-    def onto_batch(self, *steps: Step, dtype: torch.dtype | None = None) -> Self:
+    def then_on_batch(self, *steps: Step, dtype: torch.dtype | None = None) -> Self:
         """A new tensor: this one with more steps on the batch as a whole recorded, of the same shape."""
-        late = self.late
-        return self._made(late.recipes, late.shape, late.dtype if dtype is None else dtype, after=steps)
+        lazy = self.lazy
+        return self._made(lazy.recipes, lazy.shape, lazy.dtype if dtype is None else dtype, after=steps)
 
-    def moved(self, *steps: Step, interleaved: bool | None = None) -> Self:
+    def then_on_pixels(self, *steps: Step, interleaved: bool | None = None) -> Self:
         """A new tensor: this one with more steps on its pixels recorded, ahead of the steps on values.
 
         ``interleaved``: how torchvision's tensor lies in memory then; None: as before.
         """
-        late = self.late
-        channels, height, width = late.shape
+        lazy = self.lazy
+        channels, height, width = lazy.shape
         for name, params in steps:
             height, width = OPS[name].size((height, width), params)
-        recipes = tuple([Recipe(source, pixels + steps, values) for source, pixels, values, _ in late.recipes])
-        return self._made(recipes, (channels, height, width), late.dtype, interleaved)
+        recipes = tuple([Recipe(source, pixels + steps, values) for source, pixels, values, _ in lazy.recipes])
+        return self._made(recipes, (channels, height, width), lazy.dtype, interleaved)
 
-    def called(
+    def then_kernel(
         self, name: str, params: tuple[Any, ...], dtype: torch.dtype | None = None, interleaved: bool | None = None
     ) -> Self:
         """A new tensor: this one with one more of torchvision's kernels recorded, on a batch as on a whole."""
-        late, op = self.late, OPS[name]
-        on_batch = bool(late.after) or len(late.recipes) > 1
-        onto = late.after if on_batch else late.recipes[0].kernels
+        lazy, op = self.lazy, OPS[name]
+        on_batch = bool(lazy.after) or len(lazy.recipes) > 1
+        onto = lazy.after if on_batch else lazy.recipes[0].kernels
         steps: tuple[Step, ...] = (() if op.elementwise else same_threads(onto)) + ((name, params),)
-        channels, height, width = late.shape
+        channels, height, width = lazy.shape
         shape = (op.channels(channels, params), *op.size((height, width), params))
-        dtype = late.dtype if dtype is None else dtype
+        dtype = lazy.dtype if dtype is None else dtype
         if on_batch:
-            return self._made(late.recipes, shape, dtype, after=steps)
-        source, pixels, values, _ = late.recipes[0]
+            return self._made(lazy.recipes, shape, dtype, after=steps)
+        source, pixels, values, _ = lazy.recipes[0]
         return self._made((Recipe(source, pixels, values, onto + steps),), shape, dtype, interleaved)
 
-    def as_late(self, cls: type[T]) -> T:
+    def as_lazy(self, cls: type[T]) -> T:
         """The same values, not computed, as a tensor of another class."""
-        late = self.late
-        offset = int(self.storage_offset()) if late.aliased else 0
-        same = cls.of(late.recipes, late.lead, late.shape, late.dtype, late.interleaved, late.after, late.made, offset)
-        same.late.view = late.view
-        same.late.succeeds(late, late.part, late.since)
-        same.late.whole, same.late.aliased = late.whole, late.aliased
+        lazy = self.lazy
+        offset = int(self.storage_offset()) if lazy.aliased else 0
+        same = cls.of(lazy.recipes, lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made, offset)
+        same.lazy.view = lazy.view
+        same.lazy.succeeds(lazy, lazy.part, lazy.since)
+        same.lazy.whole, same.lazy.aliased = lazy.whole, lazy.aliased
         return same
 
     def _made(
@@ -160,15 +160,15 @@ class LateTensor(torch.Tensor):
         interleaved: bool | None = None,
         after: tuple[Step, ...] = (),
     ) -> Self:
-        late = self.late
-        interleaved = late.interleaved if interleaved is None else interleaved
-        after = late.after + after
-        made = self.of(recipes, late.lead, shape, dtype, interleaved, after, late.made if after else None)
-        if late.group is not None:
-            late.group.join(made.late, late)
-        if late.member is not None or late.part is not None:
+        lazy = self.lazy
+        interleaved = lazy.interleaved if interleaved is None else interleaved
+        after = lazy.after + after
+        made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)
+        if lazy.group is not None:
+            lazy.group.join(made.lazy, lazy)
+        if lazy.member is not None or lazy.part is not None:
             # what comes after can be done to what was submitted
-            made.late.succeeds(late, *((late.part, late.since) if len(after) > len(late.after) else (None, ())))
+            made.lazy.succeeds(lazy, *((lazy.part, lazy.since) if len(after) > len(lazy.after) else (None, ())))
         return made
 
     @classmethod
@@ -176,23 +176,23 @@ class LateTensor(torch.Tensor):
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in shell.METADATA and is_late(args[0]):
+        if func in shell.METADATA and is_lazy(args[0]):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         handler = cls.handlers.get(func)
         recorded = handler is not None and args and "out" not in kwargs
-        if recorded and (is_late(args[0]) or (func in cls.either and is_late(args[1]))):
+        if recorded and (is_lazy(args[0]) or (func in cls.either and is_lazy(args[1]))):
             try:
                 result = handler(*args, **kwargs)  # type: ignore[misc]
             except AttributeError:  # another thread has computed it meanwhile
-                if all(map(is_late, args[:2])):
+                if all(map(is_lazy, args[:2])):
                     raise
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
         if func in _RESIZING or "out" in kwargs:
             return func(*pytree.tree_map(_resizable, args), **pytree.tree_map(_resizable, kwargs))
-        if len(args) == 1 and not kwargs and isinstance(args[0], LateTensor):
+        if len(args) == 1 and not kwargs and isinstance(args[0], LazyTensorBase):
             return func(_plain(args[0]))
         return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs))
 
@@ -208,9 +208,9 @@ class LateTensor(torch.Tensor):
 
     def as_subclass(self, cls: Any) -> Any:
         """Do as torch, whose own method holds references, which keep this object from becoming the value."""
-        if issubclass(cls, LateTensor):
-            if is_late(self):
-                return self.as_late(cls)
+        if issubclass(cls, LazyTensorBase):
+            if is_lazy(self):
+                return self.as_lazy(cls)
             cls = cls.becomes
         return values_of(self).as_subclass(cls)
 
@@ -219,43 +219,43 @@ class LateTensor(torch.Tensor):
         return array if dtype is None and not copy else np.array(array, dtype=dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        late = unfinished(self)
-        if late is not None and late.aliased:
-            return deepcopy(LateTensor.evaluate(self), memo)
+        lazy = pending_state(self)
+        if lazy is not None and lazy.aliased:
+            return deepcopy(LazyTensorBase.materialize(self), memo)
         copy = self.clone()
         copy.__dict__.update(deepcopy(shell.attributes(self), memo))
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle as a plain tensor: it can be loaded without accel."""
-        return LateTensor.evaluate(self).__reduce_ex__(protocol)
+        return LazyTensorBase.materialize(self).__reduce_ex__(protocol)
 
 
-def is_late(value: Any) -> bool:
-    """Whether a tensor, or every tensor of a list or tuple, is late and its values are not there yet.
+def is_lazy(value: Any) -> bool:
+    """Whether a tensor, or every tensor of a list or tuple, is lazy and its values are not there yet.
 
     Values that somebody has may have been changed in place: nothing more is recorded on such a tensor.
     """
-    if isinstance(value, LateTensor):
-        late = value.__dict__.get("late")
-        if late is None or late.value is not None or late.ready is not None:
+    if isinstance(value, LazyTensorBase):
+        lazy = value.__dict__.get("lazy")
+        if lazy is None or lazy.value is not None or lazy.ready is not None:
             return False
-        return late.whole is None or late.whole[1].shared is None
-    return isinstance(value, (list, tuple)) and all(map(is_late, value))
+        return lazy.whole is None or lazy.whole[1].shared is None
+    return isinstance(value, (list, tuple)) and all(map(is_lazy, value))
 
 
-def unfinished(value: Any) -> Late | None:
+def pending_state(value: Any) -> LazyState | None:
     """The state of a tensor that has no values yet; None for all else."""
-    if not isinstance(value, LateTensor):
+    if not isinstance(value, LazyTensorBase):
         return None
-    late: Late | None = value.__dict__.get("late")
-    return None if late is None or late.value is not None else late
+    lazy: LazyState | None = value.__dict__.get("lazy")
+    return None if lazy is None or lazy.value is not None else lazy
 
 
 def _plain(value: Any) -> Any:
-    if not isinstance(value, LateTensor):
+    if not isinstance(value, LazyTensorBase):
         return value
-    if "late" in value.__dict__:
+    if "lazy" in value.__dict__:
         return values_of(value)
     kind = getattr(value, "becomes", None)  # none left if another thread has just computed it
     if kind is None:
@@ -269,32 +269,32 @@ _RESIZING = {torch.Tensor.resize_, torch.Tensor.resize_as_, torch.Tensor.untyped
 
 def _resizable(value: Any) -> Any:
     """Like ``_plain``, with values in memory of torch's own, unless these are parts of a batch's."""
-    late = unfinished(value)
-    own, plain = isinstance(value, LateTensor) and (late is None or not late.aliased), _plain(value)
+    lazy = pending_state(value)
+    own, plain = isinstance(value, LazyTensorBase) and (lazy is None or not lazy.aliased), _plain(value)
     if own and not plain.untyped_storage().resizable():
         with torch._C.DisableTorchFunctionSubclass():
             plain.set_(plain.clone())
     return plain
 
 
-def values_of(tensor: LateTensor) -> torch.Tensor:
+def values_of(tensor: LazyTensorBase) -> torch.Tensor:
     """Compute the values, for somebody who does not go on recording; of a single image that is counted.
 
     Raises:
         DecodeError: an image cannot be decoded.
     """
-    late = tensor.__dict__.get("late")
-    alone = late is not None and not late.lead and late.group is None and late.whole is None
-    if alone and late.value is None and late.ready is None:  # type: ignore[union-attr]
+    lazy = tensor.__dict__.get("lazy")
+    alone = lazy is not None and not lazy.lead and lazy.group is None and lazy.whole is None
+    if alone and lazy.value is None and lazy.ready is None:  # type: ignore[union-attr]
         in_pipeline = get_worker_info() is not None
         counters.early(f"the values of a single lazy tensor were asked for by {caller()}" if in_pipeline else None)
-    return LateTensor.evaluate(tensor)
+    return LazyTensorBase.materialize(tensor)
 
 
-def _part(batch: torch.Tensor, late: Late, index: Any) -> torch.Tensor:
+def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:
     """Part of a batch, all of which is computed for it."""
-    if isinstance(batch, LateTensor):
-        LateTensor.evaluate(batch)
-    assert late.shared is not None
+    if isinstance(batch, LazyTensorBase):
+        LazyTensorBase.materialize(batch)
+    assert lazy.shared is not None
     with modes.suspended():
-        return late.shared[index]
+        return lazy.shared[index]
