@@ -118,8 +118,8 @@ ROWS = """
 import numpy as np
 from PIL import Image
 from accel.codec import arrow
-from accel.system import native
-compiled = [unit.name for unit in native.ready([arrow.UNIT])]
+from accel.native import units
+compiled = [unit.name for unit in units.ready([arrow.UNIT])]
 noise = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
 found = arrow.region(Image.fromarray(noise), (3, 5, 20, 30))
 print(compiled, found is None or bytes(found) == noise[3:23, 5:35].tobytes())
@@ -269,9 +269,9 @@ def test_what_is_warm_neither_compiles_nor_imports_numba() -> None:
 import io, sys
 import accel, torch
 from PIL import Image
-from accel.system import native
+from accel.native import units
 from torchvision import transforms as T
-native._in_processes = native._compiled_here = None
+units._in_processes = units._compiled_here = None
 accel.set_image_backend("cpu")
 transform = T.Compose([
     T.RandomResizedCrop(24), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandAugment(), T.GaussianBlur(3), T.RandomRotation(9),
