@@ -35,7 +35,9 @@ def _back_to_torchvision() -> Iterator[None]:
     """Every test begins without accel, and takes it back where it forgot to."""
     assert Image.OPEN["JPEG"] is _JPEG_OPENER
     assert folder.pil_loader.__code__ is _PIL_LOADER
+    limit = Image.MAX_IMAGE_PIXELS
     yield
+    Image.MAX_IMAGE_PIXELS = limit
     accel.set_image_backend("torchvision")
 
 

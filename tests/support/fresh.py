@@ -19,12 +19,19 @@ _SERVER = Path(__file__).with_name("fresh_server.py")
 class Process:
     """What is used of ``subprocess.Popen``."""
 
-    def __init__(self, code: str, arguments: tuple[str, ...]) -> None:
+    def __init__(self, code: str, arguments: tuple[str, ...], *, whole: bool = False) -> None:
+        """Starts it; ``whole``: at its end it lets go of all that it has, as an interpreter of its own would."""
         reader, writer = os.pipe()
         errors, errors_writer = os.pipe()
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.connect(_address())
-        request = {"code": code, "arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+        request = {
+            "code": code,
+            "arguments": arguments,
+            "environment": dict(os.environ),
+            "folder": os.getcwd(),
+            "whole": whole,
+        }
         with open(os.devnull) as nothing:
             files = [nothing.fileno(), writer, errors_writer]
             socket.send_fds(self._connection, [json.dumps(request).encode()], files)

@@ -31,7 +31,7 @@ def forked() -> int:
 def serve(server: socket.socket) -> dict[str, Any]:
     """Returns in each new process, with its request; ends when standard input is closed."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    gc.freeze()  # or the end of each process would take a second for what it shares with this one
+    gc.freeze()  # what all share: looking through it would take a second at the end of each
     while True:
         ready, _, _ = select.select([server, 0], [], [])
         if 0 in ready:
@@ -56,6 +56,8 @@ def serve(server: socket.socket) -> dict[str, Any]:
         os.dup2(file, number)
         os.close(file)
     request: dict[str, Any] = json.loads(message)
+    if request["whole"]:
+        gc.unfreeze()
     return request
 
 

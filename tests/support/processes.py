@@ -38,7 +38,7 @@ def plain(function: Callable[[], Any]) -> Any:
 
 def started(script: str, *arguments: str) -> fresh.Process:
     """A fresh interpreter that runs ``script`` with the project's folder on its path, in a process group of its own."""
-    return fresh.Process(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{script}", arguments)
+    return fresh.Process(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{script}", arguments, whole=True)
 
 
 def finished(process: fresh.Process, timeout: float = 60) -> tuple[int, str, str]:
