@@ -15,6 +15,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import functional as F
 
 import accel
+from accel.backend import backend_of
 from accel.switch import current
 from tests.support import helpers
 from tests.support.backends import CUDA, Backend
@@ -46,7 +47,7 @@ def runs(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images each run of an accelerator backend had."""
     found: list[int] = []
     with backend.chosen():
-        kind = type(current().backend)
+        kind = type(backend_of(current()))
     if kind.devices:
         run = kind.run_on
 
