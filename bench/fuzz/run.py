@@ -8,6 +8,7 @@ import logging
 import os
 import selectors
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -84,6 +85,7 @@ class Runner:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="accel-fuzz-"))
 
             def work(say: Callable[[Any], None]) -> None:
+                say(_resident(os.getpid()))
                 for recipe in recipes:
                     say("plain: making the file")
                     data = make(recipe, self.seed, self.corpus)
@@ -96,19 +98,21 @@ class Runner:
             yield from self._watched(child, recipes, log)
 
     def _watched(self, child: _Child, recipes: Sequence[Recipe], log: Any) -> Iterator[Result]:
-        waiting, where, began, first, sizes = list(recipes), "", time.monotonic(), _resident(child.pid), [0]
+        waiting, where, began, first, sizes = list(recipes), "", time.monotonic(), sys.maxsize, [0]
         for said in child.messages():
             if isinstance(said, list):
                 yield Result(waiting.pop(0), said[0], [(place, what) for place, what in said[1]])
                 began = time.monotonic()
                 sizes.append(said[2])
+            elif isinstance(said, int):
+                first = said
             elif said is not None:
                 where = said
-            lazy = time.monotonic() - began > self.limits.seconds
-            if waiting and (lazy or _resident(child.pid) - first > self.limits.memory):
+            overdue = time.monotonic() - began > self.limits.seconds
+            if waiting and (overdue or _resident(child.pid) - first > self.limits.memory):
                 child.end()
-                outcome = (HUNG if lazy else GREW) if not where.startswith("plain") else PLAIN
-                what = outcome if lazy else f"{outcome} by {self.limits.memory // _MB} MB"
+                outcome = (HUNG if overdue else GREW) if not where.startswith("plain") else PLAIN
+                what = outcome if overdue else f"{outcome} by {self.limits.memory // _MB} MB"
                 yield Result(waiting[0], outcome, [(where, what)])
                 return
         status = child.wait()
