@@ -145,6 +145,7 @@ def test_a_tree_as_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [sum(verdict["counts"].values()) for verdict in verdicts.values()] == [8]
 
 
+@pytest.mark.sweep
 def test_trees_that_cannot_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([str(tmp_path)]) == command.USAGE
     assert "not a source tree" in capsys.readouterr().err

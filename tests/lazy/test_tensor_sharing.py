@@ -94,7 +94,7 @@ def send(queue: Any, received: Any) -> None:
     received.wait(60)  # torch's shared memory needs its sender until it has arrived
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
 def test_a_queue_between_processes(method: str) -> None:
     context = mp.get_context(method)
     queue, received = context.Queue(), context.Event()

@@ -229,6 +229,7 @@ def test_options_reach_the_workers(paths: list[str]) -> None:
         )
 
 
+@pytest.mark.sweep
 def test_the_readme_way_under_spawn(image_folder: Path, tmp_path: Path) -> None:
     """A script that sets the backend under its main guard, as a program of its own."""
     script = tmp_path / "train.py"

@@ -55,6 +55,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.sweep)])
 def test_pools(paths: list[str], tmp_path: Path, method: str) -> None:
     script = tmp_path / "pools.py"

@@ -52,7 +52,13 @@ def without_shm(tmp_path: Path, mount: str, start: str, paths: list[str]) -> sub
 @linux
 @pytest.mark.parametrize(
     ("options", "start"),
-    [("ro", ""), ("size=64k", ""), ("size=1m", "fork"), pytest.param("size=1m", "spawn", marks=pytest.mark.sweep)],
+    [
+        ("size=1m", "fork"),
+        *(
+            pytest.param(*each, marks=pytest.mark.sweep)
+            for each in (("ro", ""), ("size=64k", ""), ("size=1m", "spawn"))
+        ),
+    ],
 )
 def test_no_shared_memory_file_system(tmp_path: Path, paths: list[str], options: str, start: str) -> None:
     """A batch of 360 KB and accel's counters need none; torchvision's labels and DataLoader's locks take a little."""

@@ -126,6 +126,7 @@ def test_where_the_values_are_asked_for_makes_no_difference() -> None:
                 torch.set_default_dtype(before)
 
 
+@pytest.mark.sweep
 def test_without_fused_instructions() -> None:
     """oneDNN's code for processors that have none rounds twice."""
     helpers.python(

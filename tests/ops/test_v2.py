@@ -236,6 +236,7 @@ print(*sorted(set(lazy)))
 """
 
 
+@pytest.mark.sweep
 def test_a_machine_without_vector_instructions() -> None:
     """torch computes some resizes otherwise there; those are left to its own kernels, later."""
     lazy = python(WITHOUT_VECTORS, environment={"ATEN_CPU_CAPABILITY": "default"}).split()

@@ -52,6 +52,7 @@ def test_nothing_is_touched_beyond_its_walls(what: str, walls: str) -> None:
     assert "refused=0" in done.stdout
 
 
+@pytest.mark.sweep
 @needs_guard
 @pytest.mark.parametrize(
     ("mistake", "walls", "text"),

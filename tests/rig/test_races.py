@@ -72,6 +72,7 @@ def many_tiles() -> None:
     assert state["stop"] == 12345
 
 
+@pytest.mark.sweep
 def test_no_kernel_has_a_race(races: Races) -> None:
     for name, batch in BATCHES.items():
         assert_equals_torchvision(batch)
