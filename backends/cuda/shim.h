@@ -55,7 +55,7 @@ FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 |
 #include <cmath>
 #include <cstring>
 
-// What a build of the tests may have otherwise (tests/races.h): a kernel must depend neither on the order of its blocks
+// What a build of the tests may have otherwise (rig/races.h): a kernel must depend neither on the order of its blocks
 // nor on that of a block's threads.
 #ifndef TURN
 #define TURN(i) (i)  // the thread that is the i-th to do a phase
