@@ -96,7 +96,7 @@ def _parts_once(setting: Setting, backend: Any, recipes: Any) -> dict[str, float
         def decode(numbered: tuple[int, Any]) -> None:
             backend._decode(numbered[1], 1, execution, numbered[0])
 
-        timed("decode on the host", lambda: backend._team.each(enumerate(program.decodes), decode))
+        timed("decode on the host", lambda: backend._parallel.each(enumerate(program.decodes), decode))
         timed("the rest of the upload", lambda: [fill() for fill in execution.sent()])
         timed("upload", lambda: execution.upload(result))
         timed("kernels", execution.launch)
