@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torchvision import transforms as T
@@ -38,7 +37,7 @@ from bench.machine import ROOT, provenance
 from bench.measure import levels
 from bench.ops.measure import cut
 from bench.ops.rows import OPS
-from bench.pipelines import PIPELINES, Draw, Pipeline
+from bench.pipelines import PIPELINES
 
 Epoch = Callable[[], Iterator[torch.Tensor]]
 HAND, DEFAULT, OURS = "DALI by hand, pooled memory", "DALI by hand", "accel, dali, exact=False"
@@ -55,22 +54,8 @@ RESULT = ROOT / "bench" / "results" / "dali-cpu.json"
 # -- speed --------------------------------------------------------------------------------------------------
 
 
-class _Files:
-    """The epoch of a pipeline by hand: the files' bytes and the draws, batch by batch."""
-
-    def __init__(self, job: Job, files: list[bytes]) -> None:
-        self._job, self._files = job, files
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        job = self._job
-        for first in range(0, len(self._files), job.batch_size):
-            part = slice(first, first + job.batch_size)
-            files = [np.frombuffer(data, np.uint8) for data in self._files[part]]
-            yield files, *by_hand.inputs(job.pipeline, job.draws(0)[part])
-
-
 def _by_hand(job: Job, files: list[bytes]) -> Epoch:
-    pipeline = by_hand.build(job, _Files(job, files))
+    pipeline = by_hand.build(job, by_hand.Source(job, files))
     pipeline.build()
 
     def epoch() -> Iterator[torch.Tensor]:
@@ -132,27 +117,15 @@ def _job(paths: Sequence[str], pipeline: str, threads: int) -> tuple[Job, list[b
     return job, [Path(path).read_bytes() for path in paths]
 
 
-def _recorded(data: bytes, draw: Draw, pipeline: Pipeline) -> torch.Tensor:
-    """Run torchvision's functions on a file, with a draw's numbers."""
-    image = functional.decode(data, "RGB")
-    if draw.box is not None:
-        image = F.crop(image, *draw.box)
-    if draw.size is not None:
-        image = F.resize(image, list(draw.size))
-    if draw.window is not None:
-        image = F.crop(image, *draw.window)
-    if draw.flip:
-        image = F.hflip(image)
-    return F.normalize(F.to_tensor(image), pipeline.mean or (), pipeline.std or ())  # type: ignore[no-any-return]
-
-
 def _by_accel(job: Job, files: list[bytes], backend: str, options: dict[str, Any]) -> Epoch:
+    transform = job.pipeline.v1()
+
     def epoch() -> Iterator[torch.Tensor]:
         with accel.image_backend(backend, **options, **({} if backend == "torchvision" else {"threads": job.threads})):
+            torch.manual_seed(0)  # the draws are those of the pipeline by hand
             for first in range(0, len(files), job.batch_size):
-                part = slice(first, first + job.batch_size)
-                pairs = zip(files[part], job.draws(0)[part], strict=True)
-                yield torch.stack([_recorded(data, draw, job.pipeline) for data, draw in pairs]).to("cpu")
+                batch = [transform(functional.decode(data, "RGB")) for data in files[first : first + job.batch_size]]
+                yield torch.stack(batch).to("cpu")
 
     return epoch
 

@@ -25,22 +25,25 @@ def tables(workload: dict[str, Any]) -> list[Table]:
     return found
 
 
+def _filled(columns: dict[str, str], rows: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The columns' names and rows, from what each column says of a row."""
+    return tuple(columns), [tuple(text.format(**row) for text in columns.values()) for row in rows]
+
+
 def _entries(workload: dict[str, Any]) -> Table:
-    columns = ("", "ms/image", "spread", "img/s", "x torchvision", "CPU ms/image", "pixels: max", "mean", "differ")
-    ran = [each for each in workload["entries"] if "rounds" in each]
-    rows = [
-        (
-            each["name"],
-            f"{each['median ms']:.3f}",
-            f"{each['lowest ms']:.2f}-{each['highest ms']:.2f}",
-            f"{each['images per second']:,.0f}",
-            f"{each['ratio']:.2f}",
-            f"{each['median CPU ms']:.3f}",
-            *_quality(each),
-        )
-        for each in ran
-    ]
-    return Table(workload["title"], columns, rows, _not_run(workload["entries"]))
+    columns = {
+        "": "{name}",
+        "ms/image": "{median ms:.3f}",
+        "spread": "{lowest ms:.2f}-{highest ms:.2f}",
+        "img/s": "{images per second:,.0f}",
+        "x torchvision": "{ratio:.2f}",
+        "CPU ms/image": "{median CPU ms:.3f}",
+        "pixels: max": "{pixels[0]}",
+        "mean": "{pixels[1]}",
+        "differ": "{pixels[2]}",
+    }
+    ran = [{**each, "pixels": _quality(each)} for each in workload["entries"] if "rounds" in each]
+    return Table(workload["title"], *_filled(columns, ran), _not_run(workload["entries"]))
 
 
 def _quality(entry: dict[str, Any]) -> tuple[str, str, str]:
@@ -53,68 +56,49 @@ def _quality(entry: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _memory(workload: dict[str, Any]) -> Table:
-    columns = ("", "workers", "threads", "peak memory, MB", "bytes across process borders per image")
-    ran = [each for each in workload["memory"] if "not run" not in each]
-    rows = []
-    for each in ran:
-        crossing = each["bytes across process borders per image"]
-        across = "none cross" if crossing is None else f"{crossing:,.0f}"
-        rows.append((each["name"], str(each["workers"]), str(each["threads"]), f"{each['peak MB']:,.0f}", across))
+    columns = {
+        "": "{name}",
+        "workers": "{workers}",
+        "threads": "{threads}",
+        "peak memory, MB": "{peak MB:,.0f}",
+        (across := "bytes across process borders per image"): "{across}",
+    }
+    ran = [
+        {**each, "across": "none cross" if each[across] is None else f"{each[across]:,.0f}"}
+        for each in workload["memory"]
+        if "not run" not in each
+    ]
     title = "Memory of main process and workers together; train pipeline, batches of 32"
-    return Table(title, columns, rows, _not_run(workload["memory"]))
+    return Table(title, *_filled(columns, ran), _not_run(workload["memory"]))
 
 
 def _feed(workload: dict[str, Any]) -> Table:
     ran = [each for each in workload["feed"] if "not run" not in each]
     rates = list(ran[0]["waiting"])
-    columns = (
-        "",
-        "img/s at most",
-        "CPU ms/image",
-        *(f"idle at {int(rate):,}/s" for rate in rates),
-        *(f"needed for {int(rate):,}/s" for rate in rates),
-    )
-    rows = [
-        (
-            each["name"],
-            f"{each['images per second']:,.0f}",
-            f"{each['CPU ms']:.3f}",
-            *(f"{each['waiting'][rate]:.0%}" for rate in rates),
-            *(str(each["needed"][rate]) for rate in rates),
-        )
-        for each in ran
-    ]
+    columns = {"": "{name}", "img/s at most": "{images per second:,.0f}", "CPU ms/image": "{CPU ms:.3f}"}
+    columns |= {f"idle at {int(rate):,}/s": f"{{idle[{number}]:.0%}}" for number, rate in enumerate(rates)}
+    columns |= {f"needed for {int(rate):,}/s": f"{{of[{number}]}}" for number, rate in enumerate(rates)}
     notes = [
         "idle: the share of its time that the accelerator stood still (measured)",
         "needed: workers or threads to keep it busy, computed from img/s at most; each needs a core of its own",
         *_not_run(workload["feed"]),
     ]
-    return Table(workload["title"], columns, rows, notes)
+    rows = [{**each, "idle": list(each["waiting"].values()), "of": list(each["needed"].values())} for each in ran]
+    return Table(workload["title"], *_filled(columns, rows), notes)
 
 
 def _training(workload: dict[str, Any]) -> Table:
-    columns = (
-        "model",
-        "backend",
-        "img/s",
-        "x torchvision",
-        "waiting for data",
-        "CPU ms/image",
-        "losses as torchvision's",
-    )
-    rows = [
-        (
-            each["model"],
-            each["backend"],
-            f"{each['images per second']:,.1f}",
-            f"{each['ratio']:.2f}",
-            f"{each['waiting']:.0%}",
-            f"{each['CPU ms']:.2f}",
-            "yes" if each["losses are torchvision's"] else "no",
-        )
-        for each in workload["training"]
-    ]
-    return Table(workload["title"], columns, rows)
+    columns = {
+        "model": "{model}",
+        "backend": "{backend}",
+        "img/s": "{images per second:,.1f}",
+        "x torchvision": "{ratio:.2f}",
+        "waiting for data": "{waiting:.0%}",
+        "CPU ms/image": "{CPU ms:.2f}",
+        "losses as torchvision's": "{alike}",
+    }
+    rows = [{**each, "alike": "yes" if each["losses are torchvision's"] else "no"} for each in workload["training"]]
+    return Table(workload["title"], *_filled(columns, rows))
 
 
 def _not_run(entries: Sequence[dict[str, Any]]) -> list[str]:

@@ -8,7 +8,7 @@ source that ends with the epoch: ``readers.file`` would read ahead into the next
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,7 @@ class Dali(Contestant):
         from nvidia.dali.plugin.base_iterator import LastBatchPolicy
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-        source = _Source(job)
+        source = Source(job, job.images.files)
         pipeline = build(job, source)
         pipeline.build()
         batches = DALIGenericIterator(
@@ -58,17 +58,23 @@ class Dali(Contestant):
         yield epoch
 
 
-class _Source:
-    """An epoch's files and draws, batch by batch."""
+class Source:
+    """An epoch's files, or their contents, and draws, batch by batch."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, files: Sequence[str | bytes]) -> None:
+        self._job, self._files = job, files
         self.seed = 0
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        for items in self._job.batches(self.seed):
-            files = [np.fromfile(file, np.uint8) for file, _ in items]
-            yield (files, *inputs(self._job.pipeline, [draw for _, draw in items]))
+        job, draws = self._job, self._job.draws(self.seed)
+        for first in range(0, len(job.order), job.batch_size):
+            part = slice(first, first + job.batch_size)
+            files = [self._files[index] for index in job.order[part]]
+            contents = [
+                np.frombuffer(each, np.uint8) if isinstance(each, bytes) else np.fromfile(each, np.uint8)
+                for each in files
+            ]
+            yield contents, *inputs(job.pipeline, draws[part])
 
 
 def inputs(pipeline: Pipeline, draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:

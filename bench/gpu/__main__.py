@@ -65,44 +65,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(failed)
 
 
+LINES = {
+    "decode": ("decoder, {}", "{ms a batch:.2f} ms, {images/s:.0f} images/s"),
+    "emit": ("kernels, {}", "{kernels GB/s:.0f} GB/s, {share of copy bandwidth:.0%} of a copy"),
+    "augment": ("pipeline, {}", "{path ms:.1f} ms, {path, times plain:.2f} x plain, {launched} launches"),
+    "path": ("path, {}", "{ms a batch:.1f} ms, {images/s:.0f} images/s"),
+    "quality": ("exact=False, {}", "max {max}, mean {mean:.4f}"),
+    "training": ("{}", "{images/s:.0f} images/s, waiting {share waiting for data:.1%}"),
+}
+
+
 def _lines(part: str, found: dict[str, Any]) -> list[tuple[str, str]]:
     if "failed" in found:
         return [(part, f"FAILED: {found['failed']}")]
     if part == "checks":
         words = {0: "green", None: "not run"}
         return [(name, words.get(each["status"], f"RED ({each['status']})")) for name, each in found.items()]
-    if part == "decode":
-        return [
-            (f"decoder, {name}", f"{each['ms a batch']:.2f} ms, {each['images/s']:.0f} images/s")
-            for name, each in found.get("batches", {}).items()
-        ]
-    if part == "emit":
-        return [
-            (f"kernels, {name}", f"{each['kernels GB/s']:.0f} GB/s, {each['share of copy bandwidth']:.0%} of a copy")
-            for name, each in found.items()
-        ]
-    if part == "augment":
-        return [
-            (
-                f"pipeline, {name}",
-                f"{each['path ms']:.1f} ms, {each['path, times plain']:.2f} x plain, {len(each['launches'])} launches",
-            )
-            for name, each in found.items()
-        ]
-    if part == "path":
-        rows = found.get("contestants", {}).items()
-        return [
-            (f"path, {name}", f"{each['ms a batch']:.1f} ms, {each['images/s']:.0f} images/s") for name, each in rows
-        ]
-    if part == "quality":
-        return [(f"exact=False, {kind}", f"max {each['max']}, mean {each['mean']:.4f}") for kind, each in found.items()]
     if part == "overlap":
         share = found.get("share of them beside training")
         return [] if share is None else [("accel's kernels beside training", f"{share:.0%} of their time")]
+    if part == "training":
+        models = (model for model in training.MODELS if model in found)
+        found = {f"{model}, {name}": each for model in models for name, each in found[model].items()}
+    if part in ("decode", "path"):
+        found = found.get("batches" if part == "decode" else "contestants", {})
+    name, text = LINES[part]
     return [
-        (f"{model}, {name}", f"{each['images/s']:.0f} images/s, waiting {each['share waiting for data']:.1%}")
-        for model in training.MODELS
-        for name, each in found.get(model, {}).items()
+        (name.format(each), text.format(**figures, launched=len(figures.get("launches", ()))))
+        for each, figures in found.items()
     ]
 
 

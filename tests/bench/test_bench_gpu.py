@@ -27,11 +27,11 @@ from tests.support.helpers import jpeg
 pytestmark = needs_compiler
 
 
-def run(image_folder: Path, tmp_path: Path, *parts: str) -> dict[str, Any]:
+def run(image_folder: Path, tmp_path: Path, *parts: str, status: int = 0) -> dict[str, Any]:
     chosen = [argument for part in parts for argument in ("--only", part)]
     out = tmp_path / "result.json"
-    few = ["--batch", "4", "--rounds", "1", "--steps", "1", "--device", "cpu"]
-    assert command.main(["--data", str(image_folder), "--out", str(out), *few, *chosen]) == 0
+    few = ["--batch", "2" if status else "4", "--rounds", "1", "--steps", "1", "--device", "cpu"]
+    assert command.main(["--data", str(image_folder), "--out", str(out), *few, *chosen]) == status
     return json.loads(out.read_text())  # type: ignore[no-any-return]
 
 
@@ -87,9 +87,7 @@ def test_a_wrong_decoder_is_not_measured(
 ) -> None:
     read = Decoding.read
     monkeypatch.setattr(Decoding, "read", lambda *arguments: read(*arguments) ^ 1)
-    arguments = ["--data", str(image_folder), "--out", str(tmp_path / "r.json"), "--device", "cpu", "--batch", "2"]
-    assert command.main([*arguments, "--rounds", "1", "--only", "decode"]) == 1
-    assert "not Pillow's" in json.loads((tmp_path / "r.json").read_text())["decode"]["failed"]
+    assert "not Pillow's" in run(image_folder, tmp_path, "decode", status=1)["decode"]["failed"]
     assert "FAILED" in capsys.readouterr().out
 
 
@@ -98,9 +96,7 @@ def test_wrong_values_are_not_reported(
 ) -> None:
     pillow = path._pillow
     monkeypatch.setattr(path, "_pillow", lambda setting: lambda: pillow(setting)() + 1)
-    arguments = ["--data", str(image_folder), "--out", str(tmp_path / "r.json"), "--device", "cpu", "--batch", "2"]
-    assert command.main([*arguments, "--rounds", "1", "--only", "path"]) == 1
-    assert "not torchvision's" in json.loads((tmp_path / "r.json").read_text())["path"]["failed"]
+    assert "not torchvision's" in run(image_folder, tmp_path, "path", status=1)["path"]["failed"]
     assert "FAILED" in capsys.readouterr().out
 
 
@@ -108,8 +104,7 @@ def test_a_red_check_is_the_commands_status(
     image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(checks, "run", lambda device: {"tests": {"status": 1, "says": "1 failed"}})
-    arguments = ["--data", str(image_folder), "--out", str(tmp_path / "r.json"), "--device", "cpu", "--batch", "2"]
-    assert command.main([*arguments, "--only", "checks"]) == 1
+    run(image_folder, tmp_path, "checks", status=1)
     assert "RED (1)" in capsys.readouterr().out
 
 
@@ -161,9 +156,7 @@ def test_a_policy_with_wrong_values_is_not_reported(
 ) -> None:
     made = augment.batch
     monkeypatch.setattr(augment, "batch", lambda *arguments: made(*arguments) + 1)
-    arguments = ["--data", str(image_folder), "--out", str(tmp_path / "r.json"), "--device", "cpu", "--batch", "2"]
-    assert command.main([*arguments, "--rounds", "1", "--only", "augment"]) == 1
-    assert "not torchvision's" in json.loads((tmp_path / "r.json").read_text())["augment"]["failed"]
+    assert "not torchvision's" in run(image_folder, tmp_path, "augment", status=1)["augment"]["failed"]
 
 
 def test_the_loop_is_traced(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,43 @@ def compiled(function: Any, **options: Any) -> Any:
     return torch.compile(function, backend="eager", **options)
 
 
+TRANSFORMS: list[Callable[[], Any]] = [
+    lambda: v2.Compose(
+        [v2.Resize((10, 12), antialias=True), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    ),
+    lambda: torch.nn.Sequential(
+        T.Resize((10, 12), antialias=True), T.CenterCrop(8), T.ConvertImageDtype(torch.float32), T.Normalize(MEAN, STD)
+    ),
+]
+INPUTS: list[Callable[[], torch.Tensor]] = [
+    lambda: torch.arange(3 * 30 * 40, dtype=torch.uint8).view(3, 30, 40),
+    lambda: F.pil_to_tensor(opened()),
+    lambda: torch.stack([F.pil_to_tensor(opened())] * 2),
+]
+
+
+def traced() -> Any:
+    module = torch.jit.trace(Model().eval(), batch())
+    images, more = module(batch(2) * 0.5), module(batch(4))
+    assert images.shape[0] == 2, "the example is remembered"
+    return images, more
+
+
+def exported() -> Any:
+    module = torch.export.export(Model().eval(), (batch(),), {"scale": batch(1)}).module()
+    return module(batch() * 0.5, scale=batch(1))
+
+
+def scripted_and_random() -> Any:
+    transforms = [T.RandomResizedCrop(8, antialias=True), T.RandomHorizontalFlip(), T.RandomVerticalFlip()]
+    scripted = torch.jit.script(torch.nn.Sequential(*transforms))
+    return [scripted(F.convert_image_dtype(F.pil_to_tensor(opened()))) for _ in range(5)]
+
+
+def stacked_inside(images: Any) -> torch.Tensor:
+    return double(torch.stack([F.to_tensor(image) for image in images]))
+
+
 CALLS: list[Callable[[], Any]] = [
     lambda: compiled(Model(), fullgraph=True)(batch()),
     lambda: compiled(Model(), fullgraph=True)(batch(), scale=batch(1)),
@@ -70,13 +107,25 @@ CALLS: list[Callable[[], Any]] = [
     lambda: compiled(double, disable=True)(batch()),
     lambda: compiled(compiled(double))(batch()),
     lambda: compiled(lambda images: compiled(double)(images))(batch()),
+    lambda: compiled(stacked_inside)([opened(), opened()]),
+    lambda: torch.jit.script(double)(batch()),
+    traced,
+    exported,
+    scripted_and_random,
+    *(
+        lambda make=make, pixels=pixels: make()(pixels())
+        for make in (
+            *(lambda make=make: compiled(make()) for make in TRANSFORMS),
+            lambda: torch.jit.script(TRANSFORMS[1]()),
+        )
+        for pixels in INPUTS
+    ),
 ]
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_compiled_functions_and_modules(call: Callable[[], Any]) -> None:
-    expected, _ = helpers.run("torchvision", call)
-    assert_same(helpers.run("cpu", call)[0], expected)
+    helpers.assert_equal_runs(call, seed=1)
 
 
 def test_a_module_compiled_in_place_trains_alike() -> None:
@@ -126,92 +175,6 @@ def test_compiled_before_the_switch(model: Any) -> None:
         images = batch()
         assert is_lazy(images)
         assert_same(function(images), expected)
-
-
-def test_lazy_tensors_made_inside_a_compiled_function() -> None:
-    def step(paths: Any) -> torch.Tensor:
-        images = torch.stack([F.to_tensor(image) for image in paths])
-        return images * 2
-
-    def run() -> Any:
-        return compiled(step)([opened(), opened()])
-
-    expected, _ = helpers.run("torchvision", run)
-    assert_same(helpers.run("cpu", run)[0], expected)
-
-
-TRANSFORMS: list[Callable[[], Any]] = [
-    lambda: v2.Compose(
-        [v2.Resize((10, 12), antialias=True), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    ),
-    lambda: torch.nn.Sequential(
-        T.Resize((10, 12), antialias=True), T.CenterCrop(8), T.ConvertImageDtype(torch.float32), T.Normalize(MEAN, STD)
-    ),
-]
-INPUTS: list[Callable[[], torch.Tensor]] = [
-    lambda: torch.arange(3 * 30 * 40, dtype=torch.uint8).view(3, 30, 40),
-    lambda: F.pil_to_tensor(opened()),
-    lambda: torch.stack([F.pil_to_tensor(opened())] * 2),
-]
-
-
-@pytest.mark.parametrize("make_input", INPUTS, ids=["plain", "lazy", "lazy batch"])
-@pytest.mark.parametrize("make", TRANSFORMS, ids=["v2", "v1"])
-def test_compiled_transforms(make: Any, make_input: Any) -> None:
-    def run() -> Any:
-        return compiled(make())(make_input())
-
-    expected, _ = helpers.run("torchvision", run)
-    assert_same(helpers.run("cpu", run)[0], expected)
-
-
-@pytest.mark.parametrize("make_input", INPUTS, ids=["plain", "lazy", "lazy batch"])
-def test_scripted_transforms(make_input: Any) -> None:
-    def run() -> Any:
-        scripted = torch.jit.script(TRANSFORMS[1]())
-        return scripted(make_input())
-
-    expected, _ = helpers.run("torchvision", run)
-    assert_same(helpers.run("cpu", run)[0], expected)
-
-
-def test_random_transforms_scripted() -> None:
-    def run() -> Any:
-        transforms = [T.RandomResizedCrop(8, antialias=True), T.RandomHorizontalFlip(), T.RandomVerticalFlip()]
-        scripted = torch.jit.script(torch.nn.Sequential(*transforms))
-        torch.manual_seed(1)
-        return [scripted(F.convert_image_dtype(F.pil_to_tensor(opened()))) for _ in range(5)]
-
-    expected, states = helpers.run("torchvision", run)
-    actual, states_after = helpers.run("cpu", run)
-    assert states_after == states
-    assert_same(actual, expected)
-
-
-def test_a_scripted_function_takes_late_tensors() -> None:
-    scripted = torch.jit.script(double)
-    expected = scripted(batch())
-    accel.set_image_backend("cpu")
-    assert_same(scripted(batch()), expected)
-
-
-def test_traced_modules_do_not_remember_their_example() -> None:
-    def run() -> Any:
-        traced = torch.jit.trace(Model().eval(), batch())
-        return traced(batch(2) * 0.5), traced(batch(4))
-
-    expected, _ = helpers.run("torchvision", run)
-    assert expected[0].shape[0] == 2
-    assert_same(helpers.run("cpu", run)[0], expected)
-
-
-def test_exported_modules() -> None:
-    def run() -> Any:
-        exported = torch.export.export(Model().eval(), (batch(),), {"scale": batch(1)})
-        return exported.module()(batch() * 0.5, scale=batch(1))
-
-    expected, _ = helpers.run("torchvision", run)
-    assert_same(helpers.run("cpu", run)[0], expected)
 
 
 def test_a_torch_compile_that_others_have_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from torchvision.transforms import v2
 import accel
 from accel.lazy.tensor_base import LazyTensorBase
 from tests.support import helpers
-from tests.support.helpers import jpeg, picture
+from tests.support.helpers import assert_equal_runs, jpeg, picture
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation doesn't accept:DeprecationWarning"
@@ -48,37 +48,10 @@ def samples(make: Callable[[], Any], count: int = 4) -> Callable[[], list[Any]]:
     return some
 
 
-def same(found: Any, expected: Any) -> None:
-    """Equal at any depth, in type, dtype and every value. Memory order is not compared: see "Known differences"."""
-    if isinstance(expected, (list, tuple)):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            same(one, other)
-    elif isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for key in expected:
-            same(found[key], expected[key])
-    elif isinstance(expected, torch.Tensor):
-        assert isinstance(found, type(expected))
-        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-        assert torch.equal(found, expected)
-    else:
-        assert found == expected
-
-
-def equal_runs(function: Callable[[], Any], seed: int = 0) -> Any:
-    """What a function gives with accel, which is what it gives without, random states included."""
-    expected, states = helpers.run("torchvision", function, seed)
-    found, states_after = helpers.run("cpu", function, seed)
-    assert states_after == states
-    same(found, expected)
-    return found
-
-
 def check(make: Callable[[], Any]) -> list[Any]:
     """Samples are equal with and without accel, whatever is beside the image; accel's, whose images are lazy."""
     for seed in range(3):
-        equal_runs(samples(make), seed)
+        assert_equal_runs(samples(make), seed)
     with accel.image_backend("cpu"):
         found = samples(make)()
     assert all(isinstance(image, LazyTensorBase) for image, *_ in found)
@@ -111,11 +84,6 @@ class Cifar(datasets.CIFAR10):
         return True
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES)
-def test_cifar10(cifar: Path, pipeline: Any) -> None:
-    check(lambda: Cifar(cifar, transform=pipeline))
-
-
 @pytest.fixture(scope="module")
 def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("mnist")
@@ -130,16 +98,6 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
             np.array([2049, count], ">i4").tobytes() + labels.tobytes()
         )
     return root
-
-
-@pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES)
-def test_mnist(mnist: Path, pipeline: Any) -> None:
-    check(lambda: datasets.MNIST(mnist, transform=pipeline))
-
-
-@pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES)
-def test_fake_data(pipeline: Any) -> None:
-    check(lambda: datasets.FakeData(6, (3, 40, 50), transform=pipeline))
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES)
@@ -169,11 +127,6 @@ def voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("Main", "Segmentation"):
         (base / "ImageSets" / folder / "train.txt").write_text("0\n1\n2\n")
     return root
-
-
-@pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES)
-def test_voc_detection(voc: Path, pipeline: Any) -> None:
-    check(lambda: datasets.VOCDetection(voc, transform=pipeline))
 
 
 DETECTION = v2.Compose([v2.ToImage(), v2.RandomResizedCrop((32, 40)), v2.RandomHorizontalFlip(), SCALED])
@@ -224,12 +177,6 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES)
-def test_coco_detection(coco: Path, pipeline: Any) -> None:
-    pytest.importorskip("pycocotools")
-    check(lambda: datasets.CocoDetection(coco, str(coco / "annotations.json"), transform=pipeline))
-
-
 @pytest.mark.parametrize("pipeline", [DETECTION, DETECTION_PILLOW], ids=["tensors", "pillow"])
 def test_coco_boxes_and_masks(coco: Path, pipeline: Any) -> None:
     pytest.importorskip("pycocotools")
@@ -259,6 +206,25 @@ def test_flowers102(tmp_path: Path, pipeline: Any) -> None:
     savemat(base / "imagelabels.mat", {"labels": [1, 7, 3]})
     savemat(base / "setid.mat", {"trnid": [1, 2, 3], "valid": [1, 2], "tstid": [2, 3]})
     check(lambda: Flowers(tmp_path, transform=pipeline))
+
+
+MADE: dict[str, Callable[[Path, Any], Any]] = {
+    "cifar": lambda root, pipeline: Cifar(root, transform=pipeline),
+    "mnist": lambda root, pipeline: datasets.MNIST(root, transform=pipeline),
+    "voc": lambda root, pipeline: datasets.VOCDetection(root, transform=pipeline),
+    "coco": lambda root, pipeline: datasets.CocoDetection(root, str(root / "annotations.json"), transform=pipeline),
+    "tmp_path": lambda root, pipeline: datasets.FakeData(6, (3, 40, 50), transform=pipeline),
+}
+"""By the fixture that makes the folder."""
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES)
+@pytest.mark.parametrize("name", MADE)
+def test_datasets(name: str, pipeline: Any, request: pytest.FixtureRequest) -> None:
+    if name == "coco":
+        pytest.importorskip("pycocotools")
+    root = request.getfixturevalue(name)
+    check(lambda: MADE[name](root, pipeline))
 
 
 # -- a user's own ways to open images -----------------------------------------------------------------------
@@ -318,7 +284,7 @@ def test_hugging_face_style_in_a_loader(tmp_path: Path, workers: int) -> None:
         loader = DataLoader(Own("loaded", paths, V1), 4, num_workers=workers)
         return [(images.to("cpu"), labels) for images, labels in helpers.batches(loader)]
 
-    equal_runs(epoch)
+    assert_equal_runs(epoch)
 
 
 # -- every format -------------------------------------------------------------------------------------------
@@ -398,7 +364,7 @@ def test_formats(name: str, convert: Callable[[Image.Image], Image.Image], pipel
     def run() -> Any:
         return helpers.outcome(lambda: pipeline(convert(Image.open(BytesIO(data)))))
 
-    result = equal_runs(run)
+    result = assert_equal_runs(run)
     if convert is to_rgb and not isinstance(result, type):
         with accel.image_backend("cpu"):
             lazy = pipeline(convert(Image.open(BytesIO(data))))

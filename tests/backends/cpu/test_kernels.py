@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from tests.support.kernels import (
     whole,
     windowed,
 )
+from tests.support.processes import in_threads
 
 LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = FILTERS = (1, 2, 3, 4, 5)
 SUPPORT = {LANCZOS: 3.0, BILINEAR: 1.0, BICUBIC: 2.0, BOX: 0.5, HAMMING: 1.0}
@@ -413,11 +414,7 @@ def test_threads_do_not_share_workspace() -> None:
             if not np.array_equal(emitted(image, rows, cols, LANCZOS, no_fills(3), table), want):
                 wrong.append(size)
 
-    threads = [threading.Thread(target=work, args=job) for job in jobs * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads([partial(work, *job) for job in jobs * 2])
     assert not wrong
 
 

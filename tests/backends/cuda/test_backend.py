@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -36,6 +36,7 @@ from tests.support.cuda import (
     stacked,
 )
 from tests.support.helpers import assert_same, jpeg, pictures, undecodable
+from tests.support.processes import in_threads
 
 pytestmark = needs_compiler
 
@@ -313,11 +314,7 @@ def test_many_threads_at_once() -> None:
         for _ in range(3):
             results[number] = running.run_on(program, ON).cpu()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads([partial(work, number) for number in range(8)])
     for result in results:
         assert_same(result, expected)
 

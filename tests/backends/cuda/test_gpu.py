@@ -7,7 +7,7 @@ The kernels' results are tested by the other files, which run on the GPU with AC
 from __future__ import annotations
 
 import os
-import threading
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -24,6 +24,7 @@ from accel.planning.plan import Plan, plan
 from accel.switch import current
 from tests.support.cuda import noise, stacked
 from tests.support.helpers import jpeg
+from tests.support.processes import in_threads
 
 pytestmark = pytest.mark.gpu
 
@@ -98,11 +99,7 @@ def test_threads_with_streams_of_their_own() -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             found[seed] = [running.run_on(wanted, device()).cpu() for _ in range(5)]
 
-    threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads([partial(work, 100 * n) for n in range(6)])
     for seed, results in found.items():
         wanted = expected(files(seed), effects=True)
         assert all(torch.equal(result, wanted) for result in results)
@@ -177,11 +174,7 @@ def test_two_devices_at_once() -> None:
         with torch.cuda.device(where), torch.cuda.stream(torch.cuda.Stream()):
             found[index] = [running.run_on(wanted, where).cpu() for _ in range(5)]
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads([partial(work, index) for index in (0, 1)])
     assert found.keys() == {0, 1}
     assert all(
         torch.equal(result, expected(files(0), effects=True)) for results in found.values() for result in results

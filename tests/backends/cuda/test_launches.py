@@ -104,15 +104,18 @@ def values(made: Any) -> torch.Tensor:
     return made if isinstance(made, torch.Tensor) else F.to_tensor(made)
 
 
+def same_on_device(made: Callable[[], torch.Tensor]) -> None:
+    with accel.image_backend("torchvision"):
+        expected = made()
+    with accel.image_backend("cuda", device=DEVICE):
+        assert torch.equal(made().to(DEVICE).cpu(), expected)
+
+
 @pytest.mark.parametrize("kind", ["RGB", "L", "file"])
 def test_the_smallest_batches(kind: str) -> None:
     """Of images without pixels nothing is lazy; all others are launched with what a GPU takes."""
     for step in SMALLEST.values():
-        with accel.image_backend("torchvision"):
-            expected = torch.stack([values(step(source(kind)))])
-        with accel.image_backend("cuda", device=DEVICE):
-            found = torch.stack([values(step(source(kind)))]).to(DEVICE)
-        assert torch.equal(found.cpu(), expected)
+        same_on_device(lambda step=step: torch.stack([values(step(source(kind)))]))
 
 
 ERASED: dict[str, Step] = {
@@ -128,18 +131,6 @@ ERASED: dict[str, Step] = {
 }
 
 
-@pytest.mark.parametrize("name", ERASED)
-def test_the_smallest_tensors(name: str) -> None:
-    def made() -> torch.Tensor:
-        return torch.stack([ERASED[name](F.to_tensor(source(kind))) for kind in ("RGB", "file")])
-
-    with accel.image_backend("torchvision"):
-        expected = made()
-    with accel.image_backend("cuda", device=DEVICE):
-        found = made().to(DEVICE)
-    assert torch.equal(found.cpu(), expected)
-
-
 TENSORS: dict[str, Step] = {
     "padded": lambda image: F2.pad(image, [i64(1), i64(2)]),
     "resized": lambda image: F2.resize(image, [i64(4), i64(5)]),
@@ -148,11 +139,13 @@ TENSORS: dict[str, Step] = {
 }
 
 
-@pytest.mark.parametrize("name", TENSORS)
-def test_numpys_numbers_on_pixels(name: str) -> None:
-    assert_equals_torchvision(
-        lambda: torch.stack([TENSORS[name](F.pil_to_tensor(source(kind))) for kind in ("RGB", "file")])
-    )
+@pytest.mark.parametrize(
+    ("first", "step"),
+    [*((F.to_tensor, step) for step in ERASED.values()), *((F.pil_to_tensor, step) for step in TENSORS.values())],
+    ids=[*ERASED, *TENSORS],
+)
+def test_the_smallest_tensors(first: Step, step: Step) -> None:
+    same_on_device(lambda: torch.stack([step(first(source(kind))) for kind in ("RGB", "file")]))
 
 
 def test_what_is_no_whole_number_is_refused_at_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -24,6 +24,7 @@ from accel.codec import agreement
 from accel.switch import current
 from tests.support import helpers
 from tests.support.helpers import MEAN, STD, Files, assert_same, jpeg, pictures, undecodable
+from tests.support.processes import in_threads
 
 helpers.optional("nvidia.dali")
 
@@ -296,21 +297,12 @@ def test_several_pipelines_live_side_by_side(built: list[tuple[Any, int]]) -> No
 
 def test_threads_take_turns_or_have_pipelines_of_their_own() -> None:
     wanted = by_torchvision(lambda: opened(good(6)))
-    failed: list[BaseException] = []
 
     def work(exact: bool) -> None:
-        try:
-            for _ in range(5):
-                near(by_dali(lambda: opened(good(6)), exact=exact), wanted, exact)
-        except BaseException as error:
-            failed.append(error)
+        for _ in range(5):
+            near(by_dali(lambda: opened(good(6)), exact=exact), wanted, exact)
 
-    threads = [threading.Thread(target=work, args=(bool(number % 2),)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed, failed[0]
+    in_threads([partial(work, bool(number % 2)) for number in range(6)])
 
 
 def test_an_error_of_another_kind_is_not_taken_for_a_broken_file(monkeypatch: pytest.MonkeyPatch) -> None:

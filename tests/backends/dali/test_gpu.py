@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -19,6 +19,7 @@ from accel.planning.plan import Plan, plan
 from accel.switch import current
 from tests.support import helpers
 from tests.support.helpers import jpeg, undecodable
+from tests.support.processes import in_threads
 
 pytestmark = pytest.mark.gpu
 
@@ -123,23 +124,13 @@ def test_a_whole_batch_is_dalis_own_memory() -> None:
 
 @BOTH
 def test_many_threads(exact: bool) -> None:
-    failed: list[BaseException] = []
-
     def work(seed: int) -> None:
-        try:
-            running, wanted = program(files(seed), exact=exact)
-            for _ in range(4):
-                with torch.cuda.stream(torch.cuda.Stream()):
-                    near(running.run_on(wanted, device()), expected(files(seed)), exact)
-        except BaseException as error:
-            failed.append(error)
+        running, wanted = program(files(seed), exact=exact)
+        for _ in range(4):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                near(running.run_on(wanted, device()), expected(files(seed)), exact)
 
-    threads = [threading.Thread(target=work, args=(100 * number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed, failed[0]
+    in_threads([partial(work, 100 * number) for number in range(4)])
 
 
 @BOTH
