@@ -37,7 +37,7 @@ def _init(original: Function, self: Any, image: Any) -> None:
 
 
 def _enhance(original: Function, self: Any, factor: Any) -> Any:
-    image, degenerate = getattr(self, "_late", _NEITHER)
+    image, degenerate = getattr(self, "_lazy", _NEITHER)
     known = image is self.image and degenerate is self.degenerate
     number = isinstance(factor, (int, float)) and math.isfinite(factor) and abs(factor) <= LARGEST
     if not known or not number or not _is_lazy(image) or not _is_lazy(degenerate):
