@@ -15,8 +15,9 @@ from accel.hooks.patch import Body, Function
 from accel.hooks.recording.images import LARGEST, by_methods, recorded
 from accel.hooks.recording.tensors import given
 from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
-from accel.ops import OPS, Params
+from accel.ops import OPS, Params, colour
 from accel.planning import lut
+from accel.system.private_names import private
 
 
 def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
@@ -158,24 +159,12 @@ _ACCEPTED: dict[str, Callable[[str, Params], Params | None]] = {
 
 
 _to_grayscale = recorder("to_grayscale")
+_COLOURS = [row.name for row in colour.ROWS if hasattr(private("torchvision.transforms._functional_pil"), row.name)]
 _METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
-_COLOURS = (
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_gamma",
-    "adjust_hue",
-    "adjust_saturation",
-    "adjust_sharpness",
-    "autocontrast",
-    "equalize",
-    "invert",
-    "posterize",
-    "solarize",
-)
 _V1 = "torchvision.transforms._functional_pil"
 PATCHES = (
     *(Body(f"{_V1}.{name}", by_methods) for name in _METHODS),
-    *(Body(f"{_V1}.{name}", recorder(name)) for name in _COLOURS),
+    *(Body(f"{_V1}.{name}", recorder(name)) for name in _COLOURS if name != "to_grayscale"),
     Body(f"{_V1}.to_grayscale", to_grayscale),
     Body(f"{_V1}.crop", crop),
     Body(f"{_V1}.pad", pad),

@@ -10,7 +10,7 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import resample
 from accel.ops.index import Positions, nearest
-from accel.ops.row import Axes, Op, Params, Size
+from accel.ops.row import Axes, Op, Params, Size, given_size
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
@@ -47,10 +47,6 @@ def _lower_nearest_exact(axes: Axes, params: Params, code: int) -> Axes:
 
 def _taken(axes: Axes, rows: Positions, columns: Positions) -> Axes:
     return axes[0].take(rows), axes[1].take(columns)
-
-
-def _given_size(size: Size, params: Params) -> Size:
-    return params[0], params[1]
 
 
 def _pad_size(size: Size, params: Params) -> Size:
@@ -121,7 +117,7 @@ ROWS = (
         lambda image, params: F_pil.resize(image, list(params[:2]), 0),
         ("height", "width"),
         _SIZES,
-        size=_given_size,
+        size=given_size,
         lower=_lower_nearest,
     ),
     Op(
@@ -130,7 +126,7 @@ ROWS = (
         lambda image, params: F_pil.resize(image, list(params[:2]), params[2]),
         ("height", "width", "resample"),
         tuple((*size, code) for size in _SIZES for code in _FILTERS),
-        size=_given_size,
+        size=given_size,
     ),
     Op(
         "resize_box",
@@ -138,7 +134,7 @@ ROWS = (
         lambda image, params: image.resize((params[1], params[0]), params[2], params[3]),
         ("height", "width", "resample", "box"),
         tuple((*_SIZES[code % 4], code, (1.25, 0.5, 40.0, 30.75)) for code in _FILTERS),
-        size=_given_size,
+        size=given_size,
     ),
     Op(
         "reduce",
@@ -155,7 +151,7 @@ ROWS = (
         ("height", "width"),
         _SIZES,
         takes="pixels",
-        size=_given_size,
+        size=given_size,
         lower=_lower_torch_nearest,
     ),
     Op(
@@ -165,7 +161,7 @@ ROWS = (
         ("height", "width"),
         _SIZES,
         takes="pixels",
-        size=_given_size,
+        size=given_size,
         lower=_lower_nearest_exact,
     ),
 )
