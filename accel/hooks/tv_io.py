@@ -30,7 +30,6 @@ _IN_MEMORY = "image in memory"
 
 
 def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
-    """``torchvision.io.read_image``."""
     lazy = _from_file(str(path), mode, apply_exif_orientation)
     if lazy is None:
         return _at_once(original, path, mode, apply_exif_orientation)
@@ -39,7 +38,6 @@ def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif
 
 
 def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
-    """``torchvision.io.decode_image``."""
     if isinstance(input, torch.Tensor):
         lazy = _from_memory(input, mode, apply_exif_orientation)
     else:
