@@ -16,11 +16,10 @@ from accel import switch
 from accel.backend import backend_of, host_of
 from accel.errors import DecodeError
 from accel.hooks import timm
-from accel.hooks.patch import Attribute, Function, Item
+from accel.hooks.patch import Attribute, Body, Function, Item
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import group, held, loader_batch, search, tensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.options import Selection
 from accel.system import log, notes
 from accel.system.private_names import private
 from accel.workers import slot_pool
@@ -100,7 +99,8 @@ def _fetch(original: Function) -> Function:
             return batch
         if sys._getframe(1).f_code.co_name != "_worker_loop":
             return located(self, index)
-        computes = _computes_in_workers(switch.current())
+        selection = switch.current()
+        computes = not selection.steps_aside and not backend_of(selection).devices
         try:
             with tensor.fetching():
                 batch = located(self, index)
@@ -118,27 +118,18 @@ def _fetch(original: Function) -> Function:
     return fetch_batch
 
 
-def _computes_in_workers(selection: Selection) -> bool:
-    return not selection.steps_aside and not backend_of(selection).devices
-
-
-def _get_iterator(original: Function) -> Function:
+def _get_iterator(original: Function, self: Any) -> Any:
     """``DataLoader._get_iterator``, which prepares what workers need before they are started."""
-
-    @functools.wraps(original)
-    def get_iterator(self: Any) -> Any:
-        selection = switch.current()
-        if self.num_workers == 0 or selection.steps_aside:
-            return original(self)
-        host_of(selection).prepare()
-        held.compute(self.dataset, getattr(selection.options, "threads", None))
-        log.flush()
-        with slot_pool.loader(self.multiprocessing_context) as keep_for:
-            iterator = original(self)
-            keep_for(iterator)
-        return iterator
-
-    return get_iterator
+    selection = switch.current()
+    if self.num_workers == 0 or selection.steps_aside:
+        return original(self)
+    host_of(selection).prepare()
+    held.compute(self.dataset, getattr(selection.options, "threads", None))
+    log.flush()
+    with slot_pool.loader(self.multiprocessing_context) as keep_for:
+        iterator = original(self)
+        keep_for(iterator)
+    return iterator
 
 
 class _WorkerEntry:
@@ -187,6 +178,6 @@ PATCHES = (
     Attribute(f"{_WORKERS}.fetch._MapDatasetFetcher.fetch", _fetch),
     Attribute(f"{_WORKERS}.fetch._IterableDatasetFetcher.fetch", _fetch),
     Attribute(f"{_WORKERS}.worker._worker_loop", _WorkerEntry),
-    Attribute("torch.utils.data.DataLoader._get_iterator", _get_iterator),
+    Body("torch.utils.data.DataLoader._get_iterator", _get_iterator),
     Attribute("torch._utils.ExceptionWrapper.__init__", _wrapped),
 )

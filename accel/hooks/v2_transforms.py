@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -90,22 +89,18 @@ def to_pure_tensor(original: Function) -> Function:
     return transform
 
 
-def mixed(name: str, param: str) -> Callable[[Function], Function]:
+def mixed(name: str, param: str) -> Function:
     """``MixUp.transform`` and ``CutMix.transform``: on a lazy batch a step on the whole of it."""
 
-    def make(original: Function) -> Function:
-        @functools.wraps(original)
-        def transform(self: Any, inpt: Any, params: dict[str, Any]) -> Any:
-            if not is_lazy(inpt) or not isinstance(inpt, LazyTensorBase) or len(inpt.lazy.lead) != 1:
-                return original(self, inpt, params)
-            if name == "mixup" and not inpt.lazy.dtype.is_floating_point:
-                return original(self, inpt, params)
-            self._check_image_or_video(inpt, batch_size=params["batch_size"])
-            return inpt.then_on_batch((name, (frozen(params[param]),)))
+    def transform(original: Function, self: Any, inpt: Any, params: dict[str, Any]) -> Any:
+        if not is_lazy(inpt) or not isinstance(inpt, LazyTensorBase) or len(inpt.lazy.lead) != 1:
+            return original(self, inpt, params)
+        if name == "mixup" and not inpt.lazy.dtype.is_floating_point:
+            return original(self, inpt, params)
+        self._check_image_or_video(inpt, batch_size=params["batch_size"])
+        return inpt.then_on_batch((name, (frozen(params[param]),)))
 
-        return transform
-
-    return make
+    return transform
 
 
 PATCHES = (
@@ -114,6 +109,6 @@ PATCHES = (
     Attribute("torchvision.transforms.v2.ToDtype.transform", to_dtype),
     Attribute("torchvision.transforms.v2.ToPureTensor.transform", to_pure_tensor),
     Attribute("torchvision.transforms.v2.LinearTransformation.transform", linear_transformation),
-    Attribute("torchvision.transforms.v2.MixUp.transform", mixed("mixup", "lam")),
-    Attribute("torchvision.transforms.v2.CutMix.transform", mixed("cutmix", "box")),
+    Body("torchvision.transforms.v2.MixUp.transform", mixed("mixup", "lam")),
+    Body("torchvision.transforms.v2.CutMix.transform", mixed("cutmix", "box")),
 )
