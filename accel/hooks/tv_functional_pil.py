@@ -18,7 +18,6 @@ from accel.hooks.recording.tensors import given
 from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
 from accel.ops import OPS, Params, colour
 from accel.planning import lut
-from accel.system.private_names import private
 
 
 def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
@@ -150,12 +149,11 @@ _ACCEPTED: dict[str, Callable[[str, Params], Params | None]] = {
 
 
 _to_grayscale = recorder("to_grayscale")
-_COLOURS = [row.name for row in colour.ROWS if hasattr(private("torchvision.transforms._functional_pil"), row.name)]
 _METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _V1 = "torchvision.transforms._functional_pil"
 PATCHES = (
     *(Body(f"{_V1}.{name}", by_methods) for name in _METHODS),
-    *(Body(f"{_V1}.{name}", recorder(name)) for name in _COLOURS if name != "to_grayscale"),
+    *(Body(f"{_V1}.{row.name}", recorder(row.name)) for row in colour.FUNCTIONS if row.name != "to_grayscale"),
     Body(f"{_V1}.to_grayscale", to_grayscale),
     Body(f"{_V1}.crop", crop),
     Body(f"{_V1}.pad", pad),

@@ -34,11 +34,7 @@ def pin(tensor: LazyTensorBase) -> bool:
 
 
 def to_device(tensor: LazyTensorBase, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
-    """Compute the values on a device, as a plain tensor. An accelerator backend computes them there, and learns where.
-
-    Raises:
-        DecodeError: an image cannot be decoded.
-    """
+    """Compute the values on a device, as a plain tensor; an accelerator backend computes there, and learns where."""
     lazy = tensor.lazy if is_lazy(tensor) else None
     if lazy is not None and prefetch.usable(selection_of(lazy), device):
         with log.flushing, lazy.lock:

@@ -27,7 +27,7 @@ def _row(name: str, kind: Kind, params: tuple[str, ...], samples: tuple[Params, 
 
 _FACTORS = ((0.0,), (0.37,), (1.0,), (1.73,))
 
-ROWS = (
+FUNCTIONS = (
     _row(
         "adjust_brightness",
         "levels",
@@ -51,6 +51,18 @@ ROWS = (
         ((0,), (100.5,), (256,)),
         levels=lambda picture, params: ImageOps.solarize(picture, *params),
     ),
+    _row("adjust_contrast", "statistic", ("contrast_factor",), _FACTORS),
+    _row("autocontrast", "statistic", (), ((),)),
+    _row("equalize", "statistic", (), ((),)),
+    _row("adjust_saturation", "mix", ("saturation_factor",), _FACTORS),
+    _row("adjust_hue", "mix", ("hue_factor",), ((-0.5,), (-0.13,), (0.0,), (0.31,), (0.5,))),
+    _row("to_grayscale", "mix", ("num_output_channels",), ((1,), (3,)), channels=lambda channels, params: params[0]),
+    _row("adjust_sharpness", "neighbourhood", ("sharpness_factor",), _FACTORS),
+)
+"""The rows of functions of ``torchvision.transforms._functional_pil``."""
+
+ROWS = (
+    *FUNCTIONS,
     Op(
         "point",
         "levels",
@@ -59,12 +71,6 @@ ROWS = (
         ((bytes(level * 7 % 256 for level in range(768)),),),
         levels=lambda picture, params: picture.point(list(params[0] * 3)[: 256 * len(picture.getbands())]),
     ),
-    _row("adjust_contrast", "statistic", ("contrast_factor",), _FACTORS),
-    _row("autocontrast", "statistic", (), ((),)),
-    _row("equalize", "statistic", (), ((),)),
-    _row("adjust_saturation", "mix", ("saturation_factor",), _FACTORS),
-    _row("adjust_hue", "mix", ("hue_factor",), ((-0.5,), (-0.13,), (0.0,), (0.31,), (0.5,))),
-    _row("to_grayscale", "mix", ("num_output_channels",), ((1,), (3,)), channels=lambda channels, params: params[0]),
     Op(
         "permute_channels",
         "mix",
@@ -72,7 +78,6 @@ ROWS = (
         ("permutation",),
         (((2, 0, 1),), ((1, 0, 2),)),
     ),
-    _row("adjust_sharpness", "neighbourhood", ("sharpness_factor",), _FACTORS),
     Op(
         "gaussian_blur",
         "neighbourhood",

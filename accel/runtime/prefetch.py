@@ -246,11 +246,7 @@ def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.devic
 
 
 def compute_on_device(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torch.Tensor | None:
-    """Compute images now on the device of their queue, and bring them to the host; None where that is not known.
-
-    Raises:
-        DecodeError: an image cannot be decoded.
-    """
+    """Compute images now on the device of their queue, and bring them to the host; None where that is not known."""
     selection = compute.selection_of(recipes)
     if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
         return None
