@@ -68,11 +68,6 @@ def decode_jpeg(
     return lazy if isinstance(input, list) else lazy[0]
 
 
-def decode_other(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """``torchvision.io.decode_png`` and others, which are never lazy."""
-    return _at_once(original, input, *args, **kwargs)
-
-
 def read_file(original: Function, path: Any) -> Any:
     """``torchvision.io.read_file``: an empty file is none that cannot be read, where damaged ones are replaced."""
     if pillow_open.replaces() and _beginning(path) == b"":
@@ -177,8 +172,6 @@ _READERS: dict[str, Function] = {
     "read_image": read_image,
     "decode_image": decode_image,
     "decode_jpeg": decode_jpeg,
-    "decode_png": decode_other,
-    "decode_webp": decode_other,
-    "decode_gif": decode_other,
+    **dict.fromkeys(("decode_png", "decode_webp", "decode_gif"), _at_once),
 }
 PATCHES = tuple(Body(f"{_MODULE}.{name}", reader, optional=True) for name, reader in _READERS.items())

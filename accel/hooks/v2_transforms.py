@@ -56,12 +56,7 @@ def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
 
 def get_fill(original: Function, fill_dict: Any, inpt_type: Any) -> Any:
     """``torchvision.transforms.v2._utils._get_fill``, which looks types up exactly: by what lazy ones stand for."""
-    return original(fill_dict, _canonical(inpt_type))
-
-
-def _canonical(kind: type) -> type:
-    """The class that a lazy one stands for."""
-    return kind.becomes if issubclass(kind, (LazyImage, LazyTensorBase)) else kind
+    return original(fill_dict, inpt_type.becomes if issubclass(inpt_type, (LazyImage, LazyTensorBase)) else inpt_type)
 
 
 def to_dtype(original: Function) -> Function:

@@ -86,10 +86,6 @@ def _uint8(lazy: LazyState, params: Params) -> Params | None:
     return params if lazy.dtype == torch.uint8 else None
 
 
-def _bits_of_uint8(lazy: LazyState, params: Params) -> Params | None:
-    return _uint8(lazy, params) and bits(lazy, params)
-
-
 def channels(_: Any, params: Params) -> Params | None:
     """Accept the number of channels that grey is to have."""
     return params if params[0] in (1, 3) else None
@@ -139,10 +135,6 @@ def _padding(lazy: LazyState, params: Params) -> Params | None:
     if lazy.dtype == torch.uint8 and not all(0 <= value <= 255 for value in fills):
         return None
     return padding, fills[0] if len(fills) == 1 else fills, mode
-
-
-def _scalar_padding(lazy: LazyState, params: Params) -> Params | None:
-    return None if isinstance(params[1], (list, tuple)) else _padding(lazy, params)
 
 
 def _size(lazy: LazyState, params: Params) -> Params | None:
@@ -245,7 +237,7 @@ _SHARED: dict[str, Accept] = {
 
 ACCEPTED: dict[str, Accept] = {
     **{f"v{version}.{name}": accept for version in (1, 2) for name, accept in _SHARED.items()},
-    "v1.posterize": _bits_of_uint8,
+    "v1.posterize": lambda lazy, params: _uint8(lazy, params) and bits(lazy, params),
     "v2.posterize": bits,
     "v1.equalize": _uint8,
     "v2.equalize": _as_given,
@@ -256,7 +248,7 @@ ACCEPTED: dict[str, Accept] = {
     "v1.vflip": _as_given,
     "v2.horizontal_flip": _as_given,
     "v2.vertical_flip": _as_given,
-    "v1.pad": _scalar_padding,
+    "v1.pad": lambda lazy, params: None if isinstance(params[1], (list, tuple)) else _padding(lazy, params),
     "v2.pad": _padding,
     "v1.resize": _size,
     "v2.resize": _any_size,
