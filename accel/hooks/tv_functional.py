@@ -122,13 +122,10 @@ def erase(original: Function, img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, 
 
 _V1 = "torchvision.transforms.functional"
 PATCHES = (
-    Body(f"{_V1}.resized_crop", resized_crop),
-    Body(f"{_V1}.to_tensor", to_tensor),
-    Body(f"{_V1}.pil_to_tensor", pil_to_tensor),
-    Body(f"{_V1}.to_pil_image", to_pil_image),
-    Body(f"{_V1}.convert_image_dtype", convert_image_dtype),
-    Body(f"{_V1}.normalize", normalize),
-    Body(f"{_V1}.erase", erase),
+    *(
+        Body(f"{_V1}.{function.__name__}", function)
+        for function in (resized_crop, to_tensor, pil_to_tensor, to_pil_image, convert_image_dtype, normalize, erase)
+    ),
     Body(f"{_V1}.gaussian_blur", images.gaussian_blur(1)),
     Body(f"{_V1}.elastic_transform", images.elastic(1)),
 )
