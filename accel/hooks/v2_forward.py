@@ -134,15 +134,12 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
     return transform, *generator.choice(((image,), (image, label), ((image, label),), (label,)))
 
 
+plain = partial(_forward, of_image=_of_image)
+by_chance = partial(
+    _forward, of_image=_of_image_by_chance, usual=lambda self: type(self.p) is float and random_params.usual()
+)
 PATCHES = (
-    Attribute("torchvision.transforms.v2.Transform.forward", partial(_forward, of_image=_of_image)),
+    Attribute("torchvision.transforms.v2.Transform.forward", plain),
     Attribute("torchvision.transforms.v2.Transform._needs_transform_list", needs),
-    Attribute(
-        "torchvision.transforms.v2._transform._RandomApplyTransform.forward",
-        partial(
-            _forward,
-            of_image=_of_image_by_chance,
-            usual=lambda self: type(self.p) is float and random_params.usual(),
-        ),
-    ),
+    Attribute("torchvision.transforms.v2._transform._RandomApplyTransform.forward", by_chance),
 )
