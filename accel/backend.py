@@ -237,10 +237,8 @@ def _load(entry: EntryPoint) -> type[Backend]:
         raise BackendUnavailable(
             f"image backend {entry.name!r} ({entry.value}) cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    for member in ("Options", "devices", "auto_rank", "host", "unavailable", "prepare", "describe"):
-        if not hasattr(loaded, member):
-            raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}) has no {member!r}")
-    for member in ("run_on",) if loaded.devices else ("run", "run_all"):
+    runs = ("run_on",) if getattr(loaded, "devices", ()) else ("run", "run_all")
+    for member in ("Options", "devices", "auto_rank", "host", "unavailable", "prepare", "describe", *runs):
         if not hasattr(loaded, member):
             raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}) has no {member!r}")
     if loaded.devices and not issubclass(loaded.Options, AcceleratorOptions):

@@ -17,7 +17,7 @@ from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.plan import Plan, plan
-from accel.planning.stages import Axis, Effect, Pass, Stage
+from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import has_tail, tailed_plans
 from accel.recipe import Branch, Recipe, Source, Step
 
@@ -131,22 +131,15 @@ def _short(value: Any) -> str:
 
 
 def _stage(stage: Stage) -> str:
-    return _effect(stage) if isinstance(stage, Effect) else _pass(stage)
-
-
-def _effect(effect: Effect) -> str:
-    height, width = effect.output_size
-    levels = "; levels looked up" if effect.levels is not None else ""
-    return f"{effect.kind}: {_step((effect.op, effect.params))}; {height} x {width}{levels}"
-
-
-def _pass(stage: Pass) -> str:
+    levels = "; levels looked up" if stage.levels is not None else ""
+    if isinstance(stage, Effect):
+        height, width = stage.output_size
+        return f"{stage.kind}: {_step((stage.op, stage.params))}; {height} x {width}{levels}"
     rows, columns = _axis(stage.rows), _axis(stage.columns)
     name = ""
     if stage.resample:
         dialect, codes = ("Pillow", Image.Resampling) if stage.resample in SUPPORT else ("torch", Aten)
         name = f" with {dialect}'s {codes(stage.resample).name}"
-    levels = "; levels looked up" if stage.levels is not None else ""
     return f"one pass{name}; rows {rows}; columns {columns}{levels}"
 
 
@@ -159,8 +152,7 @@ def _axis(axis: Axis) -> str:
 
 
 def _in_force() -> str:
-    name = switch.current().name
-    return f"The image backend in force is {name!r}."
+    return f"The image backend in force is {switch.current().name!r}."
 
 
 def _name(dtype: torch.dtype) -> str:

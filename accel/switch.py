@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from accel import backend as registry
@@ -16,6 +17,7 @@ from accel.options import STEPS_ASIDE, Options, Selection
 from accel.system import fork, log
 
 
+@dataclass(eq=False)
 class _Block:
     """A ``with image_backend(...)`` block, seen by its context and by those copied from it.
 
@@ -24,10 +26,9 @@ class _Block:
     wherever it is still seen.
     """
 
-    def __init__(self, selection: Selection, outer: _Block | None) -> None:
-        self.selection = selection
-        self.outer = outer
-        self.left = False
+    selection: Selection
+    outer: _Block | None
+    left: bool = False
 
 
 _TORCHVISION = Selection(STEPS_ASIDE, Options())

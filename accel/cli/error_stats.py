@@ -16,11 +16,7 @@ class Different(Exception):
 
 
 def check_kind(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> None:
-    """Check number, shapes and dtypes.
-
-    Raises:
-        Different: they are others.
-    """
+    """Raise ``Different`` unless number, shapes and dtypes are the same."""
     if len(wanted) != len(found):
         raise Different(f"{len(found)} tensors instead of {len(wanted)}")
     for a, b in zip(wanted, found, strict=True):
@@ -29,11 +25,7 @@ def check_kind(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) ->
 
 
 def check_equal(wanted: torch.Tensor, found: torch.Tensor) -> None:
-    """Check that two tensors of the same kind are equal in every bit.
-
-    Raises:
-        Different: they are not.
-    """
+    """Raise ``Different`` unless two tensors of the same kind are equal in every bit."""
     if torch.equal(wanted, found):
         return
     if not wanted.ndim:

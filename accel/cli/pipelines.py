@@ -11,30 +11,15 @@ from torchvision import transforms
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def _train() -> Any:
-    return transforms.Compose(
-        [
-            transforms.RandomResizedCrop(224),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-            transforms.Normalize(_MEAN, _STD),
-        ]
-    )
-
-
-def _eval() -> Any:
-    return transforms.Compose(
-        [
-            transforms.Resize(256),
-            transforms.CenterCrop(224),
-            transforms.ToTensor(),
-            transforms.Normalize(_MEAN, _STD),
-        ]
-    )
+def _pipeline(*augmentations: Any) -> Any:
+    return transforms.Compose([*augmentations, transforms.ToTensor(), transforms.Normalize(_MEAN, _STD)])
 
 
 LEVELS = torch.tensor(_STD, dtype=torch.float64).view(3, 1, 1) * 255
 """How many levels of uint8 lie in one unit of a pipeline's values, by channel."""
 
-PIPELINES: dict[str, Callable[[], Any]] = {"train": _train, "eval": _eval}
+PIPELINES: dict[str, Callable[[], Any]] = {
+    "train": lambda: _pipeline(transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()),
+    "eval": lambda: _pipeline(transforms.Resize(256), transforms.CenterCrop(224)),
+}
 """The makers of the pipelines, by name."""

@@ -51,11 +51,7 @@ def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
 
 
 def torchvision(data: Data, box: Box, channels: int) -> Pixels | None:
-    """torchvision's own decoder (its own libjpeg-turbo), on the whole file: the reference for ``torchvision.io``.
-
-    Raises:
-        RuntimeError: torchvision's own.
-    """
+    """torchvision's own decoder (its own libjpeg-turbo), on the whole file: the reference for ``torchvision.io``."""
     stream = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
     unchanged, rgb = 0, 3  # torchvision.io.ImageReadMode
     mode = rgb if channels == 3 else unchanged

@@ -16,11 +16,10 @@ from accel import switch
 from accel.backend import backend_of, host_of
 from accel.errors import DecodeError
 from accel.hooks import timm
-from accel.hooks.patch import Attribute, Function, Item
+from accel.hooks.patch import Attribute, Body, Function, Item
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import group, held, loader_batch, search, tensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.options import Selection
 from accel.system import log, notes
 from accel.system.private_names import private
 from accel.workers import slot_pool
@@ -63,82 +62,64 @@ def _collate_tensors(original: Function) -> Function:
     return collate_tensor_fn
 
 
-def _located(original: Function) -> Function:
+def _located(original: Function, self: Any, index: Any) -> Any:
     """A fetcher's ``fetch``, which notes on what a sample raises where it came from."""
-
-    def fetch(self: Any, index: Any) -> Any:
-        if switch.current().steps_aside:
-            return original(self, index)
-        batched = self.auto_collation and type(index) is list
-        indices = notes.Indices(index) if batched else index
-        try:
-            return original(self, indices)
-        except StopIteration:
-            raise
-        except Exception as error:
-            if notes.passed(error, Collating.__call__):
-                indices = None
-            elif self.auto_collation and not batched:
-                indices = tuple(index)
-            notes.locate(error, indices)
-            raise
-
-    return fetch
+    if switch.current().steps_aside:
+        return original(self, index)
+    batched = self.auto_collation and type(index) is list
+    indices = notes.Indices(index) if batched else index
+    try:
+        return original(self, indices)
+    except StopIteration:
+        raise
+    except Exception as error:
+        if notes.passed(error, Collating.__call__):
+            indices = None
+        elif self.auto_collation and not batched:
+            indices = tuple(index)
+        notes.locate(error, indices)
+        raise
 
 
-def _fetch(original: Function) -> Function:
+def _fetch(original: Function, self: Any, index: Any) -> Any:
     """A fetcher's ``fetch``; a host backend's worker computes the batch there, before it is sent."""
-    located = _located(original)
-
-    @functools.wraps(original)
-    def fetch_batch(self: Any, index: Any) -> Any:
-        if not isinstance(self.collate_fn, Collating):
-            self.collate_fn = Collating(self.collate_fn)
-        if get_worker_info() is None:
-            batch = located(self, index)
-            loader_batch.gather(search.lazy_tensors(batch), 0, index)
-            return batch
-        if sys._getframe(1).f_code.co_name != "_worker_loop":
-            return located(self, index)
-        computes = _computes_in_workers(switch.current())
-        try:
-            with tensor.fetching():
-                batch = located(self, index)
-            states = search.lazy_tensors(batch, sent=computes)
-            loader_batch.gather(states, slot_pool.loader_number(), index)
-            for lazy_tensor in states:
-                tensor.materialized_in_worker(lazy_tensor)
-        except DecodeError as error:
-            where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
-            if where is None:
-                raise
-            raise type(error)(f"{error} (dataset index {where})") from error
-        return slot_pool.outgoing(batch)
-
-    return fetch_batch
+    if not isinstance(self.collate_fn, Collating):
+        self.collate_fn = Collating(self.collate_fn)
+    if get_worker_info() is None:
+        batch = _located(original, self, index)
+        loader_batch.gather(search.lazy_tensors(batch), 0, index)
+        return batch
+    if sys._getframe(2).f_code.co_name != "_worker_loop":  # past this function, and what stands in torch's
+        return _located(original, self, index)
+    selection = switch.current()
+    computes = not selection.steps_aside and not backend_of(selection).devices
+    try:
+        with tensor.fetching():
+            batch = _located(original, self, index)
+        states = search.lazy_tensors(batch, sent=computes)
+        loader_batch.gather(states, slot_pool.loader_number(), index)
+        for lazy_tensor in states:
+            tensor.materialized_in_worker(lazy_tensor)
+    except DecodeError as error:
+        where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
+        if where is None:
+            raise
+        raise type(error)(f"{error} (dataset index {where})") from error
+    return slot_pool.outgoing(batch)
 
 
-def _computes_in_workers(selection: Selection) -> bool:
-    return not selection.steps_aside and not backend_of(selection).devices
-
-
-def _get_iterator(original: Function) -> Function:
+def _get_iterator(original: Function, self: Any) -> Any:
     """``DataLoader._get_iterator``, which prepares what workers need before they are started."""
-
-    @functools.wraps(original)
-    def get_iterator(self: Any) -> Any:
-        selection = switch.current()
-        if self.num_workers == 0 or selection.steps_aside:
-            return original(self)
-        host_of(selection).prepare()
-        held.compute(self.dataset, getattr(selection.options, "threads", None))
-        log.flush()
-        with slot_pool.loader(self.multiprocessing_context) as keep_for:
-            iterator = original(self)
-            keep_for(iterator)
-        return iterator
-
-    return get_iterator
+    selection = switch.current()
+    if self.num_workers == 0 or selection.steps_aside:
+        return original(self)
+    host_of(selection).prepare()
+    held.compute(self.dataset, getattr(selection.options, "threads", None))
+    log.flush()
+    with slot_pool.loader(self.multiprocessing_context) as keep_for:
+        iterator = original(self)
+        keep_for(iterator)
+    return iterator
 
 
 class _WorkerEntry:
@@ -184,9 +165,9 @@ _WORKERS = "torch.utils.data._utils"
 PATCHES = (
     # the place of all tensors: with one more key the mapping would change its size while another thread collates
     Item(f"{_WORKERS}.collate.default_collate_fn_map", _collate_tensors, keys=(torch.Tensor,)),
-    Attribute(f"{_WORKERS}.fetch._MapDatasetFetcher.fetch", _fetch),
-    Attribute(f"{_WORKERS}.fetch._IterableDatasetFetcher.fetch", _fetch),
+    Body(f"{_WORKERS}.fetch._MapDatasetFetcher.fetch", _fetch),
+    Body(f"{_WORKERS}.fetch._IterableDatasetFetcher.fetch", _fetch),
     Attribute(f"{_WORKERS}.worker._worker_loop", _WorkerEntry),
-    Attribute("torch.utils.data.DataLoader._get_iterator", _get_iterator),
+    Body("torch.utils.data.DataLoader._get_iterator", _get_iterator),
     Attribute("torch._utils.ExceptionWrapper.__init__", _wrapped),
 )

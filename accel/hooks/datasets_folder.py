@@ -35,16 +35,16 @@ def _pil_loader(original: Function, path: Any) -> Any:
         return original(path)
     buffer, size = read
     header = claim(buffer, size)
-    if header is None or header.pictures or not claimed(header, selection):
-        memory.file_buffers.give_back(buffer)
-        return original(path)
-    try:
-        Image._decompression_bomb_check((header.width, header.height))
-    except Image.DecompressionBombError:  # Image.open says so as well, or replaces it
-        memory.file_buffers.give_back(buffer)
-        return original(path)
-    source = Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
-    return LazyImage.load_rgb(source)
+    if header is not None and not header.pictures and claimed(header, selection):
+        try:
+            Image._decompression_bomb_check((header.width, header.height))
+        except Image.DecompressionBombError:
+            pass  # Image.open says so as well, or replaces it
+        else:
+            source = Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
+            return LazyImage.load_rgb(source)
+    memory.file_buffers.give_back(buffer)
+    return original(path)
 
 
 PATCHES = (

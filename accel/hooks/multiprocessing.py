@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import multiprocessing.spawn  # noqa: F401  whose function is replaced
-from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -17,23 +16,18 @@ from typing import Any
 import torch
 
 from accel import switch
-from accel.hooks.patch import Attribute
+from accel.hooks.patch import Body, Function
 from accel.options import Selection
 from accel.system import counters, replaced
 
 _CHILD = Path(__file__).with_name("multiprocessing_child.py").read_text()
 
 
-def _with_switch(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+def _with_switch(original: Function, name: str) -> dict[str, Any]:
     """``multiprocessing.spawn.get_preparation_data``: all that a process reads before anything else."""
-
-    @functools.wraps(original)
-    def get_preparation_data(name: str) -> dict[str, Any]:
-        selection = switch.current()
-        data = original(name)
-        return data if selection.steps_aside else {**data, "accel": _Carried(selection)}
-
-    return get_preparation_data
+    selection = switch.current()
+    data: dict[str, Any] = original(name)
+    return data if selection.steps_aside else {**data, "accel": _Carried(selection)}
 
 
 class _Carried:
@@ -61,4 +55,4 @@ def _enter(selection: Selection, counts: torch.Tensor | None, names: Any) -> Non
     switch.adopt(selection)
 
 
-PATCHES = (Attribute("multiprocessing.spawn.get_preparation_data", _with_switch),)
+PATCHES = (Body("multiprocessing.spawn.get_preparation_data", _with_switch),)

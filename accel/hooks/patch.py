@@ -35,11 +35,7 @@ class Patch:
     optional: bool = False
 
     def find(self) -> Any:
-        """Find where the replacement goes.
-
-        Raises:
-            AttributeError: the installed version lacks the name.
-        """
+        """Find where the replacement goes; AttributeError where the installed version lacks the name."""
         return found(self.name)
 
     def put(self, place: Any) -> Undo:
@@ -88,11 +84,7 @@ class Item(Patch):
 
 
 def found(name: str) -> Any:
-    """The object that has a dotted name, its modules being imported.
-
-    Raises:
-        AttributeError: there is none.
-    """
+    """The object that has a dotted name, its modules being imported."""
     root, _, path = name.partition(".")
     module = import_module(root)
     return attrgetter(path)(module) if path else module

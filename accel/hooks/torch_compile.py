@@ -51,10 +51,8 @@ def compile(original: Function) -> Function:
     def compile(*args: Any, **kwargs: Any) -> Any:
         compiled = original(*args, **kwargs)
         model = args[0] if args else kwargs.get("model")
-        if isinstance(compiled, torch.nn.Module):
-            if compiled is not model:
-                compiled.forward = _materialized_compiled(compiled.forward)
-            return compiled
+        if isinstance(compiled, torch.nn.Module) and compiled is not model:
+            compiled.forward = _materialized_compiled(compiled.forward)
         if isinstance(compiled, FunctionType) and model is not None and compiled is not model:
             return _materialized_compiled(compiled)
         return compiled

@@ -43,7 +43,6 @@ def resized_crop(
 
 
 def to_tensor(original: Function, pic: Any) -> Any:
-    """``torchvision.transforms.functional.to_tensor``."""
     lazy = lazy_image(pic)
     if lazy is None:
         return original(pic)
@@ -52,13 +51,11 @@ def to_tensor(original: Function, pic: Any) -> Any:
 
 
 def pil_to_tensor(original: Function, pic: Any) -> Any:
-    """``torchvision.transforms.functional.pil_to_tensor``."""
     lazy = lazy_image(pic)
     return original(pic) if lazy is None else images.pixels(LazyTensor, lazy)
 
 
 def to_pil_image(original: Function, pic: Any, mode: Any = None) -> Any:
-    """``torchvision.transforms.functional.to_pil_image``."""
     lazy = is_lazy(pic) and isinstance(pic, LazyTensorBase) and not pic.lazy.lead
     image = _as_image(pic) if lazy and mode in (None, "L" if pic.lazy.shape[0] == 1 else "RGB") else None
     return original(pic, mode) if image is None else image
@@ -93,7 +90,6 @@ def _levels(table: torch.Tensor) -> torch.Tensor | None:
 
 
 def convert_image_dtype(original: Function, image: Any, dtype: torch.dtype = torch.float) -> Any:
-    """``torchvision.transforms.functional.convert_image_dtype``."""
     if not is_recorded(image) or not isinstance(dtype, torch.dtype):
         return original(image, dtype)
     if image.lazy.dtype == dtype:
@@ -104,7 +100,6 @@ def convert_image_dtype(original: Function, image: Any, dtype: torch.dtype = tor
 
 
 def normalize(original: Function, tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
-    """``torchvision.transforms.functional.normalize``."""
     if not is_recorded(tensor) or (inplace and tensor.lazy.aliased):
         return original(tensor, mean, std, inplace)
     means, stds = numbers(mean), numbers(std)
@@ -118,7 +113,6 @@ def normalize(original: Function, tensor: Any, mean: Any, std: Any, inplace: boo
 
 
 def erase(original: Function, img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
-    """``torchvision.transforms.functional.erase``."""
     takes = is_recorded(img) and not (inplace and img.lazy.aliased)
     lazy = recorded_erase(img, i, j, h, w, v) if takes else None
     if lazy is None:
@@ -128,13 +122,10 @@ def erase(original: Function, img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, 
 
 _V1 = "torchvision.transforms.functional"
 PATCHES = (
-    Body(f"{_V1}.resized_crop", resized_crop),
-    Body(f"{_V1}.to_tensor", to_tensor),
-    Body(f"{_V1}.pil_to_tensor", pil_to_tensor),
-    Body(f"{_V1}.to_pil_image", to_pil_image),
-    Body(f"{_V1}.convert_image_dtype", convert_image_dtype),
-    Body(f"{_V1}.normalize", normalize),
-    Body(f"{_V1}.erase", erase),
+    *(
+        Body(f"{_V1}.{function.__name__}", function)
+        for function in (resized_crop, to_tensor, pil_to_tensor, to_pil_image, convert_image_dtype, normalize, erase)
+    ),
     Body(f"{_V1}.gaussian_blur", images.gaussian_blur(1)),
     Body(f"{_V1}.elastic_transform", images.elastic(1)),
 )

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from accel.hooks.patch import Body, Function
+from accel.hooks.recording import accepted
 from accel.hooks.recording.images import LARGEST, by_methods, recorded
 from accel.hooks.recording.tensors import given
 from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
-from accel.ops import OPS, Params
+from accel.ops import OPS, Params, colour
 from accel.planning import lut
 
 
@@ -80,13 +81,13 @@ def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
 def recorder(name: str) -> Function:
     """The recorder of one of ``NAMES``, to be made around the original."""
     names = OPS[name].params
-    accepted = _ACCEPTED.get(name, _real)
+    accept = _ACCEPTED.get(name, _real)
 
     def function(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
         lazy = lazy_image(img)
         if lazy is not None:
             values = given(names, args, kwargs, _DEFAULTS.get(name, {}))
-            params = None if values is None else accepted(name, values)
+            params = None if values is None else accept(name, values)
             if params is not None and _makes_levels(name, params, len(lazy.getbands())):
                 return img if name == "adjust_hue" and lazy.mode == "L" else recorded(lazy, name, params)
         return original(img, *args, **kwargs)  # which also raises what is to be raised
@@ -136,46 +137,23 @@ def _hue(name: str, given: Params) -> Params | None:
 
 def _gamma(name: str, given: Params) -> Params | None:
     numbers = _real(name, given)
-    if numbers is None or numbers[0] < 0:
-        return None
-    return numbers
-
-
-def _bits(name: str, given: Params) -> Params | None:
-    return given if type(given[0]) is int and 0 <= given[0] <= 8 else None
-
-
-def _channels(name: str, given: Params) -> Params | None:
-    return given if given[0] in (1, 3) else None
+    return None if numbers is None or numbers[0] < 0 else numbers
 
 
 _ACCEPTED: dict[str, Callable[[str, Params], Params | None]] = {
     "adjust_gamma": _gamma,
     "adjust_hue": _hue,
-    "posterize": _bits,
-    "to_grayscale": _channels,
+    "posterize": accepted.bits,
+    "to_grayscale": accepted.channels,
 }
 
 
 _to_grayscale = recorder("to_grayscale")
 _METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
-_COLOURS = (
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_gamma",
-    "adjust_hue",
-    "adjust_saturation",
-    "adjust_sharpness",
-    "autocontrast",
-    "equalize",
-    "invert",
-    "posterize",
-    "solarize",
-)
 _V1 = "torchvision.transforms._functional_pil"
 PATCHES = (
     *(Body(f"{_V1}.{name}", by_methods) for name in _METHODS),
-    *(Body(f"{_V1}.{name}", recorder(name)) for name in _COLOURS),
+    *(Body(f"{_V1}.{row.name}", recorder(row.name)) for row in colour.FUNCTIONS if row.name != "to_grayscale"),
     Body(f"{_V1}.to_grayscale", to_grayscale),
     Body(f"{_V1}.crop", crop),
     Body(f"{_V1}.pad", pad),

@@ -30,7 +30,6 @@ _IN_MEMORY = "image in memory"
 
 
 def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
-    """``torchvision.io.read_image``."""
     lazy = _from_file(str(path), mode, apply_exif_orientation)
     if lazy is None:
         return _at_once(original, path, mode, apply_exif_orientation)
@@ -39,7 +38,6 @@ def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif
 
 
 def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
-    """``torchvision.io.decode_image``."""
     if isinstance(input, torch.Tensor):
         lazy = _from_memory(input, mode, apply_exif_orientation)
     else:
@@ -68,11 +66,6 @@ def decode_jpeg(
         return _at_once(original, input, mode, device, apply_exif_orientation)
     _warn_as(original)
     return lazy if isinstance(input, list) else lazy[0]
-
-
-def decode_other(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """``torchvision.io.decode_png`` and others, which are never lazy."""
-    return _at_once(original, input, *args, **kwargs)
 
 
 def read_file(original: Function, path: Any) -> Any:
@@ -179,8 +172,6 @@ _READERS: dict[str, Function] = {
     "read_image": read_image,
     "decode_image": decode_image,
     "decode_jpeg": decode_jpeg,
-    "decode_png": decode_other,
-    "decode_webp": decode_other,
-    "decode_gif": decode_other,
+    **dict.fromkeys(("decode_png", "decode_webp", "decode_gif"), _at_once),
 }
 PATCHES = tuple(Body(f"{_MODULE}.{name}", reader, optional=True) for name, reader in _READERS.items())

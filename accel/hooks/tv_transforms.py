@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -18,14 +20,14 @@ from accel.system.private_names import private
 F_pil = private("torchvision.transforms._functional_pil", "pad")
 
 
-def get_params(original: FunctionType) -> Function:
-    """``torchvision.transforms.RandomResizedCrop.get_params`` (img, scale, ratio) -> (top, left, height, width)."""
-    quick = with_cheap_tensors(original, get_dimensions=lambda image: (3, image.height, image.width))
-    if not checked(original, quick, some_crop):
+def place(original: FunctionType, arguments: Callable[[random.Random], tuple[Any, ...]]) -> Function:
+    """``get_params`` of a crop (img, ...) -> (top, left, height, width)."""
+    quick = with_cheap_tensors(original, get_dimensions=_dimensions)
+    if not checked(original, quick, arguments):
         return original
 
-    def get_params(img: Any, scale: Any, ratio: Any) -> Any:
-        return (quick if isinstance(img, LazyImage) and usual() else original)(img, scale, ratio)
+    def get_params(img: Any, *args: Any, **kwargs: Any) -> Any:
+        return (quick if isinstance(img, LazyImage) and usual() else original)(img, *args, **kwargs)
 
     return get_params
 
@@ -45,18 +47,6 @@ def flip(original: FunctionType) -> Function:
         return (quick if lazy and usual() else original)(self, img)
 
     return forward
-
-
-def get_crop(original: FunctionType) -> Function:
-    """``torchvision.transforms.RandomCrop.get_params`` (img, output_size) -> (top, left, height, width)."""
-    quick = with_cheap_tensors(original, get_dimensions=_dimensions)
-    if not checked(original, quick, _some_small_crop):
-        return original
-
-    def get_params(img: Any, output_size: Any) -> Any:
-        return (quick if isinstance(img, LazyImage) and usual() else original)(img, output_size)
-
-    return get_params
 
 
 def crop(original: FunctionType) -> Function:
@@ -105,8 +95,8 @@ def _some_flip(generator: random.Random) -> tuple[Any, ...]:
 
 
 PATCHES = (
-    Shortcut("torchvision.transforms.RandomResizedCrop.get_params", get_params),
-    Shortcut("torchvision.transforms.RandomCrop.get_params", get_crop),
+    Shortcut("torchvision.transforms.RandomResizedCrop.get_params", partial(place, arguments=some_crop)),
+    Shortcut("torchvision.transforms.RandomCrop.get_params", partial(place, arguments=_some_small_crop)),
     Shortcut("torchvision.transforms.RandomCrop.forward", crop),
     Shortcut("torchvision.transforms.RandomHorizontalFlip.forward", flip),
     Shortcut("torchvision.transforms.RandomVerticalFlip.forward", flip),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType, NoneType, SimpleNamespace
 from typing import Any
 
@@ -27,19 +28,9 @@ from accel.lazy.tensor import LazyTensor
 
 Forward = Function
 
-_LATE = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
-_LEAVES = {*_LATE, torch.Tensor, int, float, bool, str, NoneType}
+_LAZY = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
+_LEAVES = {*_LAZY, torch.Tensor, int, float, bool, str, NoneType}
 """Types that torch's pytree has no parts of."""
-
-
-def plain(original: FunctionType) -> Forward:
-    """``forward`` of ``torchvision.transforms.v2.Transform`` (*inputs) -> the sample."""
-    return _forward(original, _of_image, lambda self: True)
-
-
-def by_chance(original: FunctionType) -> Forward:
-    """The same of those that are applied with a probability ``p``."""
-    return _forward(original, _of_image_by_chance, lambda self: type(self.p) is float and random_params.usual())
 
 
 def needs(original: FunctionType) -> Callable[..., list[bool]]:
@@ -82,9 +73,12 @@ def _of_image_by_chance(self: Any, image: Any) -> Any:
     return self.transform(image, self.make_params(leaves))
 
 
-def _forward(original: FunctionType, of_image: Forward, usual: Callable[[Any], bool]) -> Forward:
+def _forward(original: FunctionType, of_image: Forward, usual: Callable[[Any], bool] = lambda self: True) -> Forward:
+    """``forward`` (*inputs) -> the sample; ``usual``: whether the quick way may be taken."""
     of_leaves = random_params.with_cheap_tensors(original)
-    of_leaves.__globals__.update(tree_flatten=_flatten, tree_unflatten=_unflatten)
+    of_leaves.__globals__.update(
+        tree_flatten=lambda sample: (list(sample), None), tree_unflatten=lambda leaves, spec: tuple(leaves)
+    )
 
     def quick(self: Any, *inputs: Any) -> Any:
         alone = len(inputs) == 1 and type(inputs[0]) is not tuple
@@ -95,7 +89,7 @@ def _forward(original: FunctionType, of_image: Forward, usual: Callable[[Any], b
 
     @functools.wraps(original)
     def forward(self: Any, *inputs: Any) -> Any:
-        if len(inputs) == 1 and type(inputs[0]) in _LATE:
+        if len(inputs) == 1 and type(inputs[0]) in _LAZY:
             return (of_image if usual(self) else original)(self, *inputs)
         return (of_leaves if _are_leaves(inputs) and usual(self) else original)(self, *inputs)
 
@@ -106,15 +100,7 @@ def _are_leaves(inputs: Any) -> bool:
     """Whether the inputs are a lazy image and plain leaves, or a tuple of these."""
     if len(inputs) == 1 and type(inputs[0]) is tuple:
         inputs = inputs[0]
-    return len(inputs) > 1 and type(inputs[0]) in _LATE and all(type(leaf) in _LEAVES for leaf in inputs)
-
-
-def _flatten(sample: tuple[Any, ...]) -> tuple[list[Any], None]:
-    return list(sample), None
-
-
-def _unflatten(leaves: list[Any], spec: None) -> tuple[Any, ...]:
-    return tuple(leaves)
+    return len(inputs) > 1 and type(inputs[0]) in _LAZY and all(type(leaf) in _LEAVES for leaf in inputs)
 
 
 def _some_image(generator: random.Random) -> tuple[Any, ...]:
@@ -148,6 +134,10 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
     return transform, *generator.choice(((image,), (image, label), ((image, label),), (label,)))
 
 
+plain = partial(_forward, of_image=_of_image)
+by_chance = partial(
+    _forward, of_image=_of_image_by_chance, usual=lambda self: type(self.p) is float and random_params.usual()
+)
 PATCHES = (
     Attribute("torchvision.transforms.v2.Transform.forward", plain),
     Attribute("torchvision.transforms.v2.Transform._needs_transform_list", needs),

@@ -32,7 +32,6 @@ def to_image(original: Function, inpt: Any) -> Any:
 
 
 def convert_image_dtype(original: Function, image: Any, dtype: Any = torch.float32) -> Any:
-    """``torchvision.transforms.v2.functional.convert_image_dtype``."""
     lazy = to_dtype(image, dtype, True) if is_lazy(image) else None
     return original(image, dtype) if lazy is None else lazy
 
@@ -57,14 +56,12 @@ _MODES = {mode.value: mode for mode in InterpolationMode}
 
 
 def _jpeg(original: Function, image: Any, quality: Any) -> Any:
-    """v2's ``jpeg`` kernel for Pillow images."""
     takes = type(quality) is int and 1 <= quality <= 100 and max(image.size) <= LARGEST_SIDE
     lazy = lazy_image(image) if takes else None
     return original(image, quality) if lazy is None else lazy.then("jpeg", (quality,))
 
 
 def _erase(original: Function, image: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
-    """v2's ``erase`` kernel for Pillow images."""
     lazy = lazy_image(image)
     params = None if lazy is None else erased((i, j, h, w), v, (len(lazy.getbands()), lazy.height, lazy.width))
     if lazy is None or params is None:
@@ -73,7 +70,6 @@ def _erase(original: Function, image: Any, i: Any, j: Any, h: Any, w: Any, v: An
 
 
 def _permute_channels(original: Function, image: Any, permutation: Any) -> Any:
-    """v2's ``permute_channels`` kernel for Pillow images."""
     lazy = lazy_image(image)
     if lazy is None or lazy.mode != "RGB" or sorted(permutation) != [0, 1, 2]:
         return original(image, permutation)

@@ -156,7 +156,7 @@ def _normalize(image: LazyTensorBase, mean: Any, std: Any, inplace: bool = False
     return in_place(image, lazy) if inplace and lazy is not None else lazy
 
 
-_COMPOSED: dict[Function, Function] = {
+_RECORDERS: dict[Function, Function] = {
     F.center_crop: _center_crop,
     F.five_crop: _five_crop,
     F.ten_crop: _ten_crop,
@@ -165,9 +165,6 @@ _COMPOSED: dict[Function, Function] = {
     F.to_dtype: to_dtype,
     F.normalize: _normalize,
     F.erase: recorded_erase,
-}
-_RECORDERS = {
-    **_COMPOSED,
     **{getattr(F, name[3:]): _recorder(name) for name in ACCEPTED if name.startswith("v2.") and hasattr(F, name[3:])},
 }
 PATCHES = tuple(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -57,12 +56,7 @@ def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
 
 def get_fill(original: Function, fill_dict: Any, inpt_type: Any) -> Any:
     """``torchvision.transforms.v2._utils._get_fill``, which looks types up exactly: by what lazy ones stand for."""
-    return original(fill_dict, _canonical(inpt_type))
-
-
-def _canonical(kind: type) -> type:
-    """The class that a lazy one stands for."""
-    return kind.becomes if issubclass(kind, (LazyImage, LazyTensorBase)) else kind
+    return original(fill_dict, inpt_type.becomes if issubclass(inpt_type, (LazyImage, LazyTensorBase)) else inpt_type)
 
 
 def to_dtype(original: Function) -> Function:
@@ -90,22 +84,18 @@ def to_pure_tensor(original: Function) -> Function:
     return transform
 
 
-def mixed(name: str, param: str) -> Callable[[Function], Function]:
+def mixed(name: str, param: str) -> Function:
     """``MixUp.transform`` and ``CutMix.transform``: on a lazy batch a step on the whole of it."""
 
-    def make(original: Function) -> Function:
-        @functools.wraps(original)
-        def transform(self: Any, inpt: Any, params: dict[str, Any]) -> Any:
-            if not is_lazy(inpt) or not isinstance(inpt, LazyTensorBase) or len(inpt.lazy.lead) != 1:
-                return original(self, inpt, params)
-            if name == "mixup" and not inpt.lazy.dtype.is_floating_point:
-                return original(self, inpt, params)
-            self._check_image_or_video(inpt, batch_size=params["batch_size"])
-            return inpt.then_on_batch((name, (frozen(params[param]),)))
+    def transform(original: Function, self: Any, inpt: Any, params: dict[str, Any]) -> Any:
+        if not is_lazy(inpt) or not isinstance(inpt, LazyTensorBase) or len(inpt.lazy.lead) != 1:
+            return original(self, inpt, params)
+        if name == "mixup" and not inpt.lazy.dtype.is_floating_point:
+            return original(self, inpt, params)
+        self._check_image_or_video(inpt, batch_size=params["batch_size"])
+        return inpt.then_on_batch((name, (frozen(params[param]),)))
 
-        return transform
-
-    return make
+    return transform
 
 
 PATCHES = (
@@ -114,6 +104,6 @@ PATCHES = (
     Attribute("torchvision.transforms.v2.ToDtype.transform", to_dtype),
     Attribute("torchvision.transforms.v2.ToPureTensor.transform", to_pure_tensor),
     Attribute("torchvision.transforms.v2.LinearTransformation.transform", linear_transformation),
-    Attribute("torchvision.transforms.v2.MixUp.transform", mixed("mixup", "lam")),
-    Attribute("torchvision.transforms.v2.CutMix.transform", mixed("cutmix", "box")),
+    Body("torchvision.transforms.v2.MixUp.transform", mixed("mixup", "lam")),
+    Body("torchvision.transforms.v2.CutMix.transform", mixed("cutmix", "box")),
 )

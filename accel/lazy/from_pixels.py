@@ -78,7 +78,8 @@ def _selected(image: Any, modes: tuple[str, ...]) -> Selection | None:
 def _made(
     pixels: bytes | memoryview, image: Image.Image, size: tuple[int, int], mode: str, selection: Selection
 ) -> LazyImage:
-    return LazyImage.of_pixels(Source(pixels, Raw(*size, mode=mode), _name(image), selection), image.info)
+    name = str(getattr(image, "filename", "")) or _IN_MEMORY
+    return LazyImage.of_pixels(Source(pixels, Raw(*size, mode=mode), name, selection), image.info)
 
 
 def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
@@ -111,7 +112,3 @@ def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
 def _is_pillows(kind: type) -> bool:
     """Whether a class is one of Pillow's images; a user's own may do something else in any of its methods."""
     return issubclass(kind, Image.Image) and kind.__module__.split(".")[0] == "PIL"
-
-
-def _name(image: Image.Image) -> str:
-    return str(getattr(image, "filename", "")) or _IN_MEMORY

@@ -33,11 +33,7 @@ class Images:
     ready: torch.Tensor | None
 
     def compute_images(self, allocate: Allocate) -> torch.Tensor:
-        """Compute these [images, channels, height, width], and those that they are grouped with.
-
-        Raises:
-            DecodeError: one of these cannot be decoded.
-        """
+        """Compute these [images, channels, height, width], and those that they are grouped with."""
         while (group := self.group) is not None:
             group.compute(self, allocate)
         if self.ready is not None:
@@ -64,11 +60,7 @@ class Group:
         member.group = self
 
     def compute(self, wanted: Images, allocate: Allocate) -> None:
-        """Make one member ready, and with it all that are still expected to be used.
-
-        Raises:
-            DecodeError: an image of the one that is wanted cannot be decoded.
-        """
+        """Make one member ready, and with it all that are still expected to be used."""
         with self._lock:
             if wanted.ready is None and wanted.group is self:
                 others = [other for ref in self._members if (other := ref()) is not None and other.group is self]

@@ -144,7 +144,8 @@ class LazyImage(LazyImageBase):
         if edges == [0, 0, *self._size]:
             return self.copy()
         width, height = right - left, bottom - top
-        if width < 1 or height < 1 or _too_large(width, height):
+        limit = Image.MAX_IMAGE_PIXELS
+        if width < 1 or height < 1 or (limit is not None and width * height > limit):
             return super().crop((left, top, right, bottom))
         return self.then("crop", (top, left, height, width))
 
@@ -203,9 +204,7 @@ class LazyImage(LazyImageBase):
 
     def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
         """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""
-        colour = None
-        if mode == "constant":
-            colour = _pixel(self._mode, fill)
+        colour = _pixel(self._mode, fill) if mode == "constant" else None
         image = self.then("pad", (*padding, mode, colour))
         image._info = {}  # torchvision pads by making a new image
         return image
@@ -234,8 +233,3 @@ def _pixel(mode: str, colour: Any) -> tuple[Any, ...]:
     """The values of a pixel of a colour, one per channel."""
     pixel = Image.new(mode, (1, 1), colour).getpixel((0, 0))
     return pixel if isinstance(pixel, tuple) else (pixel,)
-
-
-def _too_large(width: int, height: int) -> bool:
-    limit = Image.MAX_IMAGE_PIXELS
-    return limit is not None and width * height > limit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -34,11 +33,7 @@ def pin(tensor: LazyTensorBase) -> bool:
 
 
 def to_device(tensor: LazyTensorBase, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
-    """Compute the values on a device, as a plain tensor. An accelerator backend computes them there, and learns where.
-
-    Raises:
-        DecodeError: an image cannot be decoded.
-    """
+    """Compute the values on a device, as a plain tensor; an accelerator backend computes there, and learns where."""
     lazy = tensor.lazy if is_lazy(tensor) else None
     if lazy is not None and prefetch.usable(selection_of(lazy), device):
         with log.flushing, lazy.lock:
@@ -57,7 +52,11 @@ def _on_device(lazy: LazyState, device: torch.device) -> torch.Tensor:
     prefetch.learn_device(selection, queue or prefetch.queue_of(selection, lazy.loader), device)
     if part is None:
         if lazy.member is not None and lazy.loader and not lazy.member.batch.submitted:
-            _hint_to_pin()
+            log.once(
+                log.WARNING,
+                "accel computes a DataLoader's batches when they are sent to the device, one by one: with "
+                "pin_memory=True it computes the next ones meanwhile",
+            )
         states = _companions(lazy)
         if len(states) > 1:
             for each in _submission(states).tasks:
@@ -72,15 +71,6 @@ def submitted_or_computed(lazy: LazyState, device: torch.device) -> torch.Tensor
         with lazy.locating_errors():
             value = lazy.shaped(task.compute_now(lazy.recipes, lazy.interleaved, device))
     return value
-
-
-@cache
-def _hint_to_pin() -> None:
-    log.note(
-        log.WARNING,
-        "accel computes a DataLoader's batches when they are sent to the device, one by one: with pin_memory=True it "
-        "computes the next ones meanwhile",
-    )
 
 
 def selection_of(lazy: LazyState) -> Selection:

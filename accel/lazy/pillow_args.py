@@ -60,11 +60,7 @@ def step(image: Image.Image, size: Any, method: Any, data: Any, resample: Any, f
 
 
 def point_table(table: Any, mode: str) -> bytes | None:
-    """The levels [channels, 256] of Pillow's ``image.point(table)``; None where that gives an image of another mode.
-
-    Raises:
-        What Pillow raises for such a ``table``.
-    """
+    """The levels [channels, 256] of Pillow's ``image.point(table)``; None where that gives an image of another mode."""
     channels = 1 if mode == "L" else 3
     made = lut.all_levels(channels).point(table)
     return np.asarray(made).reshape(256, channels).T.tobytes() if made.mode == mode else None

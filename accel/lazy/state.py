@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import get_worker_info
@@ -220,16 +220,13 @@ class Batch:
         return _open, (self.loader, pack(recipes, shared=get_worker_info() is not None), lengths)
 
 
-class Member:
+class Member(NamedTuple):
     """A lazy tensor's place in its batch."""
 
-    __slots__ = ("batch", "indices", "number", "place")
-
-    def __init__(self, batch: Batch, number: int, indices: tuple[Any, ...] | None, place: Place) -> None:
-        self.batch = batch
-        self.number = number
-        self.indices = indices
-        self.place = place
+    batch: Batch
+    number: int
+    indices: tuple[Any, ...] | None
+    place: Place
 
     def where(self, position: int | None) -> str:
         """Say for a message where an image of the tensor comes from, so far as the tensor itself cannot."""

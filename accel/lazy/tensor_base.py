@@ -278,11 +278,7 @@ def _resizable(value: Any) -> Any:
 
 
 def values_of(tensor: LazyTensorBase) -> torch.Tensor:
-    """Compute the values, for somebody who does not go on recording; of a single image that is counted.
-
-    Raises:
-        DecodeError: an image cannot be decoded.
-    """
+    """Compute the values, for somebody who does not go on recording; of a single image that is counted."""
     lazy = tensor.__dict__.get("lazy")
     alone = lazy is not None and not lazy.lead and lazy.group is None and lazy.whole is None
     if alone and lazy.value is None and lazy.ready is None:  # type: ignore[union-attr]

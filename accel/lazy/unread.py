@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from accel.codec.header import Header, claim
@@ -18,15 +19,15 @@ _HEADS = 1 << 13, 1 << 16
 _LARGE = 1 << 18
 
 
+@dataclass(eq=False)
 class Unread:
     """A file to be read: ``head`` is its beginning, ``header`` what that says, as far as it knows."""
 
-    def __init__(self, file: Any, head: bytes, header: Header) -> None:
-        self.file = file
-        self.head = head
-        self.header = header
-        self.exclusive = False  # it was opened for this image
-        self.lock = fork.Lock()
+    file: Any
+    head: bytes
+    header: Header
+    exclusive: bool = False  # it was opened for this image
+    lock: fork.Lock = field(default_factory=fork.Lock)
 
     def read(self) -> bytes:
         """Read all of it.

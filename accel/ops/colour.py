@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,26 +12,6 @@ from torchvision.transforms.v2 import functional as F2
 from accel.ops.row import Kind, Op, Params
 from accel.system.private_names import private
 
-F_pil = private(
-    "torchvision.transforms._functional_pil",
-    "adjust_brightness",
-    "adjust_gamma",
-    "invert",
-    "posterize",
-    "solarize",
-    "adjust_contrast",
-    "autocontrast",
-    "equalize",
-    "adjust_saturation",
-    "adjust_hue",
-    "to_grayscale",
-    "adjust_sharpness",
-)
-
-
-def _brightness(picture: Image.Image, params: Params) -> Image.Image:
-    return ImageEnhance.Brightness(picture).enhance(*params)
-
 
 def _gamma(picture: Image.Image, params: Params) -> Image.Image:
     gamma, gain = params
@@ -40,38 +19,50 @@ def _gamma(picture: Image.Image, params: Params) -> Image.Image:
     return picture.point(table * len(picture.getbands()))
 
 
-def _levels_row(
-    name: str,
-    params: tuple[str, ...],
-    samples: tuple[Params, ...],
-    levels: Callable[[Image.Image, Params], Image.Image],
-) -> Op:
-    return Op(name, "levels", _by_torchvision(name), params, samples, levels=levels)
-
-
-def _effect(name: str, kind: Kind, params: tuple[str, ...], samples: tuple[Params, ...], **more: Any) -> Op:
-    return Op(name, kind, _by_torchvision(name), params, samples, **more)
-
-
-def _by_torchvision(name: str) -> Callable[[Any, Params], Any]:
-    return lambda image, params: getattr(F_pil, name)(image, *params)
+def _row(name: str, kind: Kind, params: tuple[str, ...], samples: tuple[Params, ...], **more: Any) -> Op:
+    """The row of a function of torchvision's."""
+    F_pil = private("torchvision.transforms._functional_pil", name)
+    return Op(name, kind, lambda image, given: getattr(F_pil, name)(image, *given), params, samples, **more)
 
 
 _FACTORS = ((0.0,), (0.37,), (1.0,), (1.73,))
 
-ROWS = (
-    _levels_row("adjust_brightness", ("brightness_factor",), (*_FACTORS, (-0.4,)), _brightness),
-    _levels_row("adjust_gamma", ("gamma", "gain"), ((0.5, 1.0), (2.2, 1.0), (1.3, 1.7), (0, 1)), _gamma),
-    _levels_row("invert", (), ((),), lambda picture, params: ImageOps.invert(picture)),
-    _levels_row(
-        "posterize", ("bits",), ((1,), (3,), (8,)), lambda picture, params: ImageOps.posterize(picture, *params)
+FUNCTIONS = (
+    _row(
+        "adjust_brightness",
+        "levels",
+        ("brightness_factor",),
+        (*_FACTORS, (-0.4,)),
+        levels=lambda picture, params: ImageEnhance.Brightness(picture).enhance(*params),
     ),
-    _levels_row(
+    _row("adjust_gamma", "levels", ("gamma", "gain"), ((0.5, 1.0), (2.2, 1.0), (1.3, 1.7), (0, 1)), levels=_gamma),
+    _row("invert", "levels", (), ((),), levels=lambda picture, params: ImageOps.invert(picture)),
+    _row(
+        "posterize",
+        "levels",
+        ("bits",),
+        ((1,), (3,), (8,)),
+        levels=lambda picture, params: ImageOps.posterize(picture, *params),
+    ),
+    _row(
         "solarize",
+        "levels",
         ("threshold",),
         ((0,), (100.5,), (256,)),
-        lambda picture, params: ImageOps.solarize(picture, *params),
+        levels=lambda picture, params: ImageOps.solarize(picture, *params),
     ),
+    _row("adjust_contrast", "statistic", ("contrast_factor",), _FACTORS),
+    _row("autocontrast", "statistic", (), ((),)),
+    _row("equalize", "statistic", (), ((),)),
+    _row("adjust_saturation", "mix", ("saturation_factor",), _FACTORS),
+    _row("adjust_hue", "mix", ("hue_factor",), ((-0.5,), (-0.13,), (0.0,), (0.31,), (0.5,))),
+    _row("to_grayscale", "mix", ("num_output_channels",), ((1,), (3,)), channels=lambda channels, params: params[0]),
+    _row("adjust_sharpness", "neighbourhood", ("sharpness_factor",), _FACTORS),
+)
+"""The rows of functions of ``torchvision.transforms._functional_pil``."""
+
+ROWS = (
+    *FUNCTIONS,
     Op(
         "point",
         "levels",
@@ -80,12 +71,6 @@ ROWS = (
         ((bytes(level * 7 % 256 for level in range(768)),),),
         levels=lambda picture, params: picture.point(list(params[0] * 3)[: 256 * len(picture.getbands())]),
     ),
-    _effect("adjust_contrast", "statistic", ("contrast_factor",), _FACTORS),
-    _effect("autocontrast", "statistic", (), ((),)),
-    _effect("equalize", "statistic", (), ((),)),
-    _effect("adjust_saturation", "mix", ("saturation_factor",), _FACTORS),
-    _effect("adjust_hue", "mix", ("hue_factor",), ((-0.5,), (-0.13,), (0.0,), (0.31,), (0.5,))),
-    _effect("to_grayscale", "mix", ("num_output_channels",), ((1,), (3,)), channels=lambda channels, params: params[0]),
     Op(
         "permute_channels",
         "mix",
@@ -93,7 +78,6 @@ ROWS = (
         ("permutation",),
         (((2, 0, 1),), ((1, 0, 2),)),
     ),
-    _effect("adjust_sharpness", "neighbourhood", ("sharpness_factor",), _FACTORS),
     Op(
         "gaussian_blur",
         "neighbourhood",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from PIL.Image import Resampling
@@ -10,14 +11,10 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import resample
 from accel.ops.index import Positions, nearest
-from accel.ops.row import Axes, Op, Params, Size
+from accel.ops.row import Axes, Op, Params, given_size
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
-
-
-def _black(params: Params, channels: int) -> tuple[int, ...]:
-    return (0,) * channels
 
 
 def _lower_crop(axes: Axes, params: Params, code: int) -> Axes:
@@ -30,32 +27,17 @@ def _lower_pad(axes: Axes, params: Params, code: int) -> Axes:
     return axes[0].pad(top, bottom, mode, code), axes[1].pad(left, right, mode, code)
 
 
-def _lower_nearest(axes: Axes, params: Params, code: int) -> Axes:
-    rows, columns = axes
-    return rows.take(nearest(rows.length, params[0])), columns.take(nearest(columns.length, params[1]))
+def _lower_by(positions: Callable[[int, int, int], Positions]) -> Callable[[Axes, Params, int], Axes]:
+    """``positions``: those that an axis of one size shows of one of another, from the other axis's new size as well."""
 
+    def lower(axes: Axes, params: Params, code: int) -> Axes:
+        (rows, columns), (height, width) = axes, params
+        return (
+            rows.take(positions(rows.length, height, width)),
+            columns.take(positions(columns.length, width, height)),
+        )
 
-def _lower_torch_nearest(axes: Axes, params: Params, code: int) -> Axes:
-    return _taken(axes, resample.nearest(axes[0].length, params[0]), resample.nearest(axes[1].length, params[1]))
-
-
-def _lower_nearest_exact(axes: Axes, params: Params, code: int) -> Axes:
-    height, width = params
-    rows = resample.nearest_exact(axes[0].length, height, width)
-    return _taken(axes, rows, resample.nearest_exact(axes[1].length, width, height))
-
-
-def _taken(axes: Axes, rows: Positions, columns: Positions) -> Axes:
-    return axes[0].take(rows), axes[1].take(columns)
-
-
-def _given_size(size: Size, params: Params) -> Size:
-    return params[0], params[1]
-
-
-def _pad_size(size: Size, params: Params) -> Size:
-    left, top, right, bottom = params[:4]
-    return size[0] + top + bottom, size[1] + left + right
+    return lower
 
 
 def _fill(image: Any, params: Params) -> Any:
@@ -82,7 +64,7 @@ ROWS = (
         ((0, 0, 1, 1), (3, 5, 20, 11), (-4, -7, 30, 25), (10, 10, 500, 400), (900, 0, 8, 8)),
         size=lambda size, params: (params[2], params[3]),
         lower=_lower_crop,
-        fill=_black,
+        fill=lambda params, channels: (0,) * channels,
     ),
     Op(
         "hflip",
@@ -111,7 +93,7 @@ ROWS = (
             (2, 3, 4, 1, "reflect", None),
             (4, 1, 2, 3, "symmetric", None),
         ),
-        size=_pad_size,
+        size=lambda size, params: (size[0] + params[1] + params[3], size[1] + params[0] + params[2]),
         lower=_lower_pad,
         fill=lambda params, channels: (params[5] * channels)[:channels] if params[5] else (0,) * channels,
     ),
@@ -121,8 +103,8 @@ ROWS = (
         lambda image, params: F_pil.resize(image, list(params[:2]), 0),
         ("height", "width"),
         _SIZES,
-        size=_given_size,
-        lower=_lower_nearest,
+        size=given_size,
+        lower=_lower_by(lambda old, new, other: nearest(old, new)),
     ),
     Op(
         "resize",
@@ -130,7 +112,7 @@ ROWS = (
         lambda image, params: F_pil.resize(image, list(params[:2]), params[2]),
         ("height", "width", "resample"),
         tuple((*size, code) for size in _SIZES for code in _FILTERS),
-        size=_given_size,
+        size=given_size,
     ),
     Op(
         "resize_box",
@@ -138,7 +120,7 @@ ROWS = (
         lambda image, params: image.resize((params[1], params[0]), params[2], params[3]),
         ("height", "width", "resample", "box"),
         tuple((*_SIZES[code % 4], code, (1.25, 0.5, 40.0, 30.75)) for code in _FILTERS),
-        size=_given_size,
+        size=given_size,
     ),
     Op(
         "reduce",
@@ -155,8 +137,8 @@ ROWS = (
         ("height", "width"),
         _SIZES,
         takes="pixels",
-        size=_given_size,
-        lower=_lower_torch_nearest,
+        size=given_size,
+        lower=_lower_by(lambda old, new, other: resample.nearest(old, new)),
     ),
     Op(
         "nearest_exact",
@@ -165,7 +147,7 @@ ROWS = (
         ("height", "width"),
         _SIZES,
         takes="pixels",
-        size=_given_size,
-        lower=_lower_nearest_exact,
+        size=given_size,
+        lower=_lower_by(resample.nearest_exact),
     ),
 )

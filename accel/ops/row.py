@@ -72,3 +72,8 @@ class Op:
     planar: bool = False
     interleaved: bool = False
     holds_tensors: bool = False
+
+
+def given_size(size: Size, params: Params) -> Size:
+    """The size of what is made as large as its first two parameters say."""
+    return params[0], params[1]

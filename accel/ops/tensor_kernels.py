@@ -112,10 +112,6 @@ def _turned_v2(size: Size, params: Params) -> Size:
     return height, width
 
 
-def _cropped(size: Size, params: Params) -> Size:
-    return params[2], params[3]
-
-
 def _elastic_v1(tensor: Any, params: Params) -> Any:
     """Take displacements of the image's size alone: v1 takes any that can be broadcast."""
     if params[0].shape[1:3] != tensor.shape[-2:]:
@@ -134,21 +130,12 @@ def _jpeg(values: torch.Tensor, quality: int) -> torch.Tensor:
 # -- the rows -------------------------------------------------------------------------------------------------
 
 _FACTORS = ((0.0,), (0.37,), (1.0,), (1.73,))
-_FACTOR = {
-    "adjust_contrast": "contrast_factor",
-    "adjust_saturation": "saturation_factor",
-    "adjust_sharpness": "sharpness_factor",
-}
 _NEAREST, _BILINEAR = InterpolationMode.NEAREST, InterpolationMode.BILINEAR
 _MATRIX = (0.97, 0.2, 3.5, -0.3, 1.1, -2.0)
 _TILTED = (1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031)
 _CORNERS = ((0, 0), (47, 0), (47, 63), (0, 63)), ((3, 5), (44, 1), (40, 60), (2, 50))
 _DISPLACEMENT = torch.linspace(-0.3, 0.2, 2 * 64 * 48).view(1, 64, 48, 2)
 _FILL = (0.1, 0.9, 0.5)
-
-
-def _grey(channels: int, params: Params) -> int:
-    return int(params[0])
 
 
 def _of_both(version: int) -> tuple[Op, ...]:
@@ -164,53 +151,43 @@ def _of_both(version: int) -> tuple[Op, ...]:
         row("invert", (), ((),), kind="value"),
         row("posterize", ("bits",), ((1,), (3,), (8,)), kind="value", takes="pixels"),
         row("solarize", ("threshold",), ((0,), (0.43,)), kind="value"),
-        *(row(name, (factor,), _FACTORS) for name, factor in _FACTOR.items()),
+        *(row(f"adjust_{what}", (f"{what}_factor",), _FACTORS) for what in ("contrast", "saturation", "sharpness")),
         row("adjust_hue", ("hue_factor",), ((-0.5,), (-0.13,), (0.0,), (0.31,), (0.5,)), elementwise=True),
         row("autocontrast", (), ((),)),
         row("equalize", (), ((),), takes="pixels"),
         row("gaussian_blur", ("kernel_size", "sigma"), (((3, 3), (0.8, 0.8)), ((5, 9), (1.7, 0.4)))),
+        row(
+            "rgb_to_grayscale",
+            ("num_output_channels",),
+            ((1,), (3,)),
+            channels=lambda channels, params: channels if version == 1 and params[0] == 3 else params[0],
+            elementwise=True,
+        ),
+        row(
+            "crop",
+            ("top", "left", "height", "width"),
+            ((0, 0, 1, 1), (3, 5, 20, 11), (-4, -7, 30, 25)),
+            size=lambda size, params: (params[2], params[3]),
+            elementwise=True,
+        ),
+        row(
+            "pad",
+            ("padding", "fill", "padding_mode"),
+            (((1, 2, 3, 4), 0.7, "constant"), (5, 0, "edge"), ((2, 3), 0, "reflect"), ((4, 1, 2, 3), 0, "symmetric")),
+            size=lambda size, params: padded(size, params[0]),
+            elementwise=True,
+        ),
     )
 
 
 ROWS = (
     *_of_both(1),
     *_of_both(2),
-    _row(
-        1,
-        "rgb_to_grayscale",
-        ("num_output_channels",),
-        ((1,), (3,)),
-        channels=lambda channels, params: 1 if params[0] == 1 else channels,
-        elementwise=True,
-    ),
-    _row(2, "rgb_to_grayscale", ("num_output_channels",), ((1,), (3,)), channels=_grey, elementwise=True),
     _row(2, "grayscale_to_rgb", (), ((),), channels=lambda channels, params: 3, elementwise=True),
     _row(2, "permute_channels", ("permutation",), (((2, 0, 1),), ((1, 0, 2),)), elementwise=True),
     _row(2, "jpeg", ("quality",), ((75,),), takes="pixels", apply=_jpeg),
     *(_row(version, name, (), ((),), elementwise=True) for version, name in ((1, "hflip"), (1, "vflip"))),
     *(_row(2, name, (), ((),), elementwise=True) for name in ("horizontal_flip", "vertical_flip")),
-    *(
-        _row(
-            version,
-            "crop",
-            ("top", "left", "height", "width"),
-            ((0, 0, 1, 1), (3, 5, 20, 11), (-4, -7, 30, 25)),
-            size=_cropped,
-            elementwise=True,
-        )
-        for version in (1, 2)
-    ),
-    *(
-        _row(
-            version,
-            "pad",
-            ("padding", "fill", "padding_mode"),
-            (((1, 2, 3, 4), 0.7, "constant"), (5, 0, "edge"), ((2, 3), 0, "reflect"), ((4, 1, 2, 3), 0, "symmetric")),
-            size=lambda size, params: padded(size, params[0]),
-            elementwise=True,
-        )
-        for version in (1, 2)
-    ),
     _row(
         1,
         "resize",

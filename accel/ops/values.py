@@ -24,26 +24,10 @@ def _with_default_dtype(dtype: torch.dtype, function: Callable[[], Any]) -> Any:
         torch.set_default_dtype(previous)
 
 
-def _to_tensor(pixels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return pixels.to(dtype).div(255)
-
-
-def _convert_image_dtype(pixels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return F_t.convert_image_dtype(pixels, dtype)  # type: ignore[no-any-return]
-
-
-def _normalize(pixels: torch.Tensor, mean: Any, std: Any) -> torch.Tensor:
-    return F_t.normalize(pixels, mean=mean, std=std)  # type: ignore[no-any-return]
-
-
 def _erased(values: torch.Tensor, top: int, left: int, height: int, width: int, value: torch.Tensor) -> torch.Tensor:
     values = values.clone()
     values[..., top : top + height, left : left + width] = value.to(values.device)
     return values
-
-
-def _cast(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return values.to(dtype)
 
 
 ROWS = (
@@ -53,7 +37,7 @@ ROWS = (
         lambda image, params: _with_default_dtype(params[0], lambda: F.to_tensor(image)),
         ("dtype",),
         ((torch.float32,), (torch.float64,)),
-        apply=_to_tensor,
+        apply=lambda pixels, dtype: pixels.to(dtype).div(255),
     ),
     Op(
         "pil_to_tensor",
@@ -70,7 +54,7 @@ ROWS = (
         ("dtype",),
         ((torch.float32,), (torch.float16,), (torch.uint8,), (torch.int16,)),
         takes="floats",
-        apply=_convert_image_dtype,
+        apply=lambda values, dtype: F_t.convert_image_dtype(values, dtype),
     ),
     Op(
         "to_dtype",
@@ -88,7 +72,7 @@ ROWS = (
         ("mean", "std"),
         (((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), ((0.5,), (0.25,))),
         takes="floats",
-        apply=_normalize,
+        apply=lambda values, mean, std: F_t.normalize(values, mean=mean, std=std),
     ),
     Op(
         "to",
@@ -97,7 +81,7 @@ ROWS = (
         ("dtype",),
         ((torch.float16,), (torch.bfloat16,), (torch.float64,)),
         takes="floats",
-        apply=_cast,
+        apply=lambda values, dtype: values.to(dtype),
     ),
     Op(
         "erase",

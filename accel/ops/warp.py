@@ -12,11 +12,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
 from accel.ops.index import scaled
-from accel.ops.row import Axes, Op, Params, Size
-
-
-def _given_size(size: Size, params: Params) -> Size:
-    return params[0], params[1]
+from accel.ops.row import Axes, Op, Params, given_size
 
 
 def _lower_scale(axes: Axes, params: Params, code: int) -> Axes:
@@ -28,22 +24,13 @@ def _lower_scale(axes: Axes, params: Params, code: int) -> Axes:
 def _scale(image: Any, params: Params) -> Any:
     height, width, (x_scale, x_offset, y_scale, y_offset), fill = params
     matrix = (x_scale, 0, x_offset, 0, y_scale, y_offset)
-    return image.transform((width, height), Image.Transform.AFFINE, matrix, 0, fillcolor=_for(image, fill))
+    return _transform(image, Image.Transform.AFFINE, height, width, matrix, 0, fill)
 
 
-def _affine(image: Any, params: Params) -> Any:
-    height, width, matrix, resample, fill = params
-    return image.transform((width, height), Image.Transform.AFFINE, matrix, resample, fillcolor=_for(image, fill))
-
-
-def _perspective(image: Any, params: Params) -> Any:
-    height, width, matrix, resample, fill = params
-    return image.transform((width, height), Image.Transform.PERSPECTIVE, matrix, resample, fillcolor=_for(image, fill))
-
-
-def _for(image: Any, fill: tuple[int, ...]) -> tuple[int, ...]:
-    """One value per channel of the image."""
-    return (fill * 3)[: len(image.getbands())]
+def _transform(
+    image: Any, method: Any, height: int, width: int, matrix: Any, resample: int, fill: tuple[int, ...]
+) -> Any:
+    return image.transform((width, height), method, matrix, resample, fillcolor=(fill * 3)[: len(image.getbands())])
 
 
 def _colour(params: Params, channels: int) -> tuple[int, ...]:
@@ -80,25 +67,25 @@ ROWS = (
             (30, 60, (-1.3, 70.0, 0.4, 2.2), _FILL),
             (9, 9, (1, 900, 1, 0), _FILL),
         ),
-        size=_given_size,
+        size=given_size,
         lower=_lower_scale,
         fill=_colour,
     ),
     Op(
         "affine",
         "warp",
-        _affine,
+        lambda image, params: _transform(image, Image.Transform.AFFINE, *params),
         ("height", "width", "matrix", "resample", "fill"),
         tuple((52, 61, matrix, code, _FILL) for matrix in _AFFINE for code in (0, 2, 3)[matrix[1] == 0 :]),
-        size=_given_size,
+        size=given_size,
     ),
     Op(
         "perspective",
         "warp",
-        _perspective,
+        lambda image, params: _transform(image, Image.Transform.PERSPECTIVE, *params),
         ("height", "width", "coefficients", "resample", "fill"),
         tuple((52, 61, matrix, code, _FILL) for matrix in _TILTED for code in (0, 2, 3)),
-        size=_given_size,
+        size=given_size,
     ),
     Op(
         "transpose",

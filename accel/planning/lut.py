@@ -20,11 +20,7 @@ _LEVELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
 
 @lru_cache(maxsize=256)
 def table(name: str, params: tuple[Any, ...], channels: int) -> npt.NDArray[np.uint8]:
-    """The op's table, uint8 [channels, 256], read-only.
-
-    Raises:
-        What Pillow raises for such parameters.
-    """
+    """The op's table, uint8 [channels, 256], read-only; raises what Pillow raises for such parameters."""
     apply = OPS[name].levels
     assert apply is not None, f"{name} is no op on levels"
     made = np.asarray(apply(all_levels(channels), params)).reshape(256, channels)

@@ -1,4 +1,7 @@
-"""Recipes to pixels or tensors, computed on the backend their sources were made under."""
+"""Recipes to pixels or tensors, computed on the backend their sources were made under.
+
+A file that cannot be decoded raises DecodeError here, and in whatever has something computed.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,7 @@ from accel.system.memory import Allocate
 
 
 def pixels(recipe: Recipe) -> npt.NDArray[np.uint8]:
-    """One image's pixels, uint8 [height, width, channels], computed on the host.
-
-    Raises:
-        DecodeError: the file cannot be decoded.
-    """
+    """One image's pixels, uint8 [height, width, channels], computed on the host."""
     values = tensors([recipe], interleaved=True)
     return values[0].permute(1, 2, 0).numpy()
 
@@ -76,9 +75,6 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     """Images of an accelerator backend that come out alike, as one plain tensor on ``device``.
 
     Launched on torch's current stream there, which is not waited for.
-
-    Raises:
-        DecodeError: as ``tensors`` does.
     """
     counters.count(counters.IMAGES, len(recipes))
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
@@ -167,11 +163,7 @@ def _located(error: DecodeError, source: Source, position: int, count: int) -> D
 
 
 def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """The recipes with pixels in place of sources that are lazy themselves.
-
-    Raises:
-        DecodeError: one of those cannot be computed.
-    """
+    """The recipes with pixels in place of sources that are lazy themselves."""
     lazy = {id(recipe.source): recipe.source for recipe in recipes if recipe.source.origin is not None}
     if not lazy:
         return list(recipes)

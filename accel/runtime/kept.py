@@ -11,7 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -64,8 +64,9 @@ class _Shelf:
             if self._bytes + size > limit():
                 return None
             self._number += 1
+            gone, number = self._gone, self._number
             # what is called then may run inside any allocation, and must not wait for the lock
-            self._places[self._number] = weakref.ref(source, partial(_note, self._gone, self._number)), size
+            self._places[number] = weakref.ref(source, lambda _: gone.append(number)), size
             self._bytes += size
             made = source.picture = Picture()
             return made
@@ -84,10 +85,6 @@ class _Shelf:
     def _let_go(self, number: int) -> None:
         _, size = self._places.pop(number, (None, 0))
         self._bytes -= size
-
-
-def _note(gone: deque[int], number: int, _: object) -> None:
-    gone.append(number)
 
 
 _shelf = _Shelf()

@@ -15,6 +15,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -56,6 +57,7 @@ class Submission:
                 self.queue.release(self)
 
 
+@dataclass(slots=True, eq=False)
 class Part:
     """The images of a task, next to each other, that one lazy tensor has of a submission.
 
@@ -64,14 +66,11 @@ class Part:
         shared: somebody else takes them too.
     """
 
-    __slots__ = ("_taken", "first", "shared", "submission", "task")
-
-    def __init__(self, submission: Submission, task: Task, first: int, *, shared: bool = False) -> None:
-        self.submission = submission
-        self.task = task
-        self.first = first
-        self._taken = False
-        self.shared = shared
+    submission: Submission
+    task: Task
+    first: int
+    shared: bool = False
+    _taken: bool = False
 
     def twin(self) -> Part:
         """The same part for somebody else, who gets a copy of what is on a device."""
@@ -247,11 +246,7 @@ def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.devic
 
 
 def compute_on_device(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torch.Tensor | None:
-    """Compute images now on the device of their queue, and bring them to the host; None where that is not known.
-
-    Raises:
-        DecodeError: an image cannot be decoded.
-    """
+    """Compute images now on the device of their queue, and bring them to the host; None where that is not known."""
     selection = compute.selection_of(recipes)
     if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
         return None

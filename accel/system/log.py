@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from accel.system import fork
@@ -30,6 +31,10 @@ def note(level: int, message: str, *arguments: object) -> None:
     """Log this, now or at the next safe place; may be called anywhere."""
     _notes.append((level, message, *arguments))
     flush()
+
+
+once = cache(note)
+"""``note``, the first time that this is said."""
 
 
 def flush() -> None:

@@ -36,14 +36,7 @@ def private(module: str, *names: str) -> Any:
 
 
 def check(*others: str) -> None:
-    """Raise if a name is not there.
-
-    Args:
-        others: names that somebody else has not found.
-
-    Raises:
-        BackendUnavailable: the message names what is missing, and the versions that have it.
-    """
+    """Refuse if a name is not there; ``others``: names that somebody else has not found."""
     if missing := dict.fromkeys((*_missing, *others)):
         refuse(f"they lack {', '.join(missing)}")
 

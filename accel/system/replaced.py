@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import suppress
-from functools import cache
 from multiprocessing import reduction
 from typing import Any
 
@@ -31,7 +30,10 @@ def replaced(name: str, reason: str, images: int = 1) -> None:
     if len(known) < LISTED and name not in known:
         _list(name)
     log.note(log.INFO, "replaced by black: %s: %s", name, reason)
-    _warn_once()
+    log.once(
+        log.WARNING,
+        'accel replaced a broken image by black, and will go on doing so: see accel.stats()["replaced files"]',
+    )
 
 
 def names() -> list[str]:
@@ -105,15 +107,6 @@ def join(sent: Any) -> None:
     """List in the file of the process that started this one."""
     if sent is not None:
         _adopt(sent.detach())
-
-
-@cache
-def _warn_once() -> None:
-    """Log where to look, the first time an image is replaced."""
-    log.note(
-        log.WARNING,
-        'accel replaced a broken image by black, and will go on doing so: see accel.stats()["replaced files"]',
-    )
 
 
 counters.show("replaced files", names)

@@ -7,6 +7,7 @@ lost, and the parent would wait for ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,16 +87,9 @@ class _Tensors:
 
     def stow(self, recipe: tuple[Any, ...]) -> tuple[Any, ...]:
         """A recipe (or branch), or what is left of one, with stand-ins for the tensors."""
-        return tuple(map(self._steps, recipe))
+        return tuple(_changed(steps, self._stowed) for steps in recipe)
 
-    def _steps(self, steps: Any) -> Any:
-        if type(steps) is not tuple or not any(OPS[name].holds_tensors for name, _ in steps):
-            return steps
-        return tuple((name, tuple(map(self._parameter, params))) for name, params in steps)
-
-    def _parameter(self, value: Any) -> Any:
-        if isinstance(value, Branch):
-            return Branch(*self.stow(value))
+    def _stowed(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in self._numbers:
@@ -114,16 +108,15 @@ def _slice(data: torch.Tensor, offset: int, dtype: torch.dtype, shape: torch.Siz
     return data[offset : offset + shape.numel() * dtype.itemsize].view(dtype).view(shape)
 
 
-def _restored(steps: Any, tensors: list[torch.Tensor]) -> Any:
+def _changed(steps: Any, change: Callable[[Any], Any]) -> Any:
+    """Steps, or the number of a source, with every parameter changed of those steps that hold tensors."""
     if type(steps) is not tuple or not any(OPS[name].holds_tensors for name, _ in steps):
         return steps
-    return tuple((name, tuple(_parameter(value, tensors) for value in params)) for name, params in steps)
 
+    def changed(value: Any) -> Any:
+        return Branch(*(_changed(each, change) for each in value)) if isinstance(value, Branch) else change(value)
 
-def _parameter(value: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(value, Branch):
-        return Branch(*(_restored(steps, tensors) for steps in value))
-    return tensors[value.number] if isinstance(value, _Stowed) else value
+    return tuple((name, tuple(map(changed, params))) for name, params in steps)
 
 
 def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
@@ -144,8 +137,11 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
     sources: list[Source] = []
     position = packed.start
 
+    def tensor(value: Any) -> Any:
+        return tensors[value.number] if isinstance(value, _Stowed) else value
+
     def restored(number: int, *steps: Any) -> Recipe:
-        return Recipe(sources[number], *(_restored(each, tensors) for each in steps))
+        return Recipe(sources[number], *(_changed(each, tensor) for each in steps))
 
     pixels: Any = packed.data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)

@@ -26,13 +26,6 @@ _REFUSED = {
 }
 
 
-def _factor(name: str) -> Callable[[OperatorChain, Params], None]:
-    def add(chain: OperatorChain, params: Params) -> None:
-        chain.add(name, (), ((float(params[0]),),))
-
-    return add
-
-
 def _fixed(name: str) -> Callable[[OperatorChain, Params], None]:
     return lambda chain, params: chain.add(name, (), ())
 
@@ -75,14 +68,6 @@ def _affine(chain: OperatorChain, params: Params) -> str | None:
     return None
 
 
-def _transpose(chain: OperatorChain, params: Params) -> None:
-    chain.add("transpose", (), (), chain.size[::-1])
-
-
-def _permute(chain: OperatorChain, params: Params) -> None:
-    chain.add("permute", tuple(params[0]), ())
-
-
 def _jpeg(chain: OperatorChain, params: Params) -> str | None:
     if chain.channels != 3:
         return "DALI has no JPEG of grey images"
@@ -94,13 +79,13 @@ _EFFECTS: dict[str, Callable[[OperatorChain, Params], str | None]] = {
     "adjust_contrast": lambda chain, params: chain.add("contrast", (chain.channels,), ((float(params[0]),),)),
     "autocontrast": _fixed("autocontrast"),
     "equalize": _fixed("equalize"),
-    "adjust_saturation": _factor("saturation"),
+    "adjust_saturation": lambda chain, params: chain.add("saturation", (), ((float(params[0]),),)),
     "to_grayscale": _grey,
     "convert": _convert,
-    "permute_channels": _permute,
+    "permute_channels": lambda chain, params: chain.add("permute", tuple(params[0]), ()),
     "adjust_sharpness": _sharpness,
     "gaussian_blur": _blur,
     "affine": _affine,
-    "transpose": _transpose,
+    "transpose": lambda chain, params: chain.add("transpose", (), (), chain.size[::-1]),
     "jpeg": _jpeg,
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from accel.ops.index import Index
 from accel.planning.stages import Axis, Pass
 
@@ -12,10 +10,7 @@ def through(view: Index, window: Index) -> Index:
     """One map from a window on a view to the input."""
     if view.table is None and window.table is None:
         return Index(view.start + view.step * window.start, view.step * window.step, window.length)
-    codes = window.array()
-    if view.table is None:
-        return Index.listed(np.where(codes < 0, codes, view.start + view.step * codes))
-    return Index.listed(np.where(codes < 0, codes, view.array()[np.maximum(codes, 0)]))
+    return view.take_or_fill(window.array())
 
 
 def onto_view(stage: Pass) -> Pass:

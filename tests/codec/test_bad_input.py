@@ -310,9 +310,9 @@ def test_replace_when_the_pixels_are_asked_for() -> None:
 
 
 def test_a_broken_file_that_was_replaced_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    from accel.system import replaced
+    from accel.system import log
 
-    replaced._warn_once.cache_clear()
+    log.once.cache_clear()
     with accel.image_backend("cpu", on_error="replace"):
         for _ in range(3):
             F.to_tensor(Image.open(BytesIO(helpers.undecodable()))).sum()

@@ -28,7 +28,8 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import accel
-from accel.lazy import loader_batch, on_device
+from accel.lazy import loader_batch
+from accel.system import log
 from tests.support import helpers
 from tests.support.fake_accelerator import CPU, CPU0, Fake, installed
 from tests.support.helpers import Files, assert_same, is_lazy, undecodable
@@ -311,7 +312,7 @@ def test_threads(paths: list[str], fake: Choose) -> None:
 def test_the_hint_to_pin(paths: list[str], fake: Choose, caplog: pytest.LogCaptureFixture) -> None:
     for pinned in (True, False):
         fake(device="cpu")
-        on_device._hint_to_pin.cache_clear()
+        log.once.cache_clear()
         caplog.clear()
         with caplog.at_level(logging.WARNING, "accel"), epoch(Files(paths, FIXED), pin_memory=pinned) as batches:
             for number, (images, _) in enumerate(batches):

@@ -63,19 +63,13 @@ def _listed(value: Any, name: str, *lengths: int) -> bool:
     return isinstance(value, (list, tuple)) and len(value) in lengths and are_numbers(value, name)
 
 
-def _factor(lazy: LazyState, params: Params) -> Params | None:
-    return params if are_numbers(params, "a factor") and params[0] >= 0 else None
+def _within(name: str, least: float, most: float = math.inf) -> Accept:
+    """Accept numbers of which the first is one of these."""
+    return lambda lazy, params: params if are_numbers(params, name) and least <= params[0] <= most else None
 
 
-def _gamma(lazy: LazyState, params: Params) -> Params | None:
-    return params if are_numbers(params, "gamma and gain") and params[0] >= 0 else None
-
-
-def _hue(lazy: LazyState, params: Params) -> Params | None:
-    return params if are_numbers(params, "hue_factor") and -0.5 <= params[0] <= 0.5 else None
-
-
-def _bits(lazy: LazyState, params: Params) -> Params | None:
+def bits(_: Any, params: Params) -> Params | None:
+    """Accept those of ``posterize``."""
     return params if type(params[0]) is int and 0 <= params[0] <= 8 else None
 
 
@@ -92,11 +86,8 @@ def _uint8(lazy: LazyState, params: Params) -> Params | None:
     return params if lazy.dtype == torch.uint8 else None
 
 
-def _bits_of_uint8(lazy: LazyState, params: Params) -> Params | None:
-    return _uint8(lazy, params) and _bits(lazy, params)
-
-
-def _channels(lazy: LazyState, params: Params) -> Params | None:
+def channels(_: Any, params: Params) -> Params | None:
+    """Accept the number of channels that grey is to have."""
     return params if params[0] in (1, 3) else None
 
 
@@ -144,10 +135,6 @@ def _padding(lazy: LazyState, params: Params) -> Params | None:
     if lazy.dtype == torch.uint8 and not all(0 <= value <= 255 for value in fills):
         return None
     return padding, fills[0] if len(fills) == 1 else fills, mode
-
-
-def _scalar_padding(lazy: LazyState, params: Params) -> Params | None:
-    return None if isinstance(params[1], (list, tuple)) else _padding(lazy, params)
 
 
 def _size(lazy: LazyState, params: Params) -> Params | None:
@@ -237,24 +224,21 @@ def _displacement(lazy: LazyState, params: Params) -> Params | None:
 
 
 _SHARED: dict[str, Accept] = {
-    "adjust_brightness": _factor,
-    "adjust_contrast": _factor,
-    "adjust_saturation": _factor,
-    "adjust_sharpness": _factor,
-    "adjust_gamma": _gamma,
-    "adjust_hue": _hue,
+    **{f"adjust_{what}": _within("a factor", 0) for what in ("brightness", "contrast", "saturation", "sharpness")},
+    "adjust_gamma": _within("gamma and gain", 0),
+    "adjust_hue": _within("hue_factor", -0.5, 0.5),
     "invert": _as_given,
     "autocontrast": _as_given,
     "solarize": _threshold,
     "gaussian_blur": _blur,
-    "rgb_to_grayscale": _channels,
+    "rgb_to_grayscale": channels,
     "crop": _place,
 }
 
 ACCEPTED: dict[str, Accept] = {
     **{f"v{version}.{name}": accept for version in (1, 2) for name, accept in _SHARED.items()},
-    "v1.posterize": _bits_of_uint8,
-    "v2.posterize": _bits,
+    "v1.posterize": lambda lazy, params: _uint8(lazy, params) and bits(lazy, params),
+    "v2.posterize": bits,
     "v1.equalize": _uint8,
     "v2.equalize": _as_given,
     "v2.grayscale_to_rgb": _as_given,
@@ -264,7 +248,7 @@ ACCEPTED: dict[str, Accept] = {
     "v1.vflip": _as_given,
     "v2.horizontal_flip": _as_given,
     "v2.vertical_flip": _as_given,
-    "v1.pad": _scalar_padding,
+    "v1.pad": lambda lazy, params: None if isinstance(params[1], (list, tuple)) else _padding(lazy, params),
     "v2.pad": _padding,
     "v1.resize": _size,
     "v2.resize": _any_size,

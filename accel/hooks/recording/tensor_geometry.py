@@ -25,14 +25,6 @@ _geometry = private(
 )
 
 
-def _horizontal_flip(image: LazyTensorBase) -> LazyTensorBase:
-    return image.then_on_pixels(("hflip", ()))
-
-
-def _vertical_flip(image: LazyTensorBase) -> LazyTensorBase:
-    return image.then_on_pixels(("vflip", ()))
-
-
 def _crop(image: LazyTensorBase, top: int, left: int, height: int, width: int) -> LazyTensorBase | None:
     step = _crop_step(image, top, left, height, width)
     if step is None:
@@ -156,14 +148,10 @@ def _is_pixels(image: LazyTensorBase) -> bool:
 _PIXELS = (("pil_to_tensor", ()),)
 
 ON_PIXELS: dict[str, Callable[..., LazyTensorBase | None]] = {
-    "v1.hflip": _horizontal_flip,
-    "v1.vflip": _vertical_flip,
-    "v1.crop": _crop,
-    "v1.pad": _pad,
-    "v2.horizontal_flip": _horizontal_flip,
-    "v2.vertical_flip": _vertical_flip,
-    "v2.crop": _crop,
-    "v2.pad": _pad,
+    **dict.fromkeys(("v1.hflip", "v2.horizontal_flip"), lambda image: image.then_on_pixels(("hflip", ()))),
+    **dict.fromkeys(("v1.vflip", "v2.vertical_flip"), lambda image: image.then_on_pixels(("vflip", ()))),
+    **dict.fromkeys(("v1.crop", "v2.crop"), _crop),
+    **dict.fromkeys(("v1.pad", "v2.pad"), _pad),
     "v2.resize": _resize,
     "v2.permute_channels": _permute_channels,
     "v1.gaussian_blur": _gaussian_blur(1),

@@ -40,10 +40,7 @@ def steps(
 ) -> tuple[Step, ...] | None:
     """Steps that resize pixels of the ``old`` (height, width) as torchvision does: one, or none where nothing is to do.
 
-    None: what torchvision does is no op of the table.
-
-    Raises:
-        Whatever torchvision raises for such arguments.
+    None: what torchvision does is no op of the table. Raises what torchvision raises for such arguments.
     """
     op, code = _resampling(interpolation, bool(antialias))
     new = plain(*_geometry._compute_resized_output_size(old, size=size, max_size=max_size))

@@ -38,11 +38,7 @@ def _defaults(name: str) -> dict[str, Any]:
 
 
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
-    """The tensor after a call of the function ``name`` of the table; None where torchvision decides.
-
-    Raises:
-        NotFinite: a parameter is NaN or infinite.
-    """
+    """The tensor after a call of the function ``name`` of the table; None where torchvision decides."""
     op, lazy = OPS[name], image.lazy
     on_pixels = ON_PIXELS.get(name)
     if on_pixels is not None and takes_pixels(image):

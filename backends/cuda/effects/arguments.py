@@ -98,11 +98,6 @@ def _fixed(value: float) -> int:
     return math.floor(value * 65536.0 + 0.5)
 
 
-def _perspective(params: Params, shape: Shape) -> Arguments:
-    numbers, sampling, fill = params[2:]
-    return Arguments(EffectOp.PERSPECTIVE, numbers=numbers, sampling=sampling, fill=fill)
-
-
 def _elastic(params: Params, shape: Shape) -> Arguments | None:
     """Run it where it is known how torch rounds on this machine, and colours are colours."""
     displacement, interpolation, fill, version = params
@@ -211,7 +206,9 @@ ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
     "adjust_sharpness": lambda params, shape: Arguments(EffectOp.SHARPENED, numbers=params),
     "gaussian_blur": _blur,
     "affine": _affine,
-    "perspective": _perspective,
+    "perspective": lambda params, shape: Arguments(
+        EffectOp.PERSPECTIVE, numbers=params[2], sampling=params[3], fill=params[4]
+    ),
     "elastic": _elastic,
     "transpose": lambda params, shape: Arguments(EffectOp.TRANSPOSED),
     "erase_image": _erased,

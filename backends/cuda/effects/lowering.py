@@ -7,7 +7,6 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from accel.backends.cuda.descriptors import COUNTERS, EFFECT, MEASURED, TILE, packer
 from accel.backends.cuda.effects.arguments import ARGUMENTS, Arguments, EffectOp
@@ -109,7 +108,7 @@ def add_effect(
     output_lut = schedule.send_lut(effect.levels)
     if arguments.op >= EffectOp.CONTRAST:
         lut = schedule.scratch.take(256 * pixels.channels)
-        counters = schedule.send(object(), COUNTERS, _no_counts)
+        counters = schedule.send(object(), COUNTERS, lambda: [np.zeros(COUNTERS, np.uint8)])
         _add(schedule, level, lowered, pixels, lut, output_lut, counters)
         return level + 1, Pixels(*pixels[:4], lut)
     data = arguments.data
@@ -130,10 +129,6 @@ def _planes(effect: Effect) -> int:
     """The bytes of a picture's samples as JPEG has them: luma, and two chromas of half its height and width."""
     _, _, height, width = effect.box
     return height * width + (2 * (-(-height // 2)) * (-(-width // 2)) if effect.channels == 3 else 0)
-
-
-def _no_counts() -> list[npt.NDArray[np.uint8]]:
-    return [np.zeros(COUNTERS, np.uint8)]
 
 
 def add_look_up(schedule: Schedule, level: int, pixels: Pixels, result: int) -> Pixels:
