@@ -7,7 +7,7 @@ each function with all that it calls, and makes code of it, for calls from Pytho
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +19,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from accel.native.lean import texts
 from accel.native.processor import machine
 from accel.native.signatures import FAILED, WRONG, Parameter, parameters
 
@@ -36,7 +35,7 @@ def compiled(functions: Sequence[tuple[str, str, str]], cpu: str, features: str)
     """
     made = {name: _translated(getattr(import_module(module), name), signature) for module, name, signature in functions}
     whole = ll.parse_assembly("")
-    for text in texts(library for _, library in made.values()):
+    for text in _texts(library for _, library in made.values()):
         part = ll.parse_assembly(text)
         for function in part.functions:
             if not function.is_declaration:
@@ -59,6 +58,23 @@ def compiled(functions: Sequence[tuple[str, str, str]], cpu: str, features: str)
         raise NotImplementedError(f"compiled code calls {', '.join(sorted(strange))}, which only numba has")
     code: bytes = target.emit_object(whole)
     return code
+
+
+def _texts(libraries: Iterable[Any]) -> list[str]:
+    """The modules, as text, that the code in these libraries consists of, each once.
+
+    Of numba as it is, a library's module has all in it that it calls; of ``lean``'s, its own functions alone. ``lean``
+    is not imported for it: where it does not fit a version of numba, code is compiled without it.
+    """
+    seen: list[Any] = []
+    ahead, found = list(libraries), list[str]()
+    while ahead:
+        library = ahead.pop()
+        if library not in seen:
+            seen.append(library)
+            found += getattr(library, "own", None) or [library.get_llvm_str()]
+            ahead += getattr(library, "callees", ())
+    return found
 
 
 def _optimise(module: Any, target: Any) -> None:

@@ -6,7 +6,7 @@ source here does; and counting references to arrays, in units that make none. Ty
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from numba.core import cgutils, types
@@ -42,14 +42,14 @@ class Texts(CodeLibrary):  # type: ignore[misc]
     def __init__(self, codegen: Any, name: str) -> None:
         super().__init__(codegen, name)
         self.own: list[str] = []
-        self.then_kernel: list[Any] = []
+        self.callees: list[Any] = []
 
     def add_ir_module(self, module: Any) -> None:
         self.own.append(cgutils.normalize_ir_text(str(module)))
 
     def add_linking_library(self, library: Any) -> None:
         if self.counts or library is not rtsys.library:
-            self.then_kernel.append(library)
+            self.callees.append(library)
 
     def finalize(self) -> None:
         self._finalized = True
@@ -61,20 +61,6 @@ class Texts(CodeLibrary):  # type: ignore[misc]
 
     def get_function(self, name: str) -> None:
         """None has been made."""
-
-
-def texts(libraries: Iterable[Any]) -> list[str]:
-    """The modules, as text, that the code in these libraries consists of, each once."""
-    seen: list[Any] = []
-    ahead, found = list(libraries), list[str]()
-    while ahead:
-        library = ahead.pop()
-        if library not in seen:
-            seen.append(library)
-            is_ours = isinstance(library, Texts)
-            found += library.own if is_ours else [library.get_llvm_str()]
-            ahead += library.then_kernel if is_ours else ()
-    return found
 
 
 def strip(*, counts: bool) -> None:

@@ -19,6 +19,7 @@ from PIL import Image
 from accel import __main__, backend
 from accel.codec import arrow, jpeg
 from accel.native import units
+from accel.system.imports import LazyModule
 from tests.support import helpers
 
 ROOT = Path(units.__file__).resolve().parents[1]
@@ -106,6 +107,16 @@ def test_without_processes_it_is_compiled_here(folder: Path, unit: units.Unit, m
         assert works(each)
 
 
+def test_without_lean_it_is_compiled_here(folder: Path, unit: units.Unit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of numba that lacks a name which ``lean`` imports."""
+    monkeypatch.setitem(sys.modules, "accel.native.lean", None)  # importing it fails
+    monkeypatch.delitem(sys.modules, "accel.native.compiling", raising=False)
+    monkeypatch.setattr(units, "_compiling", LazyModule("accel.native.compiling"))
+    monkeypatch.setattr(units, "get_executable", lambda: None)
+    assert units.ready([unit]) == [unit]
+    assert works(unit)
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_processes_can_compile_it(unit: units.Unit) -> None:
     """What they cannot is compiled here, which takes longer; what makes arrays must say so."""
@@ -119,6 +130,7 @@ import numpy as np
 from PIL import Image
 from accel.codec import arrow
 from accel.native import units
+from accel.system.imports import LazyModule
 compiled = [unit.name for unit in units.ready([arrow.UNIT])]
 noise = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
 found = arrow.region(Image.fromarray(noise), (3, 5, 20, 30))
@@ -270,6 +282,7 @@ import io, sys
 import accel, torch
 from PIL import Image
 from accel.native import units
+from accel.system.imports import LazyModule
 from torchvision import transforms as T
 units._in_processes = units._compiled_here = None
 accel.set_image_backend("cpu")
