@@ -42,14 +42,14 @@ class Texts(CodeLibrary):  # type: ignore[misc]
     def __init__(self, codegen: Any, name: str) -> None:
         super().__init__(codegen, name)
         self.own: list[str] = []
-        self.then_kernel: list[Any] = []
+        self.linked: list[Any] = []
 
     def add_ir_module(self, module: Any) -> None:
         self.own.append(cgutils.normalize_ir_text(str(module)))
 
     def add_linking_library(self, library: Any) -> None:
         if self.counts or library is not rtsys.library:
-            self.then_kernel.append(library)
+            self.linked.append(library)
 
     def finalize(self) -> None:
         self._finalized = True
@@ -73,7 +73,7 @@ def texts(libraries: Iterable[Any]) -> list[str]:
             seen.append(library)
             is_ours = isinstance(library, Texts)
             found += library.own if is_ours else [library.get_llvm_str()]
-            ahead += library.then_kernel if is_ours else ()
+            ahead += library.linked if is_ours else ()
     return found
 
 
