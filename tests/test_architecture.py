@@ -88,7 +88,7 @@ def imported(name: str, source: str, modules: Tree) -> Iterator[str]:
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             function = node.func
             called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if called in ("import_module", "__import__"):
+            if called in ("import_module", "__import__", "LazyModule"):
                 yield str(node.args[0].value)
 
 
@@ -143,8 +143,12 @@ def named_backends(modules: Tree) -> list[str]:
 
 
 def imports_of_tests(modules: Tree) -> list[str]:
+    """And in accel of whatever else is part of a checkout alone."""
+    strange = {"tests", "conftest"}
     return [
-        f"{name} imports {other}" for name, other in arrows(modules) if other.split(".")[0] in ("tests", "conftest")
+        f"{name} imports {other}"
+        for name, other in arrows(modules)
+        if other.split(".")[0] in (strange | {"bench", "rig", "backends"} if is_accel(name) else strange)
     ]
 
 
@@ -228,6 +232,9 @@ PLANTED: dict[str, tuple[Callable[[Tree], list[str]], dict[str, str]]] = {
     "one backend uses another": (named_backends, {"accel.backends.cuda.x": "from accel.backends.cpu.arrays import f"}),
     "relatively": (named_backends, {"accel.backends.cuda.x": "from ..cpu import f", "accel.backends.cpu": ""}),
     "what is shared uses a backend": (named_backends, {"accel.backends.shared.x": "import accel.backends.cpu.arrays"}),
+    "at first need": (arrows_upward, {"accel.codec.decode": "_lazy = LazyModule('accel.lazy.image')"}),
+    "the benchmarks": (imports_of_tests, {"accel.cli.verify": "from bench import machine"}),
+    "a backend by its folder": (imports_of_tests, {"accel.lazy.image": "import backends.cpu"}),
     "a helper of the tests": (imports_of_tests, {"bench.gpu": "def f():\n    import conftest"}),
     "the package of the tests": (imports_of_tests, {"accel.testing": "from tests.support import photos"}),
     "inserted": (changed_paths, {"bench.x": "import sys\nsys.path.insert(0, '.')"}),

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import pytest
+from torchvision import tv_tensors
 
 import accel
 from accel import testing
@@ -25,8 +26,15 @@ class Backend(NamedTuple):
         return accel.image_backend(self.name, **self.options, **options)
 
     def computed(self, value: Any) -> Any:
-        """A lazy value, computed by this backend itself, not by its host backend; any other as it is."""
-        return testing.computed(value) if self.name != "cpu" and helpers.is_lazy(value) else value
+        """A lazy value, or each of a list, computed by this backend itself, not by its host backend; others as is."""
+        if self.name == "cpu":
+            return value
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.computed, value))
+        if not helpers.is_lazy(value):
+            return value
+        made = testing.computed(value)
+        return made.as_subclass(tv_tensors.Image) if isinstance(value, tv_tensors.Image) else made
 
     def made(self, function: Callable[[], Any], seed: int = 0, **options: Any) -> tuple[Any, tuple[Any, ...]]:
         """What a function records under this backend, computed; and the random states that it leaves."""

@@ -80,7 +80,7 @@ def computes() -> bool:
 
 LOCKS: dict[str, Any] = {
     "instances": registry._instances_lock,
-    "lanes": prefetch._lock,
+    "queues": prefetch._lock,
     "pools": work_queue._lock,
     "streams": streams._lock,
 }
@@ -269,7 +269,7 @@ PLAIN = {
     "accel/system/memory.py": "made anew in a child",
     "accel/system/counters.py": "waited for by forks",
     "accel/lazy/shell.py": "waited for by forks",
-    "accel/runtime/prefetch.py": "a lane is its process's",
+    "accel/runtime/prefetch.py": "a queue is its process's",
     "accel/runtime/torch_ops.py": "made for one call",
 }
 

@@ -51,7 +51,7 @@ def logged(script: str) -> list[str]:
 
 
 def test_a_batch_that_is_logged() -> None:
-    """The handler formats it in its lock; a thread of the team has something to say meanwhile."""
+    """The handler formats it in its lock; a thread of accel's has something to say meanwhile."""
     script = """
 images = torch.stack([T.ToTensor()(opened()) for _ in range(8)])
 logging.info("first batch: %s", images)

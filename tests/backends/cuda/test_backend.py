@@ -207,33 +207,33 @@ class Event:
 
 
 def test_a_buffer_that_the_device_reads_is_not_handed_out() -> None:
-    ring = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
-    first, event = ring.take(5 << 20), Event()
+    pool = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
+    first, event = pool.take(5 << 20), Event()
     address = first.data_ptr()
-    ring.give_back(first, event)
-    second = ring.take(5 << 20)
+    pool.give_back(first, event)
+    second = pool.take(5 << 20)
     assert second.data_ptr() != address
     event.reached = True
-    assert ring.take(5 << 20).data_ptr() == address
+    assert pool.take(5 << 20).data_ptr() == address
 
 
 def test_too_many_buffers_on_their_way_wait_for_the_oldest() -> None:
-    ring = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
+    pool = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
     events = []
     for _ in range(6):
-        buffer = ring.take(2 << 20)
+        buffer = pool.take(2 << 20)
         events.append(Event())
-        ring.give_back(buffer, events[-1])
+        pool.give_back(buffer, events[-1])
     assert [event.waited for event in events] == [True, True, False, False, False, False]
 
 
 def test_memory_shrinks_after_a_giant_batch() -> None:
-    ring = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
-    ring.give_back(ring.take(64 << 20), None)
-    assert ring.kept >= 64 << 20
+    pool = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
+    pool.give_back(pool.take(64 << 20), None)
+    assert pool.kept >= 64 << 20
     for _ in range(20):
-        ring.give_back(ring.take(1 << 20), None)
-    assert 0 < ring.kept < 4 << 20
+        pool.give_back(pool.take(1 << 20), None)
+    assert 0 < pool.kept < 4 << 20
 
 
 @pytest.mark.parametrize("at_once", [1, 5])
@@ -241,13 +241,13 @@ def test_a_giant_buffer_goes_back_to_the_system(at_once: int, monkeypatch: pytes
     """torch keeps pinned memory for ever unless it is told not to: once, when there are no giant buffers any more."""
     monkeypatch.setattr(PinnedPool, "_GIANT", 64 << 20)
     kept: list[int] = []
-    ring = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8), lambda: kept.append(ring.kept))
+    pool = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8), lambda: kept.append(pool.kept))
     for _ in range(2):
-        ring.give_back(ring.take(64 << 20), None)
+        pool.give_back(pool.take(64 << 20), None)
     assert not kept, "it was used again"
     for _ in range(40):
-        for buffer in [ring.take(1 << 20) for _ in range(at_once)]:
-            ring.give_back(buffer, None)
+        for buffer in [pool.take(1 << 20) for _ in range(at_once)]:
+            pool.give_back(buffer, None)
     assert len(kept) == 1
     assert kept[0] < 16 << 20
 

@@ -56,9 +56,7 @@ def arithmetic(unit: str, **changed: Any) -> set[str]:
     return set(found)
 
 
-@pytest.mark.parametrize(
-    "unit", [unit if unit == "weigh" else pytest.param(unit, marks=pytest.mark.sweep) for unit in compile.UNITS]
-)
+@pytest.mark.parametrize("unit", compile.UNITS)
 def test_arithmetic_rounds_as_on_the_host(unit: str) -> None:
     """No contraction but the one that is asked for, no approximate division; and no calls, nothing on a stack."""
     fused = {"fma.rn.f32"} if unit == "effects/effects" else set()  # elastic.h
