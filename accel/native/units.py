@@ -175,6 +175,7 @@ def _in_processes(missing: dict[Unit, bytes | None], processes: int, done: Done)
 def _compiled_here(unit: Unit, done: Done) -> bytes:
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         raise RuntimeError("no process could be started to compile in, and NUMBA_DISABLE_JIT forbids it in this one")
+    log.at_once(log.WARNING, f"no other process could compile {unit.name!r}: this one does, which takes longer")
     code: bytes = _compiling.compiled([function.order for function in unit.functions], *_processor.found())
     cache.keep(unit.file, code)
     done(unit)

@@ -112,7 +112,7 @@ def encoded(pixels: np.ndarray, **options: Any) -> bytes:
 
 
 def worst() -> dict[str, bytes]:
-    """Files whose streams could be expected to fall in step lazy."""
+    """Files whose streams could be expected to fall in step late."""
     height, width = LARGE
     y, x = np.mgrid[:height, :width]
     made = {"one colour": 90 + 0 * x, "squares": (y // 8 + x // 8) % 2 * 255, "stripes": x % 2 * 255}

@@ -1,4 +1,4 @@
-"""Large files are read when more than their header is asked for; files of several pictures begin lazy."""
+"""Large files are read when more than their header is asked for; files of several pictures begin as lazy images."""
 
 from __future__ import annotations
 
