@@ -134,7 +134,7 @@ def test_fast_collate(paths: list[str], samples: Any) -> None:
     assert_same(actual, original)
 
 
-def test_a_fast_collated_batch_is_late(paths: list[str]) -> None:
+def test_a_fast_collated_batch_is_lazy(paths: list[str]) -> None:
     from accel.hooks.dataloader import Collating
 
     with accel.image_backend("cpu"):

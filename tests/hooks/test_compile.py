@@ -148,7 +148,7 @@ def test_a_module_compiled_in_place_trains_alike() -> None:
     assert_same(helpers.run("cpu", train)[0], expected)
 
 
-def test_late_batches_compile_nothing_anew() -> None:
+def test_lazy_batches_compile_nothing_anew() -> None:
     from torch._dynamo.testing import CompileCounter
 
     counter = CompileCounter()

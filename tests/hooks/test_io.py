@@ -56,7 +56,7 @@ def compare(function: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("file", CLAIMED, ids=repr)
-def test_claimed_files_are_late_and_equal(file: Named, mode: Any, tmp_path: Path) -> None:
+def test_claimed_files_are_lazy_and_equal(file: Named, mode: Any, tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
     path.write_bytes(file.data)
     assert compare(lambda: io.decode_jpeg(stream(file.data), mode))
@@ -71,7 +71,7 @@ def test_early_bound_names_and_keywords() -> None:
     assert compare(lambda: io.decode_image(input=stream(data), apply_exif_orientation=False))
 
 
-def test_grey_is_late_only_where_it_is_pillows() -> None:
+def test_grey_is_lazy_only_where_it_is_pillows() -> None:
     assert compare(lambda: io.decode_jpeg(stream(jpeg(50, 40, "L")), "GRAY"))
     assert not compare(lambda: io.decode_jpeg(stream(jpeg(50, 40)), "GRAY"))
     pillows = torch.from_numpy(np.array(Named("", jpeg(50, 40)).open().convert("L")))

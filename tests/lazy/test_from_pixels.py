@@ -239,7 +239,7 @@ def test_a_change_of_the_array_behind_is_not_seen(first: Callable[[Any], Any]) -
         assert_same(part, wanted)
 
 
-def test_a_late_image_that_was_painted_on_goes_on_late_with_what_it_shows_now() -> None:
+def test_a_lazy_image_that_was_painted_on_goes_on_lazy_with_what_it_shows_now() -> None:
     def run() -> Any:
         image = Image.open(BytesIO(helpers.jpeg(60, 50)))
         first = F.hflip(image)

@@ -157,7 +157,7 @@ def processed(tensors: list[torch.Tensor], *, grouped: bool = True) -> torch.Ten
 
 
 @pytest.mark.parametrize("grouped", [True, False])
-def test_image_processors_stay_late(grouped: bool) -> None:
+def test_image_processors_stay_lazy(grouped: bool) -> None:
     def run() -> Any:
         before = accel.stats()["images"]
         batch = processed([F.pil_to_tensor(image).contiguous() for image in images()], grouped=grouped)

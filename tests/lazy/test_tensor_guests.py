@@ -84,7 +84,7 @@ def test_attributes_last_as_long_as_on_torchs(kind: str, use: str) -> None:
     assert_same(lazy, plain)
 
 
-def test_a_deep_copy_stays_late() -> None:
+def test_a_deep_copy_stays_lazy() -> None:
     with accel.image_backend("cpu"):
         tensor = batch()
         tensor.ids = [1]

@@ -308,7 +308,7 @@ def test_threads_that_use_the_same_tensor_at_once(make: Callable[[], Any]) -> No
             assert torch.equal(result, expected)
 
 
-def test_a_file_written_with_late_tensors_needs_no_accel(tmp_path: Path) -> None:
+def test_a_file_written_with_lazy_tensors_needs_no_accel(tmp_path: Path) -> None:
     with accel.image_backend("cpu"):
         torch.save([single(), batch()], tmp_path / "images.pt")
     code = "import sys, torch; values = torch.load(sys.argv[1]); assert 'accel' not in sys.modules; print(len(values))"

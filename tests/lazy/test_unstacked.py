@@ -241,7 +241,7 @@ def test_collating_keeps_its_keys() -> None:
         assert list(collate.default_collate_fn_map) == keys
 
 
-def test_a_users_own_collating_of_tensors_gets_late_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_own_collating_of_tensors_gets_lazy_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(collate.default_collate_fn_map, torch.Tensor, lambda batch, collate_fn_map=None: tuple(batch))
     with accel.image_backend("cpu"):
         lazy = [F.to_tensor(Image.open(io.BytesIO(helpers.jpeg(20, 30)))) for _ in range(2)]

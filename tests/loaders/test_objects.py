@@ -177,7 +177,7 @@ def lazy() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_late_tensors_are_found_in_order(name: str) -> None:
+def test_lazy_tensors_are_found_in_order(name: str) -> None:
     first, second = lazy(), lazy()
     batch = [1, MADE[name][0]([first, "x"], {"y": second}), [first]]
     found = search.lazy_tensors(batch, sent=True)

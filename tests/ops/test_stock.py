@@ -162,7 +162,7 @@ def sensible(case: Case, backend: Backend) -> bool:
 
 
 @on_backends(cases(), sensible)
-def test_late_and_exact(case: Case, backend: Backend) -> None:
+def test_lazy_and_exact(case: Case, backend: Backend) -> None:
     check(case, backend)
     if case.kind in ("v1-pillow", "v1-uint8", "v2-uint8"):
         check(case, backend, grey=True)

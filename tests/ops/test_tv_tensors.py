@@ -100,7 +100,7 @@ def test_the_return_types_differ() -> None:
 
 
 @pytest.mark.parametrize("kind", [LazyTensor, LazyTVImage])
-def test_a_plain_tensor_told_to_be_of_a_late_class(kind: type[LazyTensorBase]) -> None:
+def test_a_plain_tensor_told_to_be_of_a_lazy_class(kind: type[LazyTensorBase]) -> None:
     """As code does that takes the class from another tensor."""
     plain = torch.arange(12.0).view(3, 2, 2)
     told = plain.as_subclass(kind)

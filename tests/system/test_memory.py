@@ -148,7 +148,7 @@ def test_buffers_of_files_are_used_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("side", "quality"), [(64, 85), (400, 95)])
-def test_a_late_image_keeps_about_its_file(tmp_path: Path, side: int, quality: int) -> None:
+def test_a_lazy_image_keeps_about_its_file(tmp_path: Path, side: int, quality: int) -> None:
     """As of a data set whose images are kept in memory; the first few of them hold a buffer."""
     path = tmp_path / "image.jpg"
     path.write_bytes(jpeg(side, side, quality=quality))
