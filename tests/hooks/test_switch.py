@@ -295,8 +295,14 @@ def table() -> dict[str, Any]:
     return {f"{row.name} {getattr(row, 'keys', '')}": place(row)[1] for row in hooks.PATCHES}
 
 
-ORIGINALS = table()
+ORIGINALS: dict[str, Any] = {}
 FUNCTIONS = (folder.pil_loader, functional.to_tensor, functional.pil_to_tensor, functional.normalize)
+
+
+@pytest.fixture(autouse=True)
+def _originals() -> None:
+    """Those of the moment: torch.compile replaces ``torch.jit.trace`` when it is first used."""
+    ORIGINALS.update(table())
 
 
 def assert_installed(installed: bool) -> None:
