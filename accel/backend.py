@@ -26,6 +26,7 @@ from accel.system.imports import importing
 from accel.system.memory import Allocate
 
 __all__ = [
+    "GROUP",
     "AcceleratorBackend",
     "AcceleratorOptions",
     "Backend",

@@ -1,0 +1,237 @@
+"""The tables of ``accel.hooks``: all that accel replaces is in them, and every original comes back."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from io import BytesIO
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image, ImageFile, JpegImagePlugin
+from torch.utils.data._utils import collate, worker
+from torchvision.datasets import folder
+from torchvision.transforms import functional
+
+import accel
+from accel import hooks, switch
+from accel.hooks import patch
+from tests.support import helpers
+from tests.support.patches import Place, Same, place, table
+
+NOT_EVERYWHERE = ("os.environ", "torch._utils.ExceptionWrapper.__init__")
+"""What is replaced where Ray is installed, and before Python 3.11."""
+
+
+ORIGINALS: dict[str, Any] = {}
+FUNCTIONS = (folder.pil_loader, functional.to_tensor, functional.pil_to_tensor, functional.normalize)
+
+
+@pytest.fixture(autouse=True)
+def _originals() -> None:
+    """Those of the moment: torch.compile replaces ``torch.jit.trace`` when it is first used."""
+    ORIGINALS.update(table())
+
+
+def assert_installed(installed: bool) -> None:
+    for name, value in table().items():
+        if not name.startswith(NOT_EVERYWHERE):
+            assert (value != ORIGINALS[name]) is installed, name
+    for function in FUNCTIONS:
+        assert hasattr(function, "__wrapped__") is installed
+
+
+class State:
+    """All that the modules of Pillow, torch and torchvision hold: names, functions, classes and mappings."""
+
+    def __init__(self) -> None:
+        self.parts: dict[int, dict[Any, Any]] = {}  # by the id of what they are parts of
+        self.keep: list[Any] = []
+        for name, module in list(sys.modules.items()):
+            if name.split(".")[0] in ROOTS:
+                self.look(module, 4)
+
+    def look(self, value: Any, depth: int) -> None:
+        kind = type(value)  # isinstance would ask some of them what they stand for
+        if kind is ModuleType:
+            parts = {name: part for name, part in vars(value).items() if type(part) is not ModuleType}
+            parts = {name: part for name, part in parts.items() if not name.startswith("__")}
+        elif kind in (staticmethod, classmethod):
+            parts = {None: value.__func__}
+        elif kind is FunctionType:
+            parts = {**vars(value), **(value.__kwdefaults__ or {}), "__code__": value.__code__}
+        elif issubclass(kind, dict):
+            parts = dict(value)
+        elif issubclass(kind, type) and value.__module__.split(".")[0] in ROOTS:
+            parts = dict(vars(value))
+        else:
+            return
+        if depth and id(value) not in self.parts:
+            self.parts[id(value)] = parts
+            self.keep.append(value)
+            for part in parts.values():
+                self.look(part, depth - 1)
+
+    def changed(self) -> set[Place]:
+        """What has changed since, of all that there was."""
+        now = State().parts
+        return {
+            (owner, name)
+            for owner, parts in self.parts.items()
+            for name in parts.keys() | now.get(owner, parts).keys()
+            if parts.get(name, Same) is not now.get(owner, parts).get(name, Same)
+        }
+
+
+ROOTS = ("PIL", "torch", "torchvision", "multiprocessing")
+
+
+def test_the_tables_list_all_that_is_replaced() -> None:
+    rows = {place(row)[0]: row.name for row in hooks.PATCHES}
+    expected = {where for where, name in rows.items() if name not in NOT_EVERYWHERE}
+    png = BytesIO()
+    Image.new("RGB", (3, 2)).save(png, "PNG")
+    with accel.image_backend("cpu"):  # what is imported, and kept, at the first switch
+        pass
+    before = State()
+    with accel.image_backend("cpu", on_error="replace"):
+        found = before.changed()
+        Image.open(png)
+        watched = before.changed() - found
+    assert not before.changed(), "something is not put back"
+    bodies = {owner for owner, name in found if name == "__code__"}
+    found -= {(owner, name) for owner in bodies for name in ("__wrapped__", "_accel_instead")}
+    assert found <= rows.keys(), "something is replaced that no table lists"
+    assert expected <= found, "a table lists what is not replaced"
+    assert watched == {(id(ImageFile.ImageFile), "load")}
+    undo = patch.body(functional.get_dimensions, lambda original: original)
+    assert (id(functional.get_dimensions), "__code__") in before.changed(), "it would not be seen"
+    undo()
+
+
+def test_every_name_is_the_original_again() -> None:
+    assert_installed(False)
+    accel.set_image_backend("cpu")
+    assert_installed(True)
+    accel.set_image_backend("torchvision")
+    assert_installed(False)
+    with accel.image_backend("cpu"):
+        assert_installed(True)
+    assert_installed(False)
+
+
+def test_installs_are_counted() -> None:
+    with accel.image_backend("cpu"):
+        accel.set_image_backend("cpu")
+        with accel.image_backend("cpu", threads=1):
+            assert_installed(True)
+        accel.set_image_backend("torchvision")
+        assert_installed(True)
+        accel.set_image_backend("cpu")
+    assert_installed(True)
+    accel.set_image_backend("cpu", threads=2)
+    assert_installed(True)
+    accel.set_image_backend("torchvision")
+    assert_installed(False)
+
+
+def test_what_others_register_meanwhile_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    mapping = collate.default_collate_fn_map
+    for registry, key in ((Image.OPEN, "JPEG"), (mapping, torch.Tensor)):
+        monkeypatch.setitem(registry, key, registry[key])  # type: ignore[attr-defined]
+
+    def opener(file: Any, filename: str | bytes = "") -> Image.Image:
+        return JpegImagePlugin.jpeg_factory(file, filename)
+
+    def collate_mine(tensors: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
+        return before(tensors, collate_fn_map=collate_fn_map).flip(0)
+
+    accel.set_image_backend("cpu")
+    before = mapping[torch.Tensor]
+    Image.register_open("JPEG", opener, JpegImagePlugin._accept)
+    mapping[torch.Tensor] = collate_mine
+    accel.set_image_backend("torchvision")
+    assert Image.OPEN["JPEG"] == (opener, JpegImagePlugin._accept)
+    assert mapping[torch.Tensor] is collate_mine
+    assert collate.default_collate([torch.zeros(2), torch.ones(2)]).tolist() == [[1, 1], [0, 0]]
+    with accel.image_backend("cpu"):  # which begins with theirs
+        assert isinstance(Image.open(BytesIO(helpers.jpeg(9, 9))), accel.LazyImage)
+    assert Image.OPEN["JPEG"][0] is opener
+    accel.set_image_backend("cpu")
+    del mapping[torch.Tensor]
+    accel.set_image_backend("torchvision")
+    assert torch.Tensor not in mapping
+
+
+def test_torchvision_contexts_install_nothing() -> None:
+    with accel.image_backend("torchvision"):
+        assert_installed(False)
+
+
+def test_names_bound_early_are_caught_and_let_go() -> None:
+    from torchvision.transforms.functional import to_tensor
+
+    assert to_tensor is functional.to_tensor
+    data = helpers.jpeg(20, 10)
+    with accel.image_backend("cpu"):
+        assert helpers.is_lazy(to_tensor(Image.open(BytesIO(data))))
+    assert type(to_tensor(Image.open(BytesIO(data)))) is torch.Tensor
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_functions_can_still_be_scripted_and_inspected() -> None:
+    import inspect
+
+    signature = inspect.signature(functional.normalize)
+    with accel.image_backend("cpu"):
+        assert inspect.signature(functional.normalize) == signature
+        scripted = torch.jit.script(torch.nn.Sequential(Normalized()))
+        value = torch.rand(3, 4, 5)
+        assert torch.equal(scripted(value), functional.normalize(value, [0.5] * 3, [0.25] * 3))
+
+
+class Normalized(torch.nn.Module):
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        return functional.normalize(tensor, [0.5, 0.5, 0.5], [0.25, 0.25, 0.25])
+
+
+def test_an_unknown_version_of_torchvision_is_refused_and_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(worker, "_worker_loop")
+    with pytest.raises(accel.BackendUnavailable, match=r"_worker_loop.*It is tested with torch"):
+        accel.set_image_backend("cpu")
+    monkeypatch.undo()
+    assert_installed(False)
+    assert accel.get_image_backend() == "torchvision"
+    accel.set_image_backend("cpu")
+    assert_installed(True)
+
+
+def test_switching_from_many_threads_at_once() -> None:
+    start, failures = threading.Barrier(8), []
+    data = helpers.jpeg(30, 20)
+    expected = Image.open(BytesIO(data)).tobytes()
+
+    def work(number: int) -> None:
+        start.wait()
+        for turn in range(60):
+            with accel.image_backend("cpu" if (turn + number) % 2 else "torchvision"):
+                name = accel.get_image_backend()
+                opened = Image.open(BytesIO(data))
+                if isinstance(opened, accel.LazyImage) != (name == "cpu") or opened.tobytes() != expected:
+                    failures.append((number, turn, name, type(opened)))
+            if turn % 7 == number % 7:
+                accel.set_image_backend("cpu" if number % 2 else "torchvision")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failures
+    accel.set_image_backend("torchvision")
+    assert_installed(False)
+    assert switch._users == 0
+    assert not hooks._undo
