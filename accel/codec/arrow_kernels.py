@@ -10,31 +10,27 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from accel.codec.jpeg.memory import advanced, pointer_to, step
-from accel.codec.jpeg.simd import BYTE, load
+from accel.codec.jpeg.simd import load
 
 u32: Any = np.uint32
 _BLOCK = 16
 _LENGTH, _BUFFERS, _CHILDREN = 0, 5, 6  # words of the Arrow C data interface's ArrowArray
 
 
-@intrinsic
-def _words(typing_context: Any, address: Any) -> Any:
-    """The address of 64-bit words as a pointer."""
+def _pointer_to(kind: Any) -> Any:
+    """An intrinsic that takes an address for a pointer to values of a kind."""
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+    @intrinsic
+    def pointer(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    return types.CPointer(types.int64)(types.int64), generate
+        return types.CPointer(kind)(types.int64), generate
+
+    return pointer
 
 
-@intrinsic
-def _bytes(typing_context: Any, address: Any) -> Any:
-    """The address of bytes as a pointer."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], BYTE.as_pointer())
-
-    return types.CPointer(types.uint8)(types.int64), generate
+_words, _bytes, _pixels = (_pointer_to(kind) for kind in (types.int64, types.uint8, types.uint32))
 
 
 @intrinsic
@@ -49,16 +45,6 @@ def _pack_block(typing_context: Any, source: Any, target: Any, pixel: Any) -> An
         return context.get_dummy_value()
 
     return types.void(source, target, types.int64), generate
-
-
-@intrinsic
-def _pixels(typing_context: Any, address: Any) -> Any:
-    """The address of pixels of four bytes as a pointer."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
-
-    return types.CPointer(types.uint32)(types.int64), generate
 
 
 @njit

@@ -5,8 +5,8 @@ than the block.  Pointers are free: `p = pointer_to(array)`, then p[i] as in C, 
 
 A pointer keeps nothing alive, and numba lets go of an array after the last line that names it, though pointers to it
 are used further down.  So an address (`pointer_to(array)`, `array.ctypes.data`) is only taken of a parameter, which the
-caller holds until the function returns, and is not returned; tests/test_addresses.py sees to it.  Working memory is
-therefore a parameter too.  All of numba's platforms are little-endian, and so is this code.
+caller holds until the function returns, and is not returned; tests/system/test_addresses.py sees to it.  Working memory
+is therefore a parameter too.  All of numba's platforms are little-endian, and so is this code.
 """
 
 from __future__ import annotations
