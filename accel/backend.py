@@ -24,7 +24,7 @@ from typing import Any, ClassVar, cast
 import torch
 
 from accel import options as plain
-from accel.errors import BackendUnavailable
+from accel.errors import BackendUnavailable, only
 from accel.options import AcceleratorOptions, Options, Selection
 from accel.planning.plan import Plan
 from accel.planning.stages import Stage
@@ -118,10 +118,7 @@ class HostBackend(Backend):
         Raises:
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
         """
-        results = self.run_all([plan], allocate)
-        if isinstance(results[0], Exception):
-            raise cast(Exception, results.pop())  # the error's frames would keep it, and so the batch
-        return results[0]
+        return only(self.run_all([plan], allocate))
 
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
         """Compute several plans at once; return for each its values, or the exception that ``run`` would raise."""

@@ -1,4 +1,4 @@
-"""A plan in parts, for a backend that does not support all of it: what it runs, and what is left to another.
+"""A plan in parts, for a backend that does not do all of it: what it runs, and what is left to another.
 
 Pure data. Sources are left whole, or an image's last stages are, which go on from the pixels that the first gave.
 """
@@ -6,7 +6,7 @@ Pure data. Sources are left whole, or an image's last stages are, which go on fr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from accel.codec.engines import Pixels
@@ -18,44 +18,29 @@ from accel.recipe import Source
 
 
 class Partition(NamedTuple):
-    """The part of a plan that a backend runs, and the part left to another, with the reason for each source of it."""
+    """Parts of a plan: what a backend runs, what it leaves to another, and for each reason, of how many images."""
 
     own: Plan
     left: Plan
-    reasons: list[str]
-
-    def told(self, to: str) -> list[str]:
-        """Lines for ``accel.explain`` about what is left."""
-        images: Counter[str] = Counter()
-        for reason, wanted in zip(self.reasons, self.left.decodes, strict=True):
-            images[reason] += len(wanted.items)
-        return told(images, to, self.left.shape[0])
+    reasons: Counter[str]
 
 
-def partition(plan: Plan, supports: Callable[[Stage], str | None]) -> Partition:
-    """Leave the sources of which an image has a stage that ``supports`` gives a reason against."""
+def partition(plan: Plan, refused: Callable[[Decode], str | None]) -> Partition:
+    """Leave the sources that ``refused`` gives a reason for."""
     own: list[Decode] = []
     left: list[Decode] = []
-    reasons: list[str] = []
+    reasons: Counter[str] = Counter()
     for wanted in plan.decodes:
-        stages = (stage for item in wanted.items for stage in item.stages)
-        reason = next((found for found in map(supports, stages) if found is not None), None)
-        if reason is None:
-            own.append(wanted)
-        else:
-            left.append(wanted)
-            reasons.append(reason)
+        reason = refused(wanted)
+        (own if reason is None else left).append(wanted)
+        if reason is not None:
+            reasons[reason] += len(wanted.items)
     return Partition(plan._replace(decodes=tuple(own)), plan._replace(decodes=tuple(left)), reasons)
 
 
-def told(images: dict[str, int], to: str, of: int) -> list[str]:
-    """A line for every reason why images are left to another backend, with how many."""
-    return [f"left to the {to} backend, of {count} of {of} images: {reason}" for reason, count in images.items()]
-
-
-def positions(decodes: Iterable[Decode]) -> list[int]:
-    """The places in the batch of all images made of these sources, in order."""
-    return sorted([item.position for wanted in decodes for item in wanted.items])
+def told(reasons: Counter[str], to: str, of: int) -> list[str]:
+    """Lines for ``accel.explain``: what of so many images is left to another backend."""
+    return [f"left to the {to} backend, of {count} of {of} images: {reason}" for reason, count in reasons.items()]
 
 
 def split(wanted: Decode) -> list[Decode]:

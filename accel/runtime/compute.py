@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, backend_of, host_of
-from accel.errors import DecodeError
+from accel.errors import DecodeError, only
 from accel.options import Selection
 from accel.planning.plan import plan
 from accel.planning.torch_tail import TailedPlans, has_tail, tailed_plans
@@ -44,10 +44,7 @@ def tensors(
     Raises:
         DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
     """
-    result = several([(recipes, interleaved)], allocate)[0]
-    if isinstance(result, Exception):
-        raise result
-    return result
+    return only(several([(recipes, interleaved)], allocate))
 
 
 def several(

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import cast
 
 import torch
 
 from accel.backend import AcceleratorBackend, Backend, HostBackend
-from accel.errors import DecodeError
-from accel.planning.partition import Partition, partition, positions
-from accel.planning.plan import Plan
+from accel.errors import only
+from accel.planning.partition import Partition, partition, told
+from accel.planning.plan import Decode, Plan
 from accel.system import counters, memory
 from accel.system.memory import Allocate
 
 
 def run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> torch.Tensor:
     """``AcceleratorBackend.run_on``, of images that the host computes as well."""
+
+    def run(own: Plan) -> torch.Tensor | Exception:
+        try:
+            return backend.run_on(own, device)
+        except Exception as error:
+            return error
+
     parts = _parts(backend, plan, device)
     if parts is None:
         return backend.run_on(plan, device)
     with torch.inference_mode(False):
-        result = _together(backend, parts, lambda own: backend.run_on(own, device), memory.results.empty)
-        return result.to(device)
+        return only([_together(backend, parts, run, memory.results.empty)]).to(device)
 
 
 def run_all(backend: HostBackend, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
     """``HostBackend.run_all``, of images that another backend computes as well."""
-    shared = {number: parts for number, plan in enumerate(plans) if (parts := _parts(backend, plan)) is not None}
-    alone = [plan for number, plan in enumerate(plans) if number not in shared]
-    results = backend.run_all(alone, allocate) if alone else []
-    for number, parts in shared.items():
-        try:
-            result = _together(backend, parts, lambda own: backend.run(own, allocate), allocate)
-            results.insert(number, result)
-        except Exception as error:
-            results.insert(number, error)
-    return results
+
+    def run(own: Plan) -> torch.Tensor | Exception:
+        return backend.run_all([own], allocate)[0]
+
+    parts = [_parts(backend, plan) for plan in plans]
+    if not any(parts):
+        return backend.run_all(plans, allocate)
+    pairs = zip(parts, plans, strict=True)
+    return [run(plan) if part is None else _together(backend, part, run, allocate) for part, plan in pairs]
 
 
 def describe(backend: Backend, plan: Plan) -> list[str]:
@@ -45,10 +48,10 @@ def describe(backend: Backend, plan: Plan) -> list[str]:
 
     ``Backend.describe`` says the first.
     """
-    parts = _parts(backend, plan)
-    lines = backend.describe(plan)
+    lines, parts = backend.describe(plan), _parts(backend, plan)
     if parts is not None:
-        lines += [*parts.told(backend.host), *(f"  {line}" for line in describe(backend.on_host, parts.left))]
+        lines += told(parts.reasons, backend.host, plan.shape[0])
+        lines += [f"  {line}" for line in describe(backend.on_host, parts.left)]
     return lines
 
 
@@ -63,41 +66,32 @@ def merge(result: torch.Tensor, places: Sequence[int], values: torch.Tensor, row
 
 
 def _parts(backend: Backend, plan: Plan, device: torch.device | None = None) -> Partition | None:
-    """The parts of a plan that a backend does not run by itself."""
+    """The parts of a plan that a backend does not run all by itself."""
+
+    def refused(wanted: Decode) -> str | None:
+        stages = (stage for item in wanted.items for stage in item.stages)
+        return next((reason for stage in stages if (reason := backend.supports(stage, device)) is not None), None)
+
     if not isinstance(backend, Backend) or type(backend).supports is Backend.supports:
         return None
-    parts = partition(plan, lambda stage: backend.supports(stage, device))
+    parts = partition(plan, refused)
     return parts if parts.reasons else None
 
 
 def _together(
-    backend: Backend, parts: Partition, run: Callable[[Plan], torch.Tensor], allocate: Allocate
-) -> torch.Tensor:
-    """Run both parts of a plan; the result of ``run``, or the host's where that runs all."""
-    for reason in parts.reasons:
+    backend: Backend, parts: Partition, run: Callable[[Plan], torch.Tensor | Exception], allocate: Allocate
+) -> torch.Tensor | Exception:
+    """The result of both parts of a plan, or the error of the first image that failed, which speaks for the batch."""
+    for reason in parts.reasons.elements():
         counters.fallback(f"{reason}; the host ran it")
-    host = backend.on_host
-    if host is backend:
-        raise RuntimeError(f"{parts.reasons[0]}, and the backend is its own host")
+    if backend.on_host is backend:
+        raise RuntimeError(f"{min(parts.reasons)}, and the backend is its own host")
     if not parts.own.decodes:
-        return _run(host, parts.left, allocate)
-    failures: list[DecodeError] = []
-    results: list[torch.Tensor] = []
-    for attempt, part in ((partial(_run, host, allocate=memory.results.empty), parts.left), (run, parts.own)):
-        try:
-            results.append(attempt(part))
-        except DecodeError as error:
-            failures.append(error)
-    if failures:  # the first image that failed speaks for the batch
-        raise min(failures, key=lambda error: error.position or 0)
-    values, result = results
-    places = positions(parts.left.decodes)
-    merge(result, places, values, places)
-    return result
-
-
-def _run(backend: HostBackend, plan: Plan, allocate: Allocate) -> torch.Tensor:
-    results = run_all(backend, [plan], allocate)
-    if isinstance(results[0], Exception):
-        raise cast(Exception, results.pop())  # the error's frames would keep it, and so the batch
-    return results[0]
+        return run_all(backend.on_host, [parts.left], allocate)[0]
+    values, result = run_all(backend.on_host, [parts.left], memory.results.empty)[0], run(parts.own)
+    if isinstance(values, torch.Tensor) and isinstance(result, torch.Tensor):
+        places = sorted([item.position for wanted in parts.left.decodes for item in wanted.items])
+        merge(result, places, values, places)
+        return result
+    failed = [each for each in (values, result) if isinstance(each, Exception)]
+    return min(failed, key=lambda error: getattr(error, "position", None) or 0)

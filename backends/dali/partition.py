@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from accel.backends.dali.operator_chain import Structure
 from accel.backends.dali.pipeline_pool import Outputs, PipelinePool, Sample
 from accel.codec import decode
 from accel.codec.header import Header
+from accel.planning import partition as shared
 from accel.planning.partition import going_on, split
 from accel.planning.plan import Decode, Plan
 from accel.system import counters
@@ -29,7 +31,7 @@ class Partition(NamedTuple):
     finished: list[Lowered]
     begun: list[Lowered]
     left: list[Decode]
-    reasons: dict[str, int]
+    reasons: Counter[str]
 
     @property
     def given(self) -> list[Lowered]:
@@ -45,22 +47,19 @@ def partition(plan: Plan, *, exact: bool, on_host: bool) -> Partition:
         on_host: where DALI does not finish, what it has done is at hand for others. Without, such images are decoded
             by DALI's CPU operators, and all the rest is left.
     """
-    parts = Partition([], [], [], {})
-    for wanted in plan.decodes:
-        no = refused(wanted)
-        if no is not None:
-            parts.left.append(wanted)
-            _count_reason(parts, no, wanted)
-        elif exact:
+    own, left, reasons = shared.partition(plan, refused)
+    parts = Partition([], [], list(left.decodes), reasons)
+    if exact:
+        for wanted in own.decodes:
             _add_begun(parts, lower_decoding(wanted))
+        return parts
+    for each in [image for wanted in own.decodes for image in split(wanted)]:
+        work = lower_image(each, interleaved=plan.interleaved)
+        if work.reason is None:
+            parts.finished.append(work)
         else:
-            for each in split(wanted):
-                work = lower_image(each, interleaved=plan.interleaved)
-                if work.reason is None:
-                    parts.finished.append(work)
-                    continue
-                _count_reason(parts, work.reason, each)
-                _add_begun(parts, work if on_host else lower_decoding(each))
+            reasons[work.reason] += 1
+            _add_begun(parts, work if on_host else lower_decoding(each))
     parts.finished.sort(key=_position)  # as in the batch, whatever images share a file
     return parts
 
@@ -75,10 +74,6 @@ def _add_begun(parts: Partition, work: Lowered) -> None:
         parts.left.append(work.wanted)
     else:
         parts.begun.append(work)
-
-
-def _count_reason(parts: Partition, reason: str, wanted: Decode) -> None:
-    parts.reasons[reason] = parts.reasons.get(reason, 0) + len(wanted.items)
 
 
 def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
