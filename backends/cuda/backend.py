@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from accel.backend import AcceleratorBackend, AcceleratorOptions
-from accel.backends.cuda import budget, effects, host, jpeg, nvimg
+from accel.backends.cuda import budget, effects, encoding, host, jpeg, nvimg
 from accel.backends.cuda.device import CudaDevice, Device
-from accel.backends.cuda.encoding import Encoder
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
@@ -128,7 +127,10 @@ class CudaBackend(AcceleratorBackend):
             return "the installed Pillow resizes in a way that accel does not know"
         runs = effects.on_device(stage) and (stage.kind == "torchvision" or compared.agrees(stage.op))
         if runs and stage.op == "jpeg" and device is not None:
-            runs = self._engine(device).encoder.agrees()
+            engine = self._engine(device)
+            if engine.encodes is None:
+                engine.encodes = encoding.agrees(lambda tried: self.run_on(tried, device))
+            runs = engine.encodes
         return None if runs else f"{stage.op} has no kernel for the device"
 
     def describe(self, plan: Plan) -> list[str]:
@@ -221,6 +223,6 @@ class _Engine:
         self.device: Device = host.HostDevice() if device.type == "cpu" else CudaDevice(device)
         self.pool = PinnedPool(self.device.pinned, self.device.trim)
         self.jpeg = jpeg.Decoder(self.device, self.pool)
-        self.encoder = Encoder(self.device, self.pool)
+        self.encodes: bool | None = None  # as Pillow does; None: not tried yet
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.Held()
