@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backend import Options
+from accel.backend import HostBackend, Options
 from accel.backends.cpu import effects, passes, stages
-from accel.backends.shared.host import ComparedHost
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels, bits
 from accel.codec import decode
@@ -46,7 +45,7 @@ class CpuOptions(Options):
             raise ValueError(f"decode must be one of {', '.join(decode.ENGINES)}, got {self.decode!r}")
 
 
-class CpuBackend(ComparedHost):
+class CpuBackend(HostBackend):
     """Exact always: ``exact=False`` changes nothing here."""
 
     Options = CpuOptions
@@ -75,12 +74,9 @@ class CpuBackend(ComparedHost):
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
         if not self._prepared:
             self.prepare()
-        results: list[torch.Tensor | Exception] = []
-        targets = []
-        for plan in plans:
-            tensor = plan.empty(allocate)
-            results.append(tensor)
-            targets.append(bits(tensor.permute(0, 2, 3, 1) if plan.interleaved else tensor))
+        made = [plan.empty(allocate) for plan in plans]
+        pairs = zip(made, plans, strict=True)
+        targets = [bits(tensor.permute(0, 2, 3, 1) if plan.interleaved else tensor) for tensor, plan in pairs]
         failed: dict[tuple[int, int], Exception] = {}
 
         def work(image: tuple[int, Decode]) -> None:
@@ -92,6 +88,7 @@ class CpuBackend(ComparedHost):
                 failed[number, wanted.items[0].position] = error
 
         self._parallel.each([(number, wanted) for number, plan in enumerate(plans) for wanted in plan.decodes], work)
+        results: list[torch.Tensor | Exception] = [*made]
         for number, position in sorted(failed, reverse=True):  # a plan's first image that failed speaks for it
             results[number] = failed[number, position]
         failed.clear()  # the errors refer to it
@@ -106,7 +103,10 @@ class CpuBackend(ComparedHost):
         ]
 
     def agrees(self, op: str) -> bool:
-        """See ``accel.backends.shared.host.ComparedHost``."""
+        """Whether its kernel of an op ("resize" among them) equals the installed Pillow and torchvision.
+
+        Accelerators whose kernels repeat its arithmetic ask.
+        """
         return stages.resizes_as_pillow() if op == "resize" else effects.agrees(op)
 
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
