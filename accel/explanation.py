@@ -20,6 +20,7 @@ from accel.planning.plan import Plan, plan
 from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import has_tail, tailed_plans
 from accel.recipe import Branch, Recipe, Source, Step
+from accel.runtime import sharing
 
 
 def explain(x: Any) -> str:
@@ -95,7 +96,7 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
         names = " -> ".join(name for name, _ in after if name != THREADS)
         lines.append(f"  then on the whole batch: {names}")
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
-    lines.extend(f"  {line}" for line in backend_of(selection).describe(first))
+    lines.extend(f"  {line}" for line in sharing.describe(backend_of(selection), first))
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import accel
 from accel import testing
 from accel.ops import OPS
 from accel.planning import values
-from tests.support.backends import Backend
+from tests.support.backends import REFERENCE, Backend
 from tests.support.cuda import needs_compiler
 
 CASES = list(testing.cases())
@@ -26,6 +26,12 @@ def test_op(op: str, backend: Backend) -> None:
         testing.check(case, backend.name, **backend.options)
     if backend.name == "cuda" and op not in ON_THE_HOST:
         assert accel.stats()["fallbacks"] == before, "something else ran it"
+
+
+@pytest.mark.parametrize("op", CASES_OF)
+def test_the_definition_of_an_op(op: str) -> None:
+    for case in CASES_OF[op]:
+        testing.check(case, REFERENCE.name)
 
 
 @pytest.mark.gpu

@@ -29,6 +29,7 @@ from accel.backends.cuda.effects.arguments import ARGUMENTS
 from accel.backends.cuda.execute import Execution
 from accel.ops import OPS
 from accel.planning.plan import plan
+from accel.runtime import sharing
 from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, noise, on_device, stacked
 from tests.support.helpers import MEAN, STD, assert_same, jpeg, picture, pictures, seed_everything, undecodable
 from tests.support.steps import STEPS
@@ -56,7 +57,7 @@ def nothing_lowered() -> None:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels run everything."""
-    monkeypatch.setattr(CudaBackend, "_on_host", lambda self, plan: pytest.fail("the host ran it"))
+    monkeypatch.setattr(sharing, "_together", lambda *_: pytest.fail("the host ran it"))
 
 
 @pytest.fixture
