@@ -12,9 +12,9 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from accel.backends.shared.numba_memory import flattened
+from accel.native.intrinsics import emitted
 
 
 @njit
@@ -119,43 +119,33 @@ def _cubic(builder: Any, taps: list[Any], share: Any) -> Any:
     return builder.fadd(b, builder.fmul(share, builder.fadd(p2, builder.fmul(share, inner))))
 
 
-@intrinsic
-def _bilinear_pixel(typing: Any, upper: Any, lower: Any, left: Any, right: Any, dx: Any, dy: Any, to: Any) -> Any:
+@emitted(types.void, *[types.int64] * 4, types.float64, types.float64, types.int64)
+def _bilinear_pixel(builder: Any, upper: Any, lower: Any, left: Any, right: Any, dx: Any, dy: Any, to: Any) -> None:
     """Two rows' addresses, two columns' offsets in bytes, the shares, and where the pixel goes."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        upper, lower, left, right, dx, dy, to = args
-        dx, dy = _splat(builder, dx), _splat(builder, dy)
-        lines = []
-        for row in (upper, lower):
-            one, two = (_pixel(builder, builder.add(row, column)) for column in (left, right))
-            lines.append(_linear(builder, one, two, dx))
-        _put(builder, _linear(builder, lines[0], lines[1], dy), to)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 4, types.float64, types.float64, types.int64), generate
+    dx, dy = _splat(builder, dx), _splat(builder, dy)
+    lines = []
+    for row in (upper, lower):
+        one, two = (_pixel(builder, builder.add(row, column)) for column in (left, right))
+        lines.append(_linear(builder, one, two, dx))
+    _put(builder, _linear(builder, lines[0], lines[1], dy), to)
 
 
-@intrinsic
-def _bicubic_pixel(typing: Any, rows: Any, columns: Any, dx: Any, dy: Any, to: Any) -> Any:
+_FOUR = types.UniTuple(types.int64, 4)
+
+
+@emitted(types.void, _FOUR, _FOUR, types.float64, types.float64, types.int64)
+def _bicubic_pixel(builder: Any, rows: Any, columns: Any, dx: Any, dy: Any, to: Any) -> None:
     """Four rows' addresses, four columns' offsets in bytes, the shares, and where the pixel goes."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        rows, columns, dx, dy, to = args
-        dx, dy = _splat(builder, dx), _splat(builder, dy)
-        lines = []
-        for row in cgutils.unpack_tuple(builder, rows):
-            taps = [_pixel(builder, builder.add(row, column)) for column in cgutils.unpack_tuple(builder, columns)]
-            lines.append(_cubic(builder, taps, dx))
-        value = _cubic(builder, lines, dy)
-        for limit, worse in ((0.0, "<"), (255.0, ">")):
-            bound = _constant(limit)
-            value = builder.select(builder.fcmp_ordered(worse, value, bound), bound, value)
-        _put(builder, value, to)
-        return context.get_dummy_value()
-
-    four = types.UniTuple(types.int64, 4)
-    return types.void(four, four, types.float64, types.float64, types.int64), generate
+    dx, dy = _splat(builder, dx), _splat(builder, dy)
+    lines = []
+    for row in cgutils.unpack_tuple(builder, rows):
+        taps = [_pixel(builder, builder.add(row, column)) for column in cgutils.unpack_tuple(builder, columns)]
+        lines.append(_cubic(builder, taps, dx))
+    value = _cubic(builder, lines, dy)
+    for limit, worse in ((0.0, "<"), (255.0, ">")):
+        bound = _constant(limit)
+        value = builder.select(builder.fcmp_ordered(worse, value, bound), bound, value)
+    _put(builder, value, to)
 
 
 @njit(inline="always")
@@ -240,18 +230,13 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
     _warp_rows(image, height, width, a, resample, fill, np.empty(out.shape[1] * 3, np.uint8), out)
 
 
-@intrinsic
-def _copy_four(typing: Any, source: Any, target: Any) -> Any:
+@emitted(types.void, types.int64, types.int64)
+def _copy_four(builder: Any, source: Any, target: Any) -> None:
     """Four bytes from one address to another."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, target = (builder.inttoptr(address, _WORD.as_pointer()) for address in args)
-        loaded = builder.load(source)
-        loaded.align = 1
-        builder.store(loaded, target).align = 1
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    source, target = (builder.inttoptr(address, _WORD.as_pointer()) for address in (source, target))
+    loaded = builder.load(source)
+    loaded.align = 1
+    builder.store(loaded, target).align = 1
 
 
 @njit(error_model="numpy")

@@ -12,15 +12,13 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from accel.native.intrinsics import emitted
 
-@intrinsic
-def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+
+@emitted(types.float32, types.float32, types.float32, types.float32)
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """``a * b + c`` of float32, rounded once."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return types.float32(types.float32, types.float32, types.float32), generate
+    return builder.fma(a, b, c)
 
 
 LANES, BLOCK = 16, 64
