@@ -1,4 +1,4 @@
-"""Functions for numba's code that say in LLVM's instructions what they do."""
+"""Functions for numba's code that say in LLVM's instructions what they do, and pieces of such."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from llvmlite import ir
 from numba.extending import intrinsic
 
 
@@ -29,3 +30,27 @@ def emitted(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
         return intrinsic(typed)
 
     return made
+
+
+def lanes_of(lanes: list[int]) -> ir.Constant:
+    """The mask of a ``shuffle_vector``: which lane of the input each lane of the result is."""
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+
+
+def load(builder: Any, address: Any, kind: ir.Type) -> Any:
+    """Emit an unaligned load of an LLVM type from an int64 address."""
+    load = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    load.align = 1
+    return load
+
+
+def store(builder: Any, value: Any, address: Any) -> None:
+    """Emit an unaligned store to an int64 address."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
+
+
+def splat(builder: Any, value: Any, count: int) -> Any:
+    """Emit a vector of so many lanes with the same value."""
+    kind = ir.VectorType(value.type, count)
+    lane = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(lane, lane, lanes_of([0] * count))

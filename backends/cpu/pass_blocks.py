@@ -16,9 +16,9 @@ from llvmlite import ir
 from numba import carray, njit, types
 from numba.core import cgutils
 
-from accel.backends.cpu.simd import LANES, lanes_of, load, store
+from accel.backends.cpu.simd import LANES
 from accel.backends.shared.numba_memory import pointer
-from accel.native.intrinsics import emitted
+from accel.native.intrinsics import emitted, lanes_of, load, store
 
 PROOF_SIZE = 2 * 256 * 4 * 4
 """The bytes of memory that ``stands_in`` needs."""

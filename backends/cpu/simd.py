@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from accel.native.intrinsics import emitted
+from accel.native.intrinsics import emitted, lanes_of, load, splat, store
 
 LANES = 16
 
@@ -21,28 +21,6 @@ _BYTE = ir.IntType(8)
 _WORD = ir.IntType(32)
 _BYTES = ir.VectorType(_BYTE, LANES)
 _WORDS = ir.VectorType(_WORD, LANES)
-
-
-def _splat(builder: Any, word: Any) -> Any:
-    lane = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), word, ir.Constant(_WORD, 0))
-    return builder.shuffle_vector(lane, lane, lanes_of([0] * LANES))
-
-
-def lanes_of(lanes: list[int]) -> ir.Constant:
-    """The mask of a ``shuffle_vector``: which lane of the input each lane of the result is."""
-    return ir.Constant(ir.VectorType(_WORD, len(lanes)), lanes)
-
-
-def load(builder: Any, address: Any, kind: ir.Type) -> Any:
-    """Emit an unaligned load of an LLVM type from an int64 address."""
-    load = builder.load(builder.inttoptr(address, kind.as_pointer()))
-    load.align = 1
-    return load
-
-
-def store(builder: Any, value: Any, address: Any) -> None:
-    """Emit an unaligned store to an int64 address."""
-    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
 
 
 def _offset(builder: Any, address: Any, count: int, stride: Any) -> Any:
@@ -73,15 +51,16 @@ def _weighted_sum(blocks: int) -> Any:
     def weighted_sum(builder: Any, source: Any, stride: Any, weights: Any, taps: Any, shift: Any, target: Any) -> None:
         shift = builder.trunc(shift, _WORD)
         one = ir.Constant(_WORD, 1)
-        half = _splat(builder, builder.shl(one, builder.sub(shift, one)))
-        shift = _splat(builder, shift)
+        half = splat(builder, builder.shl(one, builder.sub(shift, one)), LANES)
+        shift = splat(builder, shift, LANES)
         sums = [cgutils.alloca_once(builder, _WORDS) for _ in range(blocks)]
         for total in sums:
             builder.store(half, total)
         with cgutils.for_range(builder, taps) as loop:
             row = builder.add(source, builder.mul(loop.index, stride))
             four = ir.Constant(weights.type, 4)
-            weight = _splat(builder, load(builder, builder.add(weights, builder.mul(loop.index, four)), _WORD))
+            weight = load(builder, builder.add(weights, builder.mul(loop.index, four)), _WORD)
+            weight = splat(builder, weight, LANES)
             for i, total in enumerate(sums):
                 place = builder.add(row, ir.Constant(row.type, LANES * i))
                 values = builder.zext(load(builder, place, _BYTES), _WORDS)
@@ -89,7 +68,7 @@ def _weighted_sum(blocks: int) -> Any:
         for i, total in enumerate(sums):
             value = builder.ashr(builder.load(total), shift)
             for bound, worse in ((0, "<"), (255, ">")):
-                limit = _splat(builder, ir.Constant(_WORD, bound))
+                limit = splat(builder, ir.Constant(_WORD, bound), LANES)
                 value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
             place = builder.add(target, ir.Constant(target.type, LANES * i))
             store(builder, builder.trunc(value, _BYTES), place)

@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from accel.native.intrinsics import emitted
+from accel.native.intrinsics import emitted, splat
 
 from .memory import step
 from .scratch import CHUNK
@@ -51,11 +51,8 @@ def upsample_h2v2(builder: ir.IRBuilder, plane: Any, near: Any, far: Any, place:
 @emitted(types.void, None, types.uint64, types.uint64, types.uint64, types.uint64)
 def upsample_h1v2(builder: ir.IRBuilder, plane: Any, near: Any, far: Any, bias: Any, place: Any) -> None:
     """Between two rows only; bias 1 for the upper output row, 2 for the lower (h1v2_fancy_upsample)."""
-    kind = ir.VectorType(ir.IntType(16), CHUNK)
     near, far = step(builder, plane, near), step(builder, plane, far)
-    small = builder.trunc(bias, ir.IntType(16))
-    start = builder.insert_element(ir.Constant(kind, ir.Undefined), small, ir.Constant(ir.IntType(32), 0))
-    everywhere = Lanes(builder, start).shuffle([0] * CHUNK)
+    everywhere = Lanes(builder, splat(builder, builder.trunc(bias, ir.IntType(16)), CHUNK))
     mixed = (_wide(builder, near, 0, 16) * 3 + _wide(builder, far, 0, 16) + everywhere) >> 2
     mixed.narrow(8).store(step(builder, plane, place))
 

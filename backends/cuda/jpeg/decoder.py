@@ -12,8 +12,7 @@ import torch
 from accel.backends.cuda.descriptors import Region, bind
 from accel.backends.cuda.device import Device, Mark
 from accel.backends.cuda.jpeg import headers, layout
-from accel.backends.cuda.jpeg.descriptors import STATE
-from accel.backends.cuda.jpeg.layout import Batch
+from accel.backends.cuda.jpeg.layout import STATE, Batch
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels

@@ -7,24 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cuda.declarations import constant, structure
 from accel.backends.cuda.descriptors import THREADS, Region, place
-from accel.backends.cuda.jpeg.descriptors import (
-    BLOCK,
-    COMPONENTS,
-    GROUP,
-    PICTURE,
-    PIXELS,
-    SPAN,
-    SPAN_SIZE,
-    STATE,
-    SUBSEQUENCE,
-    TABLE_SIZE,
-    TABLES,
-    TILE_SIZE,
-)
 from accel.backends.cuda.jpeg.headers import Headers, Integers
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
+
+PICTURE, STATE = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "State")
+TILE_SIZE, SPAN_SIZE = (structure("jpeg/picture.h", name).itemsize for name in ("Tile", "Span"))
+TABLE_SIZE = structure("jpeg/symbols.h", "Table").itemsize
+
+COMPONENTS, TABLES, BLOCK, GROUP, PIXELS, SUBSEQUENCE, SPAN = (
+    constant("jpeg/picture.h", name)
+    for name in ("COMPONENTS", "TABLES", "BLOCK", "GROUP", "PIXELS", "SUBSEQUENCE", "SPAN")
+)
 
 _ALIGNED = 64
 _AHEAD = 64  # bytes behind a stream that are padding, or that are looked at in vain
