@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from accel.cli import screen
-from accel.cli.arguments import at_least
-from accel.cli.data import DataError, folder, open_folder
+from accel.cli.arguments import WrongUsage, at_least, comma_separated
+from accel.cli.data import folder, open_folder
+from accel.cli.harness import Red
 from accel.cli.tables import show
 from bench import report
 from bench.contestants import CONTESTANTS
 from bench.machine import ROOT, provenance
-from bench.measure import Red
 from bench.tables import tables
 from bench.workload import Setting
 from bench.workloads import WORKLOADS
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 parts[workload.name] = part
                 for table in tables(part):
                     show(table)
-    except (DataError, _Unknown) as error:
+    except WrongUsage as error:
         screen.fail("bench", str(error))
         return USAGE
     except Red as error:
@@ -77,15 +77,11 @@ def _given(args: argparse.Namespace) -> list[str]:
     return [*told, "--data DIR"] if args.data else told
 
 
-class _Unknown(Exception):
-    """A name that is in no registry."""
-
-
 def _known(what: str, names: Sequence[str], registry: dict[str, Any]) -> list[str]:
     """The names, all of the registry's for none; in the registry's order."""
     for name in names:
         if name not in registry:
-            raise _Unknown(f"no such {what}: {name}; there are {', '.join(registry)}")
+            raise WrongUsage(f"no such {what}: {name}; there are {', '.join(registry)}")
     return [name for name in registry if name in names or not names]
 
 
@@ -98,13 +94,8 @@ def _parser() -> argparse.ArgumentParser:
         "Then python -m bench report makes bench/REPORT.md of the results.",
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="what to measure [all]")
-    parser.add_argument(
-        "--against",
-        type=lambda text: text.split(","),
-        default=[],
-        metavar="NAME,...",
-        help="with whom; torchvision v1 and accel are always there [all]",
-    )
+    against = "with whom; torchvision v1 and accel are always there [all]"
+    parser.add_argument("--against", type=comma_separated, default=[], metavar="NAME,...", help=against)
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
     parser.add_argument("--images", type=at_least(2), metavar="N", help="at most N images an epoch")
     parser.add_argument("--rounds", type=at_least(1), default=5, metavar="N", help="interleaved [%(default)s]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, ClassVar, Literal
 
@@ -14,8 +14,9 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from bench.job import Batch, Job
-from bench.pipelines import Draw, Pipeline
+from accel.cli.harness import Batch
+from bench.job import Job
+from bench.pipelines import Box, Draw, Pipeline
 
 Epoch = Callable[[int], Iterator[Batch]]
 """Makes the batches of an epoch, from its seed."""
@@ -61,6 +62,10 @@ class Contestant(ABC):
             except (ImportError, OSError, RuntimeError) as error:
                 return f"{module} cannot be loaded: {error}"
         return None
+
+    def in_force(self, job: Job) -> AbstractContextManager[Any]:
+        """In force while an epoch is made: an image backend, for one."""
+        return nullcontext()
 
     @abstractmethod
     def open(self, job: Job) -> AbstractContextManager[Epoch]:
@@ -117,11 +122,6 @@ class InLoader(Contestant):
         """Called in every process: keep the library to one thread there."""
 
     @contextmanager
-    def in_force(self, job: Job) -> Iterator[None]:
-        """Around every epoch."""
-        yield
-
-    @contextmanager
     def open(self, job: Job) -> Iterator[Epoch]:
         one, collate = self.one(job.pipeline), self.collate(job.pipeline)
         loader, keys = None, _Keys(job)
@@ -141,13 +141,12 @@ class InLoader(Contestant):
 
         def epoch(seed: int) -> Iterator[Batch]:
             keys.seed = seed
-            with self.in_force(job):
-                torch.manual_seed(seed)
-                if loader is not None:
-                    yield from map(self.finish, loader)
-                    return
-                for items in job.batches(seed):
-                    yield self.finish(collate([one(image, draw) for image, draw in items]))
+            torch.manual_seed(seed)
+            if loader is not None:
+                yield from map(self.finish, loader)
+                return
+            for items in job.batches(seed):
+                yield self.finish(collate([one(image, draw) for image, draw in items]))
 
         try:
             yield epoch
@@ -181,3 +180,9 @@ def affine(pipeline: Pipeline) -> tuple[torch.Tensor, torch.Tensor]:
     assert pipeline.std is not None
     mean, std = torch.tensor(pipeline.mean).view(3, 1, 1), torch.tensor(pipeline.std).view(3, 1, 1)
     return 1 / (255 * std), -mean / std
+
+
+def part(image: Any, box: Box) -> Any:
+    """A box of an image [height, width, ...]."""
+    top, left, height, width = box
+    return image[top : top + height, left : left + width]

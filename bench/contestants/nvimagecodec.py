@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torchvision.transforms.v2 import functional as F
 
+from accel.cli.harness import Batch
 from bench.contestants.contestant import InLoader, Item, affine
-from bench.job import Batch
 from bench.pipelines import Draw, Pipeline, boxes_after
 
 

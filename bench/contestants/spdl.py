@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from accel.cli.harness import Batch
 from bench.contestants.contestant import Contestant, Epoch, Item, normalised
-from bench.job import Batch, Job
+from bench.job import Job
 from bench.pipelines import Draw
 
 

@@ -18,7 +18,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel import switch
 from accel.backend import backend_of
-from accel.cli.harness import take_turns
+from accel.cli.costs import take_turns
 from accel.recipe import Recipe
 from bench.pipelines import MEAN, PIPELINES, STD, Draw
 

@@ -18,8 +18,8 @@ from torchvision.transforms import functional as F
 import accel
 from accel.cli import screen
 from accel.cli.arguments import at_least
+from accel.cli.costs import ratio
 from accel.cli.data import folder, open_folder
-from accel.cli.harness import ratio
 from accel.cli.tables import show
 from bench.machine import ROOT, provenance
 from bench.ops import opencv, table

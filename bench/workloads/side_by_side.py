@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench import images
+from bench.contestants.scripts import AccelTensors, Tensors
 from bench.job import Images
 from bench.workload import Setting, side_by_side
 
@@ -16,6 +17,12 @@ def _jpegs(width: int, height: int, count: int) -> Callable[[Setting], Images]:
 PHOTOS = (
     side_by_side("train", "ImageNet train pipeline on photos, one core"),
     side_by_side("eval", "ImageNet eval pipeline on photos, one core"),
+)
+TENSORS = side_by_side(  # its arithmetic is torch's and not Pillow's
+    "train_v2",
+    "train pipeline in transforms.v2 after ToImage() on photos, one core",
+    "train",
+    who=(Tensors(), AccelTensors()),
 )
 ONE = "latency of one image: JPEG of 500 x 375, train pipeline, batches of one (DVPP's published figure)"
 MANY = "one batch of 512: JPEG files of 500 x 375, train pipeline, all cores (DVPP's published figure)"
