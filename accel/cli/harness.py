@@ -95,24 +95,30 @@ class Contestant:
 
 
 def from_loader(
-    name: str, data: Data, backend: str, options: Mapping[str, Any], how: Mapping[str, Any], **more: Any
+    name: str,
+    data: Data,
+    backend: str,
+    options: Mapping[str, Any],
+    how: Mapping[str, Any],
+    target: torch.device | None = None,
+    **more: Any,
 ) -> Contestant:
     """A DataLoader's epochs as a training loop goes through them, under an image backend with its options.
 
     Args:
-        how: DataLoader's arguments. more: fields of ``Contestant``.
+        how: DataLoader's arguments. target: where the batches go to. more: fields of ``Contestant``.
     """
-    target, size = device(), how["batch_size"]
+    to, size, files = target or device(), how["batch_size"], data.files
 
     def epoch(seed: int) -> Iterator[Batch]:
         torch.manual_seed(seed)
-        for batch in DataLoader(data.dataset, sampler=data.order, pin_memory=target.type == "cuda", **how):
-            yield tuple(tensor.to(target, non_blocking=True) for tensor in batch)
-        if target.type == "cuda":
-            torch.cuda.synchronize()
+        for batch in DataLoader(data.dataset, sampler=data.order, pin_memory=to.type == "cuda", **how):
+            yield tuple(tensor.to(to, non_blocking=True) for tensor in batch)
+        if to.type == "cuda":
+            torch.cuda.synchronize(to)
 
     def names(number: int) -> Sequence[str]:
-        return data.files[number * size : (number + 1) * size]
+        return files[number * size : (number + 1) * size]
 
     return Contestant(name, epoch, names, context=partial(accel.image_backend, backend, **options), **more)
 

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     trace = out.with_suffix(".trace.json.gz")
     with folder(args.data) as (root, data_name):
         files = open_folder(root).files
-        setting = Setting(photos(files, args.batch), files, device, args.rounds)
+        setting = Setting(photos(files, args.batch), files, root, device, args.rounds)
         measures: dict[str, Callable[[], dict[str, Any]]] = {
             "checks": lambda: checks.run(args.device),
             "decode": lambda: decode.measure(setting),

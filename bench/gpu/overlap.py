@@ -10,10 +10,9 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-import accel
 from accel.backends.cuda.compile import UNITS
 from bench.gpu.setting import Setting
-from bench.gpu.training import WARM_UP, loader
+from bench.gpu.training import WARM_UP, loop
 from bench.train import Training
 
 MODEL = "resnet50"
@@ -32,8 +31,9 @@ def measure(setting: Setting, batch_size: int, steps: int, trace: Path) -> dict[
     device = setting.device
     training = Training(MODEL, 1000, device)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    with accel.image_backend("cuda", device=str(device)):
-        batches = iter(loader(setting, batch_size, steps + WARM_UP, 2))
+    contestant = loop(setting, batch_size, steps + WARM_UP, 2, "cuda", {})
+    with contestant.in_force():
+        batches = contestant.epoch(0)
         training.epoch(islice(batches, WARM_UP), WARM_UP - 1)
         with profile(activities=activities) as recorded:
             training.epoch(batches, 0)

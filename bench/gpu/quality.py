@@ -6,16 +6,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel import switch
-from accel.backend import backend_of
 from accel.cli import samples
 from accel.cli.error_stats import ErrorStats
-from accel.planning.plan import plan
+from accel.cli.harness import computed
 from bench.gpu.setting import Setting
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -48,9 +45,7 @@ def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
     for data in files:
         wanted = F.pil_to_tensor(Image.open(BytesIO(data)))
         with accel.image_backend("cuda", device=str(setting.device), exact=False):
-            lazy: Any = torch.stack([F.pil_to_tensor(Image.open(BytesIO(data)))])
-            found = backend_of(switch.current()).run_on(plan(lazy.lazy.recipes), setting.device)[0].cpu()  # type: ignore[attr-defined]
-        stats.add(wanted, found)
+            stats.add(wanted, computed(lambda data=data: F.pil_to_tensor(Image.open(BytesIO(data))), 0, setting.device))
     declined = {
         reason: count - fallbacks.get(reason, 0)
         for reason, count in accel.stats()["fallbacks"].items()

@@ -34,10 +34,11 @@ class Photo(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The photos, the device and the number of rounds."""
+    """The photos, the folder of all, the device and the number of rounds."""
 
     photos: list[Photo]
     files: list[str]
+    folder: Path
     device: torch.device
     rounds: int
 
