@@ -12,7 +12,7 @@ from accel.cli import screen
 from accel.cli.tables import Table, markdown
 from bench import plots
 from bench.machine import ROOT
-from bench.tables import tables
+from bench.tables import apart, tables
 
 RESULTS = ROOT / "bench" / "results"
 DONE, USAGE = 0, 2
@@ -111,10 +111,8 @@ def must_show(workloads: dict[str, Any]) -> str:
 
 def pixels(entry: dict[str, Any]) -> str:
     """How far an inexact contestant's pixels are from torchvision's, in words."""
-    quality = entry["difference in levels"]
-    if quality is None:
-        return "not comparable (own draws)"
-    return f"off by up to {quality['max']:.0f} levels, {100 * quality['share that differs']:.2g}% of values differ"
+    most, mean, share = apart(entry)
+    return f"off by up to {most} levels, {share} of values differ" if mean else "not comparable (own draws)"
 
 
 def _measured_on(result: dict[str, Any]) -> str:

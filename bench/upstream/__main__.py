@@ -17,9 +17,8 @@ from accel.cli import screen
 from accel.cli.arguments import at_least
 from accel.cli.tables import Table, show
 from bench.machine import provenance
-from bench.upstream.expected import EXPECTED
+from bench.upstream.expected import EXPECTED, Verdict, compare
 from bench.upstream.run import Backend, Broken, Outcome, run
-from bench.upstream.verdict import Verdict, compare
 
 CLEAN, FOUND, USAGE = 0, 1, 2
 BACKENDS = ("cpu", "cuda")
@@ -58,13 +57,12 @@ def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str
 
         def outcomes(file: Path, backend: Backend) -> dict[str, Outcome]:
             task = bar.add_task(f"{file.name}, {backend.name}", total=None)
+
+            def advance(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total, refresh=True)
+
             try:
-                return run(
-                    file,
-                    backend,
-                    args.timeout,
-                    lambda done, total: bar.update(task, completed=done, total=total, refresh=True),
-                )
+                return run(file, backend, args.timeout, advance)
             except Broken as error:
                 raise Broken(f"{file.name}, {backend.name}: {error}") from None
             finally:

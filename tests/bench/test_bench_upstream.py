@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from bench.upstream import __main__ as command
-from bench.upstream.expected import EXPECTED, Expected
+from bench.upstream.expected import EXPECTED, Expected, compare
+from bench.upstream.plugin import sample
 from bench.upstream.run import Outcome
-from bench.upstream.sample import sample
-from bench.upstream.verdict import compare
 
 PASSED, FAILED = Outcome("passed"), Outcome("failed", "AssertionError: assert 1 is 2")
 
