@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from accel import __version__
-from accel.cli import compare, info, screen, verify, warm
-from accel.cli.arguments import WrongUsage
+from accel.cli import compare, info, verify, warm
+from accel.cli.arguments import command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,15 +19,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"accel {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, dest="command", metavar="COMMAND")
-    for command in (compare, verify, info, warm):
-        command.add_parser(commands)
+    for each in (compare, verify, info, warm):
+        each.add_parser(commands)
     args = parser.parse_args(argv)
-    try:
-        status: int = args.run(args)
-    except WrongUsage as error:
-        screen.fail(args.command, str(error))
-        return 2
-    return status
+    return command(args.command)(args.run)(args)
 
 
 if __name__ == "__main__":

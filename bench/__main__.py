@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from accel.cli import screen
-from accel.cli.arguments import WrongUsage, at_least, comma_separated
+from accel.cli.arguments import WrongUsage, at_least, comma_separated, command
 from accel.cli.data import folder, open_folder
-from accel.cli.harness import Red
 from accel.cli.tables import show
 from bench import report
 from bench.contestants import CONTESTANTS
@@ -22,49 +21,41 @@ from bench.tables import tables
 from bench.workload import Setting
 from bench.workloads import WORKLOADS
 
-MEASURED, RED, USAGE = 0, 1, 2
 
-
+@command("bench")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run workloads. Exit status: 0 measured, 1 a check is red (nothing is reported), 2 wrong usage."""
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["report"]:
         return report.main(argv[1:])
     args = _parser().parse_args(argv)
-    try:
-        workloads = [WORKLOADS[name] for name in _known("workload", args.workloads, WORKLOADS)]
-        contestants = [CONTESTANTS[name] for name in _known("contestant", args.against, CONTESTANTS)]
-        with folder(args.data) as (root, name), tempfile.TemporaryDirectory(prefix="accel-bench-") as scratch:
-            data = open_folder(root)
-            for text in data.notes:
-                screen.note(text)
-            setting = Setting(data.files, Path(scratch), args.rounds, args.images, contestants)
-            result = {
-                **provenance(),
-                "command": "python -m bench " + " ".join([*args.workloads, *_given(args)]),
-                "data": {"name": name, "images": len(data.files)},
-                "rounds": args.rounds,
-                "contestants": {each.key: each.why_not() or "runs" for each in setting.everybody},
-            }
-            parts: dict[str, Any] = {}
-            for workload in workloads:
-                begin = time.perf_counter()
-                part = {"title": workload.title, **workload.measure(setting)}
-                part["seconds taken"] = round(time.perf_counter() - begin, 1)
-                parts[workload.name] = part
-                for table in tables(part):
-                    show(table)
-    except WrongUsage as error:
-        screen.fail("bench", str(error))
-        return USAGE
-    except Red as error:
-        screen.fail("bench", str(error))
-        return RED
+    workloads = [WORKLOADS[name] for name in _known("workload", args.workloads, WORKLOADS)]
+    contestants = [CONTESTANTS[name] for name in _known("contestant", args.against, CONTESTANTS)]
+    with folder(args.data) as (root, name), tempfile.TemporaryDirectory(prefix="accel-bench-") as scratch:
+        data = open_folder(root)
+        for text in data.notes:
+            screen.note(text)
+        setting = Setting(data.files, Path(scratch), args.rounds, args.images, contestants)
+        result = {
+            **provenance(),
+            "command": "python -m bench " + " ".join([*args.workloads, *_given(args)]),
+            "data": {"name": name, "images": len(data.files)},
+            "rounds": args.rounds,
+            "contestants": {each.key: each.why_not() or "runs" for each in setting.everybody},
+        }
+        parts: dict[str, Any] = {}
+        for workload in workloads:
+            begin = time.perf_counter()
+            part = {"title": workload.title, **workload.measure(setting)}
+            part["seconds taken"] = round(time.perf_counter() - begin, 1)
+            parts[workload.name] = part
+            for table in tables(part):
+                show(table)
     result["workloads"] = parts
     out = args.out or ROOT / "bench" / "results" / "bench.json"
     screen.write_json(out, result)
     screen.note(f"written to {out}")
-    return MEASURED
+    return 0
 
 
 def _given(args: argparse.Namespace) -> list[str]:

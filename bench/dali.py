@@ -26,11 +26,10 @@ from torchvision.transforms import functional as F
 import accel
 from accel import functional, testing
 from accel.cli import harness, screen
-from accel.cli.arguments import at_least
+from accel.cli.arguments import Red, at_least, command
 from accel.cli.costs import Clock, Cost, ratio
 from accel.cli.data import folder, open_folder
 from accel.cli.error_stats import ErrorStats
-from accel.cli.harness import Red
 from accel.cli.tables import Table, show
 from bench import usage
 from bench.contestants.contestant import Contestant
@@ -201,6 +200,7 @@ def _floats(image: Any) -> Any:
 # -- the command --------------------------------------------------------------------------------------------
 
 
+@command("dali")
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     torch.set_num_threads(1)

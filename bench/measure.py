@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from accel.cli import costs, harness
+from accel.cli.arguments import Red
 from accel.cli.costs import Cost
 from accel.cli.error_stats import Different, ErrorStats
-from accel.cli.harness import Batch, Red
+from accel.cli.harness import Batch
 from bench.contestants.contestant import Contestant, Epoch
 from bench.job import Job
 from bench.pipelines import Pipeline

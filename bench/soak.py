@@ -22,8 +22,8 @@ from torchvision.transforms import v2
 
 import accel
 from accel.cli import screen
-from accel.cli.arguments import at_least
-from accel.cli.data import DataError, folder, open_folder
+from accel.cli.arguments import WrongUsage, at_least, command
+from accel.cli.data import folder, open_folder
 from accel.cli.tables import Table, show
 from bench.pipelines import PIPELINES
 
@@ -124,30 +124,26 @@ def table(title: str, names: list[str], uses: list[list[Use]]) -> Table:
     return Table(title, ("epoch", *(f"{name}: MB, of it shared; threads; files" for name in names)), rows)
 
 
+@command("soak")
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     if not Path("/proc/self/status").exists():
-        screen.fail("soak", "needs /proc, that is, Linux")
-        return 2
+        raise WrongUsage("needs /proc, that is, Linux")
     torch.set_num_threads(1)
     accel.set_image_backend(args.backend)
     failed = False
-    try:
-        with folder(args.data) as (root, name):
-            for workers in args.workers:
-                uses = soak(root, workers, args.epochs, args.batch_size, args.limit, args.mixed)
-                names = ["main", *(f"worker {number}" for number in range(len(uses[0]) - 1))]
-                show(table(f"{name}, {workers} workers, backend {args.backend}", names, uses))
-                for process, column in zip(names, map(list, zip(*uses, strict=True)), strict=True):
-                    found = grew(column, args.percent)
-                    failed |= bool(found)
-                    if found:
-                        screen.fail("soak", f"{workers} workers: {process} grew: {'; '.join(found)}")
-                    else:
-                        screen.note(f"{process}: {growth(column):+.2%} after epoch {_SETTLED}")
-    except DataError as error:
-        screen.fail("soak", str(error))
-        return 2
+    with folder(args.data) as (root, name):
+        for workers in args.workers:
+            uses = soak(root, workers, args.epochs, args.batch_size, args.limit, args.mixed)
+            names = ["main", *(f"worker {number}" for number in range(len(uses[0]) - 1))]
+            show(table(f"{name}, {workers} workers, backend {args.backend}", names, uses))
+            for process, column in zip(names, map(list, zip(*uses, strict=True)), strict=True):
+                found = grew(column, args.percent)
+                failed |= bool(found)
+                if found:
+                    screen.fail("soak", f"{workers} workers: {process} grew: {'; '.join(found)}")
+                else:
+                    screen.note(f"{process}: {growth(column):+.2%} after epoch {_SETTLED}")
     return int(failed)
 
 

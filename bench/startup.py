@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any
 
 from accel.cli import screen
+from accel.cli.arguments import Red
 from accel.cli.costs import Clock, Cost
-from accel.cli.harness import Red
 from accel.cli.tables import Table, show
 from bench import machine
 

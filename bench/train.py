@@ -22,17 +22,15 @@ from torch import nn
 from torchvision import models
 
 from accel.cli import screen
-from accel.cli.arguments import WrongUsage, at_least, backend_of, comma_separated
+from accel.cli.arguments import Red, WrongUsage, at_least, backend_of, comma_separated, command
 from accel.cli.costs import Clock, ratio, take_turns
 from accel.cli.data import Data, DataError, folder, open_folder
-from accel.cli.harness import Contestant, Red, check, device, from_loader
+from accel.cli.harness import Contestant, check, device, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import show
 from accel.system.cores import cores
 from bench.machine import ROOT, provenance
 from bench.tables import tables
-
-MEASURED, RED, USAGE = 0, 1, 2
 
 MODELS = {
     "resnet18": models.resnet18,
@@ -110,28 +108,22 @@ class Training:
             torch.cuda.synchronize(self._device)
 
 
+@command("train")
 def main(argv: Sequence[str] | None = None) -> int:
     """Train. Exit status: 0 measured, 1 tensors differ (nothing is reported), 2 wrong usage."""
     args = _parser().parse_args(argv)
-    try:
-        for model in args.models:
-            if model not in MODELS:
-                raise WrongUsage(f"no such model: {model}; there are {', '.join(MODELS)}")
-        for backend in args.backend:
-            backend_of(backend, {})
-        with folder(args.data) as (root, name):
-            data = open_folder(root, PIPELINES["train"](), args.images)._replace(name=name)
-            if device().type == "cuda":
-                data = data.repeated()  # the CPU takes long enough for each image
-            if len(data.order) < 2 * args.batch_size:
-                raise DataError(f"{len(data.order)} images are less than two batches of {args.batch_size}")
-            part = _train(args, data)
-    except WrongUsage as error:
-        screen.fail("train", str(error))
-        return USAGE
-    except Red as error:
-        screen.fail("train", str(error))
-        return RED
+    for model in args.models:
+        if model not in MODELS:
+            raise WrongUsage(f"no such model: {model}; there are {', '.join(MODELS)}")
+    for backend in args.backend:
+        backend_of(backend, {})
+    with folder(args.data) as (root, name):
+        data = open_folder(root, PIPELINES["train"](), args.images)._replace(name=name)
+        if device().type == "cuda":
+            data = data.repeated()  # the CPU takes long enough for each image
+        if len(data.order) < 2 * args.batch_size:
+            raise DataError(f"{len(data.order)} images are less than two batches of {args.batch_size}")
+        part = _train(args, data)
     result = {
         **provenance(),
         "command": "python -m bench.train " + " ".join([*args.models, f"--workers {args.workers}"]),
@@ -143,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         show(table)
     screen.write_json(args.out, result)
     screen.note(f"written to {args.out}")
-    return MEASURED
+    return 0
 
 
 def _train(args: argparse.Namespace, data: Data) -> dict[str, Any]:

@@ -1,12 +1,14 @@
-"""Types of arguments that the commands share, and the backend they name."""
+"""What commands share: types of arguments, the backend they name, and how they end."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 import accel
+from accel.cli import screen
 
 
 def comma_separated(text: str) -> list[str]:
@@ -16,6 +18,27 @@ def comma_separated(text: str) -> list[str]:
 
 class WrongUsage(Exception):
     """What the user asks for cannot be had; the message says why. The exit status is 2."""
+
+
+class Red(Exception):
+    """Values are not those that were promised: there is nothing to report. The exit status is 1."""
+
+
+def command(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A decorator of a function that is a command: it gives the exit status, or raises one of the above."""
+
+    def decorate(main: Callable[..., int]) -> Callable[..., int]:
+        @wraps(main)
+        def run(*arguments: Any) -> int:
+            try:
+                return main(*arguments)
+            except (WrongUsage, Red) as error:
+                screen.fail(name, str(error))
+                return 1 if isinstance(error, Red) else 2
+
+        return run
+
+    return decorate
 
 
 def at_least(least: int) -> Callable[[str], int]:

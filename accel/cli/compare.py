@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from accel.cli import harness, machine, screen
-from accel.cli.arguments import at_least, backend_of
+from accel.cli.arguments import Red, at_least, backend_of
 from accel.cli.data import Data, folder, open_folder
 from accel.cli.error_stats import ANOTHER_PICTURE, ErrorStats
-from accel.cli.harness import Contestant, Red, from_loader
+from accel.cli.harness import Contestant, from_loader
 from accel.cli.pipelines import LEVELS, PIPELINES
 from accel.cli.tables import Table, show
 from accel.system.cores import cores

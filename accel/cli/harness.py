@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import functional as F
 
 import accel
+from accel.cli.arguments import Red
 from accel.cli.costs import Clock, Cost, take_turns
 from accel.cli.data import Data, DataError
 from accel.cli.error_stats import Different, ErrorStats, check_equal
@@ -140,10 +141,6 @@ def computed(make: Callable[[], Any], seed: int, target: torch.device) -> torch.
 # -- checks -------------------------------------------------------------------------------------------------
 
 
-class Red(Exception):
-    """A contestant has not the values that it promises: there is nothing to report."""
-
-
 class Difference(NamedTuple):
     """Where a contestant first differs from its reference."""
 
@@ -243,8 +240,9 @@ def measure(
         Red: a batch is not what it promises.
     """
     kept: dict[str, Batch] = {}
-    turns = {each.name: partial(_turn, contestant=each, kept=kept) for each in contestants}
-    take_turns({**beside, **turns}, rounds, on_turn)
+    turns: dict[str, Callable[[int], Any]] = dict(beside)
+    turns |= {each.name: partial(_turn, contestant=each, kept=kept) for each in contestants}
+    take_turns(turns, rounds, on_turn)
 
 
 def _turn(number: int, contestant: Contestant, kept: dict[str, Batch]) -> None:

@@ -17,7 +17,7 @@ Components = Sequence[tuple[int, int, int]]
 
 def _factors(text: str) -> list[list[tuple[int, int]]]:
     """For each word the (h, v) of its components."""
-    return [[(int(h), int(v)) for h, v in word.split(",")] for word in text.split()]
+    return [[(int(pair[0]), int(pair[1])) for pair in word.split(",")] for word in text.split()]
 
 
 SAMPLINGS = _factors(

@@ -53,15 +53,8 @@ class Costs(NamedTuple):
 
     def of(self, steps: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Warp instructions."""
-        found: npt.NDArray[np.float64] = (
-            self.walk * steps["warps"]
-            + self.step * steps["steps"]
-            + self.searched * steps["searched"]
-            + self.block * steps["blocks"]
-            + self.mcu * steps["mcus"]
-            + self.interval * steps["intervals"]
-        )
-        return found
+        names = ("warps", "steps", "searched", "blocks", "mcus", "intervals")
+        return np.asarray(sum(cost * steps[name] for cost, name in zip(self, names, strict=True)), np.float64)
 
 
 def costs(code: sass.Code, calls: Sequence[str]) -> Costs:

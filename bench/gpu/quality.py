@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
 from torchvision.transforms import functional as F
 
@@ -40,12 +42,16 @@ def _made(size: tuple[int, int], number: int, kind: str, options: dict[str, Any]
     return stream.getvalue()
 
 
+def _opened(data: bytes) -> torch.Tensor:
+    return F.pil_to_tensor(Image.open(BytesIO(data)))  # type: ignore[no-any-return]
+
+
 def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
     stats, fallbacks = ErrorStats(), dict(accel.stats()["fallbacks"])
     for data in files:
-        wanted = F.pil_to_tensor(Image.open(BytesIO(data)))
+        wanted = _opened(data)
         with accel.image_backend("cuda", device=str(setting.device), exact=False):
-            stats.add(wanted, computed(lambda data=data: F.pil_to_tensor(Image.open(BytesIO(data))), 0, setting.device))
+            stats.add(wanted, computed(partial(_opened, data), 0, setting.device))
     declined = {
         reason: count - fallbacks.get(reason, 0)
         for reason, count in accel.stats()["fallbacks"].items()

@@ -34,13 +34,15 @@ class Photo(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The photos, the folder of all, the device and the number of rounds."""
+    """The photos, the folder of all, the device, the numbers of rounds and of training's steps, and the file for a trace."""
 
     photos: list[Photo]
     files: list[str]
     folder: Path
     device: torch.device
     rounds: int
+    steps: int
+    trace: Path
 
 
 def photos(files: Sequence[str], count: int) -> list[Photo]:

@@ -24,8 +24,9 @@ RUNS: tuple[tuple[str, str, dict[str, Any], int | None], ...] = (
 """Name, backend, its options, workers (None: one for each core)."""
 
 
-def measure(setting: Setting, batch_size: int = 256, steps: int = 40) -> dict[str, Any]:
+def measure(setting: Setting) -> dict[str, Any]:
     """Every model in every run, in images per second and the share of time that the loop waits for a batch."""
+    batch_size, steps = min(len(setting.photos), 256), setting.steps
     found: dict[str, Any] = {"batch": batch_size, "steps": steps}
     for model in MODELS:
         found[model] = {}

@@ -14,7 +14,7 @@ import torch
 
 import accel
 from accel.cli import screen
-from accel.cli.arguments import at_least
+from accel.cli.arguments import at_least, command
 from accel.cli.costs import ratio
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import show
@@ -28,6 +28,7 @@ _CUDA_IMAGES = 2
 """For the cuda backend's values: on the host its kernels take their time."""
 
 
+@command("ops")
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     torch.set_num_threads(1)
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except ImportError:
             by_opencv, without["OpenCV"] = {}, "not installed: opencv-python-headless"
         cuda = without["cuda"] is None
-        ops: dict[str, Callable[[], Op]] = {name: lambda op=op: op for name, op in OPS.items()} | POLICIES  # type: ignore[misc]
+        ops: dict[str, Callable[[], Op]] = {name: lambda op=op: op for name, op in OPS.items()} | POLICIES
         result: dict[str, Any] = {
             **provenance(),
             "images": len(images),

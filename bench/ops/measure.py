@@ -34,9 +34,9 @@ class Contestant(NamedTuple):
 
 def image_backend(name: str | None) -> AbstractContextManager[Any]:
     """A backend on one thread; ``cuda`` on the GPU where there is one, else its kernels on the host."""
-    on_host = {} if torch.cuda.is_available() else {"device": "cpu"}
-    options: dict[str, Any] = {"cpu": {"threads": 1}, "cuda": on_host}.get(name or "", {})
-    return nullcontext() if name is None else accel.image_backend(name, **options)
+    on_host: dict[str, Any] = {} if torch.cuda.is_available() else {"device": "cpu"}
+    options: dict[str | None, dict[str, Any]] = {"cpu": {"threads": 1}, "cuda": on_host}
+    return nullcontext() if name is None else accel.image_backend(name, **options.get(name, {}))
 
 
 def why_not_cuda() -> str | None:

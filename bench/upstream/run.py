@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from accel.cli.arguments import WrongUsage
 from bench.machine import ROOT
 from bench.upstream import plugin
 
@@ -19,7 +20,7 @@ _POLL, _STARTS = 0.1, 600  # seconds
 _SETTLED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}  # names of cases; idle threads
 
 
-class Broken(Exception):
+class Broken(WrongUsage):
     """The tests could not be run at all."""
 
 

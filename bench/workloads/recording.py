@@ -14,9 +14,10 @@ from torchvision.transforms import v2
 
 import accel
 from accel.cli import screen
+from accel.cli.arguments import Red
 from accel.cli.costs import ratio, take_turns
 from accel.cli.error_stats import Different
-from accel.cli.harness import Batch, Red, compare
+from accel.cli.harness import Batch, compare
 from bench import usage
 from bench.job import Job
 from bench.pipelines import PIPELINES

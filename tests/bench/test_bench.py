@@ -15,9 +15,10 @@ import pytest
 import torch
 
 from accel.cli import costs
+from accel.cli.arguments import Red
 from accel.cli.costs import Cost
 from accel.cli.error_stats import Different, ErrorStats
-from accel.cli.harness import Batch, Red, compare
+from accel.cli.harness import Batch, compare
 from bench import measure, probe, report, usage
 from bench.__main__ import main
 from bench.contestants import CONTESTANTS

@@ -17,8 +17,9 @@ from PIL import Image, JpegImagePlugin
 import accel
 from accel.__main__ import main
 from accel.cli import samples
+from accel.cli.arguments import Red
 from accel.cli.data import DataError, folder, open_folder
-from accel.cli.harness import Batch, Contestant, Red, check, measure
+from accel.cli.harness import Batch, Contestant, check, measure
 from tests.cli.wrong import make_wrong
 
 FAST = ("--rounds", "1", "--batch-size", "5")
