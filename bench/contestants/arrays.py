@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 
 from accel.cli.harness import Batch
-from bench.contestants.contestant import InLoader, normalised, part
+from bench.contestants.contestant import InLoader, batch, part, planes
 from bench.pipelines import Draw, Pipeline, boxes_after
 
 
@@ -70,13 +69,9 @@ class OpenCV(InLoader):
         return one
 
     def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
-        if pipeline.mean is None:
-            return lambda images: [torch.from_numpy(image).permute(2, 0, 1) for image in images]
         if pipeline.boxes:
-            return lambda pairs: [
-                tensor for image, boxes in pairs for tensor in (normalised([image], pipeline)[0], boxes)
-            ]
-        return lambda images: normalised(images, pipeline)
+            return lambda pairs: batch([planes(image) for image, _ in pairs], pipeline, [boxes for _, boxes in pairs])
+        return lambda images: batch([planes(image) for image in images], pipeline)
 
 
 class OpenCVArea(OpenCV):
@@ -141,12 +136,13 @@ class AlbumentationsX(OpenCV):
             pass
 
         extra = {"pad_params": None} if pipeline.name == "cifar" else {}
-        steps: list[Any] = {
+        geometry: dict[str, Callable[[], list[Any]]] = {
             "train": lambda: [ResizedCrop((224, 224), p=1)],
             "eval": lambda: [A.SmallestMaxSize(256), A.CenterCrop(224, 224)],
             "cifar": lambda: [A.Pad(pipeline.pad), Crop(32, 32)],
             "jitter": lambda: [ResizedCrop((224, 224), p=1), A.ColorJitter(p=1, **_JITTER)],
-        }[pipeline.name]()
+        }
+        steps = geometry[pipeline.name]()
         last = [A.Normalize(pipeline.mean, pipeline.std), A.ToTensorV2()]
         flips: tuple[list[Any], ...] = [], [A.HorizontalFlip(p=1)]
         transforms = [A.Compose([*steps, *flip, *last], telemetry=False) for flip in flips]

@@ -34,7 +34,7 @@ class Photo(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The photos, the folder of all, the device, the numbers of rounds and of training's steps, and the file for a trace."""
+    """The photos, the folder of all, the device, the numbers of rounds and of training's steps, a file for a trace."""
 
     photos: list[Photo]
     files: list[str]

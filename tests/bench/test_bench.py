@@ -29,7 +29,7 @@ from bench.machine import ROOT
 from bench.measure import Entry, Result, check_likely, levels, take_turns
 from bench.pipelines import PIPELINES, Draw, boxes_after, boxes_of
 from bench.tables import tables
-from bench.workloads import WORKLOADS, scaling
+from bench.workloads import WORKLOADS, scaling, side_by_side
 from tests.cli.wrong import make_wrong
 
 V1 = CONTESTANTS["torchvision-v1"]
@@ -94,10 +94,8 @@ def test_workloads_are_measured_and_shown(
 def test_accel_is_exact_in_the_other_pipelines(
     monkeypatch: pytest.MonkeyPatch, pipeline: str, image_folder: Path, tmp_path: Path
 ) -> None:
-    from bench import images
-
-    make = images.jpegs
-    monkeypatch.setattr(images, "jpegs", lambda setting, size, count: make(setting, (300, 280), count))
+    make = side_by_side.jpegs
+    monkeypatch.setattr(side_by_side, "jpegs", lambda setting, size, count: make(setting, (300, 280), count))
     found = entries(run(image_folder, tmp_path / "result.json", pipeline), pipeline)
     assert list(found) == ["torchvision v1, PIL", "accel, cpu"]
     assert all(each["rounds"] for each in found.values())
