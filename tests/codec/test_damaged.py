@@ -1,4 +1,4 @@
-"""What damaged files raise: torchvision's own types and texts, at once where it can be known, and notes where from."""
+"""Errors of damaged files: torchvision's own types and texts, at once where it can be known, and notes where from."""
 
 from __future__ import annotations
 

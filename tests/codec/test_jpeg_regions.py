@@ -185,7 +185,7 @@ def test_the_decoder_declines_them() -> None:
 
 
 def test_images_that_libjpeg_does_not_write_are_refused_at_once() -> None:
-    """Of tensors torchvision's own encoder ends the process (0.29)."""
+    """Tensors are left out: torchvision's own encoder ends the process (0.29)."""
     image = Image.new("L", (65501, 4))
     expected = attempt(lambda: v2.functional.jpeg(image, 50))
     assert expected[0] is OSError

@@ -75,7 +75,7 @@ def epoch(dataset: Any, **options: Any) -> None:
 
 
 def raised(dataset: Any, **options: Any) -> tuple[Exception, str]:
-    """What an epoch raises, and all that is shown of it."""
+    """The error of an epoch, and all that is shown of it."""
     with pytest.raises(Exception) as caught:
         epoch(dataset, **options)
     return caught.value, "".join(traceback.format_exception_only(caught.value))

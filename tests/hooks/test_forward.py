@@ -225,7 +225,7 @@ def test_another_forward_is_left_alone() -> None:
 
 
 def test_the_check_sees_every_form() -> None:
-    """Of what the check tries, some is alone, some in a tuple, some applied and some not."""
+    """The samples that the check tries are alone or in a tuple, applied or not."""
     generator = random.Random(0)
     samples = [forward._some_sample(generator) for _ in range(12)]
     assert {len(sample) for sample in samples} == {2, 3}

@@ -1,4 +1,4 @@
-"""What is imported, and changed, when: nothing heavy before it is needed. Each in a process of its own."""
+"""Imports and changes, and when they happen: nothing heavy before it is needed. Each in a process of its own."""
 
 from __future__ import annotations
 

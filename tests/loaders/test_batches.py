@@ -226,7 +226,7 @@ def test_a_users_dataclass(paths: list[str], workers: int) -> None:
 
 @pytest.mark.parametrize("name", ["twice", "with-views", "named"])
 def test_tensors_that_share_memory_still_do(paths: list[str], name: str) -> None:
-    """What a consumer writes into one of them is seen in the others, as with torch."""
+    """A consumer's write into one of them is seen in the others, as with torch."""
 
     def collate(samples: list[Any]) -> Any:
         return COLLATED[name](_stacked(samples))

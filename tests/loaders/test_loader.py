@@ -260,7 +260,7 @@ if __name__ == "__main__":
 
 
 class Randoms(Dataset[Any]):
-    """What a worker's random generators say before and after a sample was made."""
+    """The states of a worker's random generators before and after a sample was made."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths

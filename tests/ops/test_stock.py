@@ -55,7 +55,7 @@ ELSEWHERE = {
 
 
 SEVERAL = ("FiveCrop", "TenCrop", "ToPILImage")
-"""What gives other than one tensor, of which single images are compared."""
+"""Transforms that give other than one tensor, of which single images are compared."""
 ALONE = (*SEVERAL, "LinearTransformation", "ConvertImageDtype")  # torchvision resizes halves at once
 SEEDS = 5
 
@@ -109,7 +109,7 @@ def together(samples: list[Any]) -> Any:
 
 
 def epoch(pipeline: Any, grey: bool = False, seeds: int = SEEDS, workers: int = 0) -> Any:
-    """What a loader gives, or the type and the text of what it raises."""
+    """The batches of a loader, or the type and the text of what it raises."""
     try:
         loader = DataLoader(Samples(pipeline, grey, seeds), 5, num_workers=workers, collate_fn=together)
         return list(loader)
@@ -170,7 +170,7 @@ def test_lazy_and_exact(case: Case, backend: Backend) -> None:
 
 @on_backends((case for case in cases() if case.kind in ("v1-pillow", "v1-float") and case.name not in ALONE), sensible)
 def test_among_other_steps(case: Case, backend: Backend) -> None:
-    """What is before it and after it is fused with it, or goes on from it."""
+    """Steps before it and after it are fused with it, or go on from it."""
     check(case, backend, among=True)
 
 

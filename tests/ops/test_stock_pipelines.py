@@ -24,7 +24,7 @@ from tests.support.transforms import KINDS, OF_BOTH, OF_V2
 pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|passing through).*")
 
 SEVERAL = {"FiveCrop", "TenCrop", "LinearTransformation"}
-"""Of which nothing, or one size of image alone, can be made next."""
+"""Transforms after which nothing follows, or one size of image alone."""
 
 
 @st.composite

@@ -179,7 +179,7 @@ def test_a_plan_needs_images_that_come_out_alike() -> None:
 
 
 def seen(pixels: Array, rows: Index, columns: Index, fills: Any) -> Array:
-    """What two index maps show of an image, the way their documentation says."""
+    """The part of an image that two index maps show, the way their documentation says."""
 
     def positions(index: Index, length: int) -> npt.NDArray[np.int32]:
         array = index.array()

@@ -151,7 +151,7 @@ READINGS = [
 
 
 def failure(read: Callable[[Path], Any], path: Path) -> tuple[Exception | None, bool]:
-    """What reading a file raises, and whether it did so at once."""
+    """The error of reading a file, and whether it came at once."""
     try:
         values = read(path)
     except Exception as error:

@@ -14,7 +14,7 @@ import accel
 
 
 def stripes(mode: str = "RGB", levels: tuple[int, ...] = (100, 101)) -> Image.Image:
-    """Of two levels that many windows have as many of: their sums lie at halves."""
+    """An image of two levels that many windows have as many of: their sums lie at halves."""
     return Image.fromarray(np.resize(np.array(levels, np.uint8), (50, 60))).convert(mode)
 
 

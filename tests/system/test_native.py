@@ -119,7 +119,7 @@ def test_without_lean_it_is_compiled_here(folder: Path, unit: units.Unit, monkey
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_processes_can_compile_it(unit: units.Unit) -> None:
-    """What they cannot is compiled here, which takes longer; what makes arrays must say so."""
+    """A unit they cannot compile is compiled here, which takes longer; what makes arrays must say so."""
     assert len(list(units._process(sys.executable, [unit]))) == 1
 
 

@@ -1,4 +1,4 @@
-"""What the dali backend makes of plans, before DALI has any part in it: these tests need no DALI."""
+"""Lowering of plans by the dali backend, before DALI has any part in it: these tests need no DALI."""
 
 from __future__ import annotations
 

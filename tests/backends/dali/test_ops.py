@@ -94,7 +94,7 @@ def photo(width: int = 200, height: int = 150, seed: int = 3) -> Image.Image:
 
 @pytest.mark.parametrize("resample", [0, 2])
 def test_warps_onto_black(resample: int) -> None:
-    """What ``rotate`` and ``affine`` of torchvision do by default."""
+    """The default fill of torchvision's ``rotate`` and ``affine``."""
     mode = {0: F.InterpolationMode.NEAREST, 2: F.InterpolationMode.BILINEAR}[resample]
     with accel.image_backend("torchvision"):
         wanted = np.asarray(F.rotate(photo(), 17, mode), np.int16)
