@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("ACCEL_REQUIRE_GPU") == "1":
             pytest.fail("there is no CUDA device, and ACCEL_REQUIRE_GPU=1")
         pytest.skip("needs a CUDA device")
+
+
+def pytest_collection_finish() -> None:
+    """Half a million objects that stay are looked through by no collection; many tests ask for one."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
