@@ -105,7 +105,7 @@ def pictures() -> tuple[Named, ...]:
 
 
 def seed_everything(seed: int) -> None:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed formats the stack for every kind of device
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  the global state is what transforms use
 
