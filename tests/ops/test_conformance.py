@@ -22,8 +22,9 @@ for case in CASES:
 @pytest.mark.parametrize("op", CASES_OF)
 def test_op(op: str, backend: Backend) -> None:
     before = accel.stats()["fallbacks"]
-    for case in CASES_OF[op]:
-        testing.check(case, backend.name, **backend.options)
+    with backend.chosen():  # once, as putting the hooks in place takes longer than most cases
+        for case in CASES_OF[op]:
+            testing.check(case, backend.name, **backend.options)
     if backend.name == "cuda" and op not in ON_THE_HOST:
         assert accel.stats()["fallbacks"] == before, "something else ran it"
 

@@ -189,10 +189,10 @@ def is_lazy(value: Any) -> bool:
     return isinstance(value, LazyTensorBase) and lazy.is_lazy(value)
 
 
-def outcome(function: Callable[[], Any]) -> Any:
+def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
     """The function's result, or the type of its error."""
     try:
-        return function()
+        return function(*arguments)
     except Exception as error:
         return type(error)
 
