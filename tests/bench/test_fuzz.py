@@ -133,7 +133,7 @@ def test_a_defect_is_seen_and_the_file_is_named(defect: str, tmp_path: Path, mon
     """A decoder has it; the run goes on behind it, and the file is kept."""
     planted, outcome, what = DEFECTS[defect]
     corpus = some_files(tmp_path / "corpus", 60 if outcome == run.GREW else 2)
-    runner = run.Runner("0", corpus, run.Limits(seconds=3 if outcome == run.HUNG else 60, growth=100 << 20))
+    runner = run.Runner("0", corpus, run.Limits(seconds=1 if outcome == run.HUNG else 60, growth=100 << 20))
     monkeypatch.setattr(jpeg, "decode", planted(jpeg.decode))
     found = Findings(tmp_path / "kept")
     for result in runner.run([recipe(number, "0", corpus) for number in range(len(corpus))]):
