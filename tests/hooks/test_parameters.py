@@ -167,7 +167,7 @@ def test_threads_draw_apart() -> None:
     ids=["v1-flip", "v1-crop", "v2-flip", "v2-crop"],
 )
 def test_a_thread_that_begins_in_inference_mode(transform: Any) -> None:
-    """What it draws into later, outside, is no inference tensor."""
+    """The memory it draws into later, outside, is no inference tensor."""
 
     def draws() -> list[Any]:
         torch.manual_seed(1)

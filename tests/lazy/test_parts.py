@@ -144,7 +144,7 @@ def test_normalize_in_place_is_recorded() -> None:
 
 
 def processed(tensors: list[torch.Tensor], *, grouped: bool = True) -> torch.Tensor:
-    """What the torchvision-backed image processors of transformers do."""
+    """The steps of transformers' torchvision-backed image processors."""
     stacks = [torch.stack(tensors)] if grouped else [image.unsqueeze(0) for image in tensors]
     resized = [F.resize(stack, [24, 32], interpolation=InterpolationMode.BICUBIC) for stack in stacks]
     singles = [stack[number] for stack in resized for number in range(len(stack))]

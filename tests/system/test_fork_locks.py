@@ -294,9 +294,9 @@ inside = threading.Event()
 def compile():
     with imports.importing:
         inside.set()
-        time.sleep(1)
+        time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(20)
+        time.sleep(1)
 thread = threading.Thread(target=compile, daemon=True)
 thread.start()
 inside.wait()
