@@ -1,6 +1,6 @@
 """torch's DataLoader: collate functions take lazy samples, and workers compute, and send, batches of them.
 
-The samples that a collate function does not stack are computed together (``accel.lazy.group``).
+The samples that a collate function does not stack are computed together (``accel.lazy.batch``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from accel.errors import DecodeError
 from accel.hooks import timm
 from accel.hooks.patch import Attribute, Body, Function, Item
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
-from accel.lazy import group, held, loader_batch, search, tensor
+from accel.lazy import held, loader_batch, search, tensor
+from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.system import log, notes
 from accel.system.private_names import private
@@ -39,7 +40,7 @@ class Collating:
     def __call__(self, samples: Any) -> Any:
         if not self._stacks:
             states = dict.fromkeys(each.lazy for each in search.lazy_tensors(samples) if is_lazy(each))
-            group.group(list(states))
+            compute_together(states)
         return self._collate(samples)
 
 

@@ -16,7 +16,8 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
-from accel.lazy import group, mixing, views
+from accel.lazy import mixing, views
+from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
@@ -68,7 +69,7 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
             for lazy in again:
                 for recipe in lazy.recipes:
                     recipe.source.asked = 0  # its values are kept: its pixels need not be
-            group.group(again)
+            compute_together(again)
             return None
     for lazy in states:
         lazy.stacked = True
@@ -113,7 +114,7 @@ def stack_lazy(tensors: Sequence[torch.Tensor], dim: int = 0, *, out: Any = None
 def clone(tensor: LazyTensorBase, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
     lazy, copy = tensor.lazy, tensor.then()
     if lazy.part is not None:
-        copy.lazy.part, copy.lazy.since = lazy.part.twin(), lazy.since
+        copy.lazy.progress, copy.lazy.since = lazy.part.twin(), lazy.since
     return _ordered(copy, memory_format)
 
 
@@ -162,7 +163,7 @@ def _cast(tensor: LazyTensorBase, dtype: torch.dtype) -> Any:
 def _onwards(before: LazyTensorBase, after: LazyTensorBase, step: Step) -> LazyTensorBase:
     """The tensor after one step that can also be done to what has been submitted without it."""
     if before.lazy.part is not None and not after.lazy.after:
-        after.lazy.part, after.lazy.since = before.lazy.part, (*before.lazy.since, step)
+        after.lazy.progress, after.lazy.since = before.lazy.part, (*before.lazy.since, step)
     return after
 
 
