@@ -65,7 +65,7 @@ def _collate_tensors(original: Function) -> Function:
 
 def _located(original: Function, self: Any, index: Any) -> Any:
     """A fetcher's ``fetch``, which notes on what a sample raises where it came from."""
-    if switch.current().steps_aside:
+    if switch.active() is None:
         return original(self, index)
     batched = self.auto_collation and type(index) is list
     indices = notes.Indices(index) if batched else index
@@ -92,8 +92,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         return batch
     if sys._getframe(2).f_code.co_name != "_worker_loop":  # past this function, and what stands in torch's
         return _located(original, self, index)
-    selection = switch.current()
-    computes = not selection.steps_aside and not backend_of(selection).devices
+    selection = switch.active()
+    computes = selection is not None and not backend_of(selection).devices
     try:
         with tensor.fetching():
             batch = _located(original, self, index)
@@ -111,8 +111,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
 
 def _get_iterator(original: Function, self: Any) -> Any:
     """``DataLoader._get_iterator``, which prepares what workers need before they are started."""
-    selection = switch.current()
-    if self.num_workers == 0 or selection.steps_aside:
+    selection = switch.active()
+    if self.num_workers == 0 or selection is None:
         return original(self)
     host_of(selection).prepare()
     held.compute(self.dataset, getattr(selection.options, "threads", None))

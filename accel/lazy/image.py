@@ -10,7 +10,7 @@ import operator
 from contextlib import suppress
 from functools import lru_cache
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
@@ -26,6 +26,9 @@ from accel.recipe import Recipe, Source, Step
 from accel.runtime import compute, kept
 from accel.system import counters, log
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class LazyImage(LazyImageBase):
     """A ``PIL.Image.Image`` of mode "RGB" or "L" whose pixels are computed when they are asked for.
@@ -33,6 +36,19 @@ class LazyImage(LazyImageBase):
     Its ``info`` is that of the file it was made from, as Pillow hands it down. What ``Image.open`` gives is a
     ``accel.lazy.jpeg_file.LazyJpegFile``, all others are ``LazyPlainImage``s.
     """
+
+    @classmethod
+    def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> Self:
+        image = cls.__new__(cls)
+        image._recipe = recipe
+        image._mode = mode
+        image._size = size
+        return image
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The recipe while the pixels are not computed, else None."""
+        return self._recipe if self._im is None else None
 
     @staticmethod
     def load_rgb(source: Source) -> LazyImage:

@@ -140,7 +140,7 @@ class LazyState(Images):
             return _part(*self.progress)
         with self.locating_errors():
             images = None
-            if self.lead and isinstance(self.selection.options, AcceleratorOptions):
+            if self.lead and isinstance(self.recipes[0].source.selection.options, AcceleratorOptions):
                 images = prefetch.compute_on_device(self.recipes, self.interleaved, self.loader)
             if images is None and self.member is not None and self.together:
                 self.member.batch.compute(self, allocate)
