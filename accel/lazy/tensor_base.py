@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 
 from accel.lazy import shell, state
 from accel.lazy.state import Done, ImageShape, LazyState, peek
-from accel.ops import OPS
+from accel.ops import OPS, tensor_op
 from accel.ops.helpers import same_threads
 from accel.recipe import Recipe, Step
 from accel.system import counters, memory
@@ -111,7 +111,7 @@ class LazyTensorBase(torch.Tensor):
         self, name: str, params: tuple[Any, ...], dtype: torch.dtype | None = None, interleaved: bool | None = None
     ) -> Self:
         """A new tensor: this one with one more of torchvision's kernels recorded, on a batch as on a whole."""
-        lazy, op = self.lazy, OPS[name]
+        lazy, op = self.lazy, tensor_op(name)
         on_batch = bool(lazy.after) or len(lazy.recipes) > 1
         onto = lazy.after if on_batch else lazy.recipes[0].kernels
         steps: tuple[Step, ...] = (() if op.elementwise else same_threads(onto)) + ((name, params),)
