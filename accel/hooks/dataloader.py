@@ -54,11 +54,11 @@ def _collate_tensors(original: Function) -> Function:
     def collate_tensor_fn(batch: list[Any], *, collate_fn_map: Any = None) -> Any:
         if original is not collate.collate_tensor_fn or not isinstance(batch[0], LazyTensorBase):
             return original(batch, collate_fn_map=collate_fn_map)
-        stacked = None if isinstance(batch[0], LazyTVImage) and keeps_class() else tensor.stack(batch)
+        stacked = None if isinstance(batch[0], LazyTVImage) and keeps_class() else tensor.collated(batch)
         if stacked is None:
             plain = [LazyTensorBase.materialize(t) if isinstance(t, LazyTensorBase) else t for t in batch]
             return original(plain, collate_fn_map=collate_fn_map)
-        return tensor.materialized_in_worker(stacked)
+        return stacked
 
     return collate_tensor_fn
 

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.options import Selection
-from accel.recipe import Recipe, Step
+from accel.recipe import Recipe, Step, selection_of
 from accel.runtime import compute
 from accel.runtime.prefetch import Part, Submission
 from accel.runtime.task import Task
@@ -69,7 +69,7 @@ class Images:
     @property
     def selection(self) -> Selection:
         """The backend that runs them."""
-        return compute.selection_of(self.recipes)
+        return selection_of(self.recipes)
 
     @property
     def part(self) -> Part | None:

@@ -19,7 +19,6 @@ from accel.backend import backend_of
 from accel.lazy.batch import Batch, Member
 from accel.lazy.state import peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
-from accel.runtime import compute
 from accel.system import memory
 from accel.workers.packing import Packed, pack, unpack
 
@@ -60,7 +59,7 @@ def send(tensor: LazyTensorBase) -> Any:
     will say so.
     """
     lazy = pending_state(tensor)
-    if lazy is not None and parent_process() is not None and not backend_of(compute.selection_of(lazy.recipes)).devices:
+    if lazy is not None and parent_process() is not None and not backend_of(lazy.selection).devices:
         with suppress(Exception):
             LazyTensorBase.materialize(tensor, memory.shared)
     lazy = peek(tensor)

@@ -103,12 +103,13 @@ def plans_of(recipes: Sequence[Recipe], interleaved: Sequence[bool]) -> list[tup
         header = source.header
         channels = _channels(header.mode, steps)
         box, stages, depth = chain((header.height, header.width), channels, steps)
-        table = values.table(depth, value_steps)
-        key = table.shape[0], *stages[-1].output_size, table.dtype, interleaved[number]
+        size = stages[-1].output_size
+        table, patches = values.table(depth, value_steps), values.patches(depth, value_steps)
+        key = table.shape[0], *size, table.dtype, interleaved[number]
         group = groups.get(key)
         if group is None:
             group = groups[key] = _Group([], {})
-        item = Item(len(group.numbers), stages, table, values.patches(depth, value_steps))
+        item = Item(len(group.numbers), stages, table, patches)
         group.numbers.append(number)
         group.wanted.setdefault((id(source), channels), (source, []))[1].append((box, item))
     return [(_plan(group, *key), group.numbers) for key, group in groups.items()]
