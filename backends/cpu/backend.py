@@ -15,10 +15,10 @@ from accel.backend import Options
 from accel.backends.cpu import effects, passes, stages
 from accel.backends.shared.host import ComparedHost
 from accel.backends.shared.options import check_positive
-from accel.backends.shared.pixels import Pixels, bits
+from accel.backends.shared.pixels import Pixels
 from accel.codec import decode
 from accel.native import units
-from accel.planning.plan import Decode, Plan
+from accel.planning.plan import Decode, Plan, bits
 from accel.planning.stages import Stage
 from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
@@ -78,9 +78,9 @@ class CpuBackend(ComparedHost):
         results: list[torch.Tensor | Exception] = []
         targets = []
         for plan in plans:
-            tensor = plan.empty(allocate)
+            tensor, target = plan.target(allocate)
             results.append(tensor)
-            targets.append(bits(tensor.permute(0, 2, 3, 1) if plan.interleaved else tensor))
+            targets.append(target)
         failed: dict[tuple[int, int], Exception] = {}
 
         def work(image: tuple[int, Decode]) -> None:

@@ -130,6 +130,16 @@ def test_what_is_changed_in_one_is_changed_in_the_other(change: Callable[[Any, A
     helpers.assert_equal_runs(run)
 
 
+def test_a_part_of_a_part_sees_what_is_changed_in_the_batch() -> None:
+    def run() -> Any:
+        batch = values()
+        part = batch[0:2][1]
+        batch.add_(1)
+        return F.vertical_flip(part), part
+
+    helpers.assert_equal_runs(run)
+
+
 def test_normalize_in_place_is_recorded() -> None:
     def run() -> Any:
         image = F1.to_tensor(images()[0])
