@@ -12,7 +12,7 @@ from accel import switch
 from accel.backend import backend_of
 from accel.codec.header import Raw
 from accel.lazy.image import LazyImage
-from accel.lazy.tensor_base import LazyTensorBase
+from accel.lazy.tensor_base import pending_state
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
@@ -36,8 +36,7 @@ def explain(x: Any) -> str:
     """
     if isinstance(x, LazyImage):
         return _explain_image(x)
-    if isinstance(x, LazyTensorBase) and x.lazy.value is None:
-        lazy = x.lazy
+    if (lazy := pending_state(x)) is not None:
         title = f"lazy tensor {list(x.shape)} {_name(x.dtype)}"
         if lazy.part is not None:
             title += f", submitted ({lazy.part})"

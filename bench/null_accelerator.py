@@ -17,10 +17,11 @@ import torch
 import accel
 from accel import backend
 from accel.backend import AcceleratorBackend
+from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.planning.plan import Plan, plan
-from bench.contestants.torchvision_v1 import TorchvisionV1
-from bench.job import Batch, Job
+from bench.contestants.scripts import TorchvisionV1
+from bench.job import Job
 
 NAME = "null"
 

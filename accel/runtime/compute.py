@@ -19,7 +19,7 @@ from accel.errors import DecodeError, only
 from accel.options import Selection
 from accel.planning.plan import plan
 from accel.planning.torch_tail import TailedPlans, has_tail, tailed_plans
-from accel.recipe import Recipe, Source
+from accel.recipe import Recipe, Source, selection_of
 from accel.runtime import sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, memory
@@ -175,14 +175,3 @@ def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
         pixels = result[0].permute(1, 2, 0).numpy().tobytes()
         computed[key] = Source(pixels, source.header, source.name, source.selection)
     return [recipe._replace(source=computed.get(id(recipe.source), recipe.source)) for recipe in recipes]
-
-
-def selection_of(recipes: Sequence[Recipe]) -> Selection:
-    """The selection of the images, which is one for all that are stacked."""
-    return recipes[0].source.selection
-
-
-def alike(recipes: Sequence[Recipe]) -> bool:
-    """Whether the images run on one backend, so that they can be computed together."""
-    first = recipes[0].source.selection
-    return all(recipe.source.selection == first for recipe in recipes)

@@ -14,10 +14,10 @@ import torch
 from accel.backend import HostBackend, Options
 from accel.backends.cpu import effects, passes, stages
 from accel.backends.shared.options import check_positive
-from accel.backends.shared.pixels import Pixels, bits
+from accel.backends.shared.pixels import Pixels
 from accel.codec import decode
 from accel.native import units
-from accel.planning.plan import Decode, Plan
+from accel.planning.plan import Decode, Plan, bits
 from accel.planning.stages import Stage
 from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
@@ -74,21 +74,19 @@ class CpuBackend(HostBackend):
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
         if not self._prepared:
             self.prepare()
-        made = [plan.empty(allocate) for plan in plans]
-        pairs = zip(made, plans, strict=True)
-        targets = [bits(tensor.permute(0, 2, 3, 1) if plan.interleaved else tensor) for tensor, plan in pairs]
+        targets = [plan.target(allocate) for plan in plans]
         failed: dict[tuple[int, int], Exception] = {}
 
         def work(image: tuple[int, Decode]) -> None:
             number, wanted = image
             plan = plans[number]
             try:
-                self._image(wanted, plan.shape[0], targets[number], planar=not plan.interleaved)
+                self._image(wanted, plan.shape[0], targets[number][1], planar=not plan.interleaved)
             except Exception as error:
                 failed[number, wanted.items[0].position] = error
 
         self._parallel.each([(number, wanted) for number, plan in enumerate(plans) for wanted in plan.decodes], work)
-        results: list[torch.Tensor | Exception] = [*made]
+        results: list[torch.Tensor | Exception] = [tensor for tensor, _ in targets]
         for number, position in sorted(failed, reverse=True):  # a plan's first image that failed speaks for it
             results[number] = failed[number, position]
         failed.clear()  # the errors refer to it

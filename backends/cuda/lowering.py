@@ -17,8 +17,7 @@ from accel.backends.cuda.coefficients import sizes_of
 from accel.backends.cuda.descriptors import LINES, PATCH, Region, packer, place
 from accel.backends.cuda.passes import Output
 from accel.backends.cuda.schedule import Pixels, Schedule
-from accel.backends.shared.pixels import bits
-from accel.planning.plan import Decode, Item, Plan
+from accel.planning.plan import Decode, Item, Plan, bits
 from accel.planning.stages import Effect, Pass, Stage
 from accel.planning.values import Patch
 

@@ -18,7 +18,7 @@ from PIL import Image
 import accel
 from accel.backends.cuda import backend, cache, host
 from accel.backends.cuda.jpeg import Wanted
-from accel.backends.cuda.jpeg.descriptors import PICTURE, STATE
+from accel.backends.cuda.jpeg.layout import PICTURE, STATE
 from accel.runtime import sharing
 from rig.batches import batches
 from rig.races import ORDERS, Races, built_with, finding_races

@@ -38,7 +38,7 @@ class Backend(NamedTuple):
         return made.as_subclass(tv_tensors.Image) if isinstance(value, tv_tensors.Image) else made
 
     def made(self, function: Callable[[], Any], seed: int = 0, **options: Any) -> tuple[Any, tuple[Any, ...]]:
-        """What a function records under this backend, computed; and the random states that it leaves."""
+        """The function's recordings under this backend, computed; and the random states that it leaves."""
         with self.chosen(**options):
             helpers.seed_everything(seed)
             made, states = function(), helpers.random_states()

@@ -1,4 +1,4 @@
-"""What the dali backend makes of plans, before DALI has any part in it: these tests need no DALI."""
+"""Lowering of plans by the dali backend, before DALI has any part in it: these tests need no DALI."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from accel.backends.dali.partition import Partition, partition
 from accel.codec.header import claim
 from accel.ops import OPS
 from accel.ops.index import Index
+from accel.ops.resample import Aten
 from accel.planning import lut as tables
 from accel.planning.plan import plan
 from accel.recipe import Recipe, Source, Step
@@ -86,6 +87,20 @@ def test_a_window_of_a_resize_is_all_that_is_resized() -> None:
     assert [a + b for a, b in zip(end, (top, left), strict=True)] == [100.0, 140.0]
     assert work.box[2] < 150
     assert work.box[3] < 200
+
+
+@pytest.mark.parametrize(
+    ("code", "filter"),
+    [
+        (Aten.BILINEAR, ("LINEAR", True)),
+        (Aten.BILINEAR_POINT, ("LINEAR", False)),
+        (Aten.BICUBIC, ("CUBIC", True)),
+        (Aten.BICUBIC_POINT, ("CUBIC", False)),
+    ],
+)
+def test_filters_antialias_as_torchs_do(code: Aten, filter: tuple[str, bool]) -> None:
+    work = shares(Recipe(source(jpeg(200, 150)), (("resize", (50, 60, code)),), (TENSOR,))).finished[0]
+    assert work.structure.operators[0] == ("resize", filter)
 
 
 def test_few_columns_are_decoded_with_their_neighbours() -> None:
@@ -223,6 +238,11 @@ def test_nearest_resizes_are_recognised(name: str, length: int, size: int) -> No
             assert (region[0] < region[1]) == (index is rows)
         else:
             assert name == "nearest"
+
+
+def test_flipped_maps_begin_at_their_last_position() -> None:
+    assert _run(Index.identity(10).flip()) == (0, 10, True, 0, 0, 0)
+    assert _run(Index.identity(10).flip().crop(2, 5, 0)) == (3, 5, True, 0, 0, 0)
 
 
 def test_maps_with_holes_are_not_taken_for_crops() -> None:
