@@ -12,9 +12,10 @@ from typing import Any
 from torchvision.transforms import InterpolationMode
 
 from accel.hooks.recording import tensor_resize
-from accel.hooks.recording.accepted import plain
-from accel.hooks.recording.images import blurred
 from accel.lazy.tensor_base import LazyTensorBase
+from accel.ops.accept import whole
+from accel.ops.colour import permuted
+from accel.ops.filters import blurred
 from accel.recipe import Step
 from accel.system import arithmetic
 from accel.system.private_names import private
@@ -37,7 +38,7 @@ def _crop(image: LazyTensorBase, top: int, left: int, height: int, width: int) -
 
 
 def _crop_step(image: LazyTensorBase, top: int, left: int, height: int, width: int) -> Step | None:
-    box = plain(top, left, height, width)
+    box = whole(top, left, height, width)
     if box is None or height < 1 or width < 1 or not (inside(image, *box) or _is_pixels(image)):
         return None
     return "crop", box
@@ -52,7 +53,7 @@ def inside(image: LazyTensorBase, top: int, left: int, height: int, width: int) 
 def _pad(
     image: LazyTensorBase, padding: Any, fill: Any = None, padding_mode: str = "constant"
 ) -> LazyTensorBase | None:
-    edges = plain(*_geometry._parse_pad_padding(padding))
+    edges = whole(*_geometry._parse_pad_padding(padding))
     if edges is None:
         return None
     left, right, top, bottom = edges
@@ -73,23 +74,19 @@ def _pad(
 
 
 def _permute_channels(image: LazyTensorBase, permutation: Any) -> LazyTensorBase | None:
-    order = tuple(map(int, permutation))
-    if not _is_pixels(image) or image.lazy.shape[0] != 3 or sorted(order) != [0, 1, 2]:
-        return None
-    return image.then_on_pixels(("permute_channels", (order,)), interleaved=False)
+    params = permuted(image.lazy, (permutation,)) if _is_pixels(image) else None
+    return None if params is None else image.then_on_pixels(("permute_channels", params), interleaved=False)
 
 
 def _gaussian_blur(version: int) -> Callable[..., LazyTensorBase | None]:
     """Recorded of one image only: torch may add up otherwise in a batch of grey ones."""
+    accept = blurred(version)
 
     def blur(image: LazyTensorBase, kernel_size: Any, sigma: Any = None) -> LazyTensorBase | None:
-        channels, height, width = image.lazy.shape
-        if not _is_pixels(image) or image.lazy.lead or channels not in (1, 3) or arithmetic.autocasts():
+        if not _is_pixels(image) or image.lazy.lead or image.lazy.shape[0] not in (1, 3) or arithmetic.autocasts():
             return None
-        params = blurred(kernel_size, sigma, (width, height))
-        return (
-            None if params is None else image.then_on_pixels(("gaussian_blur", (*params, version)), interleaved=False)
-        )
+        params = accept(image.lazy, (kernel_size, sigma))
+        return None if params is None else image.then_on_pixels(("gaussian_blur", params), interleaved=False)
 
     return blur
 

@@ -7,7 +7,6 @@ values, when they are there and where they are (``accel.runtime.torch_ops``).
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -15,31 +14,31 @@ from math import prod
 from typing import Any, TypeVar
 
 import torch
-from torchvision.transforms.v2 import functional as F
 
-from accel.hooks.recording.accepted import ACCEPTED, NotFinite
-from accel.hooks.recording.images import AUTOCAST, OTHER_DEFAULT
+from accel.hooks.patch import found
+from accel.hooks.recording.calls import Call
 from accel.hooks.recording.tensor_geometry import ON_PIXELS, inside, takes_pixels
 from accel.hooks.recording.tensor_values import recorded_value
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops import OPS, Op, Params
-from accel.ops.tensor_kernels import DTYPES, F_t, frozen
-from accel.system import arithmetic, counters
+from accel.ops import OPS, KernelOp, Op, Params, ValueOp, tensor_op
+from accel.ops.accept import in_float32, without_autocast
+from accel.ops.tensors import DTYPES, frozen
 
 T = TypeVar("T", bound=LazyTensorBase)
 
 
 @cache
-def _defaults(name: str) -> dict[str, Any]:
-    version, function = name.split(".")
-    parameters = list(inspect.signature(getattr(F_t if version == "v1" else F, function)).parameters.values())[1:]
-    assert tuple(each.name for each in parameters) == OPS[name].params, name
-    return {each.name: each.default for each in parameters if each.default is not each.empty}
+def _call(name: str) -> Call:
+    """How the one function that records a row is called."""
+    ((hook, accept),) = OPS[name].hooks.items()
+    call = Call.of(found(hook), accept)
+    assert call.names == OPS[name].params, name
+    return call
 
 
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
     """The tensor after a call of the function ``name`` of the table; None where torchvision decides."""
-    op, lazy = OPS[name], image.lazy
+    op, lazy = tensor_op(name), image.lazy
     on_pixels = ON_PIXELS.get(name)
     if on_pixels is not None and takes_pixels(image):
         with suppress(Exception):  # torchvision says what is wrong
@@ -48,33 +47,24 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
                 return moved  # type: ignore[return-value]
     if lazy.shape[0] not in (1, 3) or lazy.dtype not in DTYPES:
         return None
-    if not arithmetic.is_default():
-        counters.fallback(OTHER_DEFAULT)
+    if not in_float32() or not (op.elementwise or without_autocast()):
         return None
-    if op.kind == "kernel" and not op.elementwise and arithmetic.autocasts():
-        counters.fallback(AUTOCAST)
-        return None
-    params = given(op.params, args, kwargs, _defaults(name))
-    try:
-        params = None if params is None else ACCEPTED[name](lazy, params)
-    except NotFinite:
-        raise
-    except Exception:
-        return None  # torchvision says what is wrong
+    params = _call(name).params(lazy, args, kwargs)
     if params is None:
         return None
     params = tuple(map(frozen, params))
-    if op.kind == "value" and not (params and lazy.dtype.is_floating_point):  # a float table for one image is dear
+    if isinstance(op, ValueOp) and not (params and lazy.dtype.is_floating_point):  # a float table for one image is dear
         return recorded_value(image, (name, params), lazy.dtype)
     if _changes_nothing(image, op, params):
         return image
     crops = name.endswith(".crop")
+    memory = op.memory if isinstance(op, KernelOp) else None
     planar = (
-        (op.planar and not _only_turns_over(name, params))
+        (memory == "planar" and not _only_turns_over(name, params))
         or (lazy.view and name == "v2.resize")
         or (crops and not inside(image, *params))
     )
-    called = image.then_kernel(name, params, interleaved=op.interleaved or (lazy.interleaved and not planar))
+    called = image.then_kernel(name, params, interleaved=memory == "interleaved" or (lazy.interleaved and not planar))
     if crops and inside(image, *params):
         called.lazy.view = lazy.view or params[3] < lazy.shape[2]
     return called
@@ -83,27 +73,14 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _changes_nothing(image: LazyTensorBase, op: Op, params: Params) -> bool:
     """Whether torchvision's function returns the image itself."""
     channels, *size = image.lazy.shape
-    if op.name == "v2.grayscale_to_rgb":
-        return channels == 3
     if op.name == "v2.resize":
         return list(op.size((size[0], size[1]), params)) == size
-    return channels == 1 and op.name.split(".")[1] in ("adjust_hue", "adjust_saturation")
+    return op.keeps(channels, params)
 
 
 def _only_turns_over(name: str, params: Params) -> bool:
     """Whether it is a rotation by 0 or 180 degrees, which v2 does by flips."""
     return name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None
-
-
-def given(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], defaults: dict[str, Any]) -> Any:
-    """The arguments in the order of ``names``; None for what is no call of such a function."""
-    rest = {**defaults, **kwargs}
-    try:
-        given = (*args, *(rest.pop(name) for name in names[len(args) :]))
-    except KeyError:
-        return None
-    unknown = set(rest) - set(defaults)
-    return None if unknown or len(given) != len(names) else given
 
 
 def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,11 +92,9 @@ def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
         if is_lazy(inpt) and isinstance(inpt, LazyTensorBase) and len(inpt.lazy.recipes) == 1:
             lazy = inpt.lazy
             fits = prod(lazy.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
-            if fits and not lazy.after and not (matrix.requires_grad or mean.requires_grad):
-                if not arithmetic.autocasts():
-                    dtype = torch.promote_types(lazy.dtype, mean.dtype)
-                    return inpt.then_kernel("linear_transformation", (matrix, mean), dtype)
-                counters.fallback(AUTOCAST)
+            if fits and not (lazy.after or matrix.requires_grad or mean.requires_grad) and without_autocast():
+                dtype = torch.promote_types(lazy.dtype, mean.dtype)
+                return inpt.then_kernel("linear_transformation", (matrix, mean), dtype)
         return original(self, inpt, *params)
 
     return transform

@@ -1,4 +1,4 @@
-"""What every kernel of the device's JPEG decoder computes, compared with the specification in NumPy (jpeg_spec)."""
+"""Results of every kernel of the device's JPEG decoder, compared with the specification in NumPy (jpeg_spec)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPAN = np.dtype([("bit", np.int32), ("within", np.int32), ("blocks", np.int32), 
 
 
 class Found(NamedTuple):
-    """What the kernels left behind of one picture."""
+    """The memory that the kernels left behind of one picture."""
 
     told: Any
     memory: dict[str, np.ndarray]
