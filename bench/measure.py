@@ -91,7 +91,6 @@ def take_turns(
             if result.why_not is None and entry.reference is not None and reference is None:
                 result.why_not = f"its reference, {entry.reference}, did not run"
             if result.why_not is None:
-                torch.set_num_threads(entry.job.threads)
                 try:
                     epoch = stack.enter_context(entry.contestant.open(entry.job))
                     running[name] = _contestant(result, epoch, reference)

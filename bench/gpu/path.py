@@ -15,7 +15,7 @@ from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import compare
 from accel.planning.plan import plan
 from accel.system.cores import cores
-from bench.gpu.peers import OWN_DRAWS, PEERS, Run
+from bench.gpu.peers import OWN_DRAWS, PEERS, Run, made
 from bench.gpu.setting import Setting, in_turns, recorded, transformed, wait
 from bench.measure import levels
 from bench.pipelines import PIPELINES
@@ -30,9 +30,9 @@ def measure(setting: Setting) -> dict[str, Any]:
         "accel, exact=False": _accel(setting, exact=False),
     }
     missing = {}
-    for name, make in PEERS.items():
+    for name in PEERS:
         try:
-            contestants[name] = make(setting)
+            contestants[name] = made(name, setting)
             contestants[name]()
         except Exception as error:  # not installed, or no such device: said in the result
             contestants.pop(name, None)
