@@ -113,5 +113,5 @@ def side_by_side(
 def measured(name: str, entries: Sequence[Entry], setting: Setting, cores: int) -> dict[str, Any]:
     """Check and measure entries in turns, on that many cores, with a progress bar."""
     with usage.pinned(cores) as pinned, screen.Bar(name, len(entries) * (1 + setting.rounds)) as bar:
-        results = take_turns(entries, setting.rounds, lambda text: bar.advance())
-    return {"cores": pinned, "entries": [as_data(result, results) for result in results]}
+        take_turns(entries, setting.rounds, lambda text: bar.advance())
+    return {"cores": pinned, "entries": [as_data(entry, entries[0]) for entry in entries]}
