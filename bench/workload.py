@@ -64,7 +64,7 @@ class Workload:
     Attributes:
         title: what is measured, in one line.
         measure: checks and measures; what it gives (plain data) is the workload's part of the result file.
-            Raises ``bench.measure.Red``.
+            Raises ``Red``.
     """
 
     name: str
