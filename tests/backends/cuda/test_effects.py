@@ -30,7 +30,8 @@ from accel.backends.cuda.execute import Execution
 from accel.ops import OPS
 from accel.planning.plan import plan
 from accel.runtime import sharing
-from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, noise, on_device, stacked
+from rig.batches import noise
+from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, on_device, stacked
 from tests.support.helpers import MEAN, STD, assert_same, jpeg, picture, pictures, seed_everything, undecodable
 from tests.support.steps import STEPS
 from tests.support.transforms import made
