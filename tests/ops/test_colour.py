@@ -18,7 +18,8 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.ops import OPS, EffectOp
+from accel.ops import OPS
+from accel.ops.row import EffectOp
 from accel.planning.plan import plan
 from accel.planning.stages import Effect
 from tests.support import helpers

@@ -15,8 +15,8 @@ from accel.hooks.recording.calls import Call
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.ops import OPS, LutOp, Op, Params
-from accel.ops.row import Accept, Picture
+from accel.ops import OPS, Op, Params
+from accel.ops.row import Accept, LutOp, Picture
 from accel.planning import lut
 from accel.recipe import Recipe, Step
 
