@@ -37,7 +37,7 @@ def _call(name: str) -> Call:
 
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
     """The tensor after a call of the function ``name`` of the table; None where torchvision decides."""
-    op, lazy = tensor_op(name), image.lazy
+    lazy = image.lazy
     on_pixels = ON_PIXELS.get(name)
     if on_pixels is not None and takes_pixels(image):
         with suppress(Exception):  # torchvision says what is wrong
@@ -46,6 +46,7 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
                 return moved  # type: ignore[return-value]
     if lazy.shape[0] not in (1, 3) or lazy.dtype not in DTYPES:
         return None
+    op = tensor_op(name)
     if not in_float32() or not (op.elementwise or without_autocast()):
         return None
     params = _call(name).params(lazy, args, kwargs)
