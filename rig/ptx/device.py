@@ -106,8 +106,7 @@ def program(kernel: str, arch: str = ARCH) -> Program:
 
 @cache
 def _program(kernel: str, arch: str) -> Program:
-    unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
-    return Program(parse(ptx_of_unit(unit, arch)), kernel)
+    return Program(parse(ptx_of_unit(compile.unit_of(kernel), arch)), kernel)
 
 
 @cache

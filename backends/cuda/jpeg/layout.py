@@ -12,7 +12,6 @@ from accel.backends.cuda.jpeg.descriptors import (
     BLOCK,
     COMPONENTS,
     GROUP,
-    MCU_BLOCKS,
     PICTURE,
     PIXELS,
     SPAN,
@@ -101,9 +100,9 @@ def _describe_scan(pictures: npt.NDArray[Any], headers: Integers) -> None:
         for c in range(COMPONENTS):
             used = every[in_mcu[:, c] > 0]
             pictures["huffman"][used, numbers[used, c]] = headers[used, hd.HUFFMAN_AT + wanted[used, c]]
-        for slot in range(MCU_BLOCKS):
+        for slot in range(hd.MAX_BLOCKS_IN_MCU):
             owner = (components["slot"][:, 1:] <= slot).sum(1)
-            pictures[packed] |= (numbers[every, owner] << 3 * slot).astype(np.int32)
+            pictures[packed] |= (numbers[every, owner] << 3 * slot).astype(np.uint32)
     shared = _shared(fields[..., hd.DC_TABLE], in_mcu) & _shared(fields[..., hd.AC_TABLE], in_mcu)
     pictures["period"] = np.where(shared, 1, pictures["slots"])
 

@@ -21,7 +21,6 @@ import accel
 from accel.backends.cuda import backend, cache, host
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.backends.cuda.jpeg import descriptors
-from accel.backends.cuda.jpeg.decoder import KERNELS
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from rig.races import ORDERS, built_with
@@ -271,13 +270,6 @@ def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch:
         pytest.raises(AssertionError),
     ):  # the thread with the last bytes came before the first
         kernels(files)
-
-
-@host_only
-def test_structures_have_the_sizes_that_the_kernels_know() -> None:
-    for kernel in KERNELS:
-        library = host._library(next(unit for unit, names in host.UNITS.items() if kernel in names))
-        assert getattr(library, f"{kernel}_item_size")() == descriptors.PICTURE.itemsize
 
 
 @pytest.mark.sweep

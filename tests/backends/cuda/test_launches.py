@@ -52,7 +52,7 @@ def test_what_a_gpu_refuses(changed: dict[str, Any], reason: str) -> None:
 def test_the_alignments_are_those_of_the_structures() -> None:
     for names in host.UNITS.values():
         for name in names:
-            library = host._library(next(unit for unit, kernels in host.UNITS.items() if name in kernels))
+            library = host._library(host.unit_of(name))
             assert getattr(library, f"{name}_item_alignment")() == host._ITEM_ALIGNED
 
 
