@@ -16,6 +16,7 @@ from accel.backends.shared import gaussian
 from accel.backends.shared.pixels import Pixels, by_pillow, image_of
 from accel.codec import decode
 from accel.codec.header import claim
+from accel.native.units import Unit
 from accel.ops import OPS
 from accel.ops.row import Params
 from accel.planning import lut
@@ -135,6 +136,16 @@ def _blur(pixels: Pixels, params: Params, out: Pixels) -> None:
         gaussian.blur(pixels, *gaussian.prepared(params, order), out)
 
 
+def _by(
+    unit: Unit, name: str, more: str = "", arguments: Callable[[Params], tuple[object, ...]] = lambda params: ()
+) -> Kernel:
+    """A compiled function of pixels, ``more`` arguments, which the parameters give, and the result."""
+    function = compiled.function(unit, name, f"u1[3] {more} u1[3]w")
+    return lambda pixels, params, out: function(pixels, *arguments(params), out)
+
+
+_GREY = _by(compiled.COLOUR, "grey")
+
 _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
     "adjust_contrast": _contrast,
     "autocontrast": _table_by("autocontrast_table"),
@@ -142,17 +153,17 @@ _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
 }
 
 _KERNELS: dict[str, Kernel] = {
-    "convert": lambda pixels, params, out: compiled.grey(pixels, out),
-    "adjust_saturation": lambda pixels, params, out: compiled.saturate(pixels, float(params[0]), out),
-    "adjust_hue": lambda pixels, params, out: compiled.shift_hue(pixels, int(params[0] * 255) & 255, out),
-    "to_grayscale": lambda pixels, params, out: compiled.grey(pixels, out),
-    "permute_channels": lambda pixels, params, out: compiled.permute(pixels, np.array(params[0], np.int64), out),
-    "adjust_sharpness": lambda pixels, params, out: compiled.sharpen(pixels, float(params[0]), out),
+    "convert": _GREY,
+    "adjust_saturation": _by(compiled.COLOUR, "saturate", "f4", lambda params: (float(params[0]),)),
+    "adjust_hue": _by(compiled.COLOUR, "shift_hue", "i4", lambda params: (int(params[0] * 255) & 255,)),
+    "to_grayscale": _GREY,
+    "permute_channels": _by(compiled.COLOUR, "permute", "i8[1]", lambda params: (np.array(params[0], np.int64),)),
+    "adjust_sharpness": _by(compiled.FILTER, "sharpen", "f4", lambda params: (float(params[0]),)),
     "gaussian_blur": _blur,
     "affine": _warp,
     "perspective": _warp,
     "elastic": _elastic,
-    "transpose": lambda pixels, params, out: compiled.transpose(pixels, out),
+    "transpose": _by(compiled.WARP, "transpose"),
     "jpeg": _jpeg,
 }
 

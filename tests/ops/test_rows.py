@@ -54,6 +54,7 @@ def test_checks_take_the_samples_and_nothing_else(row: Op, hook: str) -> None:
     of = Picture(SHAPE) if row.takes == "image" else State(dtype)
     assert call.params(of, (object(),) * (len(call.names) + 1), {}) is None
     assert call.params(of, (), {"no such parameter": 1}) is None
+    assert all(call.params(of, sample, dict.fromkeys(call.names[:1])) is None for sample in row.samples if sample)
     if call.names != row.params:  # other forms of it: of blurs and displacements, or a whole call of Pillow's
         return
     taken = [call.params(of, tuple(map(_given, sample)), {}) for sample in row.samples]

@@ -35,17 +35,14 @@ class Call(NamedTuple):
         Raises:
             NotFinite: one is NaN or infinite.
         """
-        given = args
-        if kwargs or len(args) != len(self.names):
+        others = self.names[len(args) :]
+        if kwargs or others or len(args) > len(self.names):
             rest = {**self.defaults, **kwargs}
-            try:
-                given = (*args, *[rest.pop(name) for name in self.names[len(args) :]])
-            except KeyError:
+            if len(args) > len(self.names) or not kwargs.keys() <= set(others) <= rest.keys():
                 return None
-            if rest.keys() - self.defaults.keys() or len(given) != len(self.names):
-                return None
+            args = (*args, *[rest[name] for name in others])
         try:
-            return self.accept(of, given)
+            return self.accept(of, args)
         except NotFinite:
             raise
         except Exception:
