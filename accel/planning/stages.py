@@ -33,27 +33,36 @@ Levels = npt.NDArray[np.uint8]
 
 
 class Axis(NamedTuple):
-    """One axis of a pass: a view of its input, resampled to ``size`` (if it differs), seen through a window."""
+    """One axis of a pass: a view of its input, resampled to ``size`` (if it differs), seen through a window.
+
+    ``extent``: the part of the view that is resampled; None: all of it.
+    """
 
     view: Index
     size: int
     window: Index
+    extent: resample.Extent | None = None
 
     @property
     def resampled(self) -> bool:
-        return self.size != self.view.length
+        return self.size != self.view.length or self.extent is not None
+
+    @property
+    def part(self) -> tuple[float, float]:
+        """Where what is resampled begins in the view, and how long it is."""
+        return (0.0, float(self.view.length)) if self.extent is None else (self.extent.begin, self.extent.span)
 
     def reads(self, code: int) -> tuple[int, int]:
         """The half-open range of input positions that the window needs; one of them where all that shows is fill."""
         first, last = self.window.span()
         if self.resampled and first < last:
-            first, last = resample.taps(code, self.view.length, self.size, first, last)
+            first, last = resample.taps(code, self.view.length, self.size, first, last, self.extent)
         first, last = self.view.span_of(first, last)
         return (first, last) if first < last else (0, 1)
 
     def onto(self, offset: int) -> Axis:
         """The same axis of an input that begins ``offset`` positions later."""
-        return Axis(self.view.shift(-offset), self.size, self.window)
+        return self._replace(view=self.view.shift(-offset))
 
     def shows_all_of(self, length: int) -> bool:
         """Whether it shows an input of this length as it is."""
@@ -174,10 +183,11 @@ def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chai
     current = _OpenPass(size, channels)  # a crop is another one for every image; what follows a resize often is not
     for name, params in steps[:resampled]:
         current.index(name, params)
-    (height, width, code), fills = steps[resampled][1], tuple(current.fills)
+    (height, width, code, *box), fills = steps[resampled][1], tuple(current.fills)
     shown, *later, depth = _behind(height, width, channels, fills, steps[resampled + 1 :])
-    rows = Axis(current.view[0], height, shown.rows.window)
-    columns = Axis(current.view[1], width, shown.columns.window)
+    along_rows, along_columns = resample.extents(box[0] if box else None, current.size)
+    rows = Axis(current.view[0], height, shown.rows.window, along_rows)
+    columns = Axis(current.view[1], width, shown.columns.window, along_columns)
     code = code if rows.resampled or columns.resampled else 0
     (top, bottom), (left, right) = rows.reads(code), columns.reads(code)
     first = Pass(rows.onto(top), columns.onto(left), code, shown.fills, shown.levels)
@@ -245,6 +255,7 @@ class _OpenPass:
         self.channels = channels
         self.view = self.window = (Index.identity(size[0]), Index.identity(size[1]))
         self.resampled_to = size
+        self.extents: tuple[resample.Extent | None, ...] = (None, None)
         self.code = 0
         self.fills: list[tuple[int, ...]] = []
         self.levels: Levels | None = None
@@ -274,8 +285,8 @@ class _OpenPass:
     def takes_resample(self) -> bool:
         return not self.code and self.levels is None
 
-    def resample(self, height: int, width: int, code: int) -> None:
-        self.code, self.resampled_to = code, (height, width)
+    def resample(self, height: int, width: int, code: int, box: tuple[float, ...] | None = None) -> None:
+        self.code, self.resampled_to, self.extents = code, (height, width), resample.extents(box, self.size)
         self.window = (Index.identity(height), Index.identity(width))
 
     def look_up(self, table: Levels) -> None:
@@ -286,7 +297,7 @@ class _OpenPass:
         size, view, window = self.resampled_to, self.view, self.window
         if not self.code:  # nothing is resampled: a window on the input is all there is
             view = (Index.identity(size[0]), Index.identity(size[1]))
-        rows, columns = Axis(view[0], size[0], window[0]), Axis(view[1], size[1], window[1])
+        rows, columns = map(Axis, view, size, window, self.extents)
         code = self.code if rows.resampled or columns.resampled else 0
         closed = Pass(rows, columns, code, tuple(self.fills), self.levels)
         moves = closed._replace(levels=None).changes(self.input_size)

@@ -83,7 +83,7 @@ def device_bytes(wanted: Decode) -> int:
             total += height * width * channels
             if isinstance(stage, Pass) and stage.resample:
                 for axis in (stage.rows, stage.columns):
-                    total += sizes_of(stage.resample, axis.view.length, axis.size, axis.window.length)[1]
+                    total += sizes_of(*axis.part, stage.resample, axis.size, axis.window.length)[1]
     return total
 
 

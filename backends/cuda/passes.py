@@ -85,7 +85,8 @@ def _fills(schedule: Schedule, stage: Pass, channels: int) -> int:
 def _resampled(schedule: Schedule, axis: Axis, code: int, span: tuple[int, int], stride: int) -> tuple[int, ...]:
     window = axis.window
     first, last = span
-    bounds, coefficients = schedule.coefficients(CoefficientJob(code, axis.view.length, axis.size, first, last - first))
+    job = CoefficientJob(*axis.part, code, axis.view.length, axis.size, first, last - first)
+    bounds, coefficients = schedule.coefficients(job)
     return _window(schedule, window), bounds, coefficients, stride, window.start, window.step, first, last - first
 
 
