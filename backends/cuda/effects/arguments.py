@@ -25,7 +25,7 @@ from accel.ops.row import Params
 class Arguments(NamedTuple):
     """Fields of an op's descriptor, and data that is sent along: so many bytes, made when they are sent.
 
-    ``op``: its name in ``effect.h``.
+    ``op``: its name in ``effect.h``. ``then``: what is run on the result.
     """
 
     op: str
@@ -35,6 +35,7 @@ class Arguments(NamedTuple):
     fill: tuple[int, ...] = ()
     size: int = 0
     data: Callable[[], npt.NDArray[Any]] | None = None
+    then: Arguments | None = None
 
 
 def _of_three(arguments: Callable[[Params], Arguments]) -> Callable[[Params, Shape], Arguments]:
@@ -133,7 +134,7 @@ def _jpeg(params: Params, shape: Shape) -> Arguments | None:
     tables = _quantisation(params[0], shape[2])
     if tables is None:
         return None
-    return Arguments("ENCODED", size=tables.nbytes, data=lambda: tables)
+    return Arguments("ENCODED", size=tables.nbytes, data=lambda: tables, then=Arguments("DECODED"))
 
 
 @cache
