@@ -1,10 +1,11 @@
-"""Rows of the table: what depends on the pixels around: torchvision's blur, and JPEG, on Pillow images and tensors."""
+"""Rows of the table: what depends on the pixels around: blurs and JPEG, on Pillow images and tensors."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import torch
+from PIL import ImageFilter
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
@@ -85,6 +86,13 @@ ROWS = (
             partial(KernelOp, memory="planar"),
         )
         for version in (1, 2)
+    ),
+    EffectOp(
+        "box_blur",
+        lambda image, params: image.filter(ImageFilter.BoxBlur(params)),
+        ("radius_x", "radius_y"),
+        ((0.0, 0.0), (1.0, 1.0), (0.3, 0.0), (2.7, 9.0), (70.0, 33.25)),
+        kind="neighbourhood",
     ),
     EffectOp(
         "jpeg",

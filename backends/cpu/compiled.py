@@ -10,7 +10,9 @@ from accel.native import units
 _MEMORY = "backends/shared/numba_memory.py"
 
 COLOUR = units.Unit("colour", "backends/cpu/effect_colour.py", _MEMORY, seconds=2.5, makes_arrays=True)
-FILTER = units.Unit("filter", "backends/cpu/effect_filter.py", _MEMORY, seconds=0.5, makes_arrays=True)
+FILTER = units.Unit(
+    "filter", "backends/cpu/effect_filter.py", "backends/cpu/simd.py", _MEMORY, seconds=1, makes_arrays=True
+)
 WARP = units.Unit("warp", "backends/cpu/effect_warp.py", _MEMORY, seconds=1.5, makes_arrays=True)
 
 
@@ -28,6 +30,8 @@ permute = _of(COLOUR, "permute", "u1[3] i8[1] u1[3]w")
 shift_hue = _of(COLOUR, "shift_hue", "u1[3] i4 u1[3]w")
 
 sharpen = _of(FILTER, "sharpen", "u1[3] f4 u1[3]w")
+blur_down = _of(FILTER, "blur_down", "u1[3] int int int int u1[3]w u1[3]w")
+blur_across = _of(FILTER, "blur_across", "u1[3] int int int int u1[3]w u1[2]w u1[3]w")
 
 affine_nearest = _of(WARP, "affine_nearest", "u1[3] f8[1] u1[1] u1[3]w")
 warp = _of(WARP, "warp", "u1[3] f8[1] int u1[1] u1[3]w")
