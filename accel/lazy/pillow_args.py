@@ -61,6 +61,8 @@ def step(image: Image.Image, size: Any, method: Any, data: Any, resample: Any, f
 
 def blur_step(filter: Any) -> Step | None:
     """``image.filter(...)`` as a step, of one of Pillow's own blurs; None for what is left to Pillow."""
+    if filter is ImageFilter.GaussianBlur:
+        filter = ImageFilter.GaussianBlur()
     name = _BLURS.get(type(filter))
     if name is None:
         return None
@@ -71,7 +73,7 @@ def blur_step(filter: Any) -> Step | None:
 
 
 _WIDEST = 1 << 15
-_BLURS: dict[type, str] = {ImageFilter.BoxBlur: "box_blur"}
+_BLURS: dict[type, str] = {ImageFilter.BoxBlur: "box_blur", ImageFilter.GaussianBlur: "pillow_gaussian_blur"}
 
 
 def point_table(table: Any, mode: str) -> bytes | None:

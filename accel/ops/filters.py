@@ -95,6 +95,13 @@ ROWS = (
         kind="neighbourhood",
     ),
     EffectOp(
+        "pillow_gaussian_blur",
+        lambda image, params: image.filter(ImageFilter.GaussianBlur(params)),
+        ("radius_x", "radius_y"),
+        ((0.0, 0.0), (0.1, 0.1), (2.0, 2.0), (0.0, 1.3), (7.3, 0.9), (300.0, 50.0)),
+        kind="neighbourhood",
+    ),
+    EffectOp(
         "jpeg",
         lambda image, params: F2.jpeg(image, *params),
         ("quality",),

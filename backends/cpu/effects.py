@@ -188,6 +188,9 @@ _KERNELS: dict[str, Kernel] = {
     "adjust_sharpness": lambda pixels, params, out: compiled.sharpen(pixels, float(params[0]), out),
     "gaussian_blur": _blur,
     "box_blur": lambda pixels, params, out: _box_blur(pixels, params, 1, out),
+    "pillow_gaussian_blur": lambda pixels, params, out: _box_blur(
+        pixels, [box_blur.radius_of(sigma) for sigma in params], box_blur.PASSES, out
+    ),
     "affine": _warp,
     "perspective": _warp,
     "elastic": _elastic,

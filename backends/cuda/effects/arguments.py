@@ -194,6 +194,7 @@ ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
     "adjust_sharpness": lambda params, shape: Arguments("SHARPENED", numbers=params),
     "gaussian_blur": _blur,
     "box_blur": lambda params, shape: _box_blur(params, 1),
+    "pillow_gaussian_blur": lambda params, shape: _box_blur(tuple(map(box_blur.radius_of, params)), box_blur.PASSES),
     "affine": _affine,
     "perspective": lambda params, shape: Arguments(
         "WARPED", numbers=params[2], counts=(1,), sampling=params[3], fill=params[4]
