@@ -57,6 +57,11 @@ class Extent(NamedTuple):
         return float(np.float32(self.end) - np.float32(self.begin))
 
 
+def part(extent: Extent | None, length: int) -> tuple[float, float]:
+    """Where what is resampled of an axis of this length begins, and how long it is."""
+    return (0.0, float(length)) if extent is None else (extent.begin, extent.span)
+
+
 def extents(box: tuple[float, ...] | None, size: tuple[int, int]) -> tuple[Extent | None, Extent | None]:
     """The extents along rows and columns of Pillow's box (left, top, right, bottom), of an image (height, width).
 
@@ -76,8 +81,8 @@ def taps(
 
     The same float64 arithmetic as Pillow's and torch's, so that the range is neither too small nor too large.
     """
-    begin = extent.begin if extent else 0.0
-    scale = (extent.span if extent else size_in) / size_out
+    begin, span = part(extent, size_in)
+    scale = span / size_out
     if resample >= Aten.BILINEAR_POINT:
         reach = int(SUPPORT[resample & 7])
         low, high = (_point(p, scale, size_in, cubic=reach > 1) for p in (first, last - 1))

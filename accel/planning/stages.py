@@ -33,24 +33,16 @@ Levels = npt.NDArray[np.uint8]
 
 
 class Axis(NamedTuple):
-    """One axis of a pass: a view of its input, resampled to ``size`` (if it differs), seen through a window.
-
-    ``extent``: the part of the view that is resampled; None: all of it.
-    """
+    """One axis of a pass: a view of its input, resampled to ``size`` (if it differs), seen through a window."""
 
     view: Index
     size: int
     window: Index
-    extent: resample.Extent | None = None
+    extent: resample.Extent | None = None  # of the view, that is resampled; None: all of it
 
     @property
     def resampled(self) -> bool:
         return self.size != self.view.length or self.extent is not None
-
-    @property
-    def part(self) -> tuple[float, float]:
-        """Where what is resampled begins in the view, and how long it is."""
-        return (0.0, float(self.view.length)) if self.extent is None else (self.extent.begin, self.extent.span)
 
     def reads(self, code: int) -> tuple[int, int]:
         """The half-open range of input positions that the window needs; one of them where all that shows is fill."""
@@ -185,9 +177,9 @@ def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chai
         current.index(name, params)
     (height, width, code, *box), fills = steps[resampled][1], tuple(current.fills)
     shown, *later, depth = _behind(height, width, channels, fills, steps[resampled + 1 :])
-    along_rows, along_columns = resample.extents(box[0] if box else None, current.size)
-    rows = Axis(current.view[0], height, shown.rows.window, along_rows)
-    columns = Axis(current.view[1], width, shown.columns.window, along_columns)
+    extents = resample.extents(box[0] if box else None, current.size)
+    rows = Axis(current.view[0], height, shown.rows.window, extents[0])
+    columns = Axis(current.view[1], width, shown.columns.window, extents[1])
     code = code if rows.resampled or columns.resampled else 0
     (top, bottom), (left, right) = rows.reads(code), columns.reads(code)
     first = Pass(rows.onto(top), columns.onto(left), code, shown.fills, shown.levels)
@@ -227,7 +219,7 @@ def _closed(current: _OpenPass, steps: tuple[Step, ...]) -> tuple[list[Stage], i
                 current = current.close_into(done)
                 current.index(name, params)
         elif isinstance(op, ResampleOp):
-            if not current.takes_resample():
+            if current.code or current.levels is not None:
                 current = current.close_into(done)
             current.resample(*params)
         elif isinstance(op, LutOp):
@@ -281,9 +273,6 @@ class _OpenPass:
         if not self.code:
             self.view = window
         return True
-
-    def takes_resample(self) -> bool:
-        return not self.code and self.levels is None
 
     def resample(self, height: int, width: int, code: int, box: tuple[float, ...] | None = None) -> None:
         self.code, self.resampled_to, self.extents = code, (height, width), resample.extents(box, self.size)

@@ -14,7 +14,7 @@ from accel.backends.cpu.normalization import NO_FACTORS
 from accel.backends.shared.index_maps import onto_view
 from accel.backends.shared.pixels import Pixels, bits, image_of
 from accel.ops.index import Index
-from accel.ops.resample import SUPPORT
+from accel.ops.resample import SUPPORT, part
 from accel.planning.lut import composed
 from accel.planning.stages import Axis, Effect, Levels, Pass, Stage
 from accel.system import counters
@@ -97,7 +97,9 @@ def _within(view: Index, length: int) -> npt.NDArray[np.int32]:
 
 def _axis(axis: Axis) -> Any:
     view = axis.view
-    return passes.Axis(view.start, view.step, view.length, *axis.part, axis.size, axis.window.array())
+    return passes.Axis(
+        view.start, view.step, view.length, *part(axis.extent, view.length), axis.size, axis.window.array()
+    )
 
 
 @cache
