@@ -57,6 +57,12 @@ class Extent(NamedTuple):
         return float(np.float32(self.end) - np.float32(self.begin))
 
 
+def box_of(rows: Extent | None, columns: Extent | None, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Pillow's box (left, top, right, bottom) of two extents of an image (height, width)."""
+    (top, bottom), (left, right) = rows or (0, size[0]), columns or (0, size[1])
+    return left, top, right, bottom
+
+
 def part(extent: Extent | None, length: int) -> tuple[float, float]:
     """Where what is resampled of an axis of this length begins, and how long it is."""
     return (0.0, float(length)) if extent is None else (extent.begin, extent.span)

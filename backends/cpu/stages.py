@@ -12,10 +12,11 @@ import torch
 from accel.backends.cpu import effects, passes
 from accel.backends.cpu.normalization import NO_FACTORS
 from accel.backends.shared.index_maps import onto_view
-from accel.backends.shared.pixels import Pixels, bits, image_of
+from accel.backends.shared.pixels import Pixels, image_of
 from accel.ops.index import Index
-from accel.ops.resample import SUPPORT, part
+from accel.ops.resample import SUPPORT, box_of, part
 from accel.planning.lut import composed
+from accel.planning.plan import bits
 from accel.planning.stages import Axis, Effect, Levels, Pass, Stage
 from accel.system import counters
 
@@ -150,7 +151,7 @@ def _resized_by_pillow(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass
     stage, view = _viewed(pixels, stage, fills)
     rows, columns = stage.rows, stage.columns
     like = np.empty((rows.size, columns.size, view.shape[2]), np.uint8)
-    (left, right), (top, bottom) = (axis.extent or (0, axis.view.length) for axis in (columns, rows))
-    resized = np.ascontiguousarray(_by_pillow(view, stage.resample, like, (left, top, right, bottom)))
+    box = box_of(rows.extent, columns.extent, view.shape[:2])
+    resized = np.ascontiguousarray(_by_pillow(view, stage.resample, like, box))
     rows, columns = (axis._replace(view=Index.identity(axis.size), extent=None) for axis in (rows, columns))
     return stage._replace(rows=rows, columns=columns, resample=0), resized

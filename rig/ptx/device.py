@@ -94,7 +94,7 @@ def installed(device: PtxDevice) -> Iterator[None]:
     """
     with mock.patch.object(host, "HostDevice", return_value=device):
         engine = backend._Engine(torch.device("cpu"))
-    engine.jpeg._agreed = engine.encoder._agreed = True
+    engine.jpeg._agreed = engine.encodes = True
     with mock.patch.object(CudaBackend, "_engine", return_value=engine), divided(device.divide):
         yield
 

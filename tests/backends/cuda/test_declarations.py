@@ -14,7 +14,7 @@ import pytest
 from accel.backends.cuda import descriptors as work
 from accel.backends.cuda import host
 from accel.backends.cuda.declarations import constant, enumerators, structure
-from accel.backends.cuda.jpeg import descriptors as pictures
+from accel.backends.cuda.jpeg import layout as pictures
 from accel.codec.jpeg import header_fields, idct, layout_fields
 from tests.support.cuda import needs_compiler
 

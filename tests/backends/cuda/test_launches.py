@@ -113,7 +113,7 @@ def same_on_device(made: Callable[[], torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("kind", ["RGB", "L", "file"])
 def test_the_smallest_batches(kind: str) -> None:
-    """Of images without pixels nothing is lazy; all others are launched with what a GPU takes."""
+    """Images without pixels are not lazy; all others are launched with what a GPU takes."""
     for step in SMALLEST.values():
         same_on_device(lambda step=step: torch.stack([values(step(source(kind)))]))
 
