@@ -147,7 +147,8 @@ def _axis(axis: Axis) -> str:
     view = f"{axis.view.length}{' listed' if axis.view.table is not None else ' flipped' * (axis.view.step < 0)}"
     window = f"{axis.window.length}"
     flipped = " flipped" * (axis.window.table is None and axis.window.step < 0)
-    resized = f" -> {axis.size}" if axis.resampled else ""
+    part = "" if axis.extent is None else f", {axis.extent.begin:.6g} to {axis.extent.end:.6g},"
+    resized = f"{part} -> {axis.size}" if axis.resampled else ""
     return f"{view}{resized} -> {window} shown{flipped}"
 
 

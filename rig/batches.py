@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageFilter
 from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
@@ -29,6 +29,8 @@ EFFECTS: dict[str, Step] = {
     "hue": lambda image: F.adjust_hue(image, -0.3),
     "permuted": lambda image: F2.permute_channels(image.convert("RGB"), [2, 0, 1]),
     "sharpness": lambda image: F.adjust_sharpness(image, 2.5),
+    "box blur": lambda image: F.vflip(image).filter(ImageFilter.BoxBlur((1.5, 4))),
+    "Pillow's blur": lambda image: F.hflip(image).filter(ImageFilter.GaussianBlur((0.3, 2))),
     "nearest": lambda image: F.rotate(image, 33, fill=[9]),
     "affine": lambda image: F.affine(image, 20, [3, -2], 1.2, [10.0, 5.0], Mode.BILINEAR, [200]),
     "bicubic": lambda image: F.rotate(image, -71, Mode.BICUBIC, expand=True),

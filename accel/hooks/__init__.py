@@ -20,6 +20,7 @@ from accel.hooks import (
     multiprocessing,
     nn_parameter,
     pillow_enhance,
+    pillow_image_ops,
     pillow_open,
     ray,
     table,
@@ -39,6 +40,7 @@ from accel.system import counters, private_names, replaced
 PATCHES: tuple[Patch, ...] = (
     *pillow_open.PATCHES,
     *pillow_enhance.PATCHES,
+    *pillow_image_ops.PATCHES,
     *datasets_folder.PATCHES,
     *tv_io.PATCHES,
     *tv_transforms.PATCHES,

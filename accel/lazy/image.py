@@ -255,6 +255,10 @@ class LazyImage(LazyImageBase):
         table = pillow_args.point_table(lut, self._mode)
         return super().point(lut) if table is None else self.then("point", (table,))
 
+    def filter(self, filter: Any) -> Image.Image:
+        step = pillow_args.blur_step(filter) if self._im is None and self._recipe is not None else None
+        return super().filter(filter) if step is None else self.then(*step)
+
     def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
         """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""
         colour = _pixel(self._mode, fill) if mode == "constant" else None

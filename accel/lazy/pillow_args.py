@@ -7,7 +7,7 @@ import operator
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from accel.planning import lut
 from accel.recipe import Step
@@ -57,6 +57,23 @@ def step(image: Image.Image, size: Any, method: Any, data: Any, resample: Any, f
     if _fits_fixed_point(numbers, width, height):
         return "affine", (height, width, numbers, int(resample), fill)
     return None
+
+
+def blur_step(filter: Any) -> Step | None:
+    """``image.filter(...)`` as a step, of one of Pillow's own blurs; None for what is left to Pillow."""
+    if filter is ImageFilter.GaussianBlur:
+        filter = ImageFilter.GaussianBlur()
+    name = _BLURS.get(type(filter))
+    if name is None:
+        return None
+    radii = filter.radius if isinstance(filter.radius, (list, tuple)) else (filter.radius,) * 2
+    if len(radii) != 2 or not all(isinstance(radius, (int, float)) and abs(radius) < _WIDEST for radius in radii):
+        return None
+    return None if name == "box_blur" and min(radii) < 0 else (name, tuple(map(float, radii)))
+
+
+_WIDEST = 1 << 15
+_BLURS: dict[type, str] = {ImageFilter.BoxBlur: "box_blur", ImageFilter.GaussianBlur: "pillow_gaussian_blur"}
 
 
 def point_table(table: Any, mode: str) -> bytes | None:

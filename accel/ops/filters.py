@@ -1,10 +1,11 @@
-"""Rows of the table: what depends on the pixels around: torchvision's blur, and JPEG, on Pillow images and tensors."""
+"""Rows of the table: what depends on the pixels around: blurs and JPEG, on Pillow images and tensors."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import torch
+from PIL import ImageFilter
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
@@ -76,6 +77,20 @@ ROWS = (
         kind="neighbourhood",
     ),
     *tensor_rows("gaussian_blur", PLANAR, (((3, 3), (0.8, 0.8)), ((5, 9), (1.7, 0.4))), _of_tensors),
+    EffectOp(
+        "box_blur",
+        lambda image, params: image.filter(ImageFilter.BoxBlur(params)),
+        ("radius_x", "radius_y"),
+        ((0.0, 0.0), (1.0, 1.0), (0.3, 0.0), (2.7, 9.0), (70.0, 33.25)),
+        kind="neighbourhood",
+    ),
+    EffectOp(
+        "pillow_gaussian_blur",
+        lambda image, params: image.filter(ImageFilter.GaussianBlur(params)),
+        ("radius_x", "radius_y"),
+        ((0.0, 0.0), (0.1, 0.1), (2.0, 2.0), (0.0, 1.3), (7.3, 0.9), (300.0, 50.0)),
+        kind="neighbourhood",
+    ),
     EffectOp(
         "jpeg",
         lambda image, params: F2.jpeg(image, *params),

@@ -109,13 +109,12 @@ ROWS = (
         tuple((*size, code) for size in _SIZES for code in _FILTERS),
         size=given_size,
     ),
-    EffectOp(
+    ResampleOp(
         "resize_box",
         lambda image, params: image.resize((params[1], params[0]), params[2], params[3]),
         ("height", "width", "resample", "box"),
         tuple((*_SIZES[code % 4], code, (1.25, 0.5, 40.0, 30.75)) for code in _FILTERS),
         size=given_size,
-        kind="torchvision",
     ),
     EffectOp(
         "reduce",

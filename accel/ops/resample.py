@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,19 +45,57 @@ class Aten(IntEnum):
     BICUBIC_POINT = 16 + Resampling.BICUBIC
 
 
-def taps(resample: int, size_in: int, size_out: int, first: int, last: int) -> tuple[int, int]:
+class Extent(NamedTuple):
+    """The part of an axis that is resampled: its edges, which are float32 numbers."""
+
+    begin: float
+    end: float
+
+    @property
+    def span(self) -> float:
+        """Its length, as float32 has it."""
+        return float(np.float32(self.end) - np.float32(self.begin))
+
+
+def box_of(rows: Extent | None, columns: Extent | None, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Pillow's box (left, top, right, bottom) of two extents of an image (height, width)."""
+    (top, bottom), (left, right) = rows or (0, size[0]), columns or (0, size[1])
+    return left, top, right, bottom
+
+
+def part(extent: Extent | None, length: int) -> tuple[float, float]:
+    """Where what is resampled of an axis of this length begins, and how long it is."""
+    return (0.0, float(length)) if extent is None else (extent.begin, extent.span)
+
+
+def extents(box: tuple[float, ...] | None, size: tuple[int, int]) -> tuple[Extent | None, Extent | None]:
+    """The extents along rows and columns of Pillow's box (left, top, right, bottom), of an image (height, width).
+
+    None: all of the axis.
+    """
+    if box is None:
+        return None, None
+    left, top, right, bottom = box
+    rows, columns = Extent(top, bottom), Extent(left, right)
+    return None if rows == (0, size[0]) else rows, None if columns == (0, size[1]) else columns
+
+
+def taps(
+    resample: int, size_in: int, size_out: int, first: int, last: int, extent: Extent | None = None
+) -> tuple[int, int]:
     """The half-open range of input positions that outputs ``first .. last - 1`` are made of.
 
     The same float64 arithmetic as Pillow's and torch's, so that the range is neither too small nor too large.
     """
-    scale = size_in / size_out
+    begin, span = part(extent, size_in)
+    scale = span / size_out
     if resample >= Aten.BILINEAR_POINT:
         reach = int(SUPPORT[resample & 7])
         low, high = (_point(p, scale, size_in, cubic=reach > 1) for p in (first, last - 1))
         return max(low - reach + 1, 0), min(high + reach + 1, size_in)
     support = SUPPORT[resample & 7] * max(scale, 1.0)
-    low = int((first + 0.5) * scale - support + 0.5)
-    high = int((last - 0.5) * scale + support + 0.5)
+    low = int(begin + (first + 0.5) * scale - support + 0.5)
+    high = int(begin + (last - 0.5) * scale + support + 0.5)
     return max(low, 0), min(high, size_in)
 
 

@@ -38,22 +38,23 @@ class Axis(NamedTuple):
     view: Index
     size: int
     window: Index
+    extent: resample.Extent | None = None  # of the view, that is resampled; None: all of it
 
     @property
     def resampled(self) -> bool:
-        return self.size != self.view.length
+        return self.size != self.view.length or self.extent is not None
 
     def reads(self, code: int) -> tuple[int, int]:
         """The half-open range of input positions that the window needs; one of them where all that shows is fill."""
         first, last = self.window.span()
         if self.resampled and first < last:
-            first, last = resample.taps(code, self.view.length, self.size, first, last)
+            first, last = resample.taps(code, self.view.length, self.size, first, last, self.extent)
         first, last = self.view.span_of(first, last)
         return (first, last) if first < last else (0, 1)
 
     def onto(self, offset: int) -> Axis:
         """The same axis of an input that begins ``offset`` positions later."""
-        return Axis(self.view.shift(-offset), self.size, self.window)
+        return self._replace(view=self.view.shift(-offset))
 
     def shows_all_of(self, length: int) -> bool:
         """Whether it shows an input of this length as it is."""
@@ -174,10 +175,11 @@ def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chai
     current = _OpenPass(size, channels)  # a crop is another one for every image; what follows a resize often is not
     for name, params in steps[:resampled]:
         current.index(name, params)
-    (height, width, code), fills = steps[resampled][1], tuple(current.fills)
+    (height, width, code, *box), fills = steps[resampled][1], tuple(current.fills)
     shown, *later, depth = _behind(height, width, channels, fills, steps[resampled + 1 :])
-    rows = Axis(current.view[0], height, shown.rows.window)
-    columns = Axis(current.view[1], width, shown.columns.window)
+    extents = resample.extents(box[0] if box else None, current.size)
+    rows = Axis(current.view[0], height, shown.rows.window, extents[0])
+    columns = Axis(current.view[1], width, shown.columns.window, extents[1])
     code = code if rows.resampled or columns.resampled else 0
     (top, bottom), (left, right) = rows.reads(code), columns.reads(code)
     first = Pass(rows.onto(top), columns.onto(left), code, shown.fills, shown.levels)
@@ -217,7 +219,7 @@ def _closed(current: _OpenPass, steps: tuple[Step, ...]) -> tuple[list[Stage], i
                 current = current.close_into(done)
                 current.index(name, params)
         elif isinstance(op, ResampleOp):
-            if not current.takes_resample():
+            if current.code or current.levels is not None:
                 current = current.close_into(done)
             current.resample(*params)
         elif isinstance(op, LutOp):
@@ -245,6 +247,7 @@ class _OpenPass:
         self.channels = channels
         self.view = self.window = (Index.identity(size[0]), Index.identity(size[1]))
         self.resampled_to = size
+        self.extents: tuple[resample.Extent | None, ...] = (None, None)
         self.code = 0
         self.fills: list[tuple[int, ...]] = []
         self.levels: Levels | None = None
@@ -271,11 +274,8 @@ class _OpenPass:
             self.view = window
         return True
 
-    def takes_resample(self) -> bool:
-        return not self.code and self.levels is None
-
-    def resample(self, height: int, width: int, code: int) -> None:
-        self.code, self.resampled_to = code, (height, width)
+    def resample(self, height: int, width: int, code: int, box: tuple[float, ...] | None = None) -> None:
+        self.code, self.resampled_to, self.extents = code, (height, width), resample.extents(box, self.size)
         self.window = (Index.identity(height), Index.identity(width))
 
     def look_up(self, table: Levels) -> None:
@@ -286,7 +286,7 @@ class _OpenPass:
         size, view, window = self.resampled_to, self.view, self.window
         if not self.code:  # nothing is resampled: a window on the input is all there is
             view = (Index.identity(size[0]), Index.identity(size[1]))
-        rows, columns = Axis(view[0], size[0], window[0]), Axis(view[1], size[1], window[1])
+        rows, columns = map(Axis, view, size, window, self.extents)
         code = self.code if rows.resampled or columns.resampled else 0
         closed = Pass(rows, columns, code, tuple(self.fills), self.levels)
         moves = closed._replace(levels=None).changes(self.input_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from io import BytesIO
 
@@ -12,7 +12,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2.functional import elastic_image
 
 from accel.backends.cpu import compiled
-from accel.backends.shared import gaussian
+from accel.backends.shared import box_blur, gaussian
 from accel.backends.shared.pixels import Pixels, by_pillow, image_of
 from accel.codec import decode
 from accel.codec.header import claim
@@ -136,6 +136,19 @@ def _blur(pixels: Pixels, params: Params, out: Pixels) -> None:
         gaussian.blur(pixels, *gaussian.prepared(params, order), out)
 
 
+def _box_blur(pixels: Pixels, radii: Sequence[float], passes: int, out: Pixels) -> None:
+    height, width, channels = pixels.shape
+    if radii[0]:
+        strips = np.empty((2, width + 16, 16 * channels), np.uint8)
+        lines = np.empty((16, (width * channels + 15) // 16 * 16), np.uint8)
+        compiled.blur_across(pixels, passes, *box_blur.weights(radii[0]), strips, lines, out)
+        pixels = out
+    if radii[1]:
+        compiled.blur_down(pixels, passes, *box_blur.weights(radii[1]), np.empty((2, height, 64), np.uint8), out)
+    elif pixels is not out:
+        out[:] = pixels
+
+
 def _by(
     unit: Unit, name: str, more: str = "", arguments: Callable[[Params], tuple[object, ...]] = lambda params: ()
 ) -> Kernel:
@@ -160,6 +173,10 @@ _KERNELS: dict[str, Kernel] = {
     "permute_channels": _by(compiled.COLOUR, "permute", "i8[1]", lambda params: (np.array(params[0], np.int64),)),
     "adjust_sharpness": _by(compiled.FILTER, "sharpen", "f4", lambda params: (float(params[0]),)),
     "gaussian_blur": _blur,
+    "box_blur": lambda pixels, params, out: _box_blur(pixels, params, 1, out),
+    "pillow_gaussian_blur": lambda pixels, params, out: _box_blur(
+        pixels, [box_blur.radius_of(sigma) for sigma in params], box_blur.PASSES, out
+    ),
     "affine": _warp,
     "perspective": _warp,
     "elastic": _elastic,

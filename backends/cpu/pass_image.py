@@ -15,15 +15,21 @@ from accel.backends.shared.coefficient_kernels import compute, known, memory_siz
 
 
 @njit
-def _needed(length: int, size: int, window: Any, resample: int) -> Any:
+def _needed(length: int, begin: float, span: float, size: int, window: Any, resample: int) -> Any:
     """Codes and positions that an axis shows: the lowest code, the resampled positions, the view positions below.
 
     Both ranges are half-open, and empty where all is fill.
     """
     lowest, first, stop = shown(window)
-    if first == stop or length == size:
+    if first == stop or not _resampled(begin, span, size):
         return lowest, first, stop, first, stop
-    return lowest, first, stop, taps(resample, length, size, first)[0], taps(resample, length, size, stop - 1)[1]
+    low, _ = taps(resample, length, begin, span, size, first)
+    return lowest, first, stop, low, taps(resample, length, begin, span, size, stop - 1)[1]
+
+
+@njit
+def _resampled(begin: float, span: float, size: int) -> Any:
+    return begin != 0.0 or span != size
 
 
 @njit
@@ -42,8 +48,8 @@ def _room(count: int, wanted: bool) -> Any:
 @njit
 def run_pass(
     src: Any,
-    row_start: int, row_step: int, row_length: int, row_size: int, row_window: Any,
-    col_start: int, col_step: int, col_length: int, col_size: int, col_window: Any,
+    row_start: int, row_step: int, row_length: int, row_begin: float, row_span: float, row_size: int, row_window: Any,
+    col_start: int, col_step: int, col_length: int, col_begin: float, col_span: float, col_size: int, col_window: Any,
     resample: int, rows_first: bool, fills: Any, table: Any, item: int, factors: Any,
     out: Any, planar: bool, scratch: Any,
 ) -> Any:  # fmt: skip
@@ -53,9 +59,9 @@ def run_pass(
     """
     src_height, src_width, channels = src.shape
     n_rows, n_cols = row_window.shape[0], col_window.shape[0]
-    row_lowest, y_first, y_stop, top, bottom = _needed(row_length, row_size, row_window, resample)
-    col_lowest, x_first, x_stop, left, right = _needed(col_length, col_size, col_window, resample)
-    by_rows, by_cols = row_length != row_size, col_length != col_size
+    row_lowest, y_first, y_stop, top, bottom = _needed(row_length, row_begin, row_span, row_size, row_window, resample)
+    col_lowest, x_first, x_stop, left, right = _needed(col_length, col_begin, col_span, col_size, col_window, resample)
+    by_rows, by_cols = _resampled(row_begin, row_span, row_size), _resampled(col_begin, col_span, col_size)
     if (
         min(row_lowest, col_lowest) < -fills.shape[0]
         or y_stop > row_size
@@ -100,8 +106,8 @@ def run_pass(
     middle = sums + _room(LANES * middle_width, by_cols)
     line = middle + _room(middle_height * middle_width, by_cols)
     row_memory = line + _room(max(full_width, middle_width), by_rows)
-    col_memory = row_memory + _room(memory_size(resample, row_length, row_size, shown_rows), by_rows)
-    proof = col_memory + _room(memory_size(resample, col_length, col_size, shown_cols), by_cols)
+    col_memory = row_memory + _room(memory_size(resample, row_span, row_size, shown_rows), by_rows)
+    proof = col_memory + _room(memory_size(resample, col_span, col_size, shown_cols), by_cols)
     gathered = proof + PROOF_SIZE
     size = gathered + _room(n_cols * channels, True) - copy
     if size > scratch.size:
@@ -112,7 +118,7 @@ def run_pass(
         image, stride, height, width = copy, full_width, full_height, full_width
     if by_rows:
         row_bounds, row_coefficients, row_shift = compute(
-            resample, row_length, row_size, y_first, shown_rows, row_memory
+            resample, row_length, row_begin, row_span, row_size, y_first, shown_rows, row_memory
         )
     if rows_first:
         for i in range(shown_rows):
@@ -120,7 +126,9 @@ def run_pass(
             resize_row(source, stride, width, row_coefficients, i, row_bounds[i, 1], row_shift, target)
         image, stride, height, top = shrunk, full_width, full_shown, y_first
     if by_cols:
-        bounds, coefficients, shift = compute(resample, col_length, col_size, x_first, shown_cols, col_memory)
+        bounds, coefficients, shift = compute(
+            resample, col_length, col_begin, col_span, col_size, x_first, shown_cols, col_memory
+        )
         resize_columns(
             image, stride, height, width, first, step, channels, bounds, coefficients, shift, tile, sums, middle,
             middle_width,

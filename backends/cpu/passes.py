@@ -21,7 +21,7 @@ UNIT = units.Unit("passes", "backends/cpu/pass_*.py", "backends/cpu/simd.py", *c
 _run = UNIT.function(
     "backends.cpu.pass_image",
     "run_pass",
-    "u1[3] int int int int i4[1] int int int int i4[1] int bool u1[2] any[2] int f4[2] any[3]w bool u1[1]w",
+    "u1[3] int int int f8 f8 int i4[1] int int int f8 f8 int i4[1] int bool u1[2] any[2] int f4[2] any[3]w bool u1[1]w",
 )
 _gather = UNIT.function("backends.cpu.pass_rows", "gather_image", "u1[3] i4[1] i4[1] u1[2] u1[3]w")
 
@@ -32,14 +32,16 @@ MOST_RETAINED = 16 << 20
 class Axis(NamedTuple):
     """One axis of an image: a view of the source, resampled, then shown through a window.
 
-    Position p of the view, below ``length``, is source position ``start + step * p`` (step 1 or -1).  The view is
-    resampled to ``size`` positions, or left alone where ``size == length``.  ``window`` is C-contiguous int32: the
-    resampled position each output position shows, or -1 - i for fill colour i.
+    Position p of the view, below ``length``, is source position ``start + step * p`` (step 1 or -1).  ``span`` of the
+    view, from ``begin`` on, is resampled to ``size`` positions, or left alone where it has so many from 0 on.
+    ``window`` is C-contiguous int32: the resampled position each output position shows, or -1 - i for fill colour i.
     """
 
     start: int
     step: int
     length: int
+    begin: float
+    span: float
     size: int
     window: npt.NDArray[np.int32]
 

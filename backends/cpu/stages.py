@@ -14,7 +14,7 @@ from accel.backends.cpu.normalization import NO_FACTORS
 from accel.backends.shared.index_maps import onto_view
 from accel.backends.shared.pixels import Pixels, image_of
 from accel.ops.index import Index
-from accel.ops.resample import SUPPORT
+from accel.ops.resample import SUPPORT, box_of, part
 from accel.planning.lut import composed
 from accel.planning.plan import bits
 from accel.planning.stages import Axis, Effect, Levels, Pass, Stage
@@ -98,7 +98,9 @@ def _within(view: Index, length: int) -> npt.NDArray[np.int32]:
 
 def _axis(axis: Axis) -> Any:
     view = axis.view
-    return passes.Axis(view.start, view.step, view.length, axis.size, axis.window.array())
+    return passes.Axis(
+        view.start, view.step, view.length, *part(axis.extent, view.length), axis.size, axis.window.array()
+    )
 
 
 @cache
@@ -138,9 +140,9 @@ def _resized(picture: Pixels, resample: int, like: Pixels) -> Pixels:
     return out
 
 
-def _by_pillow(picture: Pixels, resample: int, like: Pixels) -> Pixels:
+def _by_pillow(picture: Pixels, resample: int, like: Pixels, box: Any = None) -> Pixels:
     size = like.shape[1], like.shape[0]
-    return np.asarray(image_of(picture).resize(size, resample)).reshape(like.shape)
+    return np.asarray(image_of(picture).resize(size, resample, box)).reshape(like.shape)
 
 
 def _resized_by_pillow(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
@@ -148,6 +150,7 @@ def _resized_by_pillow(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass
     stage, view = _viewed(pixels, stage, fills)
     rows, columns = stage.rows, stage.columns
     like = np.empty((rows.size, columns.size, view.shape[2]), np.uint8)
-    resized = np.ascontiguousarray(_by_pillow(view, stage.resample, like))
-    rows, columns = rows._replace(view=Index.identity(rows.size)), columns._replace(view=Index.identity(columns.size))
+    box = box_of(rows.extent, columns.extent, view.shape[:2])
+    resized = np.ascontiguousarray(_by_pillow(view, stage.resample, like, box))
+    rows, columns = (axis._replace(view=Index.identity(axis.size), extent=None) for axis in (rows, columns))
     return stage._replace(rows=rows, columns=columns, resample=0), resized

@@ -53,7 +53,7 @@ FUNCTION double raw_coefficient(const CoefficientJob& job, const Taps& taps, int
 
 FUNCTION Taps taps_of(const CoefficientJob& job, int position) {
     Taps taps;
-    const double scale = static_cast<double>(job.length) / job.size;
+    const double scale = job.span / job.size;
     if (job.resample >= ATEN_POINT) {
         taps.reach = (job.resample & 7) == BICUBIC ? 2 : 1;
         double point = scale * (position + 0.5) - 0.5;
@@ -67,7 +67,7 @@ FUNCTION Taps taps_of(const CoefficientJob& job, int position) {
     const int filter = job.resample & 7;
     const double enlarged = greater(scale, 1.0);
     const double support = (filter == BICUBIC ? 2.0 : filter == BOX ? 0.5 : 1.0) * enlarged;
-    taps.center = (position + 0.5) * scale;
+    taps.center = job.begin + (position + 0.5) * scale;
     taps.shrink = 1.0 / enlarged;
     taps.first = greater(static_cast<int>(taps.center - support + 0.5), 0);
     taps.count = lesser(static_cast<int>(taps.center + support + 0.5), job.length) - taps.first;
@@ -99,7 +99,7 @@ FUNCTION int bits_for(double largest) {
 FUNCTION void axis_coefficients(int, const CoefficientJob& job) {
     int* bounds = reinterpret_cast<int*>(job.bounds);
     int* coefficients = reinterpret_cast<int*>(job.coefficients);
-    const bool resampled = job.length != job.size;
+    const bool resampled = job.begin != 0.0 || job.span != job.size;
     SHARED(double, largest[THREADS]);
     SHARED(int, bits);
     PHASE(t) {

@@ -23,8 +23,13 @@ Integers = npt.NDArray[np.int32]
 
 
 class CoefficientJob(NamedTuple):
-    """The coefficients of ``shown`` resampled positions from ``first`` on, of ``length`` resampled to ``size``."""
+    """The coefficients of ``shown`` resampled positions from ``first`` on.
 
+    ``span`` of the ``length`` positions of the axis, from ``begin`` on, are resampled to ``size``.
+    """
+
+    begin: float
+    span: float
     resample: int
     length: int
     size: int
@@ -33,14 +38,18 @@ class CoefficientJob(NamedTuple):
 
     @property
     def on_host(self) -> bool:
-        return self.length != self.size and self.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
+        return self.is_resampled and self.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
+
+    @property
+    def is_resampled(self) -> bool:
+        return self.begin != 0 or self.span != self.size
 
     @property
     def most_taps(self) -> int:
         """No position has more."""
-        if self.length == self.size:
+        if not self.is_resampled:
             return 1
-        scale = 1.0 if self.resample >= Aten.BILINEAR_POINT else max(self.length / self.size, 1.0)
+        scale = 1.0 if self.resample >= Aten.BILINEAR_POINT else max(self.span / self.size, 1.0)
         return math.ceil(SUPPORT[self.resample & 7] * scale) * 2 + 1
 
 
@@ -48,10 +57,10 @@ ALIGNED = 64
 
 
 @lru_cache(maxsize=4096)
-def sizes_of(resample: int, length: int, size: int, shown: int) -> tuple[int, int]:
+def sizes_of(begin: float, span: float, resample: int, size: int, shown: int) -> tuple[int, int]:
     """The bytes that the bounds of such a job take, padded, and those that bounds and coefficients take together."""
     bounds = -(-4 * _bounds_length(shown) // ALIGNED) * ALIGNED
-    return bounds, bounds + 4 * CoefficientJob(resample, length, size, 0, shown).most_taps * shown
+    return bounds, bounds + 4 * CoefficientJob(begin, span, resample, 0, size, 0, shown).most_taps * shown
 
 
 def _bounds_length(shown: int) -> int:
@@ -64,5 +73,8 @@ def computed_on_host(job: CoefficientJob) -> tuple[Integers, Integers]:
     """Bounds and coefficients as the kernels take them."""
     bounds = np.zeros(_bounds_length(job.shown), np.int32)
     coefficients = np.zeros((job.most_taps, job.shown), np.int32)
-    bounds[-1] = axis_coefficients(*job[:4], bounds[:-1].reshape(2, job.shown), coefficients)
+    begin, span, resample, length, size, first, shown = job
+    bounds[-1] = axis_coefficients(
+        resample, length, begin, span, size, first, bounds[:-1].reshape(2, shown), coefficients
+    )
     return bounds, coefficients

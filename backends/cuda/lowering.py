@@ -17,6 +17,7 @@ from accel.backends.cuda.coefficients import sizes_of
 from accel.backends.cuda.descriptors import LINES, PATCH, Region, packer, place
 from accel.backends.cuda.passes import Output
 from accel.backends.cuda.schedule import Pixels, Schedule
+from accel.ops.resample import part
 from accel.planning.plan import Decode, Item, Plan, bits
 from accel.planning.stages import Effect, Pass, Stage
 from accel.planning.values import Patch
@@ -70,7 +71,8 @@ def device_bytes(wanted: Decode) -> int:
             total += height * width * channels
             if isinstance(stage, Pass) and stage.resample:
                 for axis in (stage.rows, stage.columns):
-                    total += sizes_of(stage.resample, axis.view.length, axis.size, axis.window.length)[1]
+                    resampled = part(axis.extent, axis.view.length)
+                    total += sizes_of(*resampled, stage.resample, axis.size, axis.window.length)[1]
     return total
 
 

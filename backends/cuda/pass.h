@@ -7,6 +7,7 @@
 struct CoefficientJob {
     u64 bounds;        // int32[2][count]: first tap and number of taps; then one more: bits after the binary point
     u64 coefficients;  // int32[most taps][count], fixed point
+    double begin, span;  // the part of the axis that is resampled
     int resample, length, size, first, count, unused;
 };
 

@@ -12,7 +12,7 @@ from accel.backends.cuda.schedule import Pixels, Schedule
 from accel.backends.shared.identity_cache import IdentityCache
 from accel.backends.shared.index_maps import onto_view, through
 from accel.ops.index import Index
-from accel.ops.resample import rows_first
+from accel.ops.resample import part, rows_first
 from accel.planning.stages import Axis, Pass
 
 
@@ -85,7 +85,8 @@ def _fills(schedule: Schedule, stage: Pass, channels: int) -> int:
 def _resampled(schedule: Schedule, axis: Axis, code: int, span: tuple[int, int], stride: int) -> tuple[int, ...]:
     window = axis.window
     first, last = span
-    bounds, coefficients = schedule.coefficients(CoefficientJob(code, axis.view.length, axis.size, first, last - first))
+    job = CoefficientJob(*part(axis.extent, axis.view.length), code, axis.view.length, axis.size, first, last - first)
+    bounds, coefficients = schedule.coefficients(job)
     return _window(schedule, window), bounds, coefficients, stride, window.start, window.step, first, last - first
 
 

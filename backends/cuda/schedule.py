@@ -115,7 +115,7 @@ class Schedule:
 
     def coefficients(self, job: CoefficientJob) -> tuple[int, int]:
         """The places of an axis' bounds and coefficients."""
-        bounds_size, size = sizes_of(job.resample, job.length, job.size, job.shown)
+        bounds_size, size = sizes_of(*job[:3], job.size, job.shown)
         found = self._known.get(job)
         if found is not None:
             return found, found + bounds_size

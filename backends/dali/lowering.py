@@ -127,6 +127,8 @@ def _resize(chain: OperatorChain, stage: Pass) -> str | None:
     if stage.resample not in _FILTERS:
         return "DALI has no box and no Hamming filter"
     axes = (stage.rows, stage.columns)
+    if any(axis.extent is not None for axis in axes):
+        return "DALI does not resize a box of fractions of pixels as Pillow does"
     if any(axis.view.table is not None for axis in axes):
         return "DALI does not resize what is padded or resized by nearest neighbours in one pass with it"
     spans = [axis.window.span() for axis in axes]

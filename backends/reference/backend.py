@@ -16,7 +16,7 @@ from torchvision.transforms.v2 import functional as F
 from accel.backend import HostBackend
 from accel.backends.shared.pixels import Pixels, by_pillow, image_of
 from accel.ops.index import Index
-from accel.ops.resample import SUPPORT, Aten
+from accel.ops.resample import SUPPORT, Aten, box_of
 from accel.planning.plan import Item, Plan
 from accel.planning.stages import Effect, Levels, Pass
 from accel.runtime import read
@@ -57,7 +57,8 @@ def after_pass(pixels: Pixels, stage: Pass) -> Pixels:
     rows, columns = stage.rows, stage.columns
     pixels = shown(pixels, rows.view, columns.view, stage.fills)
     if stage.resample:
-        pixels = resized(pixels, rows.size, columns.size, stage.resample)
+        box = box_of(rows.extent, columns.extent, pixels.shape[:2])
+        pixels = resized(pixels, rows.size, columns.size, stage.resample, box)
     pixels = shown(pixels, rows.window, columns.window, stage.fills)
     return looked_up(pixels, stage.levels)
 
@@ -91,10 +92,10 @@ def _positions(index: Index, length: int) -> npt.NDArray[np.int32]:
 _MODES = {1: InterpolationMode.LANCZOS, 2: InterpolationMode.BILINEAR, 3: InterpolationMode.BICUBIC}
 
 
-def resized(pixels: Pixels, height: int, width: int, code: int) -> Pixels:
-    """A resize in Pillow's arithmetic or, for tensors, in torch's (``accel.ops.resample``)."""
+def resized(pixels: Pixels, height: int, width: int, code: int, box: tuple[float, ...]) -> Pixels:
+    """A resize of a box in Pillow's arithmetic or, for tensors and of all, in torch's (``accel.ops.resample``)."""
     if code in SUPPORT:
-        picture = image_of(pixels).resize((width, height), code)
+        picture = image_of(pixels).resize((width, height), code, box)
         return np.asarray(picture).reshape(height, width, -1)
     tensor = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)
     antialias = code < Aten.BILINEAR_POINT

@@ -72,9 +72,9 @@ def _filter(resample: int, x: float) -> Any:
 
 
 @njit
-def _support(resample: int, length: int, size: int) -> Any:
+def _support(resample: int, span: float, size: int) -> Any:
     """Half the width of the filter, in view positions."""
-    scale = 1.0 if resample >= ATEN_POINT else max(length / size, 1.0)
+    scale = 1.0 if resample >= ATEN_POINT else max(span / size, 1.0)
     resample &= 7
     if resample == LANCZOS:
         return 3.0 * scale
@@ -84,9 +84,9 @@ def _support(resample: int, length: int, size: int) -> Any:
 
 
 @njit
-def _most_taps(resample: int, length: int, size: int) -> Any:
+def _most_taps(resample: int, span: float, size: int) -> Any:
     """No output position has more taps than this."""
-    return np.int64(math.ceil(_support(resample, length, size))) * 2 + 1
+    return np.int64(math.ceil(_support(resample, span, size))) * 2 + 1
 
 
 @njit
@@ -106,13 +106,13 @@ def _reach(resample: int) -> Any:
 
 
 @njit
-def taps(resample: int, length: int, size: int, position: int) -> Any:
+def taps(resample: int, length: int, begin: float, span: float, size: int, position: int) -> Any:
     """The half-open range of view positions that one resampled position is made of."""
     if resample >= ATEN_POINT:
         index, reach = _point(resample, length, size, position)[0], _reach(resample)
         return max(index - reach + 1, 0), min(index + reach + 1, length)
-    support = _support(resample, length, size)
-    center = (position + 0.5) * (length / size)
+    support = _support(resample, span, size)
+    center = begin + (position + 0.5) * (span / size)
     return max(np.int64(center - support + 0.5), 0), min(np.int64(center + support + 0.5), length)
 
 
@@ -122,7 +122,7 @@ def _of_point(resample: int, length: int, size: int, position: int, exact: Any) 
 
     The largest coefficient is the largest that any was on the way.
     """
-    start, stop = taps(resample, length, size, position)
+    start, stop = taps(resample, length, 0.0, length, size, position)
     index, beyond = _point(resample, length, size, position)
     reach, largest, t = _reach(resample), 0.0, 0
     for j in range(2 * reach):
@@ -139,13 +139,13 @@ def _of_point(resample: int, length: int, size: int, position: int, exact: Any) 
 
 
 @njit
-def _of_position(resample: int, length: int, size: int, position: int, exact: Any) -> Any:
+def _of_position(resample: int, length: int, begin: float, span: float, size: int, position: int, exact: Any) -> Any:
     """The float64 coefficients of one resampled position, to ``exact``; returns its taps and the largest of them."""
     if resample >= ATEN_POINT:
         return _of_point(resample, length, size, position, exact)
-    start, stop = taps(resample, length, size, position)
-    scale = length / size
-    center, shrink = (position + 0.5) * scale, 1.0 / max(scale, 1.0)
+    start, stop = taps(resample, length, begin, span, size, position)
+    scale = span / size
+    center, shrink = begin + (position + 0.5) * scale, 1.0 / max(scale, 1.0)
     total, largest = 0.0, 0.0
     for t in range(stop - start):
         exact[t] = _filter(resample & 7, (t + start - center + 0.5) * shrink)
@@ -164,7 +164,7 @@ def _bits(resample: int, length: int, size: int, exact: Any) -> Any:
         return PILLOW_BITS
     largest = 0.0
     for position in range(size):
-        largest = max(largest, _of_position(resample, length, size, position, exact)[2])
+        largest = max(largest, _of_position(resample, length, 0.0, length, size, position, exact)[2])
     bits = 0
     while bits < MOST_ATEN_BITS and np.int64(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
         bits += 1
@@ -172,25 +172,29 @@ def _bits(resample: int, length: int, size: int, exact: Any) -> Any:
 
 
 @njit
-def memory_size(resample: int, length: int, size: int, count: int) -> Any:
+def memory_size(resample: int, span: float, size: int, count: int) -> Any:
     """The bytes of memory that ``compute`` needs."""
-    return (_most_taps(resample, length, size) * (count + 2) + count * 2) * 4
+    return (_most_taps(resample, span, size) * (count + 2) + count * 2) * 4
 
 
 @njit
-def compute(resample: int, length: int, size: int, first: int, count: int, memory: int) -> Any:
+def compute(
+    resample: int, length: int, begin: float, span: float, size: int, first: int, count: int, memory: int
+) -> Any:
     """The coefficients of ``count`` resampled positions from ``first`` on, in memory at that address.
+
+    ``span`` of the ``length`` view positions are resampled, from ``begin`` on.
 
     Returns ``bounds`` int32 [count, 2], first tap and number of taps, ``coefficients`` int32 [count, most taps], fixed
     point, and how many of their bits are after the point.
     """
-    most = _most_taps(resample, length, size)
+    most = _most_taps(resample, span, size)
     exact = carray(pointer(memory), (most,), np.float64)
     coefficients = carray(pointer(memory + 8 * most), (count, most), np.int32)
     bounds = carray(pointer(memory + 4 * most * (count + 2)), (count, 2), np.int32)
     bits = _bits(resample, length, size, exact)
     for i in range(count):
-        start, stop, _ = _of_position(resample, length, size, first + i, exact)
+        start, stop, _ = _of_position(resample, length, begin, span, size, first + i, exact)
         for t in range(stop - start):
             coefficients[i, t] = np.int32((-0.5 if exact[t] < 0.0 else 0.5) + exact[t] * (1 << bits))
         bounds[i, 0] = start
@@ -200,10 +204,18 @@ def compute(resample: int, length: int, size: int, first: int, count: int, memor
 
 @njit
 def axis_coefficients(
-    resample: int, length: int, size: int, first: int, bounds: Any, coefficients: Any, memory: Any
+    resample: int,
+    length: int,
+    begin: float,
+    span: float,
+    size: int,
+    first: int,
+    bounds: Any,
+    coefficients: Any,
+    memory: Any,
 ) -> Any:
     """``coefficients.axis_coefficients``, in memory of ``memory_size``."""
-    found, made, bits = compute(resample, length, size, first, bounds.shape[1], memory.ctypes.data)
+    found, made, bits = compute(resample, length, begin, span, size, first, bounds.shape[1], memory.ctypes.data)
     for i in range(bounds.shape[1]):
         bounds[0, i], bounds[1, i] = found[i, 0], found[i, 1]
         for t in range(found[i, 1]):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from PIL import ImageFilter
 from torchvision import transforms as T
 from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
@@ -85,6 +86,14 @@ FROM_FILES: dict[str, Callable[[], Op]] = {
     "train with ColorJitter(0.4, 0.4, 0.4, 0.1)": PIPELINES["jitter"].v1,
     "train with GaussianBlur(23)": lambda: T.Compose(
         [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.GaussianBlur(23), T.ToTensor()]
+    ),
+    "train with Pillow's GaussianBlur(1.5)": lambda: T.Compose(
+        [
+            T.RandomResizedCrop(224),
+            T.RandomHorizontalFlip(),
+            lambda image: image.filter(ImageFilter.GaussianBlur(1.5)),
+            T.ToTensor(),
+        ]
     ),
     "SimCLR": lambda: T.Compose(
         [

@@ -99,7 +99,7 @@ def test_a_plan_is_what_the_reference_makes_of_it(backend: Backend, seed: int) -
 def test_plans_of_all_kinds_are_tried() -> None:
     decodes = [each for seed in range(SEEDS) for each in planned(seed).decodes]
     stages: list[Any] = [stage for each in decodes for item in each.items for stage in item.stages]
-    sized = {"resize_box", "elastic", "erase_image", "permute_channels", "convert"}  # not every image can take them
+    sized = {"elastic", "erase_image", "permute_channels", "convert"}  # not every image can take them
     effects = {op.name for op in STEPS.values() if isinstance(op, EffectOp)} - sized
     assert {getattr(stage, "op", None) for stage in stages} >= effects
     codes = {getattr(stage, "resample", 0) for stage in stages}
@@ -114,7 +114,7 @@ def test_plans_of_all_kinds_are_tried() -> None:
 REAL = {name: getattr(reference, name) for name in ("shown", "resized", "looked_up")}
 WRONG: dict[str, tuple[str, Callable[..., Any]]] = {
     "no flips": ("shown", lambda pixels, *maps: REAL["shown"](pixels, *map(unflipped, maps[:2]), maps[2])),
-    "one filter": ("resized", lambda pixels, height, width, code: REAL["resized"](pixels, height, width, 2)),
+    "one filter": ("resized", lambda pixels, height, width, code, box: REAL["resized"](pixels, height, width, 2, box)),
     "one colour": ("shown", lambda *given: REAL["shown"](*given[:3], given[3][:1] * len(given[3]))),
     "no levels": ("looked_up", lambda pixels, levels: pixels),
 }

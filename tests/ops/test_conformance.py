@@ -13,7 +13,7 @@ from tests.support.backends import REFERENCE, Backend
 from tests.support.cuda import needs_compiler
 
 CASES = list(testing.cases())
-ON_THE_HOST = ("resize_box", "reduce")
+ON_THE_HOST = ("reduce",)
 SMALL = testing.SIZES[::2]
 CASES_OF: dict[str, list[testing.Case]] = {}
 for case in CASES:

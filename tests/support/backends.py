@@ -53,6 +53,11 @@ class Backend(NamedTuple):
         return found
 
 
+def fallbacks() -> dict[str, int]:
+    """What fell back, and how often; but for pixels that the tests themselves ask for."""
+    return {reason: count for reason, count in accel.stats()["fallbacks"].items() if "asked for" not in reason}
+
+
 CPU = Backend("cpu", {})
 CUDA = Backend("cuda", {"device": DEVICE})
 DALI = Backend("dali", {"device": "cpu", "threads": 1})

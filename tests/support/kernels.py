@@ -32,10 +32,18 @@ def whole(size: int) -> Array:
     return np.arange(size, dtype=np.int32)
 
 
-def axis(length: int, size: int | None = None, window: Array | None = None, start: int = 0, step: int = 1) -> Axis:
+def axis(
+    length: int,
+    size: int | None = None,
+    window: Array | None = None,
+    start: int = 0,
+    step: int = 1,
+    extent: tuple[float, float] | None = None,
+) -> Axis:
     """By default the whole source axis, not resampled, all of it shown."""
     size = length if size is None else size
-    return Axis(start, step, length, size, whole(size) if window is None else window)
+    begin, span = extent or (0.0, float(length))
+    return Axis(start, step, length, begin, span, size, whole(size) if window is None else window)
 
 
 def windowed(image: Array, rows: Array, cols: Array, fills: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageFilter
 from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
 
@@ -104,6 +104,9 @@ STEPS = {
     "gamma": lambda image, x: F.adjust_gamma(image, 0.3 + x),
     "sharpness": lambda image, x: F.adjust_sharpness(image, 3 * x),
     "blur": lambda image, x: F.gaussian_blur(image, [3 + 2 * int(3 * x), 5], 0.1 + 2 * x),
+    "box blur": lambda image, x: image.filter(ImageFilter.BoxBlur((9 * x, 2))),
+    "Pillow's blur": lambda image, x: image.filter(ImageFilter.GaussianBlur(3 * x)),
+    "box": lambda image, x: image.resize((33, 20), 3, (x / 9, 0, image.width - x / 5, image.height)),
     "grey": lambda image, x: F.rgb_to_grayscale(image, 1 if x < 0.5 else 3),
     "rgb": lambda image, x: image.convert("RGB"),
     "invert": lambda image, x: F.invert(image),

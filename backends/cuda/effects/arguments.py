@@ -17,7 +17,7 @@ from PIL import Image
 from PIL.Image import Resampling
 
 from accel.backends.cuda.declarations import constant
-from accel.backends.shared import gaussian
+from accel.backends.shared import box_blur, gaussian
 from accel.backends.shared.gaussian import Shape
 from accel.ops.row import Params
 
@@ -25,7 +25,7 @@ from accel.ops.row import Params
 class Arguments(NamedTuple):
     """Fields of an op's descriptor, and data that is sent along: so many bytes, made when they are sent.
 
-    ``op``: its name in ``effect.h``.
+    ``op``: its name in ``effect.h``. ``then``: what is run on the result.
     """
 
     op: str
@@ -35,6 +35,7 @@ class Arguments(NamedTuple):
     fill: tuple[int, ...] = ()
     size: int = 0
     data: Callable[[], npt.NDArray[Any]] | None = None
+    then: Arguments | None = None
 
 
 def _of_three(arguments: Callable[[Params], Arguments]) -> Callable[[Params, Shape], Arguments]:
@@ -57,6 +58,16 @@ def _blur(params: Params, shape: Shape) -> Arguments | None:
 
     size = 4 * (6 + kernel_x + kernel_y + kernel_x * kernel_y)
     return Arguments("BLURRED", counts=(kernel_x, kernel_y, order == "fused"), size=size, data=data)
+
+
+def _box_blur(radii: Params, passes: int) -> Arguments:
+    """Run one blur after another: those along the rows first."""
+    found = None
+    for across in (False, True):
+        radius = radii[0 if across else 1]
+        for _ in range(passes if radius else 0):
+            found = Arguments("BOX_BLURRED", counts=(*box_blur.weights(radius), across), then=found)
+    return found or Arguments("COPIED")
 
 
 def _ends(weights: npt.NDArray[np.float32]) -> tuple[int, int]:
@@ -133,7 +144,7 @@ def _jpeg(params: Params, shape: Shape) -> Arguments | None:
     tables = _quantisation(params[0], shape[2])
     if tables is None:
         return None
-    return Arguments("ENCODED", size=tables.nbytes, data=lambda: tables)
+    return Arguments("ENCODED", size=tables.nbytes, data=lambda: tables, then=Arguments("DECODED"))
 
 
 @cache
@@ -182,6 +193,8 @@ ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
     "permute_channels": _permuted,
     "adjust_sharpness": lambda params, shape: Arguments("SHARPENED", numbers=params),
     "gaussian_blur": _blur,
+    "box_blur": lambda params, shape: _box_blur(params, 1),
+    "pillow_gaussian_blur": lambda params, shape: _box_blur(tuple(map(box_blur.radius_of, params)), box_blur.PASSES),
     "affine": _affine,
     "perspective": lambda params, shape: Arguments(
         "WARPED", numbers=params[2], counts=(1,), sampling=params[3], fill=params[4]

@@ -13,6 +13,7 @@
     OP(HUE, hue_shifted(pixel_at(effect, y, x), effect.counts[0]))                        \
     OP(PERMUTED, permuted(pixel_at(effect, y, x), effect.counts[0]))                      \
     OP(SHARPENED, sharpened(effect, y, x, effect.numbers[0]))                             \
+    OP(BOX_BLURRED, box_blurred(effect, y, x))                                            \
     OP(FIXED, affine_fixed(effect, y, x))                                                 \
     OP(WARPED, warped(effect, y, x))                                                      \
     OP(TRANSPOSED, pixel_at(effect, x, y))                                                \

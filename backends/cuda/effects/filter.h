@@ -1,4 +1,4 @@
-// Neighbourhood effects: Pillow's sharpness, and Gaussian blur.
+// Neighbourhood effects: Pillow's sharpness and box blur, and torch's Gaussian blur.
 
 #pragma once
 #include "effects/effect.h"
@@ -20,6 +20,23 @@ FUNCTION u32 sharpened(const Effect& effect, int y, int x, float factor) {
         pixel |= static_cast<u32>(blended((2 * total + 13) / 26, value, factor)) << 8 * c;
     }
     return pixel;
+}
+
+// BoxBlur.c along one axis: sums of uint32, which wrap; pixels beyond an end are the one there. `counts`: the radius, the
+// weights of the pixels in it and of the two next to it, 24 bits after the binary point, and whether it is along a row.
+FUNCTION u32 box_blurred(const Effect& effect, int y, int x) {
+    const int radius = effect.counts[0], across = effect.counts[3];
+    const u32 inner = effect.counts[1], outer = effect.counts[2];
+    const int at = across ? x : y, last = (across ? effect.columns : effect.rows) - 1;
+    u32 sums[3] = {1u << 23, 1u << 23, 1u << 23};
+    for (int k = greater(at - radius - 1, 0); k <= lesser(at + radius + 1, last); ++k) {
+        u32 weight = k < at - radius || k > at + radius ? outer : inner;
+        if (k == 0 && at <= radius) weight += outer + inner * (radius - at);
+        if (k == last && last - at <= radius) weight += outer + inner * (radius - last + at);
+        const u32 pixel = pixel_at(effect, across ? y : k, across ? k : x);
+        UNROLL for (int c = 0; c < 3; ++c) sums[c] += weight * byte_of(pixel, c);
+    }
+    return packed(sums[0] >> 24, sums[1] >> 24, sums[2] >> 24);
 }
 
 FUNCTION int reflected(int at, int length) {

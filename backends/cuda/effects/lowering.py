@@ -25,6 +25,7 @@ class _Lowered(NamedTuple):
     middle: bytes
     end: bytes
     blocks: int
+    then: _Lowered | None = None
 
 
 def _lower(effect: Effect) -> _Lowered:
@@ -51,8 +52,11 @@ def _lowered(effect: Effect) -> _Lowered:
 def _tiled(effect: Effect, arguments: Arguments) -> _Lowered:
     """An effect whose result is an image."""
     height, width = effect.output_size
-    across = -(-width // TILE)
-    return _packed(effect, arguments, (height, width, effect.output_channels), across, -(-height // TILE) * across)
+    across, then = -(-width // TILE), None
+    lowered = _packed(effect, arguments, (height, width, effect.output_channels), across, -(-height // TILE) * across)
+    if arguments.then is not None:
+        then = _tiled(effect._replace(box=(0, 0, height, width)), arguments.then)
+    return lowered._replace(then=then)
 
 
 def _packed(effect: Effect, arguments: Arguments, shape: tuple[int, int, int], across: int, blocks: int) -> _Lowered:
@@ -114,12 +118,10 @@ def add_effect(
     data = arguments.data
     sent = 0 if data is None else schedule.send((id(effect), "data"), arguments.size, lambda: [data()])
     height, width, channels = lowered.shape
-    if arguments.op == "ENCODED":
-        planes = schedule.scratch.take(_planes(effect))
-        _add(schedule, level, lowered, pixels, planes, 0, sent)
-        level += 1
-        pixels = Pixels(planes, height, width, channels)
-        lowered = _tiled(effect._replace(box=(0, 0, height, width)), Arguments("DECODED"))
+    while lowered.then is not None:
+        between = take(_planes(effect) if arguments.op == "ENCODED" else height * width * channels)
+        _add(schedule, level, lowered, pixels, between, 0, sent)
+        level, pixels, lowered = level + 1, Pixels(between, height, width, channels), lowered.then
     result = take(height * width * channels)
     _add(schedule, level, lowered, pixels, result, output_lut, sent)
     return level + 1, Pixels(result, height, width, channels)

@@ -232,7 +232,8 @@ def axes(draw: st.DrawFn) -> tuple[Axis, int]:
     if draw(st.booleans()):
         window = np.array(draw(st.lists(st.integers(-2, size - 1), min_size=1, max_size=80)))
     window = np.ascontiguousarray(window, np.int32)
-    return Axis(margin if step > 0 else margin + length - 1, step, length, size, window), length + 2 * margin
+    start = margin if step > 0 else margin + length - 1
+    return Axis(start, step, length, 0.0, float(length), size, window), length + 2 * margin
 
 
 @settings(max_examples=300, deadline=None)

@@ -82,6 +82,8 @@ def test_dali_runs_what_it_has_operators_for() -> None:
         "affine",
         "reduce",
         "resize_box",
+        "box_blur",
+        "pillow_gaussian_blur",
     }
     assert found["resize", False] == 14  # three filters to four sizes, and two that have nothing to do at one size
     assert found["resize", True] == 6
