@@ -110,10 +110,9 @@ def _resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
 ) -> LazyTensorBase | None:
-    if tensor_geometry.takes_pixels(image):
-        lazy = tensor_geometry.resized_crop(image, top, left, height, width, size, interpolation, antialias)
-        if lazy is not None:
-            return lazy
+    lazy = tensor_geometry.resized_crop(image, top, left, height, width, size, interpolation, antialias)
+    if lazy is not None:
+        return lazy
     cropped = _crop(image, top, left, height, width)
     if cropped is None:
         return None
@@ -135,7 +134,7 @@ def _gaussian_noise(
         noise = mean + torch.randn_like(like) * sigma
     else:
         noise = ((mean * 255) + torch.randn_like(like) * (sigma * 255)).to(torch.int16)
-    return image.then_kernel("gaussian_noise", (noise.reshape(lazy.shape), bool(clip)))
+    return image.then(("gaussian_noise", (noise.reshape(lazy.shape), bool(clip))), kernel=True)
 
 
 def to_dtype(image: LazyTensorBase, dtype: Any = torch.float, scale: bool = False) -> LazyTensorBase | None:

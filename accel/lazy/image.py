@@ -63,9 +63,9 @@ class LazyImage(LazyImageBase):
         if self._parent:
             self.used_again()
         self._parent = True
-        source, steps, values, _ = self._recipe
+        source, steps = self._recipe
         height, width = OPS[name].size((self._size[1], self._size[0]), params)
-        return self._made(Recipe(source, (*steps, (name, params)), values), mode or self._mode, (width, height))
+        return self._made(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height))
 
     def used_again(self) -> None:
         """Be prepared for what is made from an image that others were made from before.

@@ -48,6 +48,7 @@ class Op:
         lower: for an index op, the maps of rows and columns after it, from those before it, the parameters,
             and the code of the fill colour that ``fill`` names.
         fill: the colour it may bring in, one value per channel from (params, channels).
+        fills: whether that colour shows, from the input's size and the parameters.
         levels: for an op on levels, the op by Pillow's own means on a picture (of all levels).
         apply: for a value op or a kernel, the op itself on a tensor [..., C, H, W].
         elementwise: for a kernel, whether it makes the same of an image alone and in a batch.
@@ -65,6 +66,7 @@ class Op:
     channels: Callable[[int, Params], int] = lambda channels, params: channels
     lower: Callable[[Axes, Params, int], Axes] | None = None
     fill: Callable[[Params, int], tuple[int, ...]] | None = None
+    fills: Callable[[Size, Params], bool] = lambda size, params: True
     levels: Callable[[Image.Image, Params], Image.Image] | None = None
     takes: Takes = "image"
     apply: Callable[..., torch.Tensor] | None = None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from accel.planning import values
+from accel.planning import order, values
 from accel.planning.stages import Box, Stage, chain
 from accel.planning.values import Patch
 from accel.recipe import Recipe, Source, Step
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
 
 def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
-    """Plan a batch of images that come out with the same shape and dtype; without their ``kernels``.
+    """Plan a batch of images that come out with the same shape and dtype; as far as torchvision runs none of their steps.
 
     Raises:
         ValueError: they do not, or there is none.
@@ -78,16 +78,17 @@ def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
 def plans_of(recipes: Sequence[Recipe], interleaved: Sequence[bool]) -> list[tuple[Plan, list[int]]]:
     """A plan for all images that come out alike and are to lie alike in memory; and which of the recipes they are."""
     groups: dict[tuple[Any, ...], _Group] = {}
-    for number, (source, steps, value_steps, _) in enumerate(recipes):
+    for number, (source, steps) in enumerate(recipes):
         header = source.header
-        channels = _channels(header.mode, steps)
-        box, stages, depth = chain((header.height, header.width), channels, steps)
-        table = values.table(depth, value_steps)
-        key = table.shape[0], *stages[-1].output_size, table.dtype, interleaved[number]
+        pixel_steps, value_steps, _ = order.parts(steps)
+        channels = _channels(header.mode, pixel_steps)
+        box, stages, depth = chain((header.height, header.width), channels, pixel_steps)
+        table, patches = values.table_and_patches(depth, value_steps)
+        key = depth, *stages[-1].output_size, table.dtype, interleaved[number]
         group = groups.get(key)
         if group is None:
             group = groups[key] = _Group([], {})
-        item = Item(len(group.numbers), stages, table, values.patches(depth, value_steps))
+        item = Item(len(group.numbers), stages, table, patches)
         group.numbers.append(number)
         group.wanted.setdefault((id(source), channels), (source, []))[1].append((box, item))
     return [(_plan(group, *key), group.numbers) for key, group in groups.items()]

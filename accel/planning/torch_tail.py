@@ -1,14 +1,15 @@
 """Plans, and the kernels of torchvision that finish their images.
 
-A recipe's ``kernels`` run on the values that its other steps give. Those come from as few plans as possible: one for
+What torchvision runs of a recipe's steps acts on the values that those before give. Those come from as few plans as possible: one for
 all images that come out alike there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from accel.planning.order import Parts, has_kernels, parts
 from accel.planning.plan import Plan, plans_of
 from accel.recipe import Branch, Recipe, Step
 
@@ -37,34 +38,38 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
     """Plan images of which some have kernels."""
     bases: list[Recipe] = []
     owners: list[int] = []
-    numbers: dict[tuple[int, ...], int] = {}
+    interleaved: list[bool] = []
+    numbers: dict[tuple[Any, ...], int] = {}
 
     def tail(recipe: Recipe, owner: int) -> Tail:
-        key = tuple(map(id, recipe[:3]))
+        source, steps = recipe
+        before = parts(steps)
+        key = id(source), tuple(map(id, before.pixels)), tuple(map(id, before.values))
         if key not in numbers:
             numbers[key] = len(bases)
-            bases.append(recipe)
+            bases.append(Recipe(source, steps[: len(steps) - len(before.kernels)]))
+            interleaved.append(_lies_interleaved(before))
             owners.append(owner)
         kernels = []
-        for name, params in recipe.kernels:
+        for name, params in before.kernels:
             if any(isinstance(each, Branch) for each in params):
-                params = tuple(tail(Recipe(recipe.source, *branch), owner) for branch in params)
+                params = tuple(tail(Recipe(source, *branch), owner) for branch in params)
             kernels.append((name, params))
         return Tail(numbers[key], tuple(kernels))
 
     tails = tuple(tail(recipe, number) for number, recipe in enumerate(recipes))
-    plans = plans_of(bases, [_lies_interleaved(recipe) for recipe in bases])
+    plans = plans_of(bases, interleaved)
     places = {number: (n, place) for n, (_, own) in enumerate(plans) for place, number in enumerate(own)}
     return TailedPlans(
         tuple(each for each, _ in plans), tuple(places[number] for number in range(len(bases))), tuple(owners), tails
     )
 
 
-def _lies_interleaved(recipe: Recipe) -> bool:
+def _lies_interleaved(steps: Parts) -> bool:
     """Whether torchvision's tensor of an image lies in memory as pixels do, which decides how its values add up."""
-    return bool(recipe.values) and recipe.values[0][0] == "pil_to_tensor"
+    return bool(steps.values) and steps.values[0][0] == "pil_to_tensor"
 
 
 def has_tail(recipes: Sequence[Recipe]) -> bool:
     """Whether a plan alone does not make the images."""
-    return any(recipe.kernels or recipe.source.origin is not None for recipe in recipes)
+    return any(recipe.source.origin is not None or has_kernels(recipe.steps) for recipe in recipes)

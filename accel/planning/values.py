@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from accel.ops import OPS
+from accel.planning.order import erases
 from accel.recipe import Step
 from accel.system import arithmetic
 
@@ -32,19 +33,15 @@ def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     Raises:
         What torchvision raises for such parameters (a zero std, a mean of the wrong length, ...).
     """
-    if _erases(steps):
+    if erases(steps):
         steps = tuple([step for step in steps if step[0] != "erase"])
     return _table(channels, steps)
 
 
-def _erases(steps: tuple[Step, ...]) -> bool:
-    return "erase" in [name for name, _ in steps]
-
-
-def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
-    """The rectangles that the steps erase, in order, as the steps after them leave them."""
-    if not _erases(steps):
-        return ()
+def table_and_patches(channels: int, steps: tuple[Step, ...]) -> tuple[torch.Tensor, tuple[Patch, ...]]:
+    """The table, and the rectangles that the steps erase, in order, as the steps after them leave them."""
+    if not erases(steps):
+        return _table(channels, steps), ()
     found = []
     for number, (name, params) in enumerate(steps):
         if name == "erase":
@@ -55,7 +52,7 @@ def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
                     apply = OPS[later].apply
                     patch = patch if later == "erase" or apply is None else apply(patch, *values)
             found.append(Patch(top, left, height, width, patch))
-    return tuple(found)
+    return table(channels, steps), tuple(found)
 
 
 @lru_cache(maxsize=256)

@@ -116,7 +116,7 @@ def _changed(steps: Any, change: Callable[[Any], Any]) -> Any:
     def changed(value: Any) -> Any:
         return Branch(*(_changed(each, change) for each in value)) if isinstance(value, Branch) else change(value)
 
-    return tuple((name, tuple(map(changed, params))) for name, params in steps)
+    return tuple(step if not OPS[step[0]].holds_tensors else (step[0], tuple(map(changed, step[1]))) for step in steps)
 
 
 def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:

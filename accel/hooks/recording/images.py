@@ -153,8 +153,7 @@ def tensor(cls: type[T], image: LazyImage, step: Step, dtype: torch.dtype, inter
     image._parent = image._loaded = True
     recipe = image._recipe
     assert recipe is not None
-    source, steps, _, _ = recipe
+    source, steps = recipe
     if source.origin is not None and not steps:  # values that were an image for a while
-        origin = source.origin
-        return cls.of((origin._replace(kernels=(*origin.kernels, step)),), (), shape, dtype, interleaved)
-    return cls.of((Recipe(source, steps, (step,)),), (), shape, dtype, interleaved)
+        source, steps = source.origin
+    return cls.of((Recipe(source, (*steps, step)),), (), shape, dtype, interleaved)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from math import prod
 from typing import Any, TypeVar
@@ -17,13 +16,15 @@ from typing import Any, TypeVar
 import torch
 from torchvision.transforms.v2 import functional as F
 
+from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.accepted import ACCEPTED, NotFinite
 from accel.hooks.recording.images import AUTOCAST, OTHER_DEFAULT
-from accel.hooks.recording.tensor_geometry import ON_PIXELS, inside, takes_pixels
-from accel.hooks.recording.tensor_values import recorded_value
+from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, Op, Params
 from accel.ops.tensor_kernels import DTYPES, F_t, frozen
+from accel.planning import order
+from accel.recipe import Step
 from accel.system import arithmetic, counters
 
 T = TypeVar("T", bound=LazyTensorBase)
@@ -40,12 +41,17 @@ def _defaults(name: str) -> dict[str, Any]:
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
     """The tensor after a call of the function ``name`` of the table; None where torchvision decides."""
     op, lazy = OPS[name], image.lazy
-    on_pixels = ON_PIXELS.get(name)
-    if on_pixels is not None and takes_pixels(image):
-        with suppress(Exception):  # torchvision says what is wrong
-            moved = on_pixels(image, *args, **kwargs)
-            if moved is not None:
-                return moved  # type: ignore[return-value]
+    steps = tensor_geometry.steps(lazy, name, args, kwargs)
+    if steps is None:
+        params = _accepted(lazy, op, args, kwargs)
+        if params is None:
+            return None
+        steps = () if _changes_nothing(lazy, op, params) else ((name, params),)
+    return _then(image, op, steps) if steps else image
+
+
+def _accepted(lazy: LazyState, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params | None:
+    """The parameters of a step of the function itself; None where it is to run at once."""
     if lazy.shape[0] not in (1, 3) or lazy.dtype not in DTYPES:
         return None
     if not arithmetic.is_default():
@@ -54,35 +60,19 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     if op.kind == "kernel" and not op.elementwise and arithmetic.autocasts():
         counters.fallback(AUTOCAST)
         return None
-    params = given(op.params, args, kwargs, _defaults(name))
+    params = given(op.params, args, kwargs, _defaults(op.name))
     try:
-        params = None if params is None else ACCEPTED[name](lazy, params)
+        params = None if params is None else ACCEPTED[op.name](lazy, params)
     except NotFinite:
         raise
     except Exception:
         return None  # torchvision says what is wrong
-    if params is None:
-        return None
-    params = tuple(map(frozen, params))
-    if op.kind == "value" and not (params and lazy.dtype.is_floating_point):  # a float table for one image is dear
-        return recorded_value(image, (name, params), lazy.dtype)
-    if _changes_nothing(image, op, params):
-        return image
-    crops = name.endswith(".crop")
-    planar = (
-        (op.planar and not _only_turns_over(name, params))
-        or (lazy.view and name == "v2.resize")
-        or (crops and not inside(image, *params))
-    )
-    called = image.then_kernel(name, params, interleaved=op.interleaved or (lazy.interleaved and not planar))
-    if crops and inside(image, *params):
-        called.lazy.view = lazy.view or params[3] < lazy.shape[2]
-    return called
+    return None if params is None else tuple(map(frozen, params))
 
 
-def _changes_nothing(image: LazyTensorBase, op: Op, params: Params) -> bool:
+def _changes_nothing(lazy: LazyState, op: Op, params: Params) -> bool:
     """Whether torchvision's function returns the image itself."""
-    channels, *size = image.lazy.shape
+    channels, *size = lazy.shape
     if op.name == "v2.grayscale_to_rgb":
         return channels == 3
     if op.name == "v2.resize":
@@ -90,9 +80,21 @@ def _changes_nothing(image: LazyTensorBase, op: Op, params: Params) -> bool:
     return channels == 1 and op.name.split(".")[1] in ("adjust_hue", "adjust_saturation")
 
 
-def _only_turns_over(name: str, params: Params) -> bool:
-    """Whether it is a rotation by 0 or 180 degrees, which v2 does by flips."""
-    return name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None
+def _then(image: T, op: Op, steps: tuple[Step, ...]) -> T:
+    """The tensor after a call, as which these steps are recorded; it lies in memory as torchvision's does."""
+    lazy, (name, params) = image.lazy, steps[0]
+    planar, view = op.planar, False
+    if op.name in ("v1.crop", "v2.crop"):
+        planar = OPS["crop"].fills(lazy.shape[1:], params)
+        view = not planar and (lazy.view or params[3] < lazy.shape[2])
+    elif op.name == "v2.resize":
+        planar = lazy.view
+    elif planar and name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
+        planar = False  # by flips
+    interleaved = op.interleaved or (lazy.interleaved and not planar)
+    called = image.then(*steps, interleaved=interleaved, kernel=order.is_kernel(name, lazy.dtype))
+    called.lazy.view = view
+    return called
 
 
 def given(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], defaults: dict[str, Any]) -> Any:
@@ -118,7 +120,7 @@ def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
             if fits and not lazy.after and not (matrix.requires_grad or mean.requires_grad):
                 if not arithmetic.autocasts():
                     dtype = torch.promote_types(lazy.dtype, mean.dtype)
-                    return inpt.then_kernel("linear_transformation", (matrix, mean), dtype)
+                    return inpt.then(("linear_transformation", (matrix, mean)), dtype=dtype, kernel=True)
                 counters.fallback(AUTOCAST)
         return original(self, inpt, *params)
 
