@@ -78,7 +78,6 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
     decode, item = next((d, i) for d in first.decodes for i in d.items if i.position == place[1])
     header = decode.source.header
     lines.append(f"  first source: {decode.source!r}, {_content(decode.source)}")
-    before = parts(recipe.steps)
     recorded = [_steps(recipe.steps), *map(_step, after)]
     lines.append("  recorded: " + (" -> ".join(filter(None, recorded)) or "nothing yet"))
     top, left, height, width = decode.box
@@ -88,8 +87,9 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
     for number, stage in enumerate(item.stages):
         lines.append(f"  stage {number + 1}: {_stage(stage)}")
     lines.append(f"  values: table of {item.table.shape[0]} x 256 {_name(item.table.dtype)}")
-    if before.kernels:
-        names = " -> ".join(name for name, _ in before.kernels if name != THREADS)
+    kernels = parts(recipe.steps)[2]
+    if kernels:
+        names = " -> ".join(name for name, _ in kernels if name != THREADS)
         lines.append(f"  then torchvision's own kernels, on the values, where they are: {names}")
     if len(plans) > 1:
         lines.append(f"  images that differ in what comes before that are {len(plans)} plans; this is one")

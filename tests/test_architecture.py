@@ -240,7 +240,7 @@ PLANTED: dict[str, tuple[Callable[[Tree], list[str]], dict[str, str]]] = {
     "inserted": (changed_paths, {"bench.x": "import sys\nsys.path.insert(0, '.')"}),
     "assigned": (changed_paths, {"bench.x": "import sys\nsys.path[:0] = ['.']"}),
     "added to": (changed_paths, {"bench.x": "import sys\nsys.path += ['.']"}),
-    "too long": (long_files, {"accel.ops.tensor_kernels": "x = 0\n" * (LONGEST + 1)}),
+    "too long": (long_files, {"accel.ops.tensors": "x = 0\n" * (LONGEST + 1)}),
 }
 
 

@@ -14,7 +14,7 @@ import torch
 from accel.hooks.tv_tensors import LazyTVImage, as_pure_tensor
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.ops.tensor_kernels import DTYPES
+from accel.ops.tensors import DTYPES
 from accel.system.caller import caller
 
 _POLICIES = ("torchvision.transforms.autoaugment.", "torchvision.transforms.v2._auto_augment.")

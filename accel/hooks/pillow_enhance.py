@@ -1,18 +1,17 @@
-"""``PIL.ImageEnhance`` and ``PIL.ImageOps``: recorded on lazy images, as timm's policies call them.
+"""``PIL.ImageEnhance``: recorded on lazy images, as timm's policies call it.
 
-``ImageEnhance`` blends an image with a degenerate one, which is what a factor of 0 gives; both are recorded.
+It blends an image with a degenerate one, which is what a factor of 0 gives; both are recorded.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from PIL import ImageEnhance
 
 from accel.hooks.patch import Body, Function
-from accel.hooks.recording.images import LARGEST, recorded
-from accel.lazy.image import LazyImage
+from accel.hooks.recording.images import is_lazy, recorded
+from accel.ops.accept import is_float32
 
 ENHANCERS = {
     ImageEnhance.Brightness: "adjust_brightness",
@@ -27,7 +26,7 @@ _NEITHER: tuple[Any, Any] = None, None
 
 def _init(original: Function, self: Any, image: Any) -> None:
     name = ENHANCERS.get(type(self))
-    if name is None or not _is_lazy(image):
+    if name is None or not is_lazy(image):
         original(self, image)
         return
     self.image, self.degenerate = image, recorded(image, name, (0.0,))
@@ -39,30 +38,13 @@ def _init(original: Function, self: Any, image: Any) -> None:
 def _enhance(original: Function, self: Any, factor: Any) -> Any:
     image, degenerate = getattr(self, "_lazy", _NEITHER)
     known = image is self.image and degenerate is self.degenerate
-    number = isinstance(factor, (int, float)) and math.isfinite(factor) and abs(factor) <= LARGEST
-    if not known or not number or not _is_lazy(image) or not _is_lazy(degenerate):
+    number = isinstance(factor, (int, float)) and is_float32(factor)
+    if not known or not number or not is_lazy(image) or not is_lazy(degenerate):
         return original(self, factor)
     return recorded(image, ENHANCERS[type(self)], (factor,))
-
-
-def _whole(name: str) -> Function:
-    """The recorder of a function of an image; with other arguments it is Pillow's."""
-
-    def function(original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
-        if args or kwargs or not _is_lazy(image):
-            return original(image, *args, **kwargs)
-        return recorded(image, name, ())
-
-    return function
-
-
-def _is_lazy(image: Any) -> bool:
-    return isinstance(image, LazyImage) and image.recipe is not None
 
 
 PATCHES = (
     *(Body(f"PIL.ImageEnhance.{cls.__name__}.__init__", _init) for cls in ENHANCERS),
     Body("PIL.ImageEnhance._Enhance.enhance", _enhance),
-    Body("PIL.ImageOps.equalize", _whole("equalize")),
-    Body("PIL.ImageOps.autocontrast", _whole("autocontrast")),
 )

@@ -1,23 +1,16 @@
 """``torchvision.transforms._functional_pil``: on lazy images its functions are recorded.
 
-Those of colours are all made from the table: what their parameters are called there, they are called in the row. What
-a parameter may be, torchvision checks only here and there; NaN and infinity, for which Pillow's result is undefined,
-are refused here.
+Those of colours have a row of the table that names them (``table``).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
-from accel.hooks.patch import Body, Function
-from accel.hooks.recording import accepted
-from accel.hooks.recording.images import LARGEST, by_methods, recorded
-from accel.hooks.recording.tensors import given
+from accel.hooks.patch import Body, Function, Shortcut
+from accel.hooks.recording.images import by_methods, recorder
 from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
-from accel.ops import OPS, Params, colour
-from accel.planning import lut
+from accel.ops import OPS, accept
 
 
 def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
@@ -75,86 +68,22 @@ def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
     return tuple(int(value) for value in colour)
 
 
-# -- colours ------------------------------------------------------------------------------------------------
+def to_grayscale(original: Function) -> Function:
+    """``to_grayscale``: to one channel it copies only that of an eager image."""
+    of_lazy = recorder(OPS["to_grayscale"], accept.channels)(original)
+
+    def to_grayscale(img: Any, num_output_channels: Any) -> Any:
+        grey = lazy_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None
+        return of_lazy(img, num_output_channels) if grey is None else grey
+
+    return to_grayscale
 
 
-def recorder(name: str) -> Function:
-    """The recorder of one of ``NAMES``, to be made around the original."""
-    names = OPS[name].params
-    accept = _ACCEPTED.get(name, _real)
-
-    def function(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
-        lazy = lazy_image(img)
-        if lazy is not None:
-            values = given(names, args, kwargs, _DEFAULTS.get(name, {}))
-            params = None if values is None else accept(name, values)
-            if params is not None and _makes_levels(name, params, len(lazy.getbands())):
-                return img if name == "adjust_hue" and lazy.mode == "L" else recorded(lazy, name, params)
-        return original(img, *args, **kwargs)  # which also raises what is to be raised
-
-    return function
-
-
-def to_grayscale(original: Function, img: Any, num_output_channels: Any) -> Any:
-    """``to_grayscale`` to one channel copies only that of an eager image."""
-    grey = lazy_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None
-    return _to_grayscale(original, img, num_output_channels) if grey is None else grey
-
-
-def _makes_levels(name: str, params: Params, channels: int) -> bool:
-    """Whether Pillow takes these parameters, where the op is a table of levels (which will be wanted anyway)."""
-    if OPS[name].kind == "levels":
-        try:
-            lut.table(name, params, channels)
-        except Exception:
-            return False  # the original says what is wrong
-    return True
-
-
-_DEFAULTS: dict[str, dict[str, Any]] = {"adjust_gamma": {"gain": 1.0}}
-
-
-def _real(name: str, given: Params) -> Params | None:
-    """Finite numbers as they are; None for what is no number."""
-    numbers = []
-    for parameter, value in zip(OPS[name].params, given, strict=True):
-        if not isinstance(value, (int, float)):
-            try:
-                value = float(value)  # a tensor or an array of one element
-            except (TypeError, ValueError, RuntimeError):
-                return None
-        if not math.isfinite(value) or abs(value) > LARGEST:
-            raise ValueError(f"{name}: {parameter} must be a finite float32 number, got {value}")
-        numbers.append(value)
-    return tuple(numbers)
-
-
-def _hue(name: str, given: Params) -> Params | None:
-    factor = given[0]
-    inside = isinstance(factor, (int, float)) and -0.5 <= factor <= 0.5
-    return (float(factor),) if inside else None
-
-
-def _gamma(name: str, given: Params) -> Params | None:
-    numbers = _real(name, given)
-    return None if numbers is None or numbers[0] < 0 else numbers
-
-
-_ACCEPTED: dict[str, Callable[[str, Params], Params | None]] = {
-    "adjust_gamma": _gamma,
-    "adjust_hue": _hue,
-    "posterize": accepted.bits,
-    "to_grayscale": accepted.channels,
-}
-
-
-_to_grayscale = recorder("to_grayscale")
 _METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _V1 = "torchvision.transforms._functional_pil"
 PATCHES = (
     *(Body(f"{_V1}.{name}", by_methods) for name in _METHODS),
-    *(Body(f"{_V1}.{row.name}", recorder(row.name)) for row in colour.FUNCTIONS if row.name != "to_grayscale"),
-    Body(f"{_V1}.to_grayscale", to_grayscale),
+    Shortcut(f"{_V1}.to_grayscale", to_grayscale),
     Body(f"{_V1}.crop", crop),
     Body(f"{_V1}.pad", pad),
 )

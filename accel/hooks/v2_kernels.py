@@ -16,15 +16,14 @@ from torchvision.transforms.v2 import functional as F
 
 from accel.hooks.patch import Function, Item
 from accel.hooks.recording import tensor_geometry
-from accel.hooks.recording.accepted import ACCEPTED, NotFinite, are_numbers
 from accel.hooks.recording.tensor_values import in_place, numbers, recorded_erase, recorded_value
 from accel.hooks.recording.tensors import recorded
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
+from accel.ops.accept import NotFinite, are_numbers
 from accel.system.private_names import private
 
-private("torchvision.transforms.v2.functional", *(name[3:] for name in ACCEPTED if name.startswith("v2.")))
 _geometry = private(
     "torchvision.transforms.v2.functional._geometry",
     "_center_crop_parse_output_size",
@@ -52,11 +51,16 @@ def _kernel(functional: Function, record: Function, absent: Any) -> Function:
     return kernel
 
 
-def _recorder(name: str) -> Function:
-    def record(image: LazyTensorBase, *args: Any, **kwargs: Any) -> LazyTensorBase | None:
-        return recorded(image, name, args, kwargs)
+def kernels(functional: Function, record: Function) -> tuple[Item, ...]:
+    """The kernels of a functional for lazy tensors.
 
-    return record
+    Args:
+        functional: of ``torchvision.transforms.v2.functional``.
+        record: gives the lazy result, or None, from the functional's arguments.
+    """
+    registry = "torchvision.transforms.v2.functional._utils._KERNEL_REGISTRY"
+    kernel = partial(_kernel, functional, record)
+    return tuple(Item(registry, kernel, keys=(functional, cls)) for cls in (LazyTensor, LazyTVImage))
 
 
 # -- recorders: the lazy result, or None --------------------------------------------------------------------
@@ -164,14 +168,5 @@ _RECORDERS: dict[Function, Function] = {
     F.to_dtype: to_dtype,
     F.normalize: _normalize,
     F.erase: recorded_erase,
-    **{getattr(F, name[3:]): _recorder(name) for name in ACCEPTED if name.startswith("v2.") and hasattr(F, name[3:])},
 }
-PATCHES = tuple(
-    Item(
-        "torchvision.transforms.v2.functional._utils._KERNEL_REGISTRY",
-        partial(_kernel, functional, record),
-        keys=(functional, cls),
-    )
-    for functional, record in _RECORDERS.items()
-    for cls in (LazyTensor, LazyTVImage)
-)
+PATCHES = tuple(patch for functional, record in _RECORDERS.items() for patch in kernels(functional, record))

@@ -16,7 +16,7 @@ from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops.tensor_kernels import frozen
+from accel.ops.tensors import frozen
 
 
 def make_params(original: FunctionType) -> Function:

@@ -64,8 +64,12 @@ class LazyImage(LazyImageBase):
             self.used_again()
         self._parent = True
         source, steps = self._recipe
-        height, width = OPS[name].size((self._size[1], self._size[0]), params)
-        return self._made(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height))
+        op = OPS[name]
+        height, width = op.size((self._size[1], self._size[0]), params)
+        made = self._made(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height))
+        if op.renews is not None and op.renews(params):
+            made._info = {}
+        return made
 
     def used_again(self) -> None:
         """Be prepared for what is made from an image that others were made from before.

@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 
 from accel.lazy import modes, shell
 from accel.lazy.state import ImageShape, LazyState
-from accel.ops import OPS
+from accel.ops import OPS, ValueOp, tensor_op
 from accel.ops.helpers import same_threads
 from accel.recipe import Recipe, Step
 from accel.system import counters, log, memory
@@ -115,11 +115,11 @@ class LazyTensorBase(torch.Tensor):
         shape = lazy.shape
         for name, params in steps:
             op = OPS[name]
-            if op.kind != "value":
+            if not isinstance(op, ValueOp):
                 height, width = op.size((shape[1], shape[2]), params)
                 shape = op.channels(shape[0], params), height, width
         on_batch = on_batch or bool(lazy.after) or (kernel and len(lazy.recipes) > 1)
-        if kernel and not op.elementwise:
+        if kernel and not tensor_op(name).elementwise:
             steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
         dtype = lazy.dtype if dtype is None else dtype
         if on_batch:

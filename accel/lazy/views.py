@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.ops import OPS
+from accel.ops import tensor_op
 from accel.recipe import Recipe
 
 
@@ -58,7 +58,7 @@ def _can_be_divided(batch: LazyTensorBase) -> bool:
     """Whether its values are still to be computed here, each image's from its own recipe alone."""
     lazy = batch.lazy
     busy = lazy.member is not None or lazy.part is not None or lazy.group is not None
-    return not busy and all(OPS[name].elementwise for name, _ in lazy.after)
+    return not busy and all(tensor_op(name).elementwise for name, _ in lazy.after)
 
 
 def _part(batch: LazyTensorBase, chosen: int | range, index: Any) -> LazyTensorBase:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from accel.ops.row import Op
+from accel.ops.row import KernelOp
 
 
 def _with_noise(values: torch.Tensor, noise: torch.Tensor, clip: bool) -> torch.Tensor:
@@ -66,9 +66,9 @@ def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[
     return (here,)
 
 
-def _helper(name: str, params: tuple[str, ...], apply: Callable[..., torch.Tensor], **more: Any) -> Op:
+def _helper(name: str, params: tuple[str, ...], apply: Callable[..., torch.Tensor], **more: Any) -> KernelOp:
     """A row for a step that is recorded along with others, and not tried by itself."""
-    return Op(name, "kernel", lambda values, given: apply(values, *given), params, (), apply=apply, **more)
+    return KernelOp(name, lambda values, given: apply(values, *given), params, (), apply=apply, **more)
 
 
 ROWS = (

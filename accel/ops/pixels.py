@@ -1,4 +1,4 @@
-"""Rows of the table: what moves pixels of rows and columns apart: crops, flips, pads, resizes."""
+"""Rows of the table: what moves pixels of rows and columns apart (crops, flips, pads, resizes), and modes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import resample
 from accel.ops.index import Positions, nearest
-from accel.ops.row import Axes, Op, Params, Size, given_size
+from accel.ops.row import Axes, EffectOp, IndexOp, Params, ResampleOp, Size, given_size
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
@@ -25,7 +25,7 @@ def _lower_crop(axes: Axes, params: Params, code: int) -> Axes:
 def _leaves(size: Size, params: Params) -> bool:
     """Whether a crop shows more than the image."""
     top, left, height, width = params
-    return top < 0 or left < 0 or top + height > size[0] or left + width > size[1]
+    return bool(top < 0 or left < 0 or top + height > size[0] or left + width > size[1])
 
 
 def _lower_pad(axes: Axes, params: Params, code: int) -> Axes:
@@ -54,17 +54,17 @@ _FILTERS = tuple(int(code) for code in sorted(Resampling) if code in (1, 2, 3, 4
 _SIZES = ((17, 23), (64, 48), (1, 1), (300, 5))
 
 ROWS = (
-    Op(
+    EffectOp(
         "convert",
-        "mode",
         lambda image, params: image.convert(*params),
         ("mode",),
         (("RGB",),),
+        kind="mix",
         channels=lambda channels, params: 3,
+        keeps=lambda channels, params: channels == 3,
     ),
-    Op(
+    IndexOp(
         "crop",
-        "index",
         lambda image, params: F_pil.crop(image, *params),
         ("top", "left", "height", "width"),
         ((0, 0, 1, 1), (3, 5, 20, 11), (-4, -7, 30, 25), (10, 10, 500, 400), (900, 0, 8, 8)),
@@ -73,25 +73,22 @@ ROWS = (
         fill=lambda params, channels: (0,) * channels,
         fills=_leaves,
     ),
-    Op(
+    IndexOp(
         "hflip",
-        "index",
         lambda image, params: F_pil.hflip(image),
         (),
         ((),),
         lower=lambda axes, params, code: (axes[0], axes[1].flip()),
     ),
-    Op(
+    IndexOp(
         "vflip",
-        "index",
         lambda image, params: F_pil.vflip(image),
         (),
         ((),),
         lower=lambda axes, params, code: (axes[0].flip(), axes[1]),
     ),
-    Op(
+    IndexOp(
         "pad",
-        "index",
         lambda image, params: F_pil.pad(image, params[:4], _fill(image, params), params[4]),
         ("left", "top", "right", "bottom", "mode", "fill"),
         (
@@ -105,42 +102,39 @@ ROWS = (
         fill=lambda params, channels: (params[5] * channels)[:channels] if params[5] else (0,) * channels,
         fills=lambda size, params: params[4] == "constant",
     ),
-    Op(
+    IndexOp(
         "resize_nearest",
-        "index",
         lambda image, params: F_pil.resize(image, list(params[:2]), 0),
         ("height", "width"),
         _SIZES,
         size=given_size,
         lower=_lower_by(lambda old, new, other: nearest(old, new)),
     ),
-    Op(
+    ResampleOp(
         "resize",
-        "resample",
         lambda image, params: F_pil.resize(image, list(params[:2]), params[2]),
         ("height", "width", "resample"),
         tuple((*size, code) for size in _SIZES for code in _FILTERS),
         size=given_size,
     ),
-    Op(
+    EffectOp(
         "resize_box",
-        "torchvision",
         lambda image, params: image.resize((params[1], params[0]), params[2], params[3]),
         ("height", "width", "resample", "box"),
         tuple((*_SIZES[code % 4], code, (1.25, 0.5, 40.0, 30.75)) for code in _FILTERS),
         size=given_size,
+        kind="torchvision",
     ),
-    Op(
+    EffectOp(
         "reduce",
-        "torchvision",
         lambda image, params: image.reduce(params),
         ("across", "down"),
         ((2, 2), (3, 1), (1, 5), (7, 4), (90, 80)),
         size=lambda size, params: (-(-size[0] // params[1]), -(-size[1] // params[0])),
+        kind="torchvision",
     ),
-    Op(
+    IndexOp(
         "nearest",
-        "index",
         lambda tensor, params: F2.resize(tensor, list(params), InterpolationMode.NEAREST),
         ("height", "width"),
         _SIZES,
@@ -148,9 +142,8 @@ ROWS = (
         size=given_size,
         lower=_lower_by(lambda old, new, other: resample.nearest(old, new)),
     ),
-    Op(
+    IndexOp(
         "nearest_exact",
-        "index",
         lambda tensor, params: F2.resize(tensor, list(params), InterpolationMode.NEAREST_EXACT),
         ("height", "width"),
         _SIZES,

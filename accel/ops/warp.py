@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,8 +12,13 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
+from accel.ops import accept
 from accel.ops.index import scaled
-from accel.ops.row import Axes, Op, Params, given_size
+from accel.ops.row import Accept, Axes, EffectOp, IndexOp, KernelOp, Params, Subject, always, given_size
+from accel.ops.tensors import tensor_row, thawed
+from accel.system.private_names import private
+
+F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
 
 
 def _lower_scale(axes: Axes, params: Params, code: int) -> Axes:
@@ -49,6 +55,44 @@ def _elastic(image: Any, params: Params) -> Any:
     return function(image, displacement, InterpolationMode(interpolation), fill)
 
 
+def _displacement(of: Subject, params: Params) -> Params | None:
+    """Accept a displacement for each pixel, an interpolation, of which the name is added, and a fill."""
+    displacement, interpolation, fill = params
+    mode = interpolation.value if isinstance(interpolation, InterpolationMode) else interpolation
+    if not isinstance(displacement, torch.Tensor) or displacement.shape != (1, *of.shape[1:], 2):
+        return None
+    if not displacement.is_cpu or mode not in ("nearest", "bilinear") or not accept.is_fill(of, fill):
+        return None
+    if not displacement.sum().isfinite():
+        raise accept.NotFinite("the displacement must be finite")
+    return displacement.detach().clone(), interpolation, fill, mode
+
+
+def _of_images(version: int) -> Accept:
+    """Accept the arguments of v1's or v2's function for Pillow images, which makes tensors of them."""
+
+    def accepted(of: Subject, params: Params) -> Params | None:
+        found = _displacement(of, params)
+        if found is None or not accept.in_float32():
+            return None
+        displacement, _, fill, mode = found
+        return displacement, mode, tuple(fill) if isinstance(fill, list) else fill, version
+
+    return accepted
+
+
+def _of_tensors(of: Subject, params: Params) -> Params | None:
+    found = _displacement(of, params)
+    return None if found is None or params[0].requires_grad else found[:3]
+
+
+def _elastic_v1(tensor: Any, params: Params) -> Any:
+    """Take displacements of the image's size alone: v1 takes any that can be broadcast."""
+    if params[0].shape[1:3] != tensor.shape[-2:]:
+        raise ValueError("the displacement is not of the image's size")
+    return F_t.elastic_transform(tensor, *map(thawed, params))
+
+
 _FILL = (9, 200, 31)
 _AFFINE = (_turn(13, 30, 20), _turn(-110, 40.5, 31.5), (1.0, 0.3, -2.0, 0.0, 1.0, 0.0), (0.5, 0, 3, 0, 2.1, -7))
 _TILTED = ((1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031), (1, 0, 0, 0, 1, 0, 0, 0), (1, 0, 0, 0, 1, 0, -0.02, 0))
@@ -57,9 +101,8 @@ _DISPLACEMENT = torch.linspace(-0.3, 0.2, 2 * 64 * 48).view(1, 64, 48, 2)
 _GRIDS = (("bilinear", None), ("bilinear", (33,)), ("nearest", 7))
 
 ROWS = (
-    Op(
+    IndexOp(
         "scale_nearest",
-        "index",
         _scale,
         ("height", "width", "scale", "fill"),
         (
@@ -71,36 +114,63 @@ ROWS = (
         lower=_lower_scale,
         fill=_colour,
     ),
-    Op(
+    EffectOp(
         "affine",
-        "warp",
         lambda image, params: _transform(image, Image.Transform.AFFINE, *params),
         ("height", "width", "matrix", "resample", "fill"),
         tuple((52, 61, matrix, code, _FILL) for matrix in _AFFINE for code in (0, 2, 3)[matrix[1] == 0 :]),
         size=given_size,
+        kind="warp",
     ),
-    Op(
+    EffectOp(
         "perspective",
-        "warp",
         lambda image, params: _transform(image, Image.Transform.PERSPECTIVE, *params),
         ("height", "width", "coefficients", "resample", "fill"),
         tuple((52, 61, matrix, code, _FILL) for matrix in _TILTED for code in (0, 2, 3)),
         size=given_size,
+        kind="warp",
     ),
-    Op(
+    EffectOp(
         "transpose",
-        "warp",
         lambda image, params: image.transpose(Image.Transpose.TRANSPOSE),
         (),
         ((),),
         size=lambda size, params: (size[1], size[0]),
+        kind="warp",
     ),
-    Op(
+    EffectOp(
         "elastic",
-        "warp",
         _elastic,
         ("displacement", "interpolation", "fill", "version"),
         tuple((_DISPLACEMENT, mode, fill, version) for mode, fill in _GRIDS for version in (1, 2)),
+        hooks={
+            "torchvision.transforms.functional.elastic_transform": _of_images(1),
+            "torchvision.transforms.v2.functional._geometry._elastic_image_pil": _of_images(2),
+        },
+        renews=always,
+        holds_tensors=True,
+        kind="warp",
+    ),
+    tensor_row(
+        1,
+        "elastic_transform",
+        ("displacement", "interpolation", "fill"),
+        ((_DISPLACEMENT, "bilinear", None), (_DISPLACEMENT, "nearest", (0.5,))),
+        _of_tensors,
+        partial(KernelOp, memory="planar"),
+        holds_tensors=True,
+        reference=_elastic_v1,
+    ),
+    tensor_row(
+        2,
+        "elastic",
+        ("displacement", "interpolation", "fill"),
+        (
+            (_DISPLACEMENT, InterpolationMode.BILINEAR, None),
+            (_DISPLACEMENT, InterpolationMode.NEAREST, (0.1, 0.9, 0.5)),
+        ),
+        _of_tensors,
+        partial(KernelOp, memory="planar"),
         holds_tensors=True,
     ),
 )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from accel.ops import OPS
+from accel.ops import OPS, LutOp
 
 _LEVELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
 
@@ -21,9 +21,9 @@ _LEVELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
 @lru_cache(maxsize=256)
 def table(name: str, params: tuple[Any, ...], channels: int) -> npt.NDArray[np.uint8]:
     """The op's table, uint8 [channels, 256], read-only; raises what Pillow raises for such parameters."""
-    apply = OPS[name].levels
-    assert apply is not None, f"{name} is no op on levels"
-    made = np.asarray(apply(all_levels(channels), params)).reshape(256, channels)
+    op = OPS[name]
+    assert isinstance(op, LutOp), f"{name} is no lookup table"
+    made = np.asarray(op.levels(all_levels(channels), params)).reshape(256, channels)
     return _read_only(np.ascontiguousarray(made.T))
 
 

@@ -1,94 +1,82 @@
-"""The order of steps: what a recipe's steps, which are in the order in which they were recorded, are taken in.
+"""The order of steps: a recipe has them as they were recorded, a plan takes first those on pixels, then those on single
+values, of which it makes a table, and then torchvision's own functions on what comes out.
 
-A plan has the steps on pixels first, then those on single values, of which it makes a table, then torchvision's own
-functions on what comes out. A step on pixels that is recorded on a tensor is taken ahead of the steps on values before
-it, where that gives the same:
+So a step on pixels that is recorded on a tensor leads the steps on values before it, and may do so where that gives
+the same:
 
-- never ahead of values that were put in (``erase``), nor of a function that torchvision runs;
-- ahead of any others if all that it does is to show some of the pixels that are there, in another place: each value is
-  made of one level, wherever that stands;
-- else, as it makes new levels or brings in a colour, only while the values are the pixels themselves.
+- nothing leads values that were put in (``erase``), or a function that torchvision runs;
+- what only shows pixels that are there, in other places, leads all else: what becomes of a level does not depend on its
+  place;
+- what makes new levels, or brings in a colour, leads no values but the pixels themselves.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
-from accel.ops import OPS
-from accel.ops.row import Op, Params, Size
+from accel.ops import OPS, IndexOp, KernelOp, PatchOp, TensorOp, ValueOp
+from accel.ops.row import Size
 from accel.recipe import Step
 
+Steps = tuple[Step, ...]
 
-class Parts(NamedTuple):
-    """A recipe's steps in the order of a plan: on pixels, on single values, and torchvision's with all behind them."""
-
-    pixels: tuple[Step, ...]
-    values: tuple[Step, ...]
-    kernels: tuple[Step, ...]
-
-
-def _is_for_either(op: Op) -> bool:
-    """Whether a table of uint8 values is made for an op, but of floats, where one image's alone is dear, none."""
-    return op.kind == "value" and "." in op.name and bool(op.params)
+_ON_VALUES = {op.name for op in OPS.values() if isinstance(op, TensorOp)}
+_KERNELS = {op.name for op in OPS.values() if isinstance(op, KernelOp)}
+_DRAWN = {op.name for op in OPS.values() if isinstance(op, ValueOp) and op.drawn}
+_LATER = _KERNELS | _DRAWN
+_STAY = _KERNELS | {op.name for op in OPS.values() if isinstance(op, PatchOp)}
 
 
-_VALUES = {op.name for op in OPS.values() if op.kind in ("value", "patch") and not _is_for_either(op)}
-_EITHER = {op.name for op in OPS.values() if _is_for_either(op)}
-_KERNELS = {op.name for op in OPS.values() if op.kind == "kernel"}
-_LATER = _KERNELS | _EITHER
-_ON_VALUES = _VALUES | _LATER
-
-
-def parts(steps: tuple[Step, ...]) -> Parts:
-    """A recipe's steps in the order of a plan."""
-    pixels, values = [], []
-    for number, step in enumerate(steps):
+def parts(steps: Steps) -> tuple[Steps, Steps, Steps]:
+    """A recipe's steps on pixels, those on single values, and the first that torchvision runs with all after it."""
+    pixels: list[Step] = []
+    values: list[Step] = []
+    for step in steps:
         name = step[0]
         if name not in _ON_VALUES:
             pixels.append(step)
-        elif name in _VALUES or (name in _EITHER and not _floats(values)):
-            values.append(step)
+        elif name in _LATER and (name in _KERNELS or _are_floats(values)):
+            return tuple(pixels), tuple(values), steps[len(pixels) + len(values) :]
         else:
-            return Parts(tuple(pixels), tuple(values), steps[number:])
-    return Parts(tuple(pixels), tuple(values), ())
+            values.append(step)
+    return tuple(pixels), tuple(values), ()
 
 
-def has_kernels(steps: tuple[Step, ...]) -> bool:
-    """Whether torchvision runs some of the steps."""
+def has_kernels(steps: Steps) -> bool:
+    """Whether torchvision runs some of a recipe's steps."""
     for step in steps:
         if step[0] in _LATER:
-            return bool(parts(steps).kernels)
+            return bool(parts(steps)[2])
     return False
 
 
 def is_kernel(name: str, dtype: torch.dtype) -> bool:
     """Whether torchvision runs a step on values of this dtype, whatever comes before it."""
-    return name in _KERNELS or (name in _EITHER and dtype.is_floating_point)
+    return name in _KERNELS or (name in _DRAWN and dtype.is_floating_point)
 
 
-def _floats(values: list[Step]) -> bool:
+def _are_floats(values: list[Step]) -> bool:
     dtypes = [params[0] for _, params in values if params and isinstance(params[0], torch.dtype)]
     return bool(dtypes) and dtypes[-1].is_floating_point
 
 
-def may_lead(new: tuple[Step, ...], steps: tuple[Step, ...], size: Size) -> bool:
-    """Whether steps on pixels, of an image of this size, give the same ahead of the values of the steps before them."""
+def may_lead(new: Steps, steps: Steps, size: Size) -> bool:
+    """Whether new steps on pixels may lead those of a tensor whose images are of this (height, width)."""
     are_pixels = True
     for name, _ in steps:
         if name in _ON_VALUES and name != "pil_to_tensor":
-            if name == "erase" or name in _KERNELS or (name in _EITHER and has_kernels(steps)):
+            if name in _STAY or (name in _DRAWN and has_kernels(steps)):
                 return False
             are_pixels = False
-    return are_pixels or all([_only_shows(OPS[name], params, size) for name, params in new])
+    return are_pixels or False not in [shows(step, size) for step in new]
 
 
-def _only_shows(op: Op, params: Params, size: Size) -> bool:
-    """Whether an op on pixels does nothing but show some of those that are there."""
-    return op.kind == "index" and (op.fill is None or not op.fills(size, params))
+def shows(step: Step, size: Size) -> bool:
+    """Whether a step does nothing but to show some of the pixels of an image of this (height, width)."""
+    op = OPS[step[0]]
+    return isinstance(op, IndexOp) and (op.fill is None or not op.fills(size, step[1]))
 
 
-def erases(values: tuple[Step, ...]) -> bool:
-    """Whether steps on values put some in."""
-    return "erase" in [name for name, _ in values]
+def erases(steps: Steps) -> bool:
+    """Whether steps put values in."""
+    return "erase" in [name for name, _ in steps]

@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
 
 def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
-    """Plan a batch of images that come out with the same shape and dtype; as far as torchvision runs none of their steps.
+    """Plan a batch of images that come out with the same shape and dtype, up to what torchvision runs of their steps.
 
     Raises:
         ValueError: they do not, or there is none.

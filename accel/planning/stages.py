@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel.ops import OPS, Kind, Params, resample
+from accel.ops import OPS, EffectOp, IndexOp, LutOp, Params, ResampleOp, resample
 from accel.ops.index import Index
+from accel.ops.row import EffectKind
 from accel.planning import lut
 from accel.recipe import Step
 
@@ -101,11 +102,11 @@ class Pass(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """One op of kind "mode", "statistic", "mix", "neighbourhood" or "warp" on uint8 pixels [height, width, channels].
+    """One op of the kind ``EffectOp`` on uint8 pixels [height, width, channels].
 
-    ``box`` is the part of the input that it is computed on: all of it, but for "mix", whose every output pixel
-    depends on the same input pixel alone ("mode" as well). ``channels`` are those of the input. ``levels``, uint8
-    [output channels, 256], is looked up last (None: the levels stay).
+    ``box`` is the part of the input that it is computed on: all of it, unless every output pixel depends on the same
+    input pixel alone. ``channels`` are those of the input. ``levels``, uint8 [output channels, 256], is looked up
+    last (None: the levels stay).
     """
 
     op: str
@@ -115,13 +116,15 @@ class Effect(NamedTuple):
     levels: Levels | None = None
 
     @property
-    def kind(self) -> Kind:
-        return OPS[self.op].kind
+    def kind(self) -> EffectKind:
+        op = OPS[self.op]
+        assert isinstance(op, EffectOp)
+        return op.kind
 
     @property
     def by_pixel(self) -> bool:
         """Whether every output pixel depends on the same input pixel alone."""
-        return self.kind in ("mix", "mode")
+        return self.kind == "mix"
 
     @property
     def reads(self) -> Box:
@@ -159,14 +162,14 @@ class Chain(NamedTuple):
 
 def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chain:
     """The stages for ``steps`` on an image of ``size`` (height, width), each cut to what the next reads."""
-    first_kind = None
+    resampled = -1
     for number, (name, _) in enumerate(steps):
         op = OPS[name]
         if op.holds_tensors:
             return _chain(size, channels, steps)
-        if first_kind is None and op.kind != "index":
-            first_kind, resampled = op.kind, number
-    if first_kind != "resample" or resampled == 0:
+        if resampled < 0 and not isinstance(op, IndexOp):
+            resampled = number if isinstance(op, ResampleOp) else 0
+    if resampled < 1:
         return _remembered(size, channels, steps)
     current = _OpenPass(size, channels)  # a crop is another one for every image; what follows a resize often is not
     for name, params in steps[:resampled]:
@@ -209,17 +212,17 @@ def _closed(current: _OpenPass, steps: tuple[Step, ...]) -> tuple[list[Stage], i
     done: list[Stage] = []
     for name, params in steps:
         op = OPS[name]
-        if op.kind == "index":
+        if isinstance(op, IndexOp):
             if not current.index(name, params):
                 current = current.close_into(done)
                 current.index(name, params)
-        elif op.kind == "resample":
+        elif isinstance(op, ResampleOp):
             if not current.takes_resample():
                 current = current.close_into(done)
             current.resample(*params)
-        elif op.kind == "levels":
+        elif isinstance(op, LutOp):
             current.look_up(lut.table(name, params, current.channels))
-        elif op.kind != "mode" or current.channels != 3:
+        elif not op.keeps(current.channels, params):
             current = current.close_into(done)
             height, width = current.size
             effect = Effect(name, params, (0, 0, height, width), current.channels)
@@ -253,7 +256,7 @@ class _OpenPass:
     def index(self, name: str, params: Params) -> bool:
         """Add an index op, unless it brings in a colour that levels which were there before it cannot give."""
         op = OPS[name]
-        assert op.lower is not None
+        assert isinstance(op, IndexOp)
         colour = [] if op.fill is None else [op.fill(params, self.channels)]
         code = -len(self.fills + colour)
         window = op.lower(self.window, params, code)

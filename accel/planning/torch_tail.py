@@ -1,7 +1,7 @@
 """Plans, and the kernels of torchvision that finish their images.
 
-What torchvision runs of a recipe's steps acts on the values that those before give. Those come from as few plans as possible: one for
-all images that come out alike there.
+What torchvision runs of a recipe's steps acts on the values that the others give. Those come from as few plans as
+possible: one for all images that come out alike there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from accel.planning.order import Parts, has_kernels, parts
+from accel.planning.order import has_kernels, parts
 from accel.planning.plan import Plan, plans_of
 from accel.recipe import Branch, Recipe, Step
 
@@ -43,15 +43,15 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
 
     def tail(recipe: Recipe, owner: int) -> Tail:
         source, steps = recipe
-        before = parts(steps)
-        key = id(source), tuple(map(id, before.pixels)), tuple(map(id, before.values))
+        on_pixels, on_values, after = parts(steps)
+        key = id(source), tuple(map(id, on_pixels)), tuple(map(id, on_values))
         if key not in numbers:
             numbers[key] = len(bases)
-            bases.append(Recipe(source, steps[: len(steps) - len(before.kernels)]))
-            interleaved.append(_lies_interleaved(before))
+            bases.append(Recipe(source, steps[: len(steps) - len(after)]))
+            interleaved.append(_lies_interleaved(on_values))
             owners.append(owner)
         kernels = []
-        for name, params in before.kernels:
+        for name, params in after:
             if any(isinstance(each, Branch) for each in params):
                 params = tuple(tail(Recipe(source, *branch), owner) for branch in params)
             kernels.append((name, params))
@@ -65,9 +65,9 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
     )
 
 
-def _lies_interleaved(steps: Parts) -> bool:
+def _lies_interleaved(values: tuple[Step, ...]) -> bool:
     """Whether torchvision's tensor of an image lies in memory as pixels do, which decides how its values add up."""
-    return bool(steps.values) and steps.values[0][0] == "pil_to_tensor"
+    return bool(values) and values[0][0] == "pil_to_tensor"
 
 
 def has_tail(recipes: Sequence[Recipe]) -> bool:

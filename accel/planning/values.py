@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from accel.ops import OPS
+from accel.ops import tensor_op
 from accel.planning.order import erases
 from accel.recipe import Step
 from accel.system import arithmetic
@@ -49,8 +49,7 @@ def table_and_patches(channels: int, steps: tuple[Step, ...]) -> tuple[torch.Ten
             patch = value.to(table(channels, steps[:number]).dtype).expand(channels, *value.shape[1:])
             with arithmetic.by_default():
                 for later, values in steps[number + 1 :]:
-                    apply = OPS[later].apply
-                    patch = patch if later == "erase" or apply is None else apply(patch, *values)
+                    patch = patch if later == "erase" else tensor_op(later).apply(patch, *values)
             found.append(Patch(top, left, height, width, patch))
     return table(channels, steps), tuple(found)
 
@@ -60,7 +59,5 @@ def _table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     levels = torch.arange(256, dtype=torch.uint8, device="cpu").expand(channels, 1, 256)
     with arithmetic.by_default():
         for name, params in steps:
-            apply = OPS[name].apply
-            assert apply is not None, f"{name} is no value op"
-            levels = apply(levels, *params)
+            levels = tensor_op(name).apply(levels, *params)
     return levels.reshape(channels, 256).contiguous()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from accel.ops import OPS
+from accel.ops import tensor_op
 from accel.ops.helpers import THREADS
 from accel.planning.torch_tail import Tail, TailedPlans
 from accel.recipe import Step
@@ -82,17 +82,15 @@ def _steps(recorded: Sequence[Step]) -> Iterator[tuple[Step, int | None]]:
         if name == THREADS:
             (threads,) = params
         else:
-            yield step, threads if OPS[name].kind == "kernel" and not OPS[name].elementwise else None
+            yield step, None if tensor_op(name).elementwise else threads
 
 
 def _applied(bases: Sequence[torch.Tensor], values: torch.Tensor, step: Step, threads: int | None) -> torch.Tensor:
     name, params = step
-    apply = OPS[name].apply
-    assert apply is not None, f"{name} is no op on tensors"
     given = [_finished(bases, each) if isinstance(each, Tail) else each for each in params]
     if threads is not None:
         arithmetic.use_threads(threads)
-    return apply(values, *given)
+    return tensor_op(name).apply(values, *given)
 
 
 def on_device(whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: bool) -> torch.Tensor:
@@ -127,8 +125,8 @@ def _batched(
     """The steps of several images, with the numbers of those that may take a step in one call."""
     groups: dict[Any, list[int]] = {}
     for number, (name, params), threads, values in steps:
-        op = OPS[name]
-        if not op.holds_tensors and (op.elementwise or op.kind == "value"):
+        op = tensor_op(name)
+        if op.elementwise and not op.holds_tensors:
             groups.setdefault((name, params, values.shape, values.dtype), []).append(number)
         else:
             yield (name, params), threads, [number]

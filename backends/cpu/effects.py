@@ -68,9 +68,9 @@ def looked_up(pixels: Pixels, table: Levels | None) -> Pixels:
 
 
 def _run(pixels: Pixels, name: str, params: Params) -> tuple[Pixels, Levels | None]:
-    op = OPS[name]
-    if op.kind == "statistic":
+    if name in _STATISTICS:
         return pixels, _STATISTICS[name](pixels, params)
+    op = OPS[name]
     height, width = op.size(pixels.shape[:2], params)
     out = np.empty((height, width, op.channels(pixels.shape[2], params)), np.uint8)
     _KERNELS[name](pixels, params, out)

@@ -12,10 +12,11 @@ import torch
 from torchvision.transforms import InterpolationMode
 
 from accel.hooks.recording import tensor_resize
-from accel.hooks.recording.accepted import plain
-from accel.hooks.recording.images import blurred
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase
+from accel.ops.accept import whole
+from accel.ops.colour import permuted
+from accel.ops.filters import blurred
 from accel.planning import order
 from accel.recipe import Step
 from accel.system import arithmetic
@@ -43,23 +44,18 @@ def steps(lazy: LazyState, name: str, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _may_lead(lazy: LazyState, steps: tuple[Step, ...]) -> bool:
-    """Whether steps on pixels can be recorded after what was."""
-    if lazy.after:
-        return False
+    """Whether steps on pixels may be recorded on a tensor."""
     size = lazy.shape[1:]
-    for recipe in lazy.recipes:
-        if not order.may_lead(steps, recipe.steps, size):
-            return False
-    return True
+    return not lazy.after and False not in [order.may_lead(steps, recipe.steps, size) for recipe in lazy.recipes]
 
 
 def _crop(lazy: LazyState, top: int, left: int, height: int, width: int) -> Steps:
-    box = plain(top, left, height, width)
+    box = whole(top, left, height, width)
     return None if box is None or height < 1 or width < 1 else (("crop", box),)
 
 
 def _pad(lazy: LazyState, padding: Any, fill: Any = None, padding_mode: str = "constant") -> Steps:
-    edges = plain(*_geometry._parse_pad_padding(padding))
+    edges = whole(*_geometry._parse_pad_padding(padding))
     if edges is None:
         return None
     left, right, top, bottom = edges
@@ -79,19 +75,19 @@ def _pad(lazy: LazyState, padding: Any, fill: Any = None, padding_mode: str = "c
 
 
 def _permute_channels(lazy: LazyState, permutation: Any) -> Steps:
-    order = tuple(map(int, permutation))
-    return (("permute_channels", (order,)),) if lazy.shape[0] == 3 and sorted(order) == [0, 1, 2] else None
+    params = permuted(lazy, (permutation,))
+    return None if params is None else (("permute_channels", params),)
 
 
 def _gaussian_blur(version: int) -> Callable[..., Steps]:
     """Recorded of one image only: torch may add up otherwise in a batch of grey ones."""
+    accept = blurred(version)
 
     def blur(lazy: LazyState, kernel_size: Any, sigma: Any = None) -> Steps:
-        channels, height, width = lazy.shape
-        if lazy.dtype != torch.uint8 or lazy.lead or channels not in (1, 3) or arithmetic.autocasts():
+        if lazy.dtype != torch.uint8 or lazy.lead or lazy.shape[0] not in (1, 3) or arithmetic.autocasts():
             return None
-        params = blurred(kernel_size, sigma, (width, height))
-        return None if params is None else (("gaussian_blur", (*params, version)),)
+        params = accept(lazy, (kernel_size, sigma))
+        return None if params is None else (("gaussian_blur", params),)
 
     return blur
 
@@ -119,7 +115,7 @@ def resized_crop(
 ) -> LazyTensorBase | None:
     lazy = image.lazy
     crop = _crop(lazy, top, left, height, width)
-    resize = None if crop is None else tensor_resize.steps((height, width), size, interpolation, None, antialias)
+    resize = None if crop is None else tensor_resize.steps(crop[0][1][2:], size, interpolation, None, antialias)
     if crop is None or resize is None or (resize and lazy.dtype != torch.uint8) or not _may_lead(lazy, crop + resize):
         return None
     view = lazy.view or width < lazy.shape[2]

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode
 
-from accel.hooks.recording.accepted import plain
 from accel.ops import resample
+from accel.ops.accept import whole
 from accel.ops.resample import Aten
 from accel.recipe import Step
 from accel.system import counters
@@ -43,7 +43,7 @@ def steps(
     None: what torchvision does is no op of the table. Raises what torchvision raises for such arguments.
     """
     op, code = _resampling(interpolation, bool(antialias))
-    new = plain(*_geometry._compute_resized_output_size(old, size=size, max_size=max_size))
+    new = whole(*_geometry._compute_resized_output_size(old, size=size, max_size=max_size))
     if new == old:
         return ()
     if op is None or new is None or min(new) < 1:

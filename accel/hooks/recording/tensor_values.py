@@ -9,7 +9,8 @@ import torch
 
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops import OPS
+from accel.ops import tensor_op
+from accel.ops.values import erased
 
 T = TypeVar("T", bound=LazyTensorBase)
 
@@ -35,9 +36,7 @@ def recorded_value(tensor: T, step: Any, dtype: torch.dtype) -> T | None:
 def _tried(step: Any, channels: int, dtype: torch.dtype) -> None:
     """Run a value step on one pixel, for what it may raise."""
     name, params = step
-    apply = OPS[name].apply
-    assert apply is not None
-    apply(torch.zeros((channels, 1, 1), dtype=dtype, device="cpu"), *params)
+    tensor_op(name).apply(torch.zeros((channels, 1, 1), dtype=dtype, device="cpu"), *params)
 
 
 def in_place(tensor: LazyTensorBase, after: LazyTensorBase) -> LazyTensorBase:
@@ -51,22 +50,8 @@ def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: b
     """The tensor with a rectangle erased; None where the original decides."""
     if v is tensor:  # RandomErasing found no rectangle that fits, and puts the image where the image is
         return tensor.then() if (i, j, h, w) == (0, 0, *tensor.lazy.shape[1:]) else None
-    params = erased((i, j, h, w), v, tensor.lazy.shape)
+    params = erased(tensor.lazy, (i, j, h, w, v, inplace))
     return None if params is None else tensor.then(("erase", params))
-
-
-def erased(place: tuple[Any, ...], value: Any, shape: tuple[int, int, int]) -> tuple[Any, ...] | None:
-    """The parameters of ``erase`` on an image [channels, height, width]; None for what is not a place inside it."""
-    channels, height, width = shape
-    if not all(type(number) is int for number in place) or not isinstance(value, torch.Tensor):
-        return None
-    top, left, rows, columns = place
-    inside = 0 <= top <= top + rows <= height and 0 <= left <= left + columns <= width
-    if not inside or value.ndim > 3 or value.device.type != "cpu" or value.requires_grad:
-        return None
-    value = value.reshape((1,) * (3 - value.ndim) + tuple(value.shape))
-    fits = all(size in (1, whole) for size, whole in zip(value.shape, (channels, rows, columns), strict=True))
-    return (*place, value.clone()) if fits else None
 
 
 def numbers(sequence: Any) -> tuple[float, ...] | None:

@@ -1,0 +1,151 @@
+"""Checks of arguments that several ops share: what a row accepts cannot fail when it is run.
+
+All else runs at once, on the values, and raises what torchvision raises. NaN and infinity, for which the results are
+undefined, are refused here.
+"""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any
+
+import torch
+
+from accel.ops.row import Accept, Params, Picture, Subject
+from accel.system import arithmetic, counters
+
+_LARGEST = torch.finfo(torch.float32).max
+
+
+class NotFinite(ValueError):
+    """A parameter is NaN or infinite."""
+
+
+def whole(*numbers: Any) -> tuple[int, ...] | None:
+    """Whole numbers of any kind (NumPy's, ...) as ints, which steps have; None if others are among them."""
+    try:
+        return tuple(map(index, numbers))
+    except TypeError:
+        return None
+
+
+def are_numbers(values: Any, name: str) -> bool:
+    """Whether these are numbers; all of them are finite then.
+
+    Raises:
+        NotFinite: one is not.
+    """
+    if not all(isinstance(value, (int, float)) for value in values):
+        return False
+    for value in values:
+        if not math.isfinite(value):
+            raise NotFinite(f"{name} must be finite, got {value}")
+    return True
+
+
+def is_listed(value: Any, name: str, *lengths: int) -> bool:
+    """Whether this is a list or tuple of one of these lengths, of numbers."""
+    return isinstance(value, (list, tuple)) and len(value) in lengths and are_numbers(value, name)
+
+
+def is_float32(value: Any) -> bool:
+    """Whether a number is finite in float32, in which Pillow blends."""
+    return math.isfinite(value) and abs(value) <= _LARGEST
+
+
+def numbers(name: str, least: float = -math.inf, most: float = math.inf) -> Accept:
+    """Accept numbers of which the first is one of these."""
+
+    def accept(of: Subject, params: Params) -> Params | None:
+        if isinstance(of, Picture):
+            _check_for_pillow(name, params)
+        return params if are_numbers(params, name) and least <= params[0] <= most else None
+
+    return accept
+
+
+def factor(of: Subject, params: Params) -> Params | None:
+    """Accept one number: any for Pillow, which takes a tensor or an array of one element as well; else from 0 on."""
+    if not isinstance(of, Picture):
+        return params if are_numbers(params, "a factor") and params[0] >= 0 else None
+    params = tuple([value if isinstance(value, (int, float)) else float(value) for value in params])
+    _check_for_pillow("a factor", params)
+    return params
+
+
+def threshold(of: Subject, params: Params) -> Params | None:
+    """Accept that of ``solarize``, which torchvision limits for tensors."""
+    if isinstance(of, Picture):
+        return factor(of, params)
+    largest = 1 if of.dtype.is_floating_point else 255
+    return params if are_numbers(params, "threshold") and params[0] <= largest else None
+
+
+def _check_for_pillow(name: str, params: Params) -> None:
+    for value in params:
+        if isinstance(value, (int, float)) and not is_float32(value):
+            raise NotFinite(f"{name} must be a finite float32 number, got {value}")
+
+
+def as_given(of: Subject, params: Params) -> Params | None:
+    return params
+
+
+def only(*values: Any) -> Accept:
+    """Accept these arguments, which are a function's defaults and no parameters of a step."""
+    return lambda of, params: () if params == values else None
+
+
+def bits(of: Subject, params: Params) -> Params | None:
+    """Accept those of ``posterize``."""
+    return params if type(params[0]) is int and 0 <= params[0] <= 8 else None
+
+
+def channels(of: Subject, params: Params) -> Params | None:
+    """Accept the number of channels that grey is to have."""
+    return params if params[0] in (1, 3) else None
+
+
+def permutation(of: Subject, params: Params) -> Params | None:
+    """Accept another order of the channels."""
+    order = tuple(map(int, params[0]))
+    return (order,) if sorted(order) == list(range(of.shape[0])) else None
+
+
+def quality(of: Subject, params: Params) -> Params | None:
+    """Accept that of a JPEG file."""
+    return params if type(params[0]) is int and 1 <= params[0] <= 100 else None
+
+
+def of_uint8(accept: Accept) -> Accept:
+    """Accept what ``accept`` does, on uint8 only."""
+    return lambda of, params: accept(of, params) if of.dtype == torch.uint8 else None
+
+
+def is_fill(of: Subject, fill: Any) -> bool:
+    """Whether this is a colour, or None."""
+    if fill is None:
+        return True
+    several = isinstance(fill, (list, tuple))
+    return is_listed(fill, "fill", 1, of.shape[0]) if several else are_numbers([fill], "fill")
+
+
+def in_float32() -> bool:
+    """Whether torch computes in float32 unless told otherwise; if not, that is counted."""
+    if not arithmetic.is_default():
+        counters.fallback(
+            "torch's default dtype is not float32: torchvision's arithmetic on tensors was left to it, at once"
+        )
+        return False
+    return True
+
+
+def without_autocast() -> bool:
+    """Whether autocast is off for the CPU; if not, that is counted."""
+    if arithmetic.autocasts():
+        counters.fallback(
+            "autocast was on for the CPU: torchvision's convolutions and matrix products were left to it, at once"
+        )
+        return False
+    return True
