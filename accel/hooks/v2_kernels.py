@@ -17,7 +17,7 @@ from torchvision.transforms.v2 import functional as F
 from accel.hooks.patch import Function, Item
 from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.tensor_values import in_place, numbers, recorded_erase, recorded_value
-from accel.hooks.recording.tensors import recorded
+from accel.hooks.recording.tensors import recorded, then
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
@@ -114,9 +114,10 @@ def _resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
 ) -> LazyTensorBase | None:
-    lazy = tensor_geometry.resized_crop(image, top, left, height, width, size, interpolation, antialias)
-    if lazy is not None:
-        return lazy
+    args = (top, left, height, width, size, interpolation, antialias)
+    steps = tensor_geometry.steps(image.lazy, "v2.resized_crop", args, {})
+    if steps is not None:
+        return then(image, steps)
     cropped = _crop(image, top, left, height, width)
     if cropped is None:
         return None

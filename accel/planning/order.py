@@ -46,7 +46,7 @@ def has_kernels(steps: Steps) -> bool:
     """Whether torchvision runs some of a recipe's steps."""
     for step in steps:
         if step[0] in _LATER:
-            return bool(parts(steps)[2])
+            return step[0] in _KERNELS or bool(parts(steps)[2])
     return False
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from accel.planning import order, values
+from accel.planning import values
+from accel.planning.order import Steps, parts
 from accel.planning.stages import Box, Stage, chain
 from accel.planning.values import Patch
 from accel.recipe import Recipe, Source, Step
@@ -68,21 +69,27 @@ def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
     """
     if not recipes:
         raise ValueError("a plan needs at least one image")
-    plans = plans_of(recipes, (interleaved,) * len(recipes))
+    plans = plans_of([(source, *parts(steps)) for source, steps in recipes], (interleaved,) * len(recipes))
     if len(plans) > 1:
         outputs = sorted({(*each.shape[1:], each.dtype) for each, _ in plans}, key=str)
         raise ValueError(f"images of one plan must come out alike, got {outputs}")
     return plans[0][0]
 
 
-def plans_of(recipes: Sequence[Recipe], interleaved: Sequence[bool]) -> list[tuple[Plan, list[int]]]:
-    """A plan for all images that come out alike and are to lie alike in memory; and which of the recipes they are."""
+def plans_of(
+    images: Sequence[tuple[Source, Steps, Steps, Steps]], interleaved: Sequence[bool]
+) -> list[tuple[Plan, list[int]]]:
+    """A plan for all images that come out alike and are to lie alike in memory; and which they are.
+
+    Args:
+        images: the source of each, and its steps (see ``parts``), of which the last are left out.
+        interleaved: see ``Plan``, of each.
+    """
     groups: dict[tuple[Any, ...], _Group] = {}
-    for number, (source, steps) in enumerate(recipes):
+    for number, (source, steps, value_steps, _) in enumerate(images):
         header = source.header
-        pixel_steps, value_steps, _ = order.parts(steps)
-        channels = _channels(header.mode, pixel_steps)
-        box, stages, depth = chain((header.height, header.width), channels, pixel_steps)
+        channels = _channels(header.mode, steps)
+        box, stages, depth = chain((header.height, header.width), channels, steps)
         table, patches = values.table_and_patches(depth, value_steps)
         key = depth, *stages[-1].output_size, table.dtype, interleaved[number]
         group = groups.get(key)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from accel.planning.order import has_kernels, parts
+from accel.planning.order import Steps, has_kernels, parts
 from accel.planning.plan import Plan, plans_of
-from accel.recipe import Branch, Recipe, Step
+from accel.recipe import Branch, Recipe, Source, Step
 
 
 class Tail(NamedTuple):
@@ -36,7 +36,7 @@ class TailedPlans(NamedTuple):
 
 def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
     """Plan images of which some have kernels."""
-    bases: list[Recipe] = []
+    bases: list[tuple[Source, Steps, Steps, Steps]] = []
     owners: list[int] = []
     interleaved: list[bool] = []
     numbers: dict[tuple[Any, ...], int] = {}
@@ -47,8 +47,9 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
         key = id(source), tuple(map(id, on_pixels)), tuple(map(id, on_values))
         if key not in numbers:
             numbers[key] = len(bases)
-            bases.append(Recipe(source, steps[: len(steps) - len(after)]))
-            interleaved.append(_lies_interleaved(on_values))
+            bases.append((source, on_pixels, on_values, ()))
+            # as torchvision's tensor of an image lies in memory, which decides how its values add up
+            interleaved.append(on_values[:1] == (("pil_to_tensor", ()),))
             owners.append(owner)
         kernels = []
         for name, params in after:
@@ -63,11 +64,6 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
     return TailedPlans(
         tuple(each for each, _ in plans), tuple(places[number] for number in range(len(bases))), tuple(owners), tails
     )
-
-
-def _lies_interleaved(values: tuple[Step, ...]) -> bool:
-    """Whether torchvision's tensor of an image lies in memory as pixels do, which decides how its values add up."""
-    return bool(values) and values[0][0] == "pil_to_tensor"
 
 
 def has_tail(recipes: Sequence[Recipe]) -> bool:

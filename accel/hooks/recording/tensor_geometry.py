@@ -13,7 +13,6 @@ from torchvision.transforms import InterpolationMode
 
 from accel.hooks.recording import tensor_resize
 from accel.lazy.state import LazyState
-from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops.accept import whole
 from accel.ops.colour import permuted
 from accel.ops.filters import blurred
@@ -32,7 +31,7 @@ Steps = tuple[Step, ...] | None
 
 
 def steps(lazy: LazyState, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-    """The steps on pixels that a call of a function of the table is recorded as; None: as a step of its own, if any."""
+    """The steps on pixels that a call of a function is recorded as; None where it is not."""
     of_call = _STEPS.get(name)
     if of_call is None:
         return None
@@ -103,8 +102,8 @@ def _resize(
     return None if steps and lazy.dtype != torch.uint8 else steps
 
 
-def resized_crop(
-    image: LazyTensorBase,
+def _resized_crop(
+    lazy: LazyState,
     top: int,
     left: int,
     height: int,
@@ -112,18 +111,10 @@ def resized_crop(
     size: Any,
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
-) -> LazyTensorBase | None:
-    lazy = image.lazy
+) -> Steps:
     crop = _crop(lazy, top, left, height, width)
     resize = None if crop is None else tensor_resize.steps(crop[0][1][2:], size, interpolation, None, antialias)
-    if crop is None or resize is None or (resize and lazy.dtype != torch.uint8) or not _may_lead(lazy, crop + resize):
-        return None
-    view = lazy.view or width < lazy.shape[2]
-    if resize:  # of a view torch makes a tensor of planes
-        return image.then(*crop, *resize, interleaved=False if view else None)
-    cropped = image.then(*crop)
-    cropped.lazy.view = view
-    return cropped
+    return None if crop is None or resize is None or (resize and lazy.dtype != torch.uint8) else crop + resize
 
 
 _STEPS: dict[str, Callable[..., Steps]] = {
@@ -132,8 +123,9 @@ _STEPS: dict[str, Callable[..., Steps]] = {
     **dict.fromkeys(("v1.crop", "v2.crop"), _crop),
     **dict.fromkeys(("v1.pad", "v2.pad"), _pad),
     "v2.resize": _resize,
+    "v2.resized_crop": _resized_crop,
     "v2.permute_channels": _permute_channels,
     "v1.gaussian_blur": _gaussian_blur(1),
     "v2.gaussian_blur": _gaussian_blur(2),
 }
-"""By the name of the kernel that does the same."""
+"""By the name of the function."""

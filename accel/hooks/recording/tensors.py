@@ -19,7 +19,7 @@ from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.calls import Call
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops import OPS, KernelOp, Op, Params, TensorOp, tensor_op
+from accel.ops import OPS, IndexOp, KernelOp, Op, Params, TensorOp, ValueOp, tensor_op
 from accel.ops.accept import in_float32, without_autocast
 from accel.ops.tensors import DTYPES, frozen
 from accel.planning import order
@@ -46,7 +46,7 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         if params is None:
             return None
         steps = () if _changes_nothing(lazy, op, params) else ((name, params),)
-    return _then(image, op, steps) if steps else image
+    return then(image, steps) if steps else image
 
 
 def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params | None:
@@ -67,22 +67,37 @@ def _changes_nothing(lazy: LazyState, op: Op, params: Params) -> bool:
     return op.keeps(channels, params)
 
 
-def _then(image: T, op: TensorOp, steps: tuple[Step, ...]) -> T:
-    """The tensor after a call, recorded as these steps, which lies in memory as torchvision's does."""
-    lazy, (name, params) = image.lazy, steps[0]
-    memory = op.memory if isinstance(op, KernelOp) else None
-    planar, view = memory == "planar", False
-    if op.name in ("v1.crop", "v2.crop"):
-        planar = not order.shows(("crop", params), lazy.shape[1:])
-        view = not planar and (lazy.view or params[3] < lazy.shape[2])
-    elif op.name == "v2.resize":
-        planar = lazy.view
-    elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
-        planar = False  # it is done by flips
-    interleaved = memory == "interleaved" or (lazy.interleaved and not planar)
+def then(image: T, steps: tuple[Step, ...]) -> T:
+    """The tensor after a call that is recorded as these steps; it lies in memory as torchvision's does."""
+    lazy = image.lazy
+    interleaved, view = lazy.interleaved, lazy.view
+    for name, params in steps:
+        viewed, view = view, False
+        if name in _CROPS:
+            memory = None if order.shows(("crop", params), lazy.shape[1:]) else "planar"
+            view = memory is None and (viewed or params[3] < lazy.shape[2])
+        elif name in _RESIZES:
+            memory = "planar" if viewed else None
+        elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
+            memory = None  # it is done by flips
+        else:
+            memory = _MEMORY[name]
+        interleaved = interleaved if memory is None else memory == "interleaved"
     called = image.then(*steps, interleaved=interleaved, kernel=order.is_kernel(name, lazy.dtype))
     called.lazy.view = view
     return called
+
+
+def _memory(op: Op) -> str | None:
+    if isinstance(op, KernelOp):
+        return op.memory
+    return None if isinstance(op, ValueOp) or (isinstance(op, IndexOp) and op.fill is None) else "planar"
+
+
+_MEMORY = {name: _memory(op) for name, op in OPS.items()}
+"""How torchvision's tensor lies in memory after an op on it, whatever it did before; None: as before."""
+
+_CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}
 
 
 def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
