@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from accel import __version__
 from accel.cli import compare, info, verify, warm
+from accel.cli.arguments import command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,12 +18,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Unchanged torchvision scripts, decoded and augmented by accel's image backends.",
     )
     parser.add_argument("--version", action="version", version=f"accel {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (compare, verify, info, warm):
-        command.add_parser(commands)
+    commands = parser.add_subparsers(title="commands", required=True, dest="command", metavar="COMMAND")
+    for each in (compare, verify, info, warm):
+        each.add_parser(commands)
     args = parser.parse_args(argv)
-    status: int = args.run(args)
-    return status
+    return command(args.command)(args.run)(args)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""The contract of a backend, and the entry points ``accel.backends``, which name the backends.
+"""The base classes of backends, and the entry points ``accel.backends``, which name them.
 
-A backend is a class that runs plans. It is named by an entry point, of accel or of any installed distribution:
+A backend is a class that runs plans, named by an entry point of accel or of any installed distribution:
 
     [project.entry-points."accel.backends"]
     mine = "my_package:MyBackend"
+
+It derives from ``HostBackend`` and has a ``run``, or from ``AcceleratorBackend`` and has ``devices`` and a ``run_on``;
+for all else there are defaults. A class that derives from neither is taken as well if it has every member of the one
+or the other but ``supports``, without which it runs every plan itself.
 
 Nothing of a backend is imported before somebody asks for it by name.
 """
@@ -13,14 +17,17 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, cast
 
 import torch
 
-from accel.errors import BackendUnavailable
+from accel import options as plain
+from accel.errors import BackendUnavailable, only
 from accel.options import AcceleratorOptions, Options, Selection
 from accel.planning.plan import Plan
+from accel.planning.stages import Stage
 from accel.system import fork
 from accel.system.imports import importing
 from accel.system.memory import Allocate
@@ -35,6 +42,7 @@ __all__ = [
     "availability",
     "backend_of",
     "best",
+    "companion",
     "find",
     "host_of",
     "instance",
@@ -44,45 +52,58 @@ __all__ = [
 GROUP = "accel.backends"
 
 
-@runtime_checkable
-class Backend(Protocol):
-    """The members of every backend, each of which is a ``HostBackend`` or an ``AcceleratorBackend`` as well.
+class Backend:
+    """What every backend has, each of which is a ``HostBackend`` or an ``AcceleratorBackend``.
 
     An instance is made for each set of options, is shared by threads, and must work in a forked child.
     """
 
-    Options: ClassVar[type[Options]]
+    Options: ClassVar[type[plain.Options]] = plain.Options
     """The class of its options, a frozen dataclass derived from ``accel.backend.Options``."""
 
-    devices: ClassVar[tuple[str, ...]]
+    devices: ClassVar[tuple[str, ...]] = ()
     """The types of torch devices it computes on, such as ("cuda",); () for a host backend.
 
     DataLoader workers of an accelerator backend send recipes; those of a host backend compute their batches."""
 
-    auto_rank: ClassVar[int | None]
+    auto_rank: ClassVar[int | None] = None
     """The rank under ``"auto"``: the backend of the lowest rank that can run here is taken; None keeps it out."""
 
-    host: ClassVar[str]
-    """The name of the backend that computes what is needed on the host; a host backend's own name."""
+    host: ClassVar[str] = "cpu"
+    """The name of the backend that runs what this one does not support, and an accelerator's images on the host."""
 
-    def __init__(self, options: Any) -> None: ...
+    def __init__(self, options: Any) -> None:
+        self.options = options
 
     @classmethod
     def unavailable(cls, options: Any = None) -> str | None:
         """Say what is missing to run with these options (None: the defaults), and how to get it; None if nothing is.
 
         Cheap; imports no engine."""
+        return None
 
     def prepare(self) -> None:
         """Load and compile what a run needs, so that forked workers inherit it."""
 
     def describe(self, plan: Plan) -> list[str]:
         """Return lines for ``accel.explain``: which engines would run this plan, and why."""
+        return []
+
+    def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
+        """Say why it cannot run a stage (on ``device``, once that is known); None if it can.
+
+        Sources of which an image has such a stage go to its host backend, and are counted. So a plan that it is given
+        may have places in the batch that no item fills."""
+        return None
+
+    @cached_property
+    def on_host(self) -> HostBackend:
+        """The backend ``host``, with the options that it shares with this one."""
+        return cast(HostBackend, companion(self.host, self.options))
 
 
-@runtime_checkable
-class HostBackend(Backend, Protocol):
-    """A backend that computes in host memory."""
+class HostBackend(Backend):
+    """A backend that computes in host memory. It has ``run`` or ``run_all``; each is made of the other."""
 
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
         """Compute a plan's values, as a plain tensor in memory from ``allocate``.
@@ -92,19 +113,28 @@ class HostBackend(Backend, Protocol):
             allocate: takes a shape and a dtype, and gives an uninitialised tensor on the host.
 
         Returns:
-            A tensor [images, channels, height, width] of the plan's shape and dtype.
+            A tensor [images, channels, height, width] of the plan's shape and dtype, as ``plan.empty`` makes it.
 
         Raises:
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
         """
+        return only(self.run_all([plan], allocate))
 
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
         """Compute several plans at once; return for each its values, or the exception that ``run`` would raise."""
+        results: list[torch.Tensor | Exception] = []
+        for plan in plans:
+            try:
+                results.append(self.run(plan, allocate))
+            except Exception as error:
+                results.append(error)
+        return results
 
 
-@runtime_checkable
-class AcceleratorBackend(Backend, Protocol):
+class AcceleratorBackend(Backend):
     """A backend that computes on torch devices; its options are ``AcceleratorOptions``, or derived from them."""
+
+    Options: ClassVar[type[plain.Options]] = AcceleratorOptions
 
     def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         """Compute a plan's values on ``device``, which has an index where its type has them.
@@ -118,6 +148,7 @@ class AcceleratorBackend(Backend, Protocol):
         Raises:
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
         """
+        raise NotImplementedError
 
 
 def find(name: str) -> type[Backend]:
@@ -185,10 +216,16 @@ def backend_of(selection: Selection) -> Backend:
 def host_of(selection: Selection) -> HostBackend:
     """The backend that computes a selection's values on the host."""
     backend = backend_of(selection)
-    if backend.host != selection.name:
-        options = Options(exact=selection.options.exact, on_error=selection.options.on_error)
-        backend = instance(backend.host, find(backend.host).Options(**vars(options)))
-    return cast(HostBackend, backend)
+    return cast(HostBackend, companion(backend.host, selection.options) if backend.devices else backend)
+
+
+def companion(name: str, options: Options) -> Backend:
+    """Backend ``name`` for one with these options, with those of them that are its own as well."""
+    kind = find(name).Options
+    shared: dict[str, Any] = {"exact": options.exact, "on_error": options.on_error}
+    if "threads" in kind.__dataclass_fields__:
+        shared["threads"] = getattr(options, "threads", None)
+    return instance(name, kind(**shared))
 
 
 def parse_options(name: str, options: dict[str, Any]) -> Options:
@@ -231,17 +268,28 @@ _found: tuple[Any, dict[str, EntryPoint]] = None, {}
 
 
 def _load(entry: EntryPoint) -> type[Backend]:
+    title = f"image backend {entry.name!r} ({entry.value})"
     try:
         with importing:
             loaded = entry.load()
     except Exception as error:
-        raise BackendUnavailable(
-            f"image backend {entry.name!r} ({entry.value}) cannot be imported: {type(error).__name__}: {error}"
-        ) from error
-    runs = ("run_on",) if getattr(loaded, "devices", ()) else ("run", "run_all")
-    for member in ("Options", "devices", "auto_rank", "host", "unavailable", "prepare", "describe", *runs):
-        if not hasattr(loaded, member):
-            raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}) has no {member!r}")
+        raise BackendUnavailable(f"{title} cannot be imported: {type(error).__name__}: {error}") from error
+    if (lacking := _lacking(loaded)) is not None:
+        raise BackendUnavailable(f"{title} has no {lacking}")
     if loaded.devices and not issubclass(loaded.Options, AcceleratorOptions):
-        raise BackendUnavailable(f"image backend {entry.name!r} ({entry.value}): its Options are no AcceleratorOptions")
+        raise BackendUnavailable(f"{title}: its Options are no AcceleratorOptions")
     return loaded  # type: ignore[no-any-return]
+
+
+def _lacking(loaded: Any) -> str | None:
+    """The member that a class lacks to be a backend."""
+    kinds = loaded.__mro__ if isinstance(loaded, type) else ()
+    accelerator = AcceleratorBackend in kinds or bool(getattr(loaded, "devices", None))
+    base, runs = (AcceleratorBackend, ["run_on"]) if accelerator else (HostBackend, ["run", "run_all"])
+    if Backend not in kinds:
+        members = [name for name in vars(Backend) if not name.startswith("_") and name not in ("supports", "on_host")]
+        return next((repr(name) for name in (*members, *runs) if not hasattr(loaded, name)), None)
+    if accelerator and not loaded.devices:
+        return "'devices'"
+    own = [name for name in runs if getattr(loaded, name, vars(base)[name]) is not vars(base)[name]]
+    return None if own else " or ".join(map(repr, runs))

@@ -10,6 +10,10 @@ Each is built from one string: DataLoader re-raises a worker's exception as ``ty
 
 from __future__ import annotations
 
+from typing import TypeVar, cast
+
+Result = TypeVar("Result")
+
 
 class AccelError(Exception):
     """Base class of accel's exceptions."""
@@ -41,3 +45,10 @@ class TorchvisionDecodeError(DecodeError, RuntimeError):
 
 class BackendUnavailable(AccelError, RuntimeError):
     """Error of a backend that cannot run here; its message says what is missing and how to get it."""
+
+
+def only(results: list[Result | Exception]) -> Result:
+    """The one result in a list; raises it where it is an exception."""
+    if isinstance(results[0], Exception):
+        raise cast(Exception, results.pop())  # a variable here would keep its frames alive, and their pixels
+    return results[0]

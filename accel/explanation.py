@@ -12,7 +12,7 @@ from accel import switch
 from accel.backend import backend_of
 from accel.codec.header import Raw
 from accel.lazy.image import LazyImage
-from accel.lazy.tensor_base import LazyTensorBase
+from accel.lazy.tensor_base import pending_state
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
@@ -21,6 +21,7 @@ from accel.planning.plan import Plan, plan
 from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import has_tail, tailed_plans
 from accel.recipe import Branch, Recipe, Source, Step
+from accel.runtime import sharing
 
 
 def explain(x: Any) -> str:
@@ -36,8 +37,7 @@ def explain(x: Any) -> str:
     """
     if isinstance(x, LazyImage):
         return _explain_image(x)
-    if isinstance(x, LazyTensorBase) and x.lazy.value is None:
-        lazy = x.lazy
+    if (lazy := pending_state(x)) is not None:
         title = f"lazy tensor {list(x.shape)} {_name(x.dtype)}"
         if lazy.part is not None:
             title += f", submitted ({lazy.part})"
@@ -97,7 +97,7 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
         names = " -> ".join(name for name, _ in after if name != THREADS)
         lines.append(f"  then on the whole batch: {names}")
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
-    lines.extend(f"  {line}" for line in backend_of(selection).describe(first))
+    lines.extend(f"  {line}" for line in sharing.describe(backend_of(selection), first))
     return "\n".join(lines)
 
 

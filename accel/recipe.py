@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from accel.codec.header import Header, Raw
@@ -93,3 +93,14 @@ class Branch(NamedTuple):
     """Another image made of the same source, as a parameter of a step that mixes the two."""
 
     steps: tuple[Step, ...]
+
+
+def selection_of(recipes: Sequence[Recipe]) -> Selection:
+    """The selection of the images, which is one for all that are stacked."""
+    return recipes[0].source.selection
+
+
+def alike(recipes: Sequence[Recipe]) -> bool:
+    """Whether the images run on one backend, so that they can be computed together."""
+    first = recipes[0].source.selection
+    return all(recipe.source.selection == first for recipe in recipes)

@@ -56,6 +56,12 @@ def current() -> Selection:
     return _default if block is None else block.selection
 
 
+def active() -> Selection | None:
+    """The selection in force here; None where accel steps aside."""
+    selection = current()
+    return None if selection.name == STEPS_ASIDE else selection
+
+
 def _outside(block: _Block | None) -> _Block | None:
     """The innermost block that has not been left."""
     while block is not None and block.left:

@@ -26,6 +26,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS, KernelOp, Op, Params
 from accel.options import AcceleratorOptions, Selection
+from accel.recipe import selection_of
 from accel.runtime import compute
 from accel.switch import image_backend
 
@@ -128,7 +129,7 @@ def computed(lazy: Any) -> Any:
     else:
         assert lazy.recipe is not None, "its pixels were computed"
         recipes, interleaved = (lazy.recipe,), True
-    selection = compute.selection_of(recipes)
+    selection = selection_of(recipes)
     if not backend_of(selection).devices:
         return lazy
     values = compute.tensors_on(_device(selection), recipes, interleaved=interleaved).cpu()

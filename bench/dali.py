@@ -7,11 +7,12 @@ first. Differences: every op by DALI's operators (``exact=False``), on photos cu
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -24,23 +25,24 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import functional, testing
-from accel.cli import screen
-from accel.cli.arguments import at_least
+from accel.cli import harness, screen
+from accel.cli.arguments import Red, at_least, command
+from accel.cli.costs import Clock, Cost, ratio
 from accel.cli.data import folder, open_folder
 from accel.cli.error_stats import ErrorStats
-from accel.cli.harness import Cost, ratio, take_turns
 from accel.cli.tables import Table, show
 from bench import usage
-from bench.contestants import dali as by_hand
+from bench.contestants.contestant import Contestant
+from bench.contestants.dali import DaliByHand
+from bench.contestants.scripts import AccelCpu
 from bench.job import Images, Job
 from bench.machine import ROOT, provenance
-from bench.measure import levels
+from bench.measure import contestant, levels
 from bench.ops.measure import cut
 from bench.ops.rows import OPS
-from bench.pipelines import PIPELINES
+from bench.pipelines import PIPELINES, Draw, Pipeline
 
-Epoch = Callable[[], Iterator[torch.Tensor]]
-HAND, DEFAULT, OURS = "DALI by hand, pooled memory", "DALI by hand", "accel, dali, exact=False"
+HAND, DEFAULT, OURS = DaliByHand.title, "DALI by hand", "accel, dali, exact=False"
 POOL = {"DALI_MALLOC_POOL_THRESHOLD": str(1 << 20)}
 """accel sets this for DALI, which reads it once in a process; by hand, nobody does."""
 BACKENDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -54,20 +56,19 @@ RESULT = ROOT / "bench" / "results" / "dali-cpu.json"
 # -- speed --------------------------------------------------------------------------------------------------
 
 
-def _by_hand(job: Job, files: list[bytes]) -> Epoch:
-    pipeline = by_hand.build(job, by_hand.Source(job, files))
-    pipeline.build()
+class _FromMemory(AccelCpu):
+    """torchvision's transforms on files' contents, under a backend."""
 
-    def epoch() -> Iterator[torch.Tensor]:
-        while True:
-            try:
-                (outputs,) = pipeline.run()
-            except StopIteration:
-                pipeline.reset()
-                return
-            yield torch.utils.dlpack.from_dlpack(outputs.as_tensor())
+    def __init__(self, backend: str, options: dict[str, Any]) -> None:
+        self._backend, self._options = backend, options
 
-    return epoch
+    def in_force(self, job: Job) -> AbstractContextManager[Any]:
+        threads = {} if self._backend == "torchvision" else {"threads": job.threads}
+        return accel.image_backend(self._backend, **self._options, **threads)
+
+    def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
+        transform = pipeline.v1()
+        return lambda data, draw: transform(functional.decode(data, "RGB"))
 
 
 class _OwnProcess:
@@ -88,99 +89,77 @@ class _OwnProcess:
         return self._process.stdout.readline()
 
     def epoch(self, number: int) -> Cost:
-        return Cost(*map(float, self._send("go").split()))
+        return Cost(*map(float, self._send(str(number + 1)).split()))
 
     def close(self) -> None:
         self._process.communicate()
 
 
 def _serve(pipeline: str, threads: int) -> int:
-    """The other side of ``_OwnProcess``: a line of files, then a line for each epoch."""
-    paths = sys.stdin.readline().rstrip("\n").split("\t")
-    epoch = _by_hand(*_job(paths, pipeline, threads))
-    print(*_timed(epoch), flush=True)
-    for _line in sys.stdin:
-        print(*_timed(epoch), flush=True)
+    """The other side of ``_OwnProcess``: a line of files, then a line for each epoch, with its seed."""
+    job = _job(sys.stdin.readline().rstrip("\n").split("\t"), pipeline, threads)
+    with DaliByHand().open(job) as epoch:
+        for seed in itertools.chain("0", sys.stdin):
+            job.draws(int(seed))
+            clock = Clock()
+            for _batch in epoch(int(seed)):
+                pass
+            print(*clock.cost(), flush=True)
     return 0
 
 
-def _timed(epoch: Epoch, number: int = 0) -> Cost:
-    seconds, cpu = time.perf_counter(), time.process_time()
-    for _batch in epoch():
-        pass
-    return Cost(time.perf_counter() - seconds, time.process_time() - cpu)
-
-
-def _job(paths: Sequence[str], pipeline: str, threads: int) -> tuple[Job, list[bytes]]:
-    job = Job(PIPELINES[pipeline], Images(files=paths), range(len(paths)), min(50, len(paths)), threads)
-    torch.set_num_threads(1)
-    return job, [Path(path).read_bytes() for path in paths]
-
-
-def _by_accel(job: Job, files: list[bytes], backend: str, options: dict[str, Any]) -> Epoch:
-    transform = job.pipeline.v1()
-
-    def epoch() -> Iterator[torch.Tensor]:
-        with accel.image_backend(backend, **options, **({} if backend == "torchvision" else {"threads": job.threads})):
-            torch.manual_seed(0)  # the draws are those of the pipeline by hand
-            for first in range(0, len(files), job.batch_size):
-                batch = [transform(functional.decode(data, "RGB")) for data in files[first : first + job.batch_size]]
-                yield torch.stack(batch).to("cpu")
-
-    return epoch
+def _job(paths: Sequence[str], pipeline: str, threads: int) -> Job:
+    images = Images(files=paths, contents=[Path(path).read_bytes() for path in paths])
+    return Job(PIPELINES[pipeline], images, range(len(paths)), min(50, len(paths)), threads)
 
 
 def speed(paths: Sequence[str], pipeline: str, threads: int, rounds: int) -> dict[str, Any]:
     """Milliseconds an image of every contestant, on as many cores as threads.
 
     Raises:
-        AssertionError: a contestant's batches are not what it promises.
+        Red: a contestant's batches are not what it promises: torchvision's values, or, of DALI's two ways, that they
+            are near those, and nearer each other, but for how they flip and where they decode.
     """
-    job, files = _job(paths, pipeline, threads)
-    with usage.pinned(threads), accel.image_backend("cpu"):  # torchvision is entered once, off the clock
+    job = _job(paths, pipeline, threads)
+    with ExitStack() as stack:
+        stack.enter_context(usage.pinned(threads))
+        stack.enter_context(accel.image_backend("cpu"))  # torchvision is entered once, off the clock
         apart = _OwnProcess(paths, pipeline, threads)
-        epochs = {HAND: _by_hand(job, files)}
-        epochs |= {name: _by_accel(job, files, *chosen) for name, chosen in BACKENDS.items()}
-        _check(job, files, epochs)
-        turns: dict[str, Callable[[int], Cost]] = {DEFAULT: apart.epoch}
-        turns |= {name: partial(_timed, epoch) for name, epoch in epochs.items()}
-        spent = {
-            name: [(1e3 * cost.seconds / len(files), 1e3 * cost.cpu_seconds / len(files)) for cost in costs]
-            for name, costs in take_turns(turns, rounds).items()
-        }
-        apart.close()
+        stack.callback(apart.close)
+
+        def opened(name: str, who: Contestant, reference: harness.Contestant | None = None) -> harness.Contestant:
+            return contestant(name, who, job, stack.enter_context(who.open(job)), reference)
+
+        near, alike = (ErrorStats(levels(job.pipeline)) for _ in range(2))
+        plain = opened("torchvision", _FromMemory("torchvision", {}))
+        hand = opened(HAND, DaliByHand(), plain)
+        hand.compare = partial(harness.compare, stats=near)
+        ours = [opened(name, _FromMemory(*chosen), plain) for name, chosen in BACKENDS.items()]
+        ours[0].reference, ours[0].compare = hand, partial(harness.compare, stats=alike)
+        for difference in harness.check([plain, hand, *ours]).values():
+            raise Red(difference)
+        costs = {DEFAULT: list[Cost]()}
+        beside = {DEFAULT: lambda number: costs[DEFAULT].append(apart.epoch(number))}
+        harness.measure([plain, hand, *ours], rounds, beside=beside)
+    if near.mean > 0.5 or alike.mean > 0.05 or alike.largest > 2.01:
+        raise Red(f"by hand from torchvision: {near}; {OURS} from by hand: {alike}")
+    costs |= {each.name: each.rounds for each in (hand, *ours)}
+    cpu = {name: [cost.cpu_seconds for cost in some] for name, some in costs.items()}
     return {
         "pipeline": pipeline,
         "threads": threads,
-        "images": len(files),
+        "images": len(paths),
         "contestants": {
             name: {
-                "ms": median(wall for wall, _ in taken),
-                "CPU ms": median(cpu for _, cpu in taken),
-                "of by hand": ratio((cpu for _, cpu in spent[DEFAULT]), (cpu for _, cpu in taken)),
-                "of by hand, pooled": ratio((cpu for _, cpu in spent[HAND]), (cpu for _, cpu in taken)),
-                "rounds": taken,
+                "ms": 1e3 * median(cost.seconds for cost in some) / len(paths),
+                "CPU ms": 1e3 * median(cpu[name]) / len(paths),
+                "of by hand": ratio(cpu[DEFAULT], cpu[name]),
+                "of by hand, pooled": ratio(cpu[HAND], cpu[name]),
+                "rounds": [[1e3 * seconds / len(paths) for seconds in cost] for cost in some],
             }
-            for name, taken in spent.items()
+            for name, some in costs.items()
         },
     }
-
-
-def _check(job: Job, files: list[bytes], epochs: dict[str, Epoch]) -> None:
-    """Exact contestants equal torchvision; DALI's two ways are alike, but for how they flip and where they decode."""
-    level = levels(job.pipeline)
-    wanted = list(_by_accel(job, files, "torchvision", {})())
-    found = {name: [batch.clone() for batch in epoch()] for name, epoch in epochs.items()}
-    for name, batches in found.items():
-        assert len(batches) == len(wanted), name
-        for number, (batch, right) in enumerate(zip(batches, wanted, strict=True)):
-            if name not in (HAND, OURS):
-                assert torch.equal(batch, right), f"{name} differs from torchvision in batch {number}"
-            else:
-                apart = (batch - found[HAND][number]).abs() * level
-                assert apart.max() < 2.01, f"{name}: {apart.max():g} levels from the pipeline by hand"
-                assert apart.mean() < 0.05, f"{name}: {apart.mean():g} levels from the pipeline by hand, on average"
-                assert ((batch - right).abs() * level).mean() < 0.5, f"{name} is not near torchvision"
 
 
 # -- differences --------------------------------------------------------------------------------------------
@@ -211,13 +190,7 @@ def _difference(name: str, op: Callable[[Any], Any], images: Sequence[Image.Imag
             left = [line for line in accel.explain(lazy).splitlines() if "left to" in line]
             stats.add(wanted, testing.computed(lazy))
         reason = left[0].partition("images: ")[2] if left else None
-    return {
-        "op": name,
-        "left": reason,
-        "largest": round(stats.largest, 1),
-        "mean": stats.mean,
-        "share": stats.share,
-    }
+    return {"op": name, "left": reason, **stats.as_data()}
 
 
 def _floats(image: Any) -> Any:
@@ -227,12 +200,14 @@ def _floats(image: Any) -> Any:
 # -- the command --------------------------------------------------------------------------------------------
 
 
+@command("dali")
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    torch.set_num_threads(1)
     if args.serve:
         return _serve(args.serve[0], int(args.serve[1]))
     os.environ.update(POOL)
-    result: dict[str, Any] = {**provenance(), "settings": by_hand.Dali.settings}
+    result: dict[str, Any] = {**provenance(), "settings": DaliByHand.settings}
     with folder(args.data) as (root, name):
         paths = list(open_folder(root).files[: args.images])
         result["data"] = {"name": name, "images": len(paths)}
@@ -247,15 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show_speed(found: Sequence[dict[str, Any]]) -> None:
-    columns = (
-        "",
-        "pipeline",
-        "threads",
-        "ms/image",
-        "CPU ms/image",
-        "CPU, of DALI by hand",
-        "of it with pooled memory",
-    )
+    figures = ("ms/image", "CPU ms/image", "CPU, of DALI by hand", "of it with pooled memory")
     rows = [
         (
             *(name, run["pipeline"], str(run["threads"]), f"{row['ms']:.3f}", f"{row['CPU ms']:.3f}"),
@@ -264,20 +231,17 @@ def _show_speed(found: Sequence[dict[str, Any]]) -> None:
         for run in found
         for name, row in run["contestants"].items()
     ]
-    show(Table("", columns, rows, text=2))
+    show(Table("", ("", "pipeline", "threads", *figures), rows, text=2))
 
 
 def _show_differences(found: Sequence[dict[str, Any]]) -> None:
     rows = []
     for row in found:
-        if row["left"]:
-            rows.append((row["op"], f"none: {row['left']}", "", "", ""))
-        elif row["largest"] < 0.5:
-            rows.append((row["op"], "equal", "0", "0", "0"))
-        else:
-            rows.append(
-                (row["op"], "differs", f"{row['share']:.2%}", f"{row['mean']:.3f}", f"{row['largest']:g}"),
-            )
+        said = f"none: {row['left']}" if row["left"] else "equal" if row["max"] < 0.5 else "differs"
+        figures = ("0",) * 3 if said == "equal" else ("",) * 3
+        if said == "differs":
+            figures = (f"{row['share that differs']:.2%}", f"{row['mean']:.3f}", f"{row['max']:.1f}")
+        rows.append((row["op"], said, *figures))
     show(Table("", ("op", "DALI's result", "values that differ", "on average", "at most"), rows, text=2))
 
 

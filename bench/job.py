@@ -15,22 +15,20 @@ from PIL import Image
 
 from bench.pipelines import Draw, Pipeline, Size
 
-Batch = torch.Tensor | Sequence[torch.Tensor]
-"""Images [N, 3, H, W]; a list of [3, H, W] where they differ in size; with boxes, each image followed by its own."""
-
 
 @dataclass(frozen=True)
 class Images:
-    """The images of an epoch: files, or pixels [H, W, 3] uint8; either is empty."""
+    """The images of an epoch: files, whose contents are in memory or not, or pixels [H, W, 3] uint8."""
 
     files: Sequence[str] = ()
     pixels: Sequence[npt.NDArray[np.uint8]] = ()
+    contents: Sequence[bytes] = ()
 
     def __len__(self) -> int:
         return len(self.files) or len(self.pixels)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.files[index] if self.files else self.pixels[index]
+        return (self.contents or self.files or self.pixels)[index]
 
     def name(self, index: int) -> str:
         """Its name in messages; a file without its folder."""
@@ -86,5 +84,4 @@ class Job:
     def names(self, number: int) -> list[str]:
         """The names of the images of the epoch's batch of that number."""
         first = number * self.batch_size
-        names = [self.images.name(index) for index in self.order[first : first + self.batch_size]]
-        return [name for name in names for _ in range(2)] if self.pipeline.boxes else names
+        return [self.images.name(index) for index in self.order[first : first + self.batch_size]]

@@ -1,13 +1,8 @@
-"""Measuring: every contestant is checked, then all take turns, and each turn is checked again.
-
-A figure stands on two checks. Before the clock runs, a contestant goes through an epoch from start to end, and
-every batch is compared with the reference's. While it runs, one batch of every round is kept (which one changes
-from round to round) and compared afterwards.
-"""
+"""Measuring libraries beside each other: those that cannot run are told of, the others checked and timed in turns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,16 +11,14 @@ from typing import Any
 
 import torch
 
-from accel.cli import harness
-from accel.cli.error_stats import Different, ErrorStats, check_equal, check_kind
-from accel.cli.harness import Clock, Cost
+from accel.cli import costs, harness
+from accel.cli.arguments import Red
+from accel.cli.costs import Cost
+from accel.cli.error_stats import Different, ErrorStats
+from accel.cli.harness import Batch
 from bench.contestants.contestant import Contestant, Epoch
-from bench.job import Batch, Job
+from bench.job import Job
 from bench.pipelines import Pipeline
-
-
-class Red(Exception):
-    """A contestant that promises the reference's values has others: there is nothing to report."""
 
 
 @dataclass(frozen=True)
@@ -89,112 +82,49 @@ def take_turns(
     Raises:
         Red: an exact contestant's tensors differ from the reference's.
     """
-    results = [Result(entry, stats=_stats(entry)) for entry in entries]
-    kept: dict[str, Batch] = {}
+    results = {entry.name: Result(entry, stats=_stats(entry)) for entry in entries}
+    running: dict[str, harness.Contestant] = {}
     with ExitStack() as stack:
-        running = _start(results, stack, on_turn)
-        turns = {result.entry.name: partial(_turn, result, epoch, kept) for result, epoch in running}
-        harness.take_turns(turns, rounds, on_turn)
-    return results
+        for name, result in results.items():
+            entry, reference = result.entry, running.get(result.entry.reference or "")
+            result.why_not = entry.contestant.why_not()
+            if result.why_not is None and entry.reference is not None and reference is None:
+                result.why_not = f"its reference, {entry.reference}, did not run"
+            if result.why_not is None:
+                torch.set_num_threads(entry.job.threads)
+                try:
+                    epoch = stack.enter_context(entry.contestant.open(entry.job))
+                    running[name] = _contestant(result, epoch, reference)
+                except Exception as error:  # whatever a library fails with, the others can still be measured
+                    if entry.exact:
+                        raise
+                    result.why_not = f"{type(error).__name__}: {error}".splitlines()[0]
+        for name, difference in harness.check(list(running.values())).items():
+            if results[name].entry.exact:
+                raise Red(difference)
+            results[name].why_not = str(difference)
+            del running[name]
+        for name in results:
+            on_turn(f"{name}: checked")
+        harness.measure(list(running.values()), rounds, on_turn)
+    return list(results.values())
 
 
-def _start(results: Sequence[Result], stack: ExitStack, on_turn: Callable[[str], None]) -> list[tuple[Result, Epoch]]:
-    """Open every entry and check a whole epoch; those that cannot run are told of in their results."""
-    running = []
-    wanted: dict[str, list[Batch]] = {}
-    for result in results:
-        entry = result.entry
-        result.why_not = entry.contestant.why_not()
-        if result.why_not is None and entry.reference is not None and entry.reference not in wanted:
-            result.why_not = f"its reference, {entry.reference}, did not run"
-        if result.why_not is None:
-            torch.set_num_threads(entry.job.threads)
-            try:
-                epoch = stack.enter_context(entry.contestant.open(entry.job))
-                if entry.reference is None:
-                    wanted[entry.name] = list(_plain(epoch(0)))
-                else:
-                    _check(result, wanted[entry.reference], epoch)
-                running.append((result, epoch))
-            except Red:
-                raise
-            except Exception as error:  # whatever a library fails with, the others can still be measured
-                if entry.exact:
-                    raise
-                result.why_not = f"{type(error).__name__}: {error}".splitlines()[0]
-        on_turn(f"{entry.name}: checked")
-    return running
-
-
-def _check(result: Result, wanted: Sequence[Batch], epoch: Epoch) -> None:
-    count = 0
-    for number, batch in enumerate(epoch(0)):
-        if number < len(wanted):
-            _compare(result, wanted[number], batch, number)
-        count += 1
-    if count != len(wanted):
-        raise _error(result.entry, f"{count} batches instead of {len(wanted)}")
-
-
-def _compare(result: Result, wanted: Batch, found: Batch, number: int) -> None:
-    """Compare the epoch's batch of that number."""
+def _contestant(result: Result, epoch: Epoch, reference: harness.Contestant | None) -> harness.Contestant:
     entry = result.entry
-    try:
-        if entry.exact or result.stats is not None:
-            compare(wanted, found, entry.job.names(number), None if entry.exact else result.stats)
-        else:
-            check_likely(wanted, found)
-    except Different as error:
-        raise _error(entry, str(error)) from error
+    made = contestant(entry.name, entry.contestant, entry.job, epoch, reference)
+    made.rounds = result.rounds
+    if not entry.exact:
+        made.compare = check_likely if result.stats is None else partial(harness.compare, stats=result.stats)
+    return made
 
 
-def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
-    """Compare batches image by image.
-
-    Args:
-        names: of the images.
-        stats: takes the differences; None: there must be none.
-
-    Raises:
-        Different: they are not equal, or cannot be compared; the message names the image.
-    """
-    check_kind(list(wanted), list(found))
-    for name, a, b in zip(names, wanted, found, strict=True):
-        try:
-            if stats is None:
-                check_equal(a, b)
-            else:
-                stats.add(a, b, name)
-        except Different as error:
-            raise Different(f"{name}: {error}") from error
-
-
-def _error(entry: Entry, text: str) -> Exception:
-    """The exception for a difference: the end of the run where the reference's values were promised."""
-    text = f"{entry.name} differs from {entry.reference}: {text}"
-    return Red(text) if entry.exact else Different(text)
-
-
-def _turn(result: Result, epoch: Epoch, kept: dict[str, Batch], number: int) -> None:
-    """An epoch on the clock; then one of its batches is compared, or kept where the entry is a reference."""
-    entry, seed = result.entry, number + 1  # the check's was 0
-    which, chosen = _which(entry.job, seed), None
-    torch.set_num_threads(entry.job.threads)
-    clock = Clock()
-    for place, batch in enumerate(epoch(seed)):
-        if place == which:
-            chosen = batch
-    result.rounds.append(clock.cost())
-    assert chosen is not None
-    if entry.reference is None:
-        kept[entry.name] = chosen
-    else:
-        _compare(result, kept[entry.reference], chosen, which)
-
-
-def _which(job: Job, seed: int) -> int:
-    batches = -(-len(job.order) // job.batch_size)
-    return int(torch.randint(batches, (), generator=torch.Generator().manual_seed(seed)))
+def contestant(
+    name: str, who: Contestant, job: Job, epoch: Epoch, reference: harness.Contestant | None = None
+) -> harness.Contestant:
+    """An opened contestant in a job, which must have the reference's very values."""
+    context = partial(who.in_force, job)
+    return harness.Contestant(name, epoch, job.names, reference, context=context, threads=job.threads)
 
 
 def _stats(entry: Entry) -> ErrorStats | None:
@@ -208,25 +138,17 @@ def levels(pipeline: Pipeline) -> torch.Tensor:
     return torch.tensor(pipeline.std, dtype=torch.float64).view(3, 1, 1) * 255
 
 
-def check_likely(wanted: Batch, found: Batch) -> None:
+def check_likely(wanted: Batch, found: Batch, names: Sequence[str] = ("",)) -> None:
     """Check what can be checked where a contestant draws random parameters of its own.
 
     Raises:
         Different: other shapes or dtypes, values that are not finite, or a mean or spread of the whole batch
             that its random changes cannot explain.
     """
-    check_kind(list(wanted), list(found))
+    harness.compare(wanted, found, names, ErrorStats())
     a, b = (torch.cat([image.double().flatten() for image in batch]) for batch in (wanted, found))
-    if not bool(b.isfinite().all()):
-        raise Different("there are values that are not finite")
     if abs(float(a.mean() - b.mean())) > float(a.std()) or not 0.5 < float(b.std() / a.std()) < 2:
         raise Different(f"mean {b.mean():.3g} and spread {b.std():.3g} instead of {a.mean():.3g} and {a.std():.3g}")
-
-
-def _plain(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Copies, which no loader uses again."""
-    for batch in batches:
-        yield batch.clone() if isinstance(batch, torch.Tensor) else [image.clone() for image in batch]
 
 
 def as_data(result: Result, results: Sequence[Result]) -> dict[str, Any]:
@@ -255,7 +177,7 @@ def as_data(result: Result, results: Sequence[Result]) -> dict[str, Any]:
         "median CPU ms": 1000 * result.cpu_seconds,
         "images per second": 1 / result.seconds,
         "ratio": ratio(result, results),
-        "difference in levels": None if result.stats is None else differences(result.stats),
+        "difference in levels": None if result.stats is None else result.stats.as_data(),
     }
 
 
@@ -265,9 +187,4 @@ def ratio(result: Result, results: Sequence[Result]) -> float | None:
     if not first.rounds or not result.rounds:
         return None
     seconds = ([cost.seconds for cost in each.rounds] for each in (result, first))
-    return harness.ratio(*seconds) * result.images / first.images
-
-
-def differences(stats: ErrorStats) -> dict[str, float]:
-    """Those of a contestant that is not exact, as result files have them."""
-    return {"max": round(stats.largest, 2), "mean": round(stats.mean, 4), "share that differs": round(stats.share, 5)}
+    return costs.ratio(*seconds) * result.images / first.images

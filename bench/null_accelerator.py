@@ -10,39 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar
 from unittest import mock
 
 import torch
 
 import accel
 from accel import backend
-from accel.backend import AcceleratorOptions
+from accel.backend import AcceleratorBackend
+from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.planning.plan import Plan, plan
-from bench.contestants.torchvision_v1 import TorchvisionV1
-from bench.job import Batch, Job
+from bench.contestants.scripts import TorchvisionV1
+from bench.job import Job
 
 NAME = "null"
 
 
-class NullAccelerator:
+class NullAccelerator(AcceleratorBackend):
     """A backend that computes nothing."""
 
-    Options: ClassVar[type[AcceleratorOptions]] = AcceleratorOptions
-    devices: ClassVar[tuple[str, ...]] = ("meta",)
-    auto_rank: ClassVar[int | None] = None
-    host: ClassVar[str] = "cpu"
-
-    def __init__(self, options: Any) -> None:
-        """Nothing to keep."""
-
-    @classmethod
-    def unavailable(cls, options: Any = None) -> str | None:
-        return None
-
-    def prepare(self) -> None:
-        """Nothing to load."""
+    devices = ("meta",)
 
     def describe(self, plan: Plan) -> list[str]:
         return ["runs: nothing"]

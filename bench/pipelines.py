@@ -41,44 +41,48 @@ class Pipeline:
     """A pipeline.
 
     Attributes:
-        v1, v2: make it in torchvision's classes: v1 for a PIL image, v2 for a uint8 tensor [3, H, W].
+        steps: all but its conversion to floats, made of the classes of a module, ``transforms`` or its ``v2``.
         draw: an image's Draw, from its (height, width) and torch's global generator.
         mean, std: what the result is normalised with; None: uint8 pixels come out.
         pad: black pixels on every side before anything else.
         ragged: the images of a batch differ in size, and it is a list.
-        colour: random changes of colour that ``Draw`` does not tell of.
         boxes: every image has boxes, which are moved with it.
         source: encoded files, or pixels in memory.
     """
 
     name: str
-    v1: Callable[[], Callable[[Any], Any]]
-    v2: Callable[[], Callable[[Any], Any]]
+    steps: Callable[[Any], list[Any]]
     draw: Callable[[Size], Draw]
     mean: Sequence[float] | None = MEAN
     std: Sequence[float] | None = STD
     pad: int = 0
     ragged: bool = False
-    colour: bool = False
     boxes: bool = False
     source: Literal["files", "pixels"] = "files"
 
+    def v1(self) -> Callable[[Any], Any]:
+        """It in torchvision's first classes, for a PIL image."""
+        if self.boxes:
+            return self.v2()  # of the two only v2 knows boxes
+        last = [T.PILToTensor()] if self.mean is None else [T.ToTensor(), T.Normalize(self.mean, self.std)]
+        return T.Compose([*self.steps(T), *last])  # type: ignore[no-any-return]
 
-def _floats(mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> list[Any]:
-    return [T.ToTensor(), T.Normalize(mean, std)]
+    def v2(self) -> Callable[[Any], Any]:
+        """It in ``transforms.v2``, for a uint8 tensor [3, H, W]; with boxes (image, boxes), of a PIL image too."""
+        floats = [] if self.mean is None else [v2.ToDtype(torch.float32, scale=True), v2.Normalize(self.mean, self.std)]
+        if not self.boxes:
+            return v2.Compose([*self.steps(v2), *floats]) if floats else v2.Identity()  # type: ignore[no-any-return]
+        transform = v2.Compose([*self.steps(v2), v2.ToImage(), *floats, v2.ToPureTensor()])
+
+        def with_boxes(image: Any) -> Any:
+            size = tuple(F.get_dimensions(image)[1:])
+            return transform(image, tv_tensors.BoundingBoxes(boxes_of(size), format="XYXY", canvas_size=size))
+
+        return with_boxes
 
 
-def _floats_v2(mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> list[Any]:
-    return [v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
-
-
-def _train(*colour: Any) -> Any:
-    return T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *colour, *_floats()])
-
-
-def _train_v2(*colour: Any) -> Any:
-    crop = v2.RandomResizedCrop(224, antialias=True)
-    return v2.Compose([crop, v2.RandomHorizontalFlip(), *colour, *_floats_v2()])
+def _train(*colour: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    return lambda of: [of.RandomResizedCrop(224), of.RandomHorizontalFlip(), *(each(of) for each in colour)]
 
 
 def _draw_train(size: Size) -> Draw:
@@ -87,44 +91,15 @@ def _draw_train(size: Size) -> Draw:
     return Draw(box=box, size=(224, 224), flip=_flip())
 
 
-def _eval() -> Any:
-    return T.Compose([T.Resize(256), T.CenterCrop(224), *_floats()])
-
-
-def _eval_v2() -> Any:
-    return v2.Compose([v2.Resize(256, antialias=True), v2.CenterCrop(224), *_floats_v2()])
-
-
 def _draw_eval(size: Size) -> Draw:
     height, width = _shortest(size, 256)
     window = (int(round((height - 224) / 2.0)), int(round((width - 224) / 2.0)), 224, 224)
     return Draw(size=(height, width), window=window)
 
 
-def _cifar() -> Any:
-    return T.Compose([T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), *_floats(CIFAR_MEAN, CIFAR_STD)])
-
-
-def _cifar_v2() -> Any:
-    crop = v2.RandomCrop(32, padding=4)
-    return v2.Compose([crop, v2.RandomHorizontalFlip(), *_floats_v2(CIFAR_MEAN, CIFAR_STD)])
-
-
 def _draw_cifar(size: Size) -> Draw:
     top, left, height, width = T.RandomCrop.get_params(torch.empty(1, 40, 40, device="meta"), (32, 32))
     return Draw(box=(top, left, height, width), flip=_flip())
-
-
-def _detection() -> Any:
-    """For an image with boxes, which only v2 knows: of a PIL image or of a uint8 tensor, (image, boxes)."""
-    resize = v2.Resize(480, max_size=800, antialias=True)
-    transform = v2.Compose([resize, v2.RandomHorizontalFlip(), v2.ToImage(), *_floats_v2(), v2.ToPureTensor()])
-
-    def detection(image: Any) -> Any:
-        size = tuple(F.get_dimensions(image)[1:])
-        return transform(image, tv_tensors.BoundingBoxes(boxes_of(size), format="XYXY", canvas_size=size))
-
-    return detection
 
 
 def boxes_of(size: Size) -> torch.Tensor:
@@ -160,35 +135,27 @@ def _flip() -> bool:
     return bool(torch.rand(1) < 0.5)
 
 
-def _jitter() -> Any:
-    return T.ColorJitter(0.4, 0.4, 0.4, 0.1)
+def _cifar(of: Any) -> list[Any]:
+    return [of.RandomCrop(32, padding=4), of.RandomHorizontalFlip()]
 
 
-def _jitter_v2() -> Any:
-    return v2.ColorJitter(0.4, 0.4, 0.4, 0.1)
+def _detection(of: Any) -> list[Any]:
+    return [of.Resize(480, max_size=800), of.RandomHorizontalFlip()]
 
 
+_LINEAR = F.InterpolationMode.BILINEAR
+_COLOURS: dict[str, Callable[[Any], Any]] = {
+    "jitter": lambda of: of.ColorJitter(0.4, 0.4, 0.4, 0.1),
+    "randaugment": lambda of: of.RandAugment(interpolation=_LINEAR),
+    "trivialaugment": lambda of: of.TrivialAugmentWide(interpolation=_LINEAR),
+}
 _ROWS = (
-    Pipeline("train", _train, _train_v2, _draw_train),
-    Pipeline("eval", _eval, _eval_v2, _draw_eval),
-    Pipeline("decode", T.PILToTensor, v2.Identity, lambda size: Draw(), None, None, ragged=True),
-    Pipeline("cifar", _cifar, _cifar_v2, _draw_cifar, CIFAR_MEAN, CIFAR_STD, pad=4, source="pixels"),
-    Pipeline("detection", _detection, _detection, _draw_detection, ragged=True, boxes=True),
-    Pipeline("jitter", lambda: _train(_jitter()), lambda: _train_v2(_jitter_v2()), _draw_train, colour=True),
-    Pipeline(
-        "randaugment",
-        lambda: _train(T.RandAugment(interpolation=F.InterpolationMode.BILINEAR)),
-        lambda: _train_v2(v2.RandAugment(interpolation=F.InterpolationMode.BILINEAR)),
-        _draw_train,
-        colour=True,
-    ),
-    Pipeline(
-        "trivialaugment",
-        lambda: _train(T.TrivialAugmentWide(interpolation=F.InterpolationMode.BILINEAR)),
-        lambda: _train_v2(v2.TrivialAugmentWide(interpolation=F.InterpolationMode.BILINEAR)),
-        _draw_train,
-        colour=True,
-    ),
+    Pipeline("train", _train(), _draw_train),
+    Pipeline("eval", lambda of: [of.Resize(256), of.CenterCrop(224)], _draw_eval),
+    Pipeline("decode", lambda of: [], lambda size: Draw(), None, None, ragged=True),
+    Pipeline("cifar", _cifar, _draw_cifar, CIFAR_MEAN, CIFAR_STD, pad=4, source="pixels"),
+    Pipeline("detection", _detection, _draw_detection, ragged=True, boxes=True),
+    *(Pipeline(name, _train(each), _draw_train) for name, each in _COLOURS.items()),
 )
 
 PIPELINES: dict[str, Pipeline] = {row.name: row for row in _ROWS}

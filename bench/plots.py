@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.tables import apart
+
 _OURS, _EXACT, _OTHERS = "#2a7f62", "#3b6ea5", "#b9b9b9"
 _DOTS_PER_INCH = 80
 
@@ -60,12 +62,8 @@ def _bars(axes: Any, part: dict[str, Any]) -> None:
 
 
 def _apart(entry: dict[str, Any]) -> str:
-    if entry["exact"]:
-        return "bit-equal"
-    quality = entry["difference in levels"]
-    if quality is None:
-        return "own draws"
-    return f"{100 * quality['share that differs']:.2g}% differ, by up to {quality['max']:.0f}"
+    most, mean, share = apart(entry)
+    return "bit-equal" if entry["exact"] else f"{share} differ, by up to {most}" if mean else "own draws"
 
 
 def _scaling(axes: Any, part: dict[str, Any]) -> None:

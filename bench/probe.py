@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
+from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.workers import packing
 from bench import usage
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
-from bench.job import Batch, Images, Job
+from bench.job import Images, Job
 from bench.null_accelerator import Recipes
 from bench.pipelines import PIPELINES
 
@@ -34,7 +35,7 @@ def probe(contestant: Contestant, level: int, files: list[str]) -> dict[str, Any
     job = Job(PIPELINES["train"], Images(files=files), order, _BATCH, own, workers)
     torch.set_num_threads(1)
     images = crossing = 0
-    with contestant.open(job) as epoch:
+    with contestant.open(job) as epoch, contestant.in_force(job):
         for batch in epoch(0):  # starts workers and fills caches
             crossing += 0 if threads else _bytes(batch)
             images += len(batch)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from accel.cli import screen
+from accel.cli.arguments import WrongUsage, command
 from accel.cli.tables import Table, markdown
 from bench import plots
 from bench.machine import ROOT
-from bench.tables import tables
+from bench.tables import apart, tables
 
 RESULTS = ROOT / "bench" / "results"
-DONE, USAGE = 0, 2
 
 _HEAD = """# accel beside everything its users would pick instead
 
@@ -23,14 +23,14 @@ Made by `python -m bench report` from the files in [results](results). [README.m
 """
 
 
+@command("report")
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report. Exit status: 0 written, 2 there is nothing to write it from."""
     args = _parser().parse_args(argv)
     try:
         results = [json.loads(file.read_text()) for file in args.results if file.exists() or file != _TRAIN]
     except OSError as error:
-        screen.fail("report", f"{error}; run python -m bench first")
-        return USAGE
+        raise WrongUsage(f"{error}; run python -m bench first") from error
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(text(results, plots.draw(results, args.out.parent / "plots")))
     screen.note(f"written to {args.out}")
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         readme = ROOT / "README.md"
         readme.write_text(with_block(readme.read_text(), short(results)))
         screen.note(f"and the figures in {readme}")
-    return DONE
+    return 0
 
 
 def short(results: Sequence[dict[str, Any]]) -> str:
@@ -111,10 +111,8 @@ def must_show(workloads: dict[str, Any]) -> str:
 
 def pixels(entry: dict[str, Any]) -> str:
     """How far an inexact contestant's pixels are from torchvision's, in words."""
-    quality = entry["difference in levels"]
-    if quality is None:
-        return "not comparable (own draws)"
-    return f"off by up to {quality['max']:.0f} levels, {100 * quality['share that differs']:.2g}% of values differ"
+    most, mean, share = apart(entry)
+    return f"off by up to {most} levels, {share} of values differ" if mean else "not comparable (own draws)"
 
 
 def _measured_on(result: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +22,8 @@ from torchvision.transforms import v2
 
 import accel
 from accel.cli import screen
-from accel.cli.arguments import at_least
-from accel.cli.data import DataError, folder, open_folder
+from accel.cli.arguments import WrongUsage, at_least, command
+from accel.cli.data import folder, open_folder
 from accel.cli.tables import Table, show
 from bench.pipelines import PIPELINES
 
@@ -52,57 +52,45 @@ class Use(NamedTuple):
         return self.own + self.shared
 
 
-def soak(data: Path, workers: int, epochs: int, batch_size: int, limit: int | None) -> list[list[Use]]:
-    """The use of the main process and of each worker, after every epoch."""
-    loader = _loader(data, PIPELINES["train"].v1(), workers, batch_size, limit, persistent_workers=workers > 0)
-    uses = []
-    with screen.Bar(f"{workers} workers", epochs) as bar:
-        for _ in range(epochs):
-            iterator = iter(loader)
-            _consume(iterator)
-            gc.collect()
-            pids = [worker.pid for worker in getattr(iterator, "_workers", [])]
-            uses.append([Use.of(os.getpid()), *(Use.of(pid) for pid in pids)])
-            bar.advance()
-    return uses
-
-
-def soak_mixed(data: Path, workers: int, epochs: int, batch_size: int, limit: int | None) -> list[list[Use]]:
-    """The use of the main process after every epoch of all pipelines; their workers live for a loader only."""
-    transforms = [
-        transform
-        for pipeline in PIPELINES.values()
-        if pipeline.source == "files"
-        for transform in (pipeline.v1(), v2.Compose([v2.ToImage(), pipeline.v2()]))
+def soak(data: Path, workers: int, epochs: int, batch_size: int, limit: int | None, mixed: bool) -> list[list[Use]]:
+    """The use of the main process, and of the workers that live as long as one loader does, after every epoch."""
+    transforms = [PIPELINES["train"].v1()]
+    if mixed:
+        chosen = [pipeline for pipeline in PIPELINES.values() if pipeline.source == "files"]
+        transforms = [made for each in chosen for made in (each.v1(), v2.Compose([v2.ToImage(), each.v2()]))]
+    opened = [open_folder(data, transform, limit) for transform in transforms]
+    persistent = workers > 0 and not mixed
+    loaders = [
+        DataLoader(
+            each.dataset,
+            batch_size,
+            sampler=each.order,
+            num_workers=workers,
+            collate_fn=_images if mixed else None,
+            persistent_workers=persistent,
+        )
+        for each in opened
     ]
     uses = []
-    with screen.Bar(f"{workers} workers, mixed", epochs * len(transforms)) as bar:
+    with screen.Bar(f"{workers} workers{', mixed' * mixed}", epochs * len(loaders)) as bar:
         for _ in range(epochs):
-            for transform in transforms:
-                _consume(_loader(data, transform, workers, batch_size, limit, collate_fn=_images))
+            for loader in loaders:
+                iterator = iter(loader)
+                for batch in iterator:
+                    for images in batch:
+                        images.sum()
                 bar.advance()
+            pids = [worker.pid for worker in getattr(iterator, "_workers", [])] if persistent else []
+            del iterator
             gc.collect()
-            uses.append([Use.of(os.getpid())])
+            uses.append([Use.of(os.getpid()), *(Use.of(pid) for pid in pids)])
     return uses
-
-
-def _loader(
-    data: Path, transform: Callable[[Any], Any], workers: int, batch_size: int, limit: int | None, **how: Any
-) -> DataLoader[Any]:
-    opened = open_folder(data, transform, limit)
-    return DataLoader(opened.dataset, batch_size, sampler=opened.order, num_workers=workers, **how)
 
 
 def _images(samples: list[tuple[Any, int]]) -> list[Any]:
     """The images of a batch; stacked where they are of one size."""
     images = [image[0] if isinstance(image, tuple) else image for image, _ in samples]
     return [torch.stack(images)] if len({image.shape for image in images}) == 1 else images
-
-
-def _consume(batches: Iterable[Any]) -> None:
-    for batch in batches:
-        for images in batch:
-            images.sum()
 
 
 def growth(uses: list[Use]) -> float:
@@ -136,31 +124,26 @@ def table(title: str, names: list[str], uses: list[list[Use]]) -> Table:
     return Table(title, ("epoch", *(f"{name}: MB, of it shared; threads; files" for name in names)), rows)
 
 
+@command("soak")
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     if not Path("/proc/self/status").exists():
-        screen.fail("soak", "needs /proc, that is, Linux")
-        return 2
+        raise WrongUsage("needs /proc, that is, Linux")
     torch.set_num_threads(1)
     accel.set_image_backend(args.backend)
     failed = False
-    try:
-        with folder(args.data) as (root, name):
-            for workers in args.workers:
-                run = soak_mixed if args.mixed else soak
-                uses = run(root, workers, args.epochs, args.batch_size, args.limit)
-                names = ["main", *(f"worker {number}" for number in range(len(uses[0]) - 1))]
-                show(table(f"{name}, {workers} workers, backend {args.backend}", names, uses))
-                for process, column in zip(names, map(list, zip(*uses, strict=True)), strict=True):
-                    found = grew(column, args.percent)
-                    failed |= bool(found)
-                    if found:
-                        screen.fail("soak", f"{workers} workers: {process} grew: {'; '.join(found)}")
-                    else:
-                        screen.note(f"{process}: {growth(column):+.2%} after epoch {_SETTLED}")
-    except DataError as error:
-        screen.fail("soak", str(error))
-        return 2
+    with folder(args.data) as (root, name):
+        for workers in args.workers:
+            uses = soak(root, workers, args.epochs, args.batch_size, args.limit, args.mixed)
+            names = ["main", *(f"worker {number}" for number in range(len(uses[0]) - 1))]
+            show(table(f"{name}, {workers} workers, backend {args.backend}", names, uses))
+            for process, column in zip(names, map(list, zip(*uses, strict=True)), strict=True):
+                found = grew(column, args.percent)
+                failed |= bool(found)
+                if found:
+                    screen.fail("soak", f"{workers} workers: {process} grew: {'; '.join(found)}")
+                else:
+                    screen.note(f"{process}: {growth(column):+.2%} after epoch {_SETTLED}")
     return int(failed)
 
 

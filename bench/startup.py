@@ -9,17 +9,17 @@ Python's bytecode of the sources is there, as it is where a wheel has been insta
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import resource
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from accel.cli import screen
+from accel.cli.arguments import Red
+from accel.cli.costs import Clock, Cost
 from accel.cli.tables import Table, show
 from bench import machine
 
@@ -52,13 +52,10 @@ for batch in DataLoader(Photos(), 32):
 
 
 def once(backend: str, data: Path, cache: Path) -> dict[str, Any]:
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     environment = {**os.environ, "ACCEL_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": ""}
-    command = [sys.executable, "-c", SCRIPT, backend, str(data)]
+    command, clock = [sys.executable, "-c", SCRIPT, backend, str(data)], Clock()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3), "sum": done.stdout.strip()}
+    return {**{name: round(spent, 3) for name, spent in clock.cost()._asdict().items()}, "sum": done.stdout.strip()}
 
 
 def measure(data: Path, rounds: int) -> dict[str, Any]:
@@ -69,11 +66,9 @@ def measure(data: Path, rounds: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             for name in ("torchvision", "cold", *["warm", "torchvision"] * (1 if number else 2), "warm"):
                 found[name].append(once("torchvision" if name == "torchvision" else "cpu", data, Path(folder)))
-    assert len({run["sum"] for runs in found.values() for run in runs}) == 1, "the batches differ"
-    medians = {
-        name: {key: statistics.median(run[key] for run in runs) for key in ("seconds", "cpu_seconds")}
-        for name, runs in found.items()
-    }
+    if len({run["sum"] for runs in found.values() for run in runs}) > 1:
+        raise Red("the batches differ")
+    medians = {name: {key: median(run[key] for run in runs) for key in Cost._fields} for name, runs in found.items()}
     return {**machine.provenance(), "load": os.getloadavg(), "medians": medians, "runs": found}
 
 
@@ -86,7 +81,7 @@ def main() -> None:
     result = measure(args.data, args.rounds)
     rows = [(name, f"{each['seconds']:.2f}", f"{each['cpu_seconds']:.2f}") for name, each in result["medians"].items()]
     show(Table("start to first batch", ("", "seconds", "CPU seconds"), rows))
-    args.out.write_text(json.dumps(result, indent=2) + "\n")
+    screen.write_json(args.out, result)
 
 
 if __name__ == "__main__":

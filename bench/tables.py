@@ -42,17 +42,18 @@ def _entries(workload: dict[str, Any]) -> Table:
         "mean": "{pixels[1]}",
         "differ": "{pixels[2]}",
     }
-    ran = [{**each, "pixels": _quality(each)} for each in workload["entries"] if "rounds" in each]
+    ran = [{**each, "pixels": apart(each)} for each in workload["entries"] if "rounds" in each]
     return Table(workload["title"], *_filled(columns, ran), _not_run(workload["entries"]))
 
 
-def _quality(entry: dict[str, Any]) -> tuple[str, str, str]:
+def apart(entry: dict[str, Any]) -> tuple[str, str, str]:
+    """How far an entry's pixels are from torchvision's: at most, on average, and what share of them."""
     if entry["exact"]:
         return ("0", "0", "0, bit-equal")
-    quality = entry["difference in levels"]
-    if quality is None:
+    stats = entry["difference in levels"]
+    if stats is None:
         return ("own draws", "", "")
-    return (f"{quality['max']:.0f}", f"{quality['mean']:.3f}", f"{100 * quality['share that differs']:.2g}%")
+    return (f"{stats['max']:.0f}", f"{stats['mean']:.3f}", f"{100 * stats['share that differs']:.2g}%")
 
 
 def _memory(workload: dict[str, Any]) -> Table:

@@ -19,21 +19,18 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 from torchvision import models
 
-import accel
 from accel.cli import screen
-from accel.cli.arguments import at_least
+from accel.cli.arguments import Red, WrongUsage, at_least, backend_of, comma_separated, command
+from accel.cli.costs import Clock, ratio, take_turns
 from accel.cli.data import Data, DataError, folder, open_folder
-from accel.cli.harness import Clock, Contestant, check, device, ratio, take_turns
+from accel.cli.harness import Contestant, check, device, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import show
 from accel.system.cores import cores
 from bench.machine import ROOT, provenance
 from bench.tables import tables
-
-MEASURED, RED, USAGE = 0, 1, 2
 
 MODELS = {
     "resnet18": models.resnet18,
@@ -111,28 +108,22 @@ class Training:
             torch.cuda.synchronize(self._device)
 
 
+@command("train")
 def main(argv: Sequence[str] | None = None) -> int:
     """Train. Exit status: 0 measured, 1 tensors differ (nothing is reported), 2 wrong usage."""
     args = _parser().parse_args(argv)
-    try:
-        for model in args.models:
-            if model not in MODELS:
-                raise ValueError(f"no such model: {model}; there are {', '.join(MODELS)}")
-        for backend in args.backend:
-            with accel.image_backend(backend):
-                pass
-        with folder(args.data) as (root, name):
-            data = open_folder(root, PIPELINES["train"](), args.images)._replace(name=name)
-            if device().type == "cuda":
-                data = data.repeated()  # the CPU takes long enough for each image
-            if len(data.order) < 2 * args.batch_size:
-                raise DataError(f"{len(data.order)} images are less than two batches of {args.batch_size}")
-            part = _train(args, data)
-    except (accel.BackendUnavailable, ValueError, DataError) as error:
-        screen.fail("train", str(error))
-        return USAGE
-    if part is None:
-        return RED
+    for model in args.models:
+        if model not in MODELS:
+            raise WrongUsage(f"no such model: {model}; there are {', '.join(MODELS)}")
+    for backend in args.backend:
+        backend_of(backend, {})
+    with folder(args.data) as (root, name):
+        data = open_folder(root, PIPELINES["train"](), args.images)._replace(name=name)
+        if device().type == "cuda":
+            data = data.repeated()  # the CPU takes long enough for each image
+        if len(data.order) < 2 * args.batch_size:
+            raise DataError(f"{len(data.order)} images are less than two batches of {args.batch_size}")
+        part = _train(args, data)
     result = {
         **provenance(),
         "command": "python -m bench.train " + " ".join([*args.models, f"--workers {args.workers}"]),
@@ -144,33 +135,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         show(table)
     screen.write_json(args.out, result)
     screen.note(f"written to {args.out}")
-    return MEASURED
+    return 0
 
 
-def _train(args: argparse.Namespace, data: Data) -> dict[str, Any] | None:
-    """Check that all backends make the same batches, then train under each in turns; None: they do not."""
+def _train(args: argparse.Namespace, data: Data) -> dict[str, Any]:
+    """Check that all backends make the same batches, then train under each in turns.
+
+    Raises:
+        Red: they do not.
+    """
     target = device()
-    reference, *others = [
-        Contestant(backend, lambda: _loader(data, args.batch_size, args.workers), backend)
-        for backend in ("torchvision", *(each for each in args.backend if each != "torchvision"))
-    ]
+    how = {"batch_size": args.batch_size, "num_workers": args.workers, "drop_last": True}
+    plain = from_loader("torchvision", data, "torchvision", {}, how)
+    backends = [each for each in args.backend if each != "torchvision"]
+    contestants = [plain, *(from_loader(backend, data, backend, {}, how, reference=plain) for backend in backends)]
     with screen.Bar("checking that all tensors are equal", len(data.order)) as bar:
-        found = check(reference, others, data.files, bar.advance)
-    if found.difference is not None:
-        screen.fail("train", str(found.difference))
-        return None
+        for difference in check(contestants, bar.advance).values():
+            raise Red(difference)
+
+    def turn(number: int, contestant: Contestant, model: str) -> Epoch:
+        training = Training(model, max(len(data.dataset.classes), 2), target)
+        with contestant.in_force():
+            return training.epoch(contestant.epoch(number))
+
     rows = []
-    turns = len(args.models) * args.rounds * (1 + len(others))
-    with screen.Bar("training", turns) as bar:
+    with screen.Bar("training", len(args.models) * args.rounds * len(contestants)) as bar:
         for model in args.models:
-
-            def turn(number: int, contestant: Contestant, model: str = model) -> Epoch:
-                training = Training(model, max(len(data.dataset.classes), 2), target)
-                with accel.image_backend(contestant.backend):
-                    torch.manual_seed(number)
-                    return training.epoch(contestant.batches())
-
-            turns = {each.name: partial(turn, contestant=each) for each in (reference, *others)}
+            turns = {each.name: partial(turn, contestant=each, model=model) for each in contestants}
             epochs = take_turns(turns, args.rounds, lambda name: bar.advance())
             rows += [_row(model, backend, some, epochs["torchvision"]) for backend, some in epochs.items()]
     return {
@@ -178,17 +169,6 @@ def _train(args: argparse.Namespace, data: Data) -> dict[str, Any] | None:
         "images": len(data.order),
         "training": rows,
     }
-
-
-def _loader(data: Data, batch_size: int, workers: int) -> DataLoader[Any]:
-    return DataLoader(
-        data.dataset,
-        batch_size,
-        sampler=data.order,
-        num_workers=workers,
-        pin_memory=device().type == "cuda",
-        drop_last=True,
-    )
 
 
 def _row(model: str, backend: str, epochs: list[Epoch], plain: list[Epoch]) -> dict[str, Any]:
@@ -214,16 +194,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Train models on an ImageFolder under torchvision and under accel's backends, in turns. All "
         "batches are compared first: where one differs, nothing is reported and the exit status is 1.",
     )
-    parser.add_argument(
-        "models", nargs="*", default=["resnet18"], metavar="MODEL", help=f"{', '.join(MODELS)} [resnet18]"
-    )
-    parser.add_argument(
-        "--backend",
-        type=lambda text: text.split(","),
-        default=["auto"],
-        metavar="NAME,...",
-        help="accel's backends, beside torchvision [auto]",
-    )
+    models, backends = f"{', '.join(MODELS)} [resnet18]", "accel's backends, beside torchvision [auto]"
+    parser.add_argument("models", nargs="*", default=["resnet18"], metavar="MODEL", help=models)
+    parser.add_argument("--backend", type=comma_separated, default=["auto"], metavar="NAME,...", help=backends)
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
     parser.add_argument("--images", type=at_least(4), metavar="N", help="use N images of it [all]")
     parser.add_argument("--workers", type=at_least(0), default=2, metavar="N", help="DataLoader's [%(default)s]")

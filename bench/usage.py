@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from accel.cli.harness import descendants
+from accel.cli.costs import descendants
 
 
 def resident(pid: int) -> int:

@@ -84,6 +84,7 @@ def side_by_side(
     epoch: int | None = None,
     cores: int | None = 1,
     rounds: int | None = None,
+    who: Sequence[Contestant] = (),
 ) -> Workload:
     """A workload in which all who can run a pipeline make the same batches without worker processes.
 
@@ -92,6 +93,7 @@ def side_by_side(
         epoch: how many images an epoch has; they are gone through again and again. None: each once.
         cores: how many this process is kept on, and how many threads contestants may have; None: all.
         rounds: no more than that many, for a workload that takes long.
+        who: those alone, the reference first.
     """
 
     chosen = pipeline or name
@@ -102,10 +104,8 @@ def side_by_side(
         order = [number % len(found) for number in range(count)]
         threads = cores or setting.cores
         job = Job(PIPELINES[chosen], found, order, min(batch_size, count), threads)
-        entries = [
-            Entry(each.title, each, job, None if each is REFERENCE else REFERENCE.title)
-            for each in setting.among(chosen)
-        ]
+        first, *others = who or setting.among(chosen)
+        entries = [Entry(first.title, first, job), *(Entry(each.title, each, job, first.title) for each in others)]
         part = measured(name, entries, replace(setting, rounds=min(setting.rounds, rounds or setting.rounds)), threads)
         return {"pipeline": chosen, "images": len(found), **part}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from PIL import Image
 from torchvision.datasets import folder
 
 import accel
+from accel import backend as registry
+from accel.native import units
 from tests.support.backends import BACKENDS, Backend
 from tests.support.helpers import write_image_folder
 
@@ -28,6 +31,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("ACCEL_REQUIRE_GPU") == "1":
             pytest.fail("there is no CUDA device, and ACCEL_REQUIRE_GPU=1")
         pytest.skip("needs a CUDA device")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before workers start, what they all use is compiled, once; all of it can be by other processes."""
+    if not getattr(session.config.option, "numprocesses", None) or hasattr(session.config, "workerinput"):
+        return
+    for name in registry.availability():
+        registry.find(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "_compiled_here", lambda unit, done: pytest.exit(f"no process can compile {unit.name}", 1))
+        units.ready(units.units())
+
+
+def pytest_collection_finish() -> None:
+    """Half a million objects that stay are looked through by no collection; many tests ask for one."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

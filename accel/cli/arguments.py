@@ -1,9 +1,44 @@
-"""Types of arguments that the commands share."""
+"""What commands share: types of arguments, the backend they name, and how they end."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import accel
+from accel.cli import screen
+
+
+def comma_separated(text: str) -> list[str]:
+    """An argparse type: words between commas."""
+    return text.split(",")
+
+
+class WrongUsage(Exception):
+    """What the user asks for cannot be had; the message says why. The exit status is 2."""
+
+
+class Red(Exception):
+    """Values are not those that were promised: there is nothing to report. The exit status is 1."""
+
+
+def command(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A decorator of a function that is a command: it gives the exit status, or raises one of the above."""
+
+    def decorate(main: Callable[..., int]) -> Callable[..., int]:
+        @wraps(main)
+        def run(*arguments: Any) -> int:
+            try:
+                return main(*arguments)
+            except (WrongUsage, Red) as error:
+                screen.fail(name, str(error))
+                return 1 if isinstance(error, Red) else 2
+
+        return run
+
+    return decorate
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -16,3 +51,16 @@ def at_least(least: int) -> Callable[[str], int]:
 
     parse.__name__ = "int"  # what argparse calls it in its messages
     return parse
+
+
+def backend_of(name: str, options: Mapping[str, Any]) -> str:
+    """The backend that has that name here, with these options.
+
+    Raises:
+        WrongUsage: there is none, or it has no such options.
+    """
+    try:
+        with accel.image_backend(name, **options):
+            return accel.get_image_backend()
+    except (accel.BackendUnavailable, TypeError, ValueError) as error:
+        raise WrongUsage(str(error)) from error

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
 
-import accel
-from accel.cli import machine, screen
-from accel.cli.arguments import at_least
-from accel.cli.data import Data, DataError, folder, open_folder
+from accel.cli import harness, machine, screen
+from accel.cli.arguments import Red, at_least, backend_of
+from accel.cli.data import Data, folder, open_folder
 from accel.cli.error_stats import ANOTHER_PICTURE, ErrorStats
-from accel.cli.harness import Check, Contestant, Cost, check, device, take_turns
+from accel.cli.harness import Contestant, from_loader
 from accel.cli.pipelines import LEVELS, PIPELINES
 from accel.cli.tables import Table, show
 from accel.system.cores import cores
 
-EQUAL, DIFFERENT, USAGE = 0, 1, 2
+EQUAL, DIFFERENT = 0, 1
 
 
 def add_parser(commands: Any) -> None:
@@ -32,42 +31,30 @@ def add_parser(commands: Any) -> None:
         "under an image backend, in turns. Check that all tensors and labels are equal, then show the speeds.",
         epilog="Exit status: 0 all equal, 1 different (no speeds are shown), 2 wrong usage.",
     )
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="an ImageFolder tree or a flat folder of images [made for the run]"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--data", type=Path, metavar="DIR", help="an ImageFolder tree or a flat folder of images [made for the run]")
+    add(
         "--pipeline",
         choices=PIPELINES,
         default="train",
         help="train: RandomResizedCrop(224), RandomHorizontalFlip; eval: Resize(256), CenterCrop(224); "
         "then ToTensor, Normalize [%(default)s]",
     )
-    parser.add_argument("--backend", default="auto", metavar="NAME", help="what to compare with [%(default)s]")
-    parser.add_argument(
-        "--workers",
-        type=at_least(0),
-        default=min(2, cores()),
-        metavar="N",
-        help="DataLoader's num_workers, for both [%(default)s]",
-    )
-    parser.add_argument("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
-    parser.add_argument(
-        "--rounds", type=at_least(1), default=3, metavar="N", help="epochs of each; medians are shown [%(default)s]"
-    )
-    parser.add_argument("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
-    parser.add_argument(
-        "--threads",
-        type=at_least(1),
-        metavar="N",
-        help="threads of torch and of the backend in this process [one for each core]",
-    )
-    parser.add_argument(
+    add("--backend", default="auto", metavar="NAME", help="what to compare with [%(default)s]")
+    workers = "DataLoader's num_workers, for both [%(default)s]"
+    add("--workers", type=at_least(0), default=min(2, cores()), metavar="N", help=workers)
+    add("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
+    add("--rounds", type=at_least(1), default=3, metavar="N", help="epochs of each; medians are shown [%(default)s]")
+    add("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
+    threads = "threads of torch and of the backend in this process [one for each core]"
+    add("--threads", type=at_least(1), metavar="N", help=threads)
+    add(
         "--exact",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="the backend's option; --no-exact: all tensors may differ a little, and by how much is shown [--exact]",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    add("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     parser.set_defaults(run=run)
 
 
@@ -75,37 +62,21 @@ def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {} if args.threads is None else {"threads": args.threads}
     if not args.exact:
         options["exact"] = False
-    try:
-        with accel.image_backend(args.backend, **options):
-            backend = accel.get_image_backend()
-    except (accel.BackendUnavailable, TypeError, ValueError) as error:
-        screen.fail("compare", str(error))
-        return USAGE
-    try:
-        with folder(args.data) as (root, name):
-            data = open_folder(root, PIPELINES[args.pipeline](), args.limit)
-            return _compare(args, data._replace(name=name), backend, options)
-    except DataError as error:
-        screen.fail("compare", str(error))
-        return USAGE
+    backend = backend_of(args.backend, options)
+    with folder(args.data) as (root, name):
+        data = open_folder(root, PIPELINES[args.pipeline](), args.limit)
+        return _compare(args, data._replace(name=name), backend, options)
 
 
 def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[str, Any]) -> int:
     for text in data.notes:
         screen.note(text)
     epoch = data.repeated()
-
-    def batches() -> DataLoader[Any]:
-        return DataLoader(
-            data.dataset,
-            args.batch_size,
-            sampler=epoch.order,
-            num_workers=args.workers,
-            pin_memory=device().type == "cuda",
-        )
-
-    plain = Contestant("torchvision", batches, torch_threads=args.threads)
-    ours = Contestant(f"accel, {backend}", batches, backend, options, args.threads)
+    stats = None if args.exact else ErrorStats(LEVELS, ANOTHER_PICTURE)
+    how = {"batch_size": args.batch_size, "num_workers": args.workers}
+    plain = from_loader("torchvision", epoch, "torchvision", {}, how, threads=args.threads)
+    ours = from_loader(f"accel, {backend}", epoch, backend, options, how, threads=args.threads, reference=plain)
+    ours.compare = partial(harness.compare, stats=stats)
     result: dict[str, Any] = {
         "versions": machine.versions(),
         "machine": machine.machine(),
@@ -120,36 +91,35 @@ def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[s
             "options": options,
         },
     }
-    stats = None if args.exact else ErrorStats(LEVELS, ANOTHER_PICTURE)
-    what = "checking that all tensors are " + ("equal" if args.exact else "alike")
-    with screen.Bar(what, len(epoch.order)) as bar:
-        checked = check(plain, [ours], epoch.files, bar.advance, stats=stats)
-    result["equal"] = checked.difference is None and (stats is None or not stats.largest)
+    with screen.Bar("checking that all tensors are " + ("equal" if args.exact else "alike"), len(epoch.order)) as bar:
+        different = harness.check([plain, ours], bar.advance).get(ours.name)
+    if different is None:
+        try:
+            with screen.Bar("measuring", 2 * args.rounds) as bar:
+                harness.measure([plain, ours], args.rounds, lambda name: bar.advance())
+        except Red as error:
+            (different,) = error.args
+    result["equal"] = different is None and (stats is None or not stats.largest)
     if stats is not None:
         result["apart"] = {"largest": stats.largest, "mean": stats.mean, "share": stats.share}
-    if checked.difference is not None:
-        screen.fail("compare", str(checked.difference))
-        result["difference"] = checked.difference._asdict() | {"file": Path(checked.difference.file).name}
+    if different is not None:
+        screen.fail("compare", str(different))
+        result["difference"] = different._asdict() | {"file": Path(different.file).name}
     else:
-        with screen.Bar("measuring", 2 * args.rounds) as bar:
-            turns = {each.name: each.epoch for each in (plain, ours)}
-            costs = take_turns(turns, args.rounds, lambda name: bar.advance())
-        result["contestants"] = [
-            _figures(contestant, checked, costs[contestant.name], len(epoch.order)) for contestant in (plain, ours)
-        ]
+        result["contestants"] = [_figures(contestant, len(epoch.order)) for contestant in (plain, ours)]
         _show(result, "all tensors and labels equal" if stats is None else f"all labels equal; {stats}")
     if args.json:
         screen.write_json(args.json, result)
-    return EQUAL if checked.difference is None else DIFFERENT
+    return EQUAL if different is None else DIFFERENT
 
 
-def _figures(contestant: Contestant, checked: Check, costs: list[Cost], images: int) -> dict[str, Any]:
+def _figures(contestant: Contestant, images: int) -> dict[str, Any]:
     return {
         "name": contestant.name,
-        "images per second": images / median(cost.seconds for cost in costs),
-        "host CPU ms per image": 1000 * median(cost.cpu_seconds for cost in costs) / images,
-        "first epoch seconds": checked.seconds[contestant.name],
-        "rounds": [cost._asdict() for cost in costs],
+        "images per second": images / median(cost.seconds for cost in contestant.rounds),
+        "host CPU ms per image": 1000 * median(cost.cpu_seconds for cost in contestant.rounds) / images,
+        "first epoch seconds": contestant.first,
+        "rounds": [cost._asdict() for cost in contestant.rounds],
     }
 
 

@@ -14,12 +14,13 @@ from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import is_image_file
 
 from accel.cli import samples, screen
+from accel.cli.arguments import WrongUsage
 
 _SEED = 20_240_601
 _EPOCH, _TIMES = 1000, 8  # images that an epoch should have, but no image more often than that
 
 
-class DataError(Exception):
+class DataError(WrongUsage):
     """Images that cannot be used; the message says why."""
 
 

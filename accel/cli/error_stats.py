@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,27 +11,29 @@ ANOTHER_PICTURE = 6.0
 
 
 class Different(Exception):
-    """Tensors are not what they should be; the message says how."""
+    """Tensors are not what they should be; ``what`` says how, ``file`` of which image."""
+
+    def __init__(self, what: str, file: str = "") -> None:
+        super().__init__(f"{file}: {what}" if file else what)
+        self.what, self.file = what, file
 
 
-def check_kind(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> None:
-    """Raise ``Different`` unless number, shapes and dtypes are the same."""
-    if len(wanted) != len(found):
-        raise Different(f"{len(found)} tensors instead of {len(wanted)}")
-    for a, b in zip(wanted, found, strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            raise Different(f"its values are {_kind(b)} instead of {_kind(a)}")
+def check_kind(wanted: torch.Tensor, found: torch.Tensor, name: str = "") -> None:
+    """Raise ``Different`` unless shapes and dtypes are the same."""
+    if wanted.shape != found.shape or wanted.dtype != found.dtype:
+        raise Different(f"its values are {_kind(found)} instead of {_kind(wanted)}", name)
 
 
-def check_equal(wanted: torch.Tensor, found: torch.Tensor) -> None:
-    """Raise ``Different`` unless two tensors of the same kind are equal in every bit."""
+def check_equal(wanted: torch.Tensor, found: torch.Tensor, name: str = "") -> None:
+    """Raise ``Different`` unless two tensors are of the same kind and equal in every bit."""
+    check_kind(wanted, found, name)
     if torch.equal(wanted, found):
         return
     if not wanted.ndim:
-        raise Different(f"label {found.item()} instead of {wanted.item()}")
-    apart = (wanted.double() - found.double()).abs()
-    share = 100 * (apart > 0).double().mean().item()
-    raise Different(f"{share:.3g}% of the values differ, by at most {apart.max().item():.3g}")
+        raise Different(f"label {found.item()} instead of {wanted.item()}", name)
+    stats = ErrorStats(1, least=0)
+    stats.add(wanted, found)
+    raise Different(f"{100 * stats.share:.3g}% of the values differ, by at most {stats.largest:.3g}", name)
 
 
 def _kind(tensor: torch.Tensor) -> str:
@@ -45,19 +46,20 @@ class ErrorStats:
     Attributes:
         images, equal: how many images were added, and how many of them were equal in every value.
         largest, worst: the largest difference, and the name of the image that has it.
-        values, differing, visible: how many values there are, how many differ, and how many by half a level or more.
+        values, differing: how many values there are, and how many differ by ``least`` or more.
     """
 
-    def __init__(self, levels: torch.Tensor | None = None, most: float = float("inf")) -> None:
+    def __init__(self, levels: Any = None, most: float = float("inf"), least: float = 0.499) -> None:
         """
         Args:
             levels: how many lie in one unit of an image's values, [channels, 1, 1]; of all else (boxes) it is 1.
                 None: 255 in one of floats, 1 in one of integers.
             most: an image's mean difference that is not accepted any more.
+            least: by how much a value differs that is counted; half a level would be another one. 0: by anything.
         """
-        self._levels, self._most = levels, most
+        self._levels, self._most, self._least = levels, most, least
         self._total = self.largest = 0.0
-        self.images = self.equal = self.values = self.differing = self.visible = 0
+        self.images = self.equal = self.values = self.differing = 0
         self.worst = ""
 
     @property
@@ -66,8 +68,8 @@ class ErrorStats:
 
     @property
     def share(self) -> float:
-        """The share of values that differ by half a level or more, so that they would be other levels."""
-        return self.visible / max(self.values, 1)
+        """The share of values that differ."""
+        return self.differing / max(self.values, 1)
 
     def add(self, wanted: torch.Tensor, found: torch.Tensor, name: str = "") -> float:
         """Add an image; its largest difference.
@@ -75,25 +77,28 @@ class ErrorStats:
         Raises:
             Different: it has another shape or dtype, values that are not finite, or is another picture.
         """
-        check_kind([wanted], [found])
+        check_kind(wanted, found, name)
         levels: Any = 255 if wanted.is_floating_point() else 1
         if self._levels is not None:
             levels = self._levels if wanted.ndim == 3 else 1
         apart = ((wanted.double() - found.double()).cpu() * levels).abs()
         if not bool(apart.isfinite().all()):
-            raise Different("there are values that are not finite")
+            raise Different("there are values that are not finite", name)
         largest, total = float(apart.max()) if apart.numel() else 0.0, float(apart.sum())
         if total > self._most * apart.numel():
-            raise Different(f"its values differ by {total / apart.numel():.3g} levels on average")
+            raise Different(f"its values differ by {total / apart.numel():.3g} levels on average", name)
         self.images += 1
         self.equal += largest == 0
         if largest > self.largest:
             self.largest, self.worst = largest, name
         self._total += total
         self.values += apart.numel()
-        self.differing += int(apart.count_nonzero())
-        self.visible += int((apart >= 0.499).sum())
+        self.differing += int((apart >= self._least).sum() if self._least else apart.count_nonzero())
         return largest
+
+    def as_data(self) -> dict[str, float]:
+        """Figures as result files have them."""
+        return {"max": self.largest, "mean": self.mean, "share that differs": self.share}
 
     def __str__(self) -> str:
         return f"{self.share:.1%} of the values differ; {self.mean:.2g} levels on average, {self.largest:.3g} at most"

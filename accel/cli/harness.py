@@ -1,139 +1,127 @@
 """Compares ways to make the same tensors, and measures them in turns: what ``compare`` and ``bench`` stand on.
 
-Whether a contestant's tensors are the reference's is checked first; only then is it timed.
+A figure stands on two checks. Before the clock runs, a whole epoch of every contestant is compared with its
+reference's. While it runs, one batch of every round is kept (which one changes from round to round) and compared.
 """
 
 from __future__ import annotations
 
-import os
-import resource
+import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
+from torch.utils.data import DataLoader
+from torchvision.transforms import functional as F
 
 import accel
-from accel.cli.data import DataError
-from accel.cli.error_stats import Different, ErrorStats, check_equal, check_kind
+from accel.cli.arguments import Red
+from accel.cli.costs import Clock, Cost, take_turns
+from accel.cli.data import Data, DataError
+from accel.cli.error_stats import Different, ErrorStats, check_equal
 
-T = TypeVar("T")
-
-Batch = Sequence[torch.Tensor]
-"""Images and labels, as a DataLoader gives them."""
-
-# -- costs --------------------------------------------------------------------------------------------------
-
-
-class Cost(NamedTuple):
-    """Wall-clock and CPU seconds; the latter of this process and of all that it has started."""
-
-    seconds: float
-    cpu_seconds: float
+Batch = torch.Tensor | Sequence[torch.Tensor]
+"""Images [N, ...]; a list of them where their sizes differ, each followed by its boxes if it has any; or a tuple of
+such columns as a DataLoader gives: images and labels."""
 
 
-class Clock:
-    """Runs from when it is made."""
-
-    def __init__(self) -> None:
-        self._seconds, self._cpu = time.perf_counter(), cpu_seconds()
-
-    def cost(self) -> Cost:
-        """The cost so far."""
-        return Cost(time.perf_counter() - self._seconds, cpu_seconds() - self._cpu)
-
-
-def cpu_seconds() -> float:
-    """User and system time so far of this process, of its living descendants and of children that have ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_cpu_of, descendants()))
-
-
-def _cpu_of(pid: int) -> float:
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
-
-
-def descendants(pid: int | None = None) -> list[int]:
-    """The living processes below this one."""
-    found = []
-    for task in Path(f"/proc/{pid or os.getpid()}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, task.read_text().split()):
-                found += [child, *descendants(child)]
-    return found
-
-
-def take_turns(
-    turns: Mapping[str, Callable[[int], T]], rounds: int, on_turn: Callable[[str], object] = lambda name: None
-) -> dict[str, list[T]]:
-    """The results of all in each round, A B C A B C, so that whatever else the machine does meets all.
+def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
+    """Compare batches image by image.
 
     Args:
-        turns: called with the number of the round.
-        on_turn: called after each turn.
+        names: of the images.
+        stats: takes the images' differences, which may be small ones then; None: there must be none.
+
+    Raises:
+        Different: they are not equal, or cannot be compared.
     """
-    found: dict[str, list[T]] = {name: [] for name in turns}
-    for number in range(rounds):
-        for name, turn in turns.items():
-            found[name].append(turn(number))
-            on_turn(name)
-    return found
+    tensors, others = (list(batch) if not isinstance(batch, tuple) else _rows(batch) for batch in (wanted, found))
+    if len(tensors) != len(others):
+        raise Different(f"{len(others)} tensors instead of {len(tensors)}", names[0])
+    for number, (a, b) in enumerate(zip(tensors, others, strict=True)):
+        name = names[number * len(names) // len(tensors)]
+        if stats is None or not a.ndim:
+            check_equal(a, b, name)
+        else:
+            stats.add(a, b, name)
 
 
-def ratio(costs: Iterable[float], others: Iterable[float]) -> float:
-    """How many times as much the others cost: the median over the rounds of the ratio within a round."""
-    return median(b / a for a, b in zip(costs, others, strict=True))
+def _rows(columns: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensor for row in zip(*columns, strict=True) for tensor in row]
 
 
-# -- contestants that a DataLoader's loop goes through ------------------------------------------------------
-
-
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Contestant:
-    """One way to make batches.
+    """One way to make batches, and its figures.
 
     Attributes:
         name: what tables call it.
-        batches: starts an epoch.
-        backend, options: the image backend to make them under.
-        torch_threads: for ``torch.set_num_threads``; None leaves it as it is.
+        epoch: the batches of an epoch, from its seed.
+        names: the names of the images in the epoch's batch of that number.
+        reference: whom it is compared with; None: it is a reference.
+        compare: raises ``Different`` where a batch is not what the reference's and its names promise.
+        context: what is in force while it makes batches: an image backend.
+        threads: for ``torch.set_num_threads``; None leaves it as it is.
+        batches, first: how many batches its epochs have, and the seconds it took for the check's, loading and
+            compiling included.
+        rounds: the costs of the epochs on the clock.
     """
 
     name: str
-    batches: Callable[[], Iterable[Batch]]
-    backend: str = "torchvision"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    torch_threads: int | None = None
+    epoch: Callable[[int], Iterator[Batch]]
+    names: Callable[[int], Sequence[str]]
+    reference: Contestant | None = None
+    compare: Callable[[Batch, Batch, Sequence[str]], None] = compare
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    threads: int | None = None
+    batches: int = 0
+    first: float = 0.0
+    rounds: list[Cost] = field(default_factory=list)
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
+        """Threads and context."""
         threads = torch.get_num_threads()
-        torch.set_num_threads(self.torch_threads or threads)
+        torch.set_num_threads(self.threads or threads)
         try:
-            with accel.image_backend(self.backend, **self.options):
+            with self.context():
                 yield
         finally:
             torch.set_num_threads(threads)
 
-    def epoch(self, seed: int) -> Cost:
-        """Go through one epoch as a training loop does."""
-        target = device()
-        with self.in_force():
-            torch.manual_seed(seed)
-            clock = Clock()
-            for images, labels in self.batches():
-                images.to(target, non_blocking=True)
-                labels.to(target, non_blocking=True)
-            if target.type == "cuda":
-                torch.cuda.synchronize()
-            return clock.cost()
+
+def from_loader(
+    name: str,
+    data: Data,
+    backend: str,
+    options: Mapping[str, Any],
+    how: Mapping[str, Any],
+    target: torch.device | None = None,
+    **more: Any,
+) -> Contestant:
+    """A DataLoader's epochs as a training loop goes through them, under an image backend with its options.
+
+    Args:
+        how: DataLoader's arguments. target: where the batches go to. more: fields of ``Contestant``.
+    """
+    to, size, files = target or device(), how["batch_size"], data.files
+
+    def epoch(seed: int) -> Iterator[Batch]:
+        torch.manual_seed(seed)
+        for batch in DataLoader(data.dataset, sampler=data.order, pin_memory=to.type == "cuda", **how):
+            yield tuple(tensor.to(to, non_blocking=True) for tensor in batch)
+        if to.type == "cuda":
+            torch.cuda.synchronize(to)
+
+    def names(number: int) -> Sequence[str]:
+        return files[number * size : (number + 1) * size]
+
+    return Contestant(name, epoch, names, context=partial(accel.image_backend, backend, **options), **more)
 
 
 def device() -> torch.device:
@@ -141,109 +129,134 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def computed(make: Callable[[], Any], seed: int, target: torch.device) -> torch.Tensor:
+    """The image or tensor that is made of random numbers from a seed, on the host; a lazy one's values are computed."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    made = make()
+    tensor = made if isinstance(made, torch.Tensor) else F.pil_to_tensor(made)
+    return torch.stack([tensor]).to(target).cpu()[0]  # as a batch: that is what goes to the device
+
+
+# -- checks -------------------------------------------------------------------------------------------------
+
+
 class Difference(NamedTuple):
-    """Where a contestant first differs from the reference."""
+    """Where a contestant first differs from its reference."""
 
     contestant: str
+    reference: str
     file: str
     what: str
 
     def __str__(self) -> str:
-        return f"{self.contestant} differs from the reference, first in {self.file}: {self.what}"
-
-
-class Check(NamedTuple):
-    """The outcome of a check: None or the first difference; and the seconds each contestant took for its part,
-    loading and compiling included."""
-
-    difference: Difference | None
-    seconds: dict[str, float]
+        return f"{self.contestant} differs from {self.reference}, first in {self.file}: {self.what}"
 
 
 def check(
-    reference: Contestant,
-    others: Sequence[Contestant],
-    files: Sequence[str],
-    on_images: Callable[[int], None] = lambda count: None,
-    seed: int = 0,
-    stats: ErrorStats | None = None,
-) -> Check:
-    """Go through an epoch with all contestants in turns and compare every batch with the reference's.
+    contestants: Sequence[Contestant], on_images: Callable[[int], object] = lambda count: None
+) -> dict[str, Difference]:
+    """Go through an epoch with all in turns; the first difference of each that is not what it promises.
 
     Args:
-        files: what the epoch's images are made from, in order.
-        on_images: called with the number of images, batch by batch.
-        stats: takes the images' differences, which may be small ones then; None: there must be none.
+        contestants: references before those that are compared with them.
+        on_images: called with the number of images, for every batch of the first.
 
     Raises:
-        DataError: the reference cannot load them.
+        DataError: one that is compared with nobody cannot load the images.
     """
-    seconds = {contestant.name: 0.0 for contestant in (reference, *others)}
-    expected = _turns(reference, seed, seconds)
-    turns = [_turns(contestant, seed, seconds) for contestant in others]
-    position = 0
-    while True:
-        try:
-            wanted = next(expected, None)
-        except Exception as error:
-            raise DataError(f"{reference.name} cannot load the images: {_reason(error)}") from error
-        size = 0 if wanted is None else len(wanted[0])
-        for contestant, turn in zip(others, turns, strict=True):
-            difference = _difference(turn, wanted, files[position : position + size] or files[-1:], stats)
-            if difference is not None:
-                return Check(Difference(contestant.name, *difference), seconds)
-        if wanted is None:
-            return Check(None, seconds)
-        position += size
-        on_images(size)
+    found: dict[str, Difference] = {}
+    turns, batches = {each.name: _turns(each) for each in contestants}, dict[str, Batch | None]()
+    files: Sequence[str] = [""]
+    while None not in batches.values():
+        files = contestants[0].names(contestants[0].batches) or files[-1:]
+        for each in contestants:
+            if each.name in found:
+                continue
+            try:
+                batch = _next(each, turns[each.name], files)
+                if each.reference is not None:
+                    _compare(each, batches.get(each.reference.name), batch, files)
+            except Different as error:
+                assert each.reference is not None
+                found[each.name] = Difference(each.name, each.reference.name, error.file or files[0], error.what)
+                batches.pop(each.name, None)
+            else:
+                batches[each.name] = batch
+        if None not in batches.values():
+            on_images(len(files))
+    return found
 
 
-def _turns(contestant: Contestant, seed: int, seconds: dict[str, float]) -> Iterator[Batch]:
-    """The epoch's batches. Backend and random state are in force only while one is made, so that contestants
-    can take turns; the time it takes is added to ``seconds``."""
-    target = device()
-    state = torch.Generator().manual_seed(seed).get_state()
-    batches: Iterator[Batch] | None = None
+def _next(contestant: Contestant, batches: Iterator[Batch], files: Sequence[str]) -> Batch | None:
+    try:
+        return next(batches, None)
+    except Exception as error:
+        text = str(error).strip()  # a DataLoader worker's comes with its traceback
+        reason = text.rpartition("\n")[2] if "Traceback" in text else f"{type(error).__name__}: {text}"
+        if contestant.reference is None:
+            raise DataError(f"{contestant.name} cannot load the images: {reason}") from error
+        raise Different(f"in the batch of {len(files)} files that begins with it, {reason}") from error
+
+
+def _compare(contestant: Contestant, wanted: Batch | None, found: Batch | None, files: Sequence[str]) -> None:
+    if wanted is not None and found is not None:
+        contestant.compare(wanted, found, files)
+    elif wanted is not found:
+        raise Different("the epoch " + ("goes on after it" if wanted is None else "ends before it"))
+
+
+def _turns(contestant: Contestant) -> Iterator[Batch]:
+    """The epoch's batches. Context and random state are in force only while one is made, so that contestants can
+    take turns."""
+    state = torch.Generator().manual_seed(0).get_state()
+    batches = contestant.epoch(0)
     while True:
         begin = time.perf_counter()
         with contestant.in_force(), torch.random.fork_rng(devices=[]):
             torch.set_rng_state(state)
-            if batches is None:
-                batches = iter(contestant.batches())
             batch = next(batches, None)
-            if batch is None:
-                return
-            batch = [tensor.to(target) for tensor in batch]
             state = torch.get_rng_state()
-        seconds[contestant.name] += time.perf_counter() - begin
+        contestant.first += time.perf_counter() - begin
+        if batch is None:
+            return
+        contestant.batches += 1
         yield batch
 
 
-def _reason(error: Exception) -> str:
-    """The error in one line; a DataLoader worker's comes with its traceback as text."""
-    text = str(error).strip()
-    return text.rpartition("\n")[2] if "Traceback" in text else f"{type(error).__name__}: {text}"
+def measure(
+    contestants: Sequence[Contestant],
+    rounds: int,
+    on_turn: Callable[[str], object] = lambda name: None,
+    beside: Mapping[str, Callable[[int], Any]] = MappingProxyType({}),
+) -> None:
+    """Time an epoch of each in every round, of those that have been checked, and compare one of its batches.
+
+    Args:
+        contestants: references before those that are compared with them.
+        beside: others' turns, in front of theirs.
+
+    Raises:
+        Red: a batch is not what it promises.
+    """
+    kept: dict[str, Batch] = {}
+    turns: dict[str, Callable[[int], Any]] = dict(beside)
+    turns |= {each.name: partial(_turn, contestant=each, kept=kept) for each in contestants}
+    take_turns(turns, rounds, on_turn)
 
 
-def _difference(
-    turn: Iterator[Batch], wanted: Batch | None, files: Sequence[str], stats: ErrorStats | None
-) -> tuple[str, str] | None:
-    """The file and the difference, if the next batch is not the wanted one, which is made from ``files``."""
-    file = files[0]
+def _turn(number: int, contestant: Contestant, kept: dict[str, Batch]) -> None:
+    seed, reference = number + 1, contestant.reference  # the check's seed was 0
+    which = int(torch.randint(contestant.batches, (), generator=torch.Generator().manual_seed(seed)))
+    with contestant.in_force():
+        clock = Clock()
+        for place, batch in enumerate(contestant.epoch(seed)):
+            if place == which:
+                kept[contestant.name] = batch
+        contestant.rounds.append(clock.cost())
+    if reference is None:
+        return
     try:
-        found = next(turn, None)
-    except Exception as error:
-        return file, f"in the batch of {len(files)} files that begins with it, {_reason(error)}"
-    if wanted is None or found is None:
-        return None if wanted is found else (file, "the epoch " + ("ends before it" if wanted else "goes on after it"))
-    try:
-        check_kind(wanted, found)
-        for i, file in enumerate(files):
-            for a, b in zip(wanted, found, strict=True):
-                if stats is not None and a[i].ndim == 3:
-                    stats.add(a[i], b[i], file)
-                else:
-                    check_equal(a[i], b[i])
+        contestant.compare(kept[reference.name], kept[contestant.name], reference.names(which))
     except Different as error:
-        return file, str(error)
-    return None
+        raise Red(Difference(contestant.name, reference.name, error.file, error.what)) from error

@@ -7,24 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
 class Bar:
-    """One step of work on the screen, with its progress bar.
+    """One step of work on the screen, with its progress bar; without a total, with the time that it has taken.
 
     It is redrawn by its own calls and not by a thread: DataLoader forks its workers meanwhile.
     """
 
-    def __init__(self, title: str, total: int) -> None:
+    def __init__(self, title: str, total: int | None = None) -> None:
+        counted = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            *((TimeElapsedColumn(),) if total is None else counted),
             console=err,
             auto_refresh=False,
             transient=True,
@@ -41,6 +40,10 @@ class Bar:
 
     def advance(self, count: int = 1) -> None:
         self._progress.update(self._task, advance=count, refresh=True)
+
+    def say(self, title: str) -> None:
+        """Show another title."""
+        self._progress.update(self._task, description=title, refresh=True)
 
 
 def note(text: str) -> None:

@@ -18,16 +18,18 @@ from torchvision.transforms import v2
 
 import accel
 from accel.cli import contact_sheet, screen
-from accel.cli.arguments import at_least
-from accel.cli.data import DataError, open_folder
+from accel.cli.arguments import at_least, backend_of
+from accel.cli.data import open_folder
 from accel.cli.error_stats import Different, ErrorStats
-from accel.cli.harness import device
+from accel.cli.harness import computed, device
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import Table, show
 from accel.ops import OPS, Op
 
-EQUAL, DIFFERENT, USAGE = 0, 1, 2
+EQUAL, DIFFERENT = 0, 1
 
+Under = tuple[str, dict[str, Any], torch.device]
+"""A backend, its options, and where it computes."""
 Pipeline = Callable[[Any, int], Any]
 """From a PIL image and its number in the folder, an image or a tensor."""
 
@@ -66,8 +68,8 @@ class Worst:
     _heap: list[tuple[float, int, contact_sheet.Row]] = field(default_factory=list)
     _order: Iterator[int] = field(default_factory=itertools.count)
 
-    def add(self, highest: float, row: contact_sheet.Row) -> None:
-        heapq.heappush(self._heap, (highest, -next(self._order), row))
+    def add(self, row: contact_sheet.Row) -> None:
+        heapq.heappush(self._heap, (row.highest, -next(self._order), row))
         if len(self._heap) > self.count:
             heapq.heappop(self._heap)
 
@@ -88,22 +90,21 @@ def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {"exact": False} if args.inexact else {}
     if args.device is not None:
         options["device"] = args.device
-    try:
-        with accel.image_backend(args.backend, **options):
-            backend = accel.get_image_backend()
-        data = open_folder(args.folder, limit=args.limit)
-    except (accel.BackendUnavailable, TypeError, ValueError, DataError) as error:
-        screen.fail("verify", str(error))
-        return USAGE
+    backend = backend_of(args.backend, options)
+    data = open_folder(args.folder, limit=args.limit)
     for text in data.notes:
         screen.note(text)
     pipelines = standard()
-    rows = {name: ErrorStats() for name in pipelines}
+    rows = {name: ErrorStats(least=0) for name in pipelines}
     worst, failures = Worst(args.worst), list[Failure]()
     target = torch.device(args.device or device())
     with screen.Bar("comparing", len(data.files)) as bar:
         for number, file in enumerate(data.files):
-            _compare(file, number, pipelines, rows, worst, failures, (backend, options, target))
+            made = list(_compare(file, number, pipelines, rows, (backend, options, target)))
+            failures += [each for each in made if isinstance(each, Failure)]
+            shown = [each for each in made if isinstance(each, contact_sheet.Row)]
+            if shown:
+                worst.add(max(shown, key=lambda row: row.highest))
             bar.advance()
     _show(rows, failures, backend, data.name)
     if worst.rows():
@@ -111,45 +112,30 @@ def run(args: argparse.Namespace) -> int:
         contact_sheet.make(worst.rows(), backend).save(args.sheet)
         screen.note(f"contact sheet written to {args.sheet}")
     if args.json:
-        found = {name: _data(row) for name, row in rows.items()}
+        counts = {name: {"images": row.images, "equal": row.equal, "worst": row.worst} for name, row in rows.items()}
+        found = {name: {**counts[name], **row.as_data()} for name, row in rows.items()}
         failed = [failure._asdict() for failure in failures]
         screen.write_json(args.json, {"backend": backend, "options": options, "rows": found, "failures": failed})
     same = all(row.largest == 0 for row in rows.values())
     return EQUAL if not failures and (same or args.inexact) else DIFFERENT
 
 
-def _data(stats: ErrorStats) -> dict[str, Any]:
-    return {
-        "images": stats.images,
-        "equal": stats.equal,
-        "max": stats.largest,
-        "mean": stats.mean,
-        "share that differs": stats.differing / max(stats.values, 1),
-        "worst": stats.worst,
-    }
-
-
 def standard() -> dict[str, Pipeline]:
     """The ops of the table, each with its samples in turn, and the standard pipelines."""
     found: dict[str, Pipeline] = {"decode": lambda image, number: image}
     found |= {name: _op(op) for name, op in OPS.items()}
-    found |= {f"{name} pipeline": _transform(make()) for name, make in PIPELINES.items()}
-    found["train pipeline, v2 tensors"] = _transform(
-        v2.Compose(
-            [
-                v2.ToImage(),
-                v2.RandomResizedCrop(224, antialias=True),
-                v2.RandomHorizontalFlip(),
-                v2.ToDtype(torch.float32, scale=True),
-                v2.ToPureTensor(),
-            ]
-        )
-    )
-    jitter = [transforms.ColorJitter(0.4, 0.4, 0.4, 0.1), transforms.ToTensor()]
-    found["ColorJitter pipeline"] = _transform(transforms.Compose([transforms.RandomResizedCrop(224), *jitter]))
-    augment = [transforms.RandAugment(), transforms.ToTensor()]
-    found["RandAugment pipeline"] = _transform(transforms.Compose([transforms.RandomResizedCrop(224), *augment]))
-    return found
+    crop, floats = transforms.RandomResizedCrop(224), transforms.ToTensor()
+    jitter = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)
+    to_floats = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
+    pipelines = {
+        **{f"{name} pipeline": make() for name, make in PIPELINES.items()},
+        "train pipeline, v2 tensors": v2.Compose(
+            [v2.ToImage(), v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), *to_floats]
+        ),
+        "ColorJitter pipeline": transforms.Compose([crop, jitter, floats]),
+        "RandAugment pipeline": transforms.Compose([crop, transforms.RandAugment(), floats]),
+    }
+    return found | {name: _transform(each) for name, each in pipelines.items()}
 
 
 def _op(op: Op) -> Pipeline:
@@ -173,44 +159,31 @@ def _compare(
     number: int,
     pipelines: dict[str, Pipeline],
     rows: dict[str, ErrorStats],
-    worst: Worst,
-    failures: list[Failure],
-    under: tuple[str, dict[str, Any], torch.device],
-) -> None:
+    under: Under,
+) -> Iterator[Failure | contact_sheet.Row]:
     """Take one file through all pipelines."""
-    backend, options, target = under
-    name = Path(file).name
-    most: tuple[float, contact_sheet.Row] | None = None
+    name, (backend, options, target) = Path(file).name, under
     for pipeline, function in pipelines.items():
         with accel.image_backend("torchvision"):
             wanted = _outcome(file, number, function, torch.device("cpu"))
         with accel.image_backend(backend, **options):
             found = _outcome(file, number, function, target)
-        if isinstance(wanted, Exception) and isinstance(found, Exception):
-            continue  # both refuse it
         try:
-            if isinstance(found, Exception):
-                raise Different(f"accel raises {type(found).__name__}: {found}")
-            if isinstance(wanted, Exception):
-                raise Different(f"only torchvision raises {type(wanted).__name__}: {wanted}")
-            highest = rows[pipeline].add(wanted, found, name)
+            if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
+                highest = rows[pipeline].add(wanted, found, name)
+                yield contact_sheet.Row(name, pipeline, wanted, found, highest)
+            elif isinstance(found, Exception) and not isinstance(wanted, Exception):
+                yield Failure(name, pipeline, f"accel raises {type(found).__name__}: {found}")
+            elif isinstance(wanted, Exception) and not isinstance(found, Exception):
+                yield Failure(name, pipeline, f"only torchvision raises {type(wanted).__name__}: {wanted}")
         except Different as error:
-            failures.append(Failure(name, pipeline, str(error)))
-            continue
-        if most is None or highest > most[0]:
-            most = highest, contact_sheet.Row(name, pipeline, wanted, found, highest)
-    if most is not None:
-        worst.add(*most)
+            yield Failure(name, pipeline, error.what)
 
 
 def _outcome(file: str, number: int, function: Pipeline, target: torch.device) -> torch.Tensor | Exception:
     """The result as a tensor on the host, or the exception."""
-    torch.manual_seed(number)
     try:
-        result = function(torchvision_folder.default_loader(file), number)
-        if not isinstance(result, torch.Tensor):
-            result = F.pil_to_tensor(result)
-        return torch.stack([result]).to(target).cpu()[0]  # as a batch: that is what goes to the device
+        return computed(lambda: function(torchvision_folder.default_loader(file), number), number, target)
     except Exception as error:  # files and libraries fail with anything
         return error
 

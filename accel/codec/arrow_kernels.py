@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
 from accel.codec.jpeg.memory import advanced, pointer_to, step
 from accel.codec.jpeg.simd import load
+from accel.native.intrinsics import emitted
 
 u32: Any = np.uint32
 _BLOCK = 16
@@ -20,12 +20,9 @@ _LENGTH, _BUFFERS, _CHILDREN = 0, 5, 6  # words of the Arrow C data interface's 
 def _pointer_to(kind: Any) -> Any:
     """An intrinsic that takes an address for a pointer to values of a kind."""
 
-    @intrinsic
-    def pointer(typing_context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-        return types.CPointer(kind)(types.int64), generate
+    @emitted(types.CPointer(kind), types.int64)
+    def pointer(builder: ir.IRBuilder, address: Any) -> Any:
+        return builder.inttoptr(address, ir.IntType(kind.bitwidth).as_pointer())
 
     return pointer
 
@@ -33,18 +30,12 @@ def _pointer_to(kind: Any) -> Any:
 _words, _bytes, _pixels = (_pointer_to(kind) for kind in (types.int64, types.uint8, types.uint32))
 
 
-@intrinsic
-def _pack_block(typing_context: Any, source: Any, target: Any, pixel: Any) -> Any:
+@emitted(types.void, None, None, types.int64)
+def _pack_block(builder: ir.IRBuilder, source: Any, target: Any, pixel: Any) -> None:
     """The first three bytes of each of 16 pixels of four, from ``pixel`` on."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        source, target, pixel = arguments
-        four, three = (builder.mul(pixel, ir.Constant(pixel.type, size)) for size in (4, 3))
-        block = load(builder, step(builder, source, four), 4 * _BLOCK, 8)
-        block.shuffle([4 * i + c for i in range(_BLOCK) for c in range(3)]).store(step(builder, target, three))
-        return context.get_dummy_value()
-
-    return types.void(source, target, types.int64), generate
+    four, three = (builder.mul(pixel, ir.Constant(pixel.type, size)) for size in (4, 3))
+    block = load(builder, step(builder, source, four), 4 * _BLOCK, 8)
+    block.shuffle([4 * i + c for i in range(_BLOCK) for c in range(3)]).store(step(builder, target, three))
 
 
 @njit

@@ -1,6 +1,6 @@
 """torch's DataLoader: collate functions take lazy samples, and workers compute, and send, batches of them.
 
-The samples that a collate function does not stack are computed together (``accel.lazy.group``).
+The samples that a collate function does not stack are computed together (``accel.lazy.batch``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from accel.errors import DecodeError
 from accel.hooks import timm
 from accel.hooks.patch import Attribute, Body, Function, Item
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
-from accel.lazy import group, held, loader_batch, search, tensor
+from accel.lazy import held, loader_batch, search, tensor
+from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.system import log, notes
 from accel.system.private_names import private
@@ -39,7 +40,7 @@ class Collating:
     def __call__(self, samples: Any) -> Any:
         if not self._stacks:
             states = dict.fromkeys(each.lazy for each in search.lazy_tensors(samples) if is_lazy(each))
-            group.group(list(states))
+            compute_together(states)
         return self._collate(samples)
 
 
@@ -53,18 +54,18 @@ def _collate_tensors(original: Function) -> Function:
     def collate_tensor_fn(batch: list[Any], *, collate_fn_map: Any = None) -> Any:
         if original is not collate.collate_tensor_fn or not isinstance(batch[0], LazyTensorBase):
             return original(batch, collate_fn_map=collate_fn_map)
-        stacked = None if isinstance(batch[0], LazyTVImage) and keeps_class() else tensor.stack(batch)
+        stacked = None if isinstance(batch[0], LazyTVImage) and keeps_class() else tensor.collated(batch)
         if stacked is None:
             plain = [LazyTensorBase.materialize(t) if isinstance(t, LazyTensorBase) else t for t in batch]
             return original(plain, collate_fn_map=collate_fn_map)
-        return tensor.materialized_in_worker(stacked)
+        return stacked
 
     return collate_tensor_fn
 
 
 def _located(original: Function, self: Any, index: Any) -> Any:
     """A fetcher's ``fetch``, which notes on what a sample raises where it came from."""
-    if switch.current().steps_aside:
+    if switch.active() is None:
         return original(self, index)
     batched = self.auto_collation and type(index) is list
     indices = notes.Indices(index) if batched else index
@@ -91,8 +92,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         return batch
     if sys._getframe(2).f_code.co_name != "_worker_loop":  # past this function, and what stands in torch's
         return _located(original, self, index)
-    selection = switch.current()
-    computes = not selection.steps_aside and not backend_of(selection).devices
+    selection = switch.active()
+    computes = selection is not None and not backend_of(selection).devices
     try:
         with tensor.fetching():
             batch = _located(original, self, index)
@@ -110,8 +111,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
 
 def _get_iterator(original: Function, self: Any) -> Any:
     """``DataLoader._get_iterator``, which prepares what workers need before they are started."""
-    selection = switch.current()
-    if self.num_workers == 0 or selection.steps_aside:
+    selection = switch.active()
+    if self.num_workers == 0 or selection is None:
         return original(self)
     host_of(selection).prepare()
     held.compute(self.dataset, getattr(selection.options, "threads", None))

@@ -27,15 +27,15 @@ def _default_loader(original: Function, path: Any) -> Any:
 
 def _pil_loader(original: Function, path: Any) -> Any:
     """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
-    selection = switch.current()
-    if selection.steps_aside:
+    selection = switch.active()
+    if selection is None:
         return original(path)
     read = memory.file_buffers.read(path)
     if read is None:
         return original(path)
     buffer, size = read
     header = claim(buffer, size)
-    if header is not None and not header.pictures and claimed(header, selection):
+    if header is not None and not header.pictures and (header.complete or claimed(header, selection)):
         try:
             Image._decompression_bomb_check((header.width, header.height))
         except Image.DecompressionBombError:

@@ -54,8 +54,8 @@ _NOT_OF_THE_FILE = (
 
 def replaces() -> bool:
     """Whether damaged files that are opened now are to be replaced."""
-    selection = switch.current()
-    return selection.options.on_error == "replace" and not selection.steps_aside
+    selection = switch.active()
+    return selection is not None and selection.options.on_error == "replace"
 
 
 def black_tensor(channels: int) -> torch.Tensor:
@@ -71,8 +71,8 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
     original, accept = registered
 
     def open_jpeg(file: IO[bytes], filename: str | bytes = "") -> Any:
-        selection = switch.current()
-        if selection.steps_aside:
+        selection = switch.active()
+        if selection is None:
             return original(file, filename)
         data = opened(file)
         if isinstance(data, Unread):

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode
+from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.codec.header import Raw
 from accel.hooks.patch import Body, Function
-from accel.hooks.recording import images
 from accel.hooks.recording.tensor_values import in_place, is_recorded, numbers, recorded_erase, recorded_value
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.image import LazyImage
@@ -35,24 +35,25 @@ def resized_crop(
     antialias: Any = True,
 ) -> Any:
     """``torchvision.transforms.functional.resized_crop``: its usual form, without the checks on the way."""
-    if type(interpolation) is InterpolationMode and antialias is not False:
-        lazy = images.resized_crop(img, top, left, height, width, size, interpolation)
+    usual = type(interpolation) is InterpolationMode and antialias is not False
+    if usual and isinstance(img, LazyImage) and img.recipe is not None:
+        lazy = img.crop_and_resize(top, left, height, width, size, pil_modes_mapping[interpolation])
         if lazy is not None:
             return lazy
     return original(img, top, left, height, width, size, interpolation, antialias=antialias)
 
 
 def to_tensor(original: Function, pic: Any) -> Any:
-    lazy = lazy_image(pic)
+    lazy = pic if isinstance(pic, LazyImage) and pic.recipe is not None else lazy_image(pic)
     if lazy is None:
         return original(pic)
     dtype = torch.get_default_dtype()
-    return images.tensor(LazyTensor, lazy, ("to_tensor", (dtype,)), dtype)
+    return lazy.as_tensor(LazyTensor, ("to_tensor", (dtype,)), dtype)
 
 
 def pil_to_tensor(original: Function, pic: Any) -> Any:
     lazy = lazy_image(pic)
-    return original(pic) if lazy is None else images.pixels(LazyTensor, lazy)
+    return original(pic) if lazy is None else lazy.as_uint8_tensor(LazyTensor)
 
 
 def to_pil_image(original: Function, pic: Any, mode: Any = None) -> Any:

@@ -133,7 +133,7 @@ def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | N
 
 def _takes(mode: Any) -> bool:
     """Whether anything is read lazily, so far as can be said before it is read."""
-    if switch.current().steps_aside or _name(mode) not in (_UNCHANGED, _GRAY, _RGB):
+    if switch.active() is None or _name(mode) not in (_UNCHANGED, _GRAY, _RGB):
         return False
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return False

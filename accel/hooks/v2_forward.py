@@ -19,7 +19,7 @@ from PIL import Image
 from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import is_pure_tensor
 
-from accel.hooks import random_params
+from accel.hooks import tv_transforms
 from accel.hooks.patch import Attribute, Function
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyPlainImage
@@ -35,7 +35,7 @@ _LEAVES = {*_LAZY, torch.Tensor, int, float, bool, str, NoneType}
 
 def needs(original: FunctionType) -> Callable[..., list[bool]]:
     """``Transform._needs_transform_list`` (leaves) -> whether each is to be transformed."""
-    if not random_params.checked(original, _needs_of_image, _some_image):
+    if not tv_transforms.checked(original, _needs_of_image, _some_image):
         return original
 
     @functools.wraps(original)
@@ -65,7 +65,7 @@ def _of_image(self: Any, image: Any) -> Any:
 def _of_image_by_chance(self: Any, image: Any) -> Any:
     leaves = [image]
     self.check_inputs(leaves)
-    if random_params.rand(1) >= self.p:
+    if tv_transforms.rand(1) >= self.p:
         return image
     if not self._needs_transform_list(leaves)[0]:
         self.make_params([])
@@ -75,7 +75,7 @@ def _of_image_by_chance(self: Any, image: Any) -> Any:
 
 def _forward(original: FunctionType, of_image: Forward, usual: Callable[[Any], bool] = lambda self: True) -> Forward:
     """``forward`` (*inputs) -> the sample; ``usual``: whether the quick way may be taken."""
-    of_leaves = random_params.with_cheap_tensors(original)
+    of_leaves = tv_transforms.with_cheap_tensors(original)
     of_leaves.__globals__.update(
         tree_flatten=lambda sample: (list(sample), None), tree_unflatten=lambda leaves, spec: tuple(leaves)
     )
@@ -84,7 +84,7 @@ def _forward(original: FunctionType, of_image: Forward, usual: Callable[[Any], b
         alone = len(inputs) == 1 and type(inputs[0]) is not tuple
         return of_image(self, *inputs) if alone else of_leaves(self, *inputs)
 
-    if not random_params.checked(original, quick, _some_sample):
+    if not tv_transforms.checked(original, quick, _some_sample):
         return original
 
     @functools.wraps(original)
@@ -136,7 +136,7 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
 
 plain = partial(_forward, of_image=_of_image)
 by_chance = partial(
-    _forward, of_image=_of_image_by_chance, usual=lambda self: type(self.p) is float and random_params.usual()
+    _forward, of_image=_of_image_by_chance, usual=lambda self: type(self.p) is float and tv_transforms.usual()
 )
 PATCHES = (
     Attribute("torchvision.transforms.v2.Transform.forward", plain),

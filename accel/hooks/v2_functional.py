@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode
+from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.hooks.patch import Body, Function
 from accel.hooks.recording import images
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.hooks.v2_kernels import to_dtype
 from accel.lazy.from_pixels import lazy_image
+from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import is_lazy
 
@@ -24,7 +26,7 @@ def to_image(original: Function, inpt: Any) -> Any:
     """``torchvision.transforms.v2.functional.to_image``, on lazy images and tensors."""
     image = lazy_image(inpt) if isinstance(inpt, Image.Image) else None
     if image is not None:
-        return images.pixels(LazyTVImage, image)
+        return image.as_uint8_tensor(LazyTVImage)
     return inpt.as_lazy(LazyTVImage) if type(inpt) is LazyTensor and is_lazy(inpt) else original(inpt)
 
 
@@ -45,7 +47,9 @@ def _resized_crop(
 ) -> Any:
     """v2's ``resized_crop`` kernel for Pillow images."""
     mode = _MODES.get(interpolation) if isinstance(interpolation, str) else interpolation
-    lazy = images.resized_crop(image, top, left, height, width, size, mode)
+    lazy = None
+    if isinstance(image, LazyImage) and image.recipe is not None and type(mode) is InterpolationMode:
+        lazy = image.crop_and_resize(top, left, height, width, size, pil_modes_mapping[mode])
     return original(image, top, left, height, width, size, interpolation) if lazy is None else lazy
 
 

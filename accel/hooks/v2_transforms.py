@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torchvision.transforms.v2 import functional as F
 
-from accel.hooks import random_params
+from accel.hooks import tv_transforms
 from accel.hooks.patch import Attribute, Body, Function
 from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
@@ -21,20 +21,20 @@ from accel.ops.tensors import frozen
 
 def make_params(original: FunctionType) -> Function:
     """``make_params`` of ``torchvision.transforms.v2.RandomResizedCrop`` (images) -> top, left, height, width."""
-    code = random_params.with_cheap_tensors(original)
+    code = tv_transforms.with_cheap_tensors(original)
     code.__globals__["query_size"] = _size_of_one
 
     def quick(self: Any, flat_inputs: list[Any]) -> Any:
         limits = SimpleNamespace(scale=self.scale, ratio=self.ratio, _log_ratio=self._log_ratio.tolist())
         return code(limits, flat_inputs)
 
-    if not random_params.checked(original, quick, _some_crop_of_v2):
+    if not tv_transforms.checked(original, quick, _some_crop_of_v2):
         return original
 
     @functools.wraps(original)
     def make_params(self: Any, flat_inputs: list[Any]) -> Any:
         one = len(flat_inputs) == 1 and isinstance(flat_inputs[0], (LazyTensorBase, LazyImage))
-        quickly = one and isinstance(self._log_ratio, torch.Tensor) and random_params.usual()
+        quickly = one and isinstance(self._log_ratio, torch.Tensor) and tv_transforms.usual()
         return (quick if quickly else original)(self, flat_inputs)
 
     return make_params
@@ -50,7 +50,7 @@ def _size_of_one(images: list[Any]) -> tuple[int, int]:
 
 
 def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
-    image, scale, ratio = random_params.some_crop(generator)
+    image, scale, ratio = tv_transforms.some_crop(generator)
     return SimpleNamespace(scale=scale, ratio=ratio, _log_ratio=torch.log(torch.tensor(ratio))), [image]
 
 

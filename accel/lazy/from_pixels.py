@@ -68,8 +68,8 @@ def _selected(image: Any, modes: tuple[str, ...]) -> Selection | None:
     kind: Any = type(image)
     if image.recipe is not None if isinstance(image, LazyImage) else not _is_pillows(kind):
         return None
-    selection = switch.current()
-    if selection.steps_aside or image.mode not in modes:
+    selection = switch.active()
+    if selection is None or image.mode not in modes:
         return None
     image.load()  # which may change the size: TIFF files that lie on their side
     return selection if image.mode in modes and image.width and image.height else None
@@ -92,14 +92,9 @@ def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
         return image  # type: ignore[return-value]
     if type(image) is not torch.Tensor or image.dtype != torch.uint8 or image.ndim != 3 or not image.is_cpu:
         return None
-    selection = switch.current()
+    selection = switch.active()
     channels, height, width = image.shape
-    if (
-        selection.steps_aside
-        or channels not in (1, 3)
-        or not image.numel()
-        or functorch.is_functorch_wrapped_tensor(image)
-    ):
+    if selection is None or channels not in (1, 3) or not image.numel() or functorch.is_functorch_wrapped_tensor(image):
         return None
     data = image.permute(1, 2, 0).numpy().tobytes()
     source = Source(data, Raw(width, height, "RGB" if channels == 3 else "L"), _IN_MEMORY, selection)

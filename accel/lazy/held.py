@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from accel.backend import backend_of
 from accel.codec.header import Raw
 from accel.errors import DecodeError
-from accel.lazy import group
+from accel.lazy.batch import compute_together
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
@@ -45,7 +45,7 @@ def compute(dataset: Any, threads: int | None) -> None:
     log.note(log.INFO, "what the dataset holds is computed before its workers start: %d images", len(found))
     for start in range(0, len(samples), _AT_ONCE):
         some = samples[start : start + _AT_ONCE]
-        group.group([sample.lazy for sample in some])
+        compute_together(sample.lazy for sample in some)
         for sample in some:
             try:
                 LazyTensorBase.materialize(sample)

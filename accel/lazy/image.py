@@ -10,8 +10,9 @@ import operator
 from contextlib import suppress
 from functools import lru_cache
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
@@ -20,11 +21,17 @@ from accel.codec.header import Raw
 from accel.errors import DecodeError
 from accel.lazy import pillow_args, resizing
 from accel.lazy.image_base import LazyImageBase, StandsFor, send
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.ops.index import PadMode
 from accel.recipe import Recipe, Source, Step
 from accel.runtime import compute, kept
 from accel.system import counters, log
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T", bound=LazyTensorBase)
 
 
 class LazyImage(LazyImageBase):
@@ -33,6 +40,19 @@ class LazyImage(LazyImageBase):
     Its ``info`` is that of the file it was made from, as Pillow hands it down. What ``Image.open`` gives is a
     ``accel.lazy.jpeg_file.LazyJpegFile``, all others are ``LazyPlainImage``s.
     """
+
+    @classmethod
+    def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> Self:
+        image = cls.__new__(cls)
+        image._recipe = recipe
+        image._mode = mode
+        image._size = size
+        return image
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The recipe while the pixels are not computed, else None."""
+        return self._recipe if self._im is None else None
 
     @staticmethod
     def load_rgb(source: Source) -> LazyImage:
@@ -114,6 +134,23 @@ class LazyImage(LazyImageBase):
             image = image.then(name, params)
         return image
 
+    def as_tensor(self, cls: type[T], step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
+        """This image as a lazy tensor of a class, by a step that leads to ``dtype``."""
+        width, height = self._size
+        shape = (3 if self._mode == "RGB" else 1, height, width)
+        if self._parent:
+            self.used_again()
+        self._parent = self._loaded = True
+        assert self._recipe is not None
+        source, steps = self._recipe
+        if source.origin is not None and not steps:  # values that were an image for a while
+            source, steps = source.origin
+        return cls.of((Recipe(source, (*steps, step)),), (), shape, dtype, interleaved)
+
+    def as_uint8_tensor(self, cls: type[T]) -> T:
+        """This image as a uint8 tensor, which torchvision strides [height, width, channel]."""
+        return self.as_tensor(cls, ("pil_to_tensor", ()), torch.uint8, interleaved=True)
+
     # -- recorded: the Pillow methods that torchvision and users call ---------------------------------------
 
     def copy(self) -> Image.Image:
@@ -163,6 +200,17 @@ class LazyImage(LazyImageBase):
         if lazy and _has_no_pixels(size):  # let Pillow raise what it raises, without decoding for it
             return Image.new(self._mode, (2, 2)).resize(size, resample, None, reducing_gap)
         return super().resize(size, resample, box, reducing_gap)
+
+    def crop_and_resize(
+        self, top: Any, left: Any, height: Any, width: Any, size: Any, resample: int
+    ) -> Image.Image | None:
+        """torchvision's ``resized_crop``; None for other forms of ``size`` than two numbers."""
+        if not isinstance(size, (list, tuple)) or len(size) != 2:
+            return None
+        cropped = self.crop((left, top, left + width, top + height))
+        if cropped.size == (size[1], size[0]):
+            return cropped
+        return cropped.resize((size[1], size[0]), resample)
 
     def reduce(self, factor: Any, box: Any = None) -> Image.Image:
         lazy = self._im is None and self._recipe is not None

@@ -22,7 +22,7 @@ from accel.system import counters, log
 from accel.system.caller import caller
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 
 class LazyImageBase(Image.Image):
@@ -48,19 +48,6 @@ class LazyImageBase(Image.Image):
     _touched_by: str | None = None
     _parent = False  # another image was made from it
 
-    @classmethod
-    def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> Self:
-        image = cls.__new__(cls)
-        image._recipe = recipe
-        image._mode = mode
-        image._size = size
-        return image
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """The recipe while the pixels are not computed, else None."""
-        return self._recipe if self._im is None else None
-
     # -- the pixels, when they are asked for ----------------------------------------------------------------
 
     @property
@@ -85,7 +72,7 @@ class LazyImageBase(Image.Image):
     def load(self) -> Any:
         """Pixel access, as Pillow's; computes nothing until a pixel is read or written."""
         self._loaded = True
-        return _LazyAccess(self) if self.recipe is not None else self._load_now()
+        return _LazyAccess(self) if self._im is None and self._recipe is not None else self._load_now()
 
     def _load_now(self) -> Any:
         _ = self.im
@@ -163,7 +150,7 @@ def send(image: LazyImageBase) -> tuple[Any, ...]:
 
     Nothing is decoded and nothing can fail, for this may run in a queue's feeder thread.
     """
-    recipe = image.recipe
+    recipe = image._recipe if image._im is None else None
     if recipe is None:
         return image.__reduce_ex__(2)
     state = {name: image.__dict__[name] for name in _KEPT if name in image.__dict__}
@@ -191,8 +178,8 @@ _OURS = (*_STATE, "_touched_by", "_file", "_open_file", "_parent", "_unread", "_
 def _restore_lazy(
     kind: type[LazyImageBase], recipe: Recipe, mode: str, size: tuple[int, int], state: dict[str, Any]
 ) -> LazyImageBase:
-    image = kind._make(recipe, mode, size)
-    image.__dict__.update(state)
+    image = kind.__new__(kind)
+    image.__dict__.update(_recipe=recipe, _mode=mode, _size=size, **state)
     return image
 
 

@@ -16,9 +16,9 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
-from accel.lazy.state import Batch, Place
+from accel.lazy.batch import Batch, Member
+from accel.lazy.state import peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
-from accel.runtime import compute
 from accel.system import memory
 from accel.workers.packing import Packed, pack, unpack
 
@@ -46,7 +46,9 @@ def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
         if not lazy.lead and one_each:
             place = next(singles), len(samples)
             own = known[place[0] : place[0] + 1] or None
-        batch.add(lazy, number, own, place)
+        if lazy.together:
+            batch.together |= {number}
+        batch.add(lazy, Member(batch, number, own, place))
 
 
 def send(tensor: LazyTensorBase) -> Any:
@@ -57,25 +59,22 @@ def send(tensor: LazyTensorBase) -> Any:
     will say so.
     """
     lazy = pending_state(tensor)
-    if lazy is not None and parent_process() is not None and not backend_of(compute.selection_of(lazy.recipes)).devices:
+    if lazy is not None and parent_process() is not None and not backend_of(lazy.selection).devices:
         with suppress(Exception):
             LazyTensorBase.materialize(tensor, memory.shared)
-    lazy = tensor.__dict__.get("lazy")
+    lazy = peek(tensor)
     if lazy is None or lazy.value is not None:  # somebody has its values
         return _receive_value, (tensor if lazy is None else lazy.value,)
     layout = (type(tensor), (lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made))
     if lazy.member is None or not lazy.member.batch.sends(lazy):
         return _receive, (pack(lazy.recipes, shared=get_worker_info() is not None), layout)
-    member = lazy.member
-    return _receive_member, (member.batch, member.number, member.indices, member.place, layout)
+    return _receive_member, (tuple(lazy.member), layout)
 
 
-def _receive_member(
-    batch: Batch, number: int, indices: tuple[Any, ...] | None, place: Place, layout: Layout
-) -> LazyTensorBase:
-    cls, rest = layout
-    tensor = cls.of(batch.receive(number), *rest)
-    batch.add(tensor.lazy, number, indices, place)
+def _receive_member(member: tuple[Any, ...], layout: Layout) -> LazyTensorBase:
+    (cls, rest), place = layout, Member(*member)
+    tensor = cls.of(place.batch.receive(place.number), *rest)
+    place.batch.add(tensor.lazy, place)
     return tensor
 
 

@@ -1,9 +1,16 @@
-"""The tensor object without memory that stands for values: what it knows of them, and how it becomes them."""
+"""The tensor object without memory that stands for values: what it knows of them, and how it becomes them.
+
+torch's modes that see every operation (FakeTensorMode, ``make_fx``, a user's own) are to see the values, and not how
+these came about.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -19,7 +26,11 @@ private(
     "_C.DisableTorchFunctionSubclass",
     "_C._set_throw_on_mutable_data_ptr",
     "_C._swap_tensor_impl",
+    "_C._len_torch_dispatch_stack",
+    "_C._DisableFuncTorch",
 )
+ops = private("torch._ops", "_len_torch_dispatch_stack_pre_dispatch")
+dispatch = private("torch.utils._python_dispatch", "_disable_current_modes")
 
 _GETTERS = """
     shape dtype device layout ndim is_cuda is_cpu is_sparse is_quantized is_nested is_meta is_mkldnn requires_grad
@@ -111,3 +122,33 @@ def swap(shell: torch.Tensor, value: torch.Tensor) -> bool:
 
 _swapping = threading.RLock()
 fork.wait_for(_swapping, fork.SWAPS)
+
+
+# -- torch's modes -----------------------------------------------------------------------------------------
+
+_NONE: AbstractContextManager[object] = nullcontext()
+
+
+def _any() -> bool:
+    return bool(torch._C._len_torch_dispatch_stack() or ops._len_torch_dispatch_stack_pre_dispatch())
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Compute values outside of the mode, and the transformation of torch.func, of whoever asks first.
+
+    They outlive these, and no tracer is to see how they come about.
+    """
+    inference = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NONE
+    with inference, dispatch._disable_current_modes() if _any() else _NONE, torch._C._DisableFuncTorch():
+        yield
+
+
+def replaced(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Have a tracer take ``value`` for what ``tensor`` is to it, such as an argument of what it traces."""
+    if not _any():
+        return
+    tracing: Any = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    mode = None if tracing is None else tracing.get_proxy_mode()
+    if mode is not None and tensor in mode.tracer.tensor_tracker:
+        mode.tracer.tensor_tracker[value] = mode.tracer.tensor_tracker[tensor]

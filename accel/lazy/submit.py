@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from accel.errors import DecodeError
+from accel.lazy.batch import coalesce
 from accel.lazy.image import LazyImage
-from accel.lazy.on_device import coalesce, queue_of, selection_of, submitted_or_computed
+from accel.lazy.on_device import queue_of, submitted_or_computed
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.options import Selection
@@ -83,7 +84,7 @@ class Future(concurrent.futures.Future[Any]):
         self._lock = fork.Lock()
         self._process = os.getpid()
         self._parts: dict[int, Part] = {}
-        for selection in dict.fromkeys(selection_of(lazy) for _, lazy in items if lazy is not None):
+        for selection in dict.fromkeys(lazy.selection for _, lazy in items if lazy is not None):
             self._launch(selection)
         self._unfinished = {part.task for part in self._parts.values()}
         for each in tuple(self._unfinished):
@@ -92,7 +93,7 @@ class Future(concurrent.futures.Future[Any]):
             self._finish()
 
     def _launch(self, selection: Selection) -> None:
-        states = {n: lazy for n, (_, lazy) in enumerate(self._items) if lazy and selection_of(lazy) == selection}
+        states = {n: lazy for n, (_, lazy) in enumerate(self._items) if lazy and lazy.selection == selection}
         submission, parts = coalesce(tuple(states.values()))
         queue = queue_of(selection, next(iter(states.values())).loader, self._device)
         if queue is None:
@@ -104,7 +105,7 @@ class Future(concurrent.futures.Future[Any]):
             queue.start_now(submission)
         for (number, lazy), part in zip(states.items(), parts, strict=True):
             self._parts[number] = part
-            lazy.part = part.twin()
+            lazy.submitted(part.twin())
 
     def _task_done(self, done: Task) -> None:
         with self._lock:
@@ -188,9 +189,8 @@ class Future(concurrent.futures.Future[Any]):
                 else lazy.compute(memory.results.empty)
             )
         else:
-            with lazy.lock:
-                lazy.part = part  # in place of its twin, which would copy
-                value = submitted_or_computed(lazy, queue.device)
+            with lazy.lock:  # in place of its twin, which would copy
+                value = submitted_or_computed(lazy, queue.device, part)
             if isinstance(image, LazyTensorBase):
                 value = value.as_subclass(image.becomes)
         return value if self._device is None else value.to(self._device)

@@ -16,12 +16,14 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
-from accel.lazy import group, mixing, views
+from accel.lazy import mixing, views
+from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
+from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
-from accel.recipe import Step
-from accel.runtime import compute, kept
+from accel.recipe import Step, alike, selection_of
+from accel.runtime import kept
 from accel.system import memory
 from accel.system.private_names import private
 from accel.workers import slot_pool
@@ -59,16 +61,16 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
         torch.stack([torch.zeros((), device="cpu").expand(lazy.lead + lazy.shape) for lazy in states])  # raises
         return None
     recipes = tuple(recipe for lazy in states for recipe in lazy.recipes)
-    if any(lazy.dtype != first.dtype or lazy.after for lazy in states) or not compute.alike(recipes):
+    if any(lazy.dtype != first.dtype or lazy.after for lazy in states) or not alike(recipes):
         return None
     again = [lazy for lazy in states if lazy.stacked]
-    if again and not backend_of(compute.selection_of(recipes)).devices:
+    if again and not backend_of(selection_of(recipes)).devices:
         size = prod((*first.lead, *first.shape)) * first.dtype.itemsize * len(again)
         if kept.values_fit(size):  # somebody keeps the samples: torchvision's have their values
             for lazy in again:
                 for recipe in lazy.recipes:
                     recipe.source.asked = 0  # its values are kept: its pixels need not be
-            group.group(again)
+            compute_together(again)
             return None
     for lazy in states:
         lazy.stacked = True
@@ -92,7 +94,17 @@ def fetching() -> Iterator[None]:
 def materialized_in_worker(tensor: LazyTensorBase) -> torch.Tensor:
     """Compute a tensor into shared memory if this is a DataLoader worker of a host backend."""
     lazy = pending_state(tensor)
-    if get_worker_info() is None or lazy is None or backend_of(compute.selection_of(lazy.recipes)).devices:
+    return tensor if lazy is None else _in_worker(tensor, lazy)
+
+
+def collated(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """``stack``, with the values if this is a DataLoader worker of a host backend."""
+    stacked = stack(tensors)
+    return stacked if stacked is None else _in_worker(stacked, stacked.lazy)
+
+
+def _in_worker(tensor: LazyTensorBase, lazy: LazyState) -> torch.Tensor:
+    if get_worker_info() is None or backend_of(selection_of(lazy.recipes)).devices:
         return tensor
     slots = slot_pool.of_worker()
     return LazyTensorBase.materialize(tensor, memory.shared if slots is None else slots.empty)
@@ -104,16 +116,14 @@ def materialized_in_worker(tensor: LazyTensorBase) -> torch.Tensor:
 def stack_lazy(tensors: Sequence[torch.Tensor], dim: int = 0, *, out: Any = None) -> Any:
     if dim != 0 or out is not None or not tensors:
         return NotImplemented
-    stacked = stack(tensors)
-    if stacked is None:
-        return NotImplemented
-    return stacked if _fetching else materialized_in_worker(stacked)
+    stacked = stack(tensors) if _fetching else collated(tensors)
+    return NotImplemented if stacked is None else stacked
 
 
 def clone(tensor: LazyTensorBase, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
     lazy, copy = tensor.lazy, tensor.then()
     if lazy.part is not None:
-        copy.lazy.part, copy.lazy.since = lazy.part.twin(), lazy.since
+        copy.lazy.progress, copy.lazy.since = lazy.part.twin(), lazy.since
     return _ordered(copy, memory_format)
 
 
@@ -162,7 +172,7 @@ def _cast(tensor: LazyTensorBase, dtype: torch.dtype) -> Any:
 def _onwards(before: LazyTensorBase, after: LazyTensorBase, step: Step) -> LazyTensorBase:
     """The tensor after one step that can also be done to what has been submitted without it."""
     if before.lazy.part is not None and not after.lazy.after:
-        after.lazy.part, after.lazy.since = before.lazy.part, (*before.lazy.since, step)
+        after.lazy.progress, after.lazy.since = before.lazy.part, (*before.lazy.since, step)
     return after
 
 

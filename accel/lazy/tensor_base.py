@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.lazy import modes, shell
-from accel.lazy.state import ImageShape, LazyState
+from accel.lazy import shell, state
+from accel.lazy.state import Done, ImageShape, LazyState, peek
 from accel.ops import OPS, ValueOp, tensor_op
 from accel.ops.helpers import same_threads
 from accel.recipe import Recipe, Step
-from accel.system import counters, log, memory
+from accel.system import counters, memory
 from accel.system.caller import caller
 from accel.system.memory import Allocate
 from accel.system.private_names import private
@@ -75,26 +75,7 @@ class LazyTensorBase(torch.Tensor):
         Raises:
             DecodeError: an image cannot be decoded.
         """
-        lazy = self.__dict__.get("lazy")
-        if lazy is None:  # another thread was faster: this is a plain tensor by now
-            return self
-        with log.flushing, lazy.lock:
-            if "lazy" not in self.__dict__:
-                return self
-            if lazy.value is None:
-                alone = lazy.whole is None or lazy.part is not None  # submitted by itself
-                values = lazy.compute(allocate) if alone else _part(*lazy.whole)
-                lazy.value, lazy.pending = values.as_subclass(self.becomes), None
-                if lazy.aliased:
-                    with modes.suspended():
-                        lazy.shared = lazy.value.detach()
-            value: torch.Tensor = lazy.value
-            if not shell.swap(self, value):
-                value.__dict__.update(shell.attributes(self))
-                modes.replaced(self, value)
-                return value
-            lazy.value = None
-            return self
+        return state.materialize(self, allocate)
 
     def then(
         self,
@@ -133,8 +114,8 @@ class LazyTensorBase(torch.Tensor):
         offset = int(self.storage_offset()) if lazy.aliased else 0
         same = cls.of(lazy.recipes, lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made, offset)
         same.lazy.view = lazy.view
-        same.lazy.succeeds(lazy, lazy.part, lazy.since)
-        same.lazy.whole, same.lazy.aliased = lazy.whole, lazy.aliased
+        same.lazy.aliased = lazy.aliased
+        same.lazy.succeed(lazy, lazy.progress, lazy.since)
         return same
 
     def _made(
@@ -149,11 +130,9 @@ class LazyTensorBase(torch.Tensor):
         interleaved = lazy.interleaved if interleaved is None else interleaved
         after = lazy.after + after
         made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)
-        if lazy.group is not None:
-            lazy.group.join(made.lazy, lazy)
-        if lazy.member is not None or lazy.part is not None:
+        if lazy.member is not None or lazy.progress is not None:
             # what comes after can be done to what was submitted
-            made.lazy.succeeds(lazy, *((lazy.part, lazy.since) if len(after) > len(lazy.after) else (None, ())))
+            made.lazy.succeed(lazy, *((lazy.part, lazy.since) if len(after) > len(lazy.after) else (None, ())))
         return made
 
     @classmethod
@@ -222,10 +201,8 @@ def is_lazy(value: Any) -> bool:
     Values that somebody has may have been changed in place: nothing more is recorded on such a tensor.
     """
     if isinstance(value, LazyTensorBase):
-        lazy = value.__dict__.get("lazy")
-        if lazy is None or lazy.value is not None or lazy.ready is not None:
-            return False
-        return lazy.whole is None or lazy.whole[1].shared is None
+        lazy = peek(value)
+        return lazy is not None and (lazy.progress is None or lazy.recordable)
     return isinstance(value, (list, tuple)) and all(map(is_lazy, value))
 
 
@@ -233,14 +210,14 @@ def pending_state(value: Any) -> LazyState | None:
     """The state of a tensor that has no values yet; None for all else."""
     if not isinstance(value, LazyTensorBase):
         return None
-    lazy: LazyState | None = value.__dict__.get("lazy")
-    return None if lazy is None or lazy.value is not None else lazy
+    lazy = peek(value)
+    return None if lazy is None or isinstance(lazy.progress, Done) else lazy
 
 
 def _plain(value: Any) -> Any:
     if not isinstance(value, LazyTensorBase):
         return value
-    if "lazy" in value.__dict__:
+    if peek(value) is not None:
         return values_of(value)
     kind = getattr(value, "becomes", None)  # none left if another thread has just computed it
     if kind is None:
@@ -264,18 +241,9 @@ def _resizable(value: Any) -> Any:
 
 def values_of(tensor: LazyTensorBase) -> torch.Tensor:
     """Compute the values, for somebody who does not go on recording; of a single image that is counted."""
-    lazy = tensor.__dict__.get("lazy")
-    alone = lazy is not None and not lazy.lead and lazy.group is None and lazy.whole is None
-    if alone and lazy.value is None and lazy.ready is None:  # type: ignore[union-attr]
+    lazy = peek(tensor)
+    alone = lazy is not None and not lazy.lead and not lazy.together
+    if alone and (lazy.progress is None or lazy.part is not None):  # type: ignore[union-attr]
         in_pipeline = get_worker_info() is not None
         counters.early(f"the values of a single lazy tensor were asked for by {caller()}" if in_pipeline else None)
     return LazyTensorBase.materialize(tensor)
-
-
-def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:
-    """Part of a batch, all of which is computed for it."""
-    if isinstance(batch, LazyTensorBase):
-        LazyTensorBase.materialize(batch)
-    assert lazy.shared is not None
-    with modes.suspended():
-        return lazy.shared[index]

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from accel.lazy.batch import Whole
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import tensor_op
 from accel.recipe import Recipe
@@ -57,7 +58,7 @@ def unsqueeze(tensor: LazyTensorBase, dim: int) -> Any:
 def _can_be_divided(batch: LazyTensorBase) -> bool:
     """Whether its values are still to be computed here, each image's from its own recipe alone."""
     lazy = batch.lazy
-    busy = lazy.member is not None or lazy.part is not None or lazy.group is not None
+    busy = lazy.member is not None or lazy.part is not None
     return not busy and all(tensor_op(name).elementwise for name, _ in lazy.after)
 
 
@@ -76,6 +77,6 @@ def _part(batch: LazyTensorBase, chosen: int | range, index: Any) -> LazyTensorB
 
 def _view(of: LazyTensorBase, part: LazyTensorBase, index: Any) -> LazyTensorBase:
     part.lazy.view = of.lazy.view
-    part.lazy.whole = of, of.lazy, index
+    part.lazy.progress = Whole(of, of.lazy, index)
     part.lazy.aliased = of.lazy.aliased = True
     return part

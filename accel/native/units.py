@@ -29,7 +29,7 @@ from accel.system.imports import LazyModule, importing
 from accel.version import __version__
 
 _ROOT = Path(__file__).resolve().parents[1]
-_COMPILER = ("native/compiling.py", "native/lean.py", "native/processor.py", "native/signatures.py")
+_COMPILER = tuple(f"native/{name}.py" for name in ("compiling", "intrinsics", "lean", "processor", "signatures"))
 
 _llvmlite = LazyModule("llvmlite")
 _llvm = LazyModule("llvmlite.binding")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.planning import values
@@ -60,6 +62,25 @@ class Plan(NamedTuple):
         result = allocate(shape, self.dtype)
         return result.permute(0, 3, 1, 2) if self.interleaved else result
 
+    def target(self, allocate: Allocate) -> tuple[torch.Tensor, npt.NDArray[Any]]:
+        """The same, and its bits in the order of its memory, for who writes them on the host."""
+        result = self.empty(allocate)
+        return result, bits(result.permute(0, 2, 3, 1) if self.interleaved else result)
+
+
+_TYPES: dict[int, tuple[torch.dtype, Any]] = {
+    1: (torch.uint8, np.uint8),
+    2: (torch.int16, np.uint16),
+    4: (torch.int32, np.uint32),
+    8: (torch.int64, np.uint64),
+}
+
+
+def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """The tensor's memory as unsigned integers of its item size: a table look-up moves bits, whatever they mean."""
+    torch_type, numpy_type = _TYPES[tensor.dtype.itemsize]
+    return tensor.view(torch_type).numpy().view(numpy_type)
+
 
 def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
     """Plan a batch of images that come out with the same shape and dtype, up to what torchvision runs of their steps.
@@ -90,8 +111,9 @@ def plans_of(
         header = source.header
         channels = _channels(header.mode, steps)
         box, stages, depth = chain((header.height, header.width), channels, steps)
+        size = stages[-1].output_size
         table, patches = values.table_and_patches(depth, value_steps)
-        key = depth, *stages[-1].output_size, table.dtype, interleaved[number]
+        key = depth, *size, table.dtype, interleaved[number]
         group = groups.get(key)
         if group is None:
             group = groups[key] = _Group([], {})

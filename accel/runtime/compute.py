@@ -15,12 +15,12 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, backend_of, host_of
-from accel.errors import DecodeError
+from accel.errors import DecodeError, only
 from accel.options import Selection
 from accel.planning.plan import plan
 from accel.planning.torch_tail import TailedPlans, has_tail, tailed_plans
-from accel.recipe import Recipe, Source
-from accel.runtime import torch_ops
+from accel.recipe import Recipe, Source, selection_of
+from accel.runtime import sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, memory
 from accel.system.memory import Allocate
@@ -44,10 +44,7 @@ def tensors(
     Raises:
         DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
     """
-    result = several([(recipes, interleaved)], allocate)[0]
-    if isinstance(result, Exception):
-        raise result
-    return result
+    return only(several([(recipes, interleaved)], allocate))
 
 
 def several(
@@ -63,7 +60,7 @@ def several(
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
             plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in plain]
-            results.update(zip(plain, host_of(selection).run_all(plans, allocate), strict=True))
+            results.update(zip(plain, sharing.run_all(host_of(selection), plans, allocate), strict=True))
         others = [place for place in own if place not in results]
         if others:
             finished = _finished([batches[place] for place in others], selection, allocate)
@@ -79,7 +76,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     counters.count(counters.IMAGES, len(recipes))
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
     if not has_tail(recipes):
-        return backend.run_on(plan(recipes, interleaved=interleaved), device)
+        return sharing.run_on(backend, plan(recipes, interleaved=interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
     whole = tailed_plans(_with_pixels(recipes))
@@ -87,7 +84,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     made = []
     for number, each in enumerate(whole.plans):
         try:
-            made.append(backend.run_on(each, device))
+            made.append(sharing.run_on(backend, each, device))
         except DecodeError as error:
             raise _placed(error, whole, number) from error.__cause__
     return torch_ops.on_device(whole, made, interleaved)
@@ -102,7 +99,7 @@ def _finished(
     """Compute batches that torchvision's kernels finish; the plans of all of them are run together."""
     tailed = [_tailed_plans(recipes) for recipes, _ in batches]
     plans = [each for whole in tailed if isinstance(whole, TailedPlans) for each in whole.plans]
-    made = iter(host_of(selection).run_all(plans, memory.results.empty))
+    made = iter(sharing.run_all(host_of(selection), plans, memory.results.empty))
     parallel = _parallel(getattr(selection.options, "threads", None))
     results: list[torch.Tensor | Exception] = []
     for whole, (_, interleaved) in zip(tailed, batches, strict=True):
@@ -178,14 +175,3 @@ def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
         pixels = result[0].permute(1, 2, 0).numpy().tobytes()
         computed[key] = Source(pixels, source.header, source.name, source.selection)
     return [recipe._replace(source=computed.get(id(recipe.source), recipe.source)) for recipe in recipes]
-
-
-def selection_of(recipes: Sequence[Recipe]) -> Selection:
-    """The selection of the images, which is one for all that are stacked."""
-    return recipes[0].source.selection
-
-
-def alike(recipes: Sequence[Recipe]) -> bool:
-    """Whether the images run on one backend, so that they can be computed together."""
-    first = recipes[0].source.selection
-    return all(recipe.source.selection == first for recipe in recipes)

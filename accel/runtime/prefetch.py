@@ -24,8 +24,8 @@ from torch.utils.data import get_worker_info
 from accel.backend import backend_of
 from accel.errors import DecodeError
 from accel.options import AcceleratorOptions, Selection
-from accel.recipe import Recipe
-from accel.runtime import compute, streams, task, work_queue
+from accel.recipe import Recipe, selection_of
+from accel.runtime import streams, task, work_queue
 from accel.runtime.task import Task
 from accel.runtime.work_queue import WorkQueue
 from accel.system import counters, fork
@@ -247,7 +247,7 @@ def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.devic
 
 def compute_on_device(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torch.Tensor | None:
     """Compute images now on the device of their queue, and bring them to the host; None where that is not known."""
-    selection = compute.selection_of(recipes)
+    selection = selection_of(recipes)
     if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
         return None
     device = queue_of(selection, loader).device

@@ -3,6 +3,9 @@
 A forked child has only the thread that forked. What its parent's other threads were doing is never finished there, and
 what they held would be held for ever. So a ``Lock`` is new in the child, which is right where what it guards is sound
 at every moment. Where that may be half made, ``wait_for`` has the fork wait until it is whole.
+
+A child that is watched holds the end of a pipe that nobody writes to: when it and all that it forked have ended, the
+other end is told.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Hook = Callable[[], object]
 
@@ -130,3 +133,90 @@ register(before=_hold, in_parent=_let_go, in_child=_in_child)
 # forget it again: so these are not of Python's, and it comes when the fork is over
 register(in_parent=partial(sorted, _interrupts, key=partial(_thread.start_new_thread, _interrupt_soon)))
 register(in_parent=_interrupts.clear)
+
+
+# -- children, and whether they still live, which look at what this process looked at when they began --------------
+
+
+class _Child(NamedTuple):
+    """A child, by a number that ``count`` had after it had begun; ``pipe``: to read from, None if there is none."""
+
+    forks: int
+    pipe: int | None
+
+
+_children: list[_Child] = []
+_begun: list[None] = []  # an item for each fork
+_done: list[None] = []
+_pipes: list[tuple[int, int] | None] = []  # of children that may not have begun yet; None: there were none left
+_reasons: list[Callable[[], bool]] = []
+_looking = Lock()
+
+
+def count() -> int:
+    """A number that has grown after every fork, in the parent and in the child."""
+    return len(_begun) + len(_done)
+
+
+def watch_children_where(wanted: Callable[[], bool]) -> None:
+    """Have children watched that are forked while ``wanted()`` holds."""
+    _reasons.append(wanted)
+
+
+def children_since(forks: int) -> bool:
+    """Whether a watched child may live that was forked when ``count()`` had this value, or later."""
+    with _looking:
+        _look()
+        return bool(_pipes) or any(child.forks > forks for child in _children)
+
+
+def _look() -> None:
+    pipes = _pipes.copy()
+    begun = len(_begun)
+    if len(_done) >= begun:  # no thread is about to fork
+        del _pipes[: len(pipes)]
+        for pipe in pipes:
+            if pipe is not None:
+                os.close(pipe[1])
+                os.set_blocking(pipe[0], False)
+            _children.append(_Child(count(), None if pipe is None else pipe[0]))
+    for child in tuple(_children):
+        if child.pipe is not None and _ended(child.pipe):
+            _children.remove(child)
+            os.close(child.pipe)
+
+
+def _ended(pipe: int) -> bool:
+    try:
+        return not os.read(pipe, 1)
+    except BlockingIOError:
+        return False
+
+
+def _begin_child() -> None:
+    if any(wanted() for wanted in _reasons):
+        with _looking:
+            _look()
+        _begun.append(None)
+        try:
+            _pipes.append(os.pipe())
+        except OSError:  # too many files are open: it lives for ever, then
+            _pipes.append(None)
+    else:
+        _begun.append(None)
+
+
+def _forget_children() -> None:
+    _begun.append(None)
+    for child in _children:
+        if child.pipe is not None:
+            os.close(child.pipe)
+    for pipe in _pipes:
+        if pipe is not None:  # the other end is held, and never used
+            os.close(pipe[0])
+    _children.clear()
+    _pipes.clear()
+
+
+# in the parent none of Python's functions, in which an interrupt would be lost
+register(before=_begin_child, in_parent=partial(_done.append, None), in_child=_forget_children)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch.multiprocessing import get_sharing_strategy
 
-from accel.system import children, fork
+from accel.system import fork
 from accel.system.private_names import private
 
 private("torch", "UntypedStorage._new_shared", "UntypedStorage._new_shared_fd_cpu")
@@ -80,7 +80,7 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     """Bytes that are handed on when the last array or tensor that looks at them is gone.
 
     After a fork two processes look at them, of which neither knows when the other is done: instead of ``on_release``,
-    ``after_fork`` is called with the number of forks (``children.forks``) when they were lent, in both.
+    ``after_fork`` is called with the number of forks (``fork.count``) when they were lent, in both.
     """
 
     _born: int
@@ -88,7 +88,7 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     after_fork: Callable[[int], None] | None = None
 
     def __del__(self) -> None:
-        if self.on_release is not None and self._born == children.forks():
+        if self.on_release is not None and self._born == fork.count():
             self.on_release()
         elif self.after_fork is not None:
             self.after_fork(self._born)
@@ -97,7 +97,7 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
 def lease(memory: npt.NDArray[np.uint8], size: int) -> Lease:
     """The first ``size`` bytes; their ``on_release`` is called once nothing looks at them."""
     lease = memory[:size].view(Lease)
-    lease._born = children.forks()
+    lease._born = fork.count()
     return lease
 
 

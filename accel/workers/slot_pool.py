@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.system import children, counters, memory
+from accel.system import counters, fork, memory
 from accel.workers.arena import Arena
 
 # -- the parent ---------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class _Loader:
 
     def _release_inherited(self) -> None:
         for slot, (sent, forks) in list(self._inherited.items()):
-            if not children.since(forks):
+            if not fork.children_since(forks):
                 del self._inherited[slot]
                 self._release(slot, sent)
 
@@ -96,7 +96,7 @@ class _Loader:
                     self.arena.give_back(slot)
 
 
-children.watch_where(lambda: any(loader.lends() for loader in list(_known.values())))
+fork.watch_children_where(lambda: any(loader.lends() for loader in list(_known.values())))
 
 
 def _end(number: int) -> None:

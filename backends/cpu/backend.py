@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,12 @@ import torch
 
 from accel.backend import Options
 from accel.backends.cpu import effects, passes, stages
+from accel.backends.shared.host import ComparedHost
 from accel.backends.shared.options import check_positive
-from accel.backends.shared.pixels import Pixels, bits
+from accel.backends.shared.pixels import Pixels
 from accel.codec import decode
 from accel.native import units
-from accel.planning.plan import Decode, Plan
+from accel.planning.plan import Decode, Plan, bits
 from accel.planning.stages import Stage
 from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
@@ -45,16 +46,15 @@ class CpuOptions(Options):
             raise ValueError(f"decode must be one of {', '.join(decode.ENGINES)}, got {self.decode!r}")
 
 
-class CpuBackend:
+class CpuBackend(ComparedHost):
     """Exact always: ``exact=False`` changes nothing here."""
 
-    Options: ClassVar[type[Options]] = CpuOptions
-    devices: ClassVar[tuple[str, ...]] = ()
-    auto_rank: ClassVar[int | None] = 100
-    host: ClassVar[str] = "cpu"
+    Options = CpuOptions
+    auto_rank = 100
+    options: CpuOptions
 
     def __init__(self, options: CpuOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self._parallel = ParallelFor(options.threads, "accel-cpu")
         self._prepared = False
 
@@ -72,24 +72,15 @@ class CpuBackend:
                 stages.resizes_as_pillow()
                 self._prepared = True
 
-    def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
-        result = self.run_all([plan], allocate)[0]
-        if isinstance(result, Exception):
-            try:
-                raise result
-            finally:
-                del result  # the error would refer to itself, and keep the batch until the next garbage collection
-        return result
-
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
         if not self._prepared:
             self.prepare()
         results: list[torch.Tensor | Exception] = []
         targets = []
         for plan in plans:
-            tensor = plan.empty(allocate)
+            tensor, target = plan.target(allocate)
             results.append(tensor)
-            targets.append(bits(tensor.permute(0, 2, 3, 1) if plan.interleaved else tensor))
+            targets.append(target)
         failed: dict[tuple[int, int], Exception] = {}
 
         def work(image: tuple[int, Decode]) -> None:
@@ -115,12 +106,8 @@ class CpuBackend:
         ]
 
     def agrees(self, op: str) -> bool:
-        """See ``accel.backends.shared.host.ReferenceHost``."""
+        """See ``accel.backends.shared.host.ComparedHost``."""
         return stages.resizes_as_pillow() if op == "resize" else effects.agrees(op)
-
-    def left_to_torchvision(self, plan: Plan) -> list[str]:
-        """See ``accel.backends.shared.host.ReferenceHost``."""
-        return effects.left_to_torchvision(plan)
 
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
         """Decode one source and write all images made from it into ``target``."""

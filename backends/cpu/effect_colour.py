@@ -161,11 +161,8 @@ def permute(src: Any, order: Any, out: Any) -> None:
     flat, result = flattened(src), flattened(out)
     first, second, third = order[0], order[1], order[2]
     for i in range(src.shape[0] * src.shape[1]):
-        result[3 * i], result[3 * i + 1], result[3 * i + 2] = (
-            flat[3 * i + first],
-            flat[3 * i + second],
-            flat[3 * i + third],
-        )
+        red, green, blue = flat[3 * i + first], flat[3 * i + second], flat[3 * i + third]
+        result[3 * i], result[3 * i + 1], result[3 * i + 2] = red, green, blue
 
 
 @njit(inline="always")

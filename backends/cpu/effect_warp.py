@@ -12,9 +12,9 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from accel.backends.shared.numba_memory import flattened
+from accel.native.intrinsics import emitted, load, splat, store
 
 
 @njit
@@ -79,19 +79,13 @@ _BYTE, _WORD, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.DoubleType()
 _DOUBLES = ir.VectorType(_DOUBLE, _LANES)
 
 
-def _splat(builder: Any, value: Any) -> Any:
-    lane = builder.insert_element(ir.Constant(_DOUBLES, ir.Undefined), value, ir.Constant(_WORD, 0))
-    return builder.shuffle_vector(lane, lane, ir.Constant(ir.VectorType(_WORD, _LANES), [0] * _LANES))
-
-
 def _constant(value: float) -> Any:
     return ir.Constant(_DOUBLES, [value] * _LANES)
 
 
 def _pixel(builder: Any, address: Any) -> Any:
     """Four bytes from an address on, as doubles."""
-    loaded = builder.load(builder.inttoptr(address, ir.VectorType(_BYTE, _LANES).as_pointer()))
-    loaded.align = 1
+    loaded = load(builder, address, ir.VectorType(_BYTE, _LANES))
     return builder.uitofp(builder.zext(loaded, ir.VectorType(_WORD, _LANES)), _DOUBLES)
 
 
@@ -100,8 +94,7 @@ def _put(builder: Any, value: Any, address: Any) -> None:
     words = builder.fptosi(value, ir.VectorType(_WORD, _LANES))
     for lane in range(3):
         byte = builder.trunc(builder.extract_element(words, ir.Constant(_WORD, lane)), _BYTE)
-        place = builder.add(address, ir.Constant(address.type, lane))
-        builder.store(byte, builder.inttoptr(place, _BYTE.as_pointer())).align = 1
+        store(builder, byte, builder.add(address, ir.Constant(address.type, lane)))
 
 
 def _linear(builder: Any, one: Any, two: Any, share: Any) -> Any:
@@ -119,43 +112,33 @@ def _cubic(builder: Any, taps: list[Any], share: Any) -> Any:
     return builder.fadd(b, builder.fmul(share, builder.fadd(p2, builder.fmul(share, inner))))
 
 
-@intrinsic
-def _bilinear_pixel(typing: Any, upper: Any, lower: Any, left: Any, right: Any, dx: Any, dy: Any, to: Any) -> Any:
+@emitted(types.void, *[types.int64] * 4, types.float64, types.float64, types.int64)
+def _bilinear_pixel(builder: Any, upper: Any, lower: Any, left: Any, right: Any, dx: Any, dy: Any, to: Any) -> None:
     """Two rows' addresses, two columns' offsets in bytes, the shares, and where the pixel goes."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        upper, lower, left, right, dx, dy, to = args
-        dx, dy = _splat(builder, dx), _splat(builder, dy)
-        lines = []
-        for row in (upper, lower):
-            one, two = (_pixel(builder, builder.add(row, column)) for column in (left, right))
-            lines.append(_linear(builder, one, two, dx))
-        _put(builder, _linear(builder, lines[0], lines[1], dy), to)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 4, types.float64, types.float64, types.int64), generate
+    dx, dy = splat(builder, dx, _LANES), splat(builder, dy, _LANES)
+    lines = []
+    for row in (upper, lower):
+        one, two = (_pixel(builder, builder.add(row, column)) for column in (left, right))
+        lines.append(_linear(builder, one, two, dx))
+    _put(builder, _linear(builder, lines[0], lines[1], dy), to)
 
 
-@intrinsic
-def _bicubic_pixel(typing: Any, rows: Any, columns: Any, dx: Any, dy: Any, to: Any) -> Any:
+_FOUR = types.UniTuple(types.int64, 4)
+
+
+@emitted(types.void, _FOUR, _FOUR, types.float64, types.float64, types.int64)
+def _bicubic_pixel(builder: Any, rows: Any, columns: Any, dx: Any, dy: Any, to: Any) -> None:
     """Four rows' addresses, four columns' offsets in bytes, the shares, and where the pixel goes."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        rows, columns, dx, dy, to = args
-        dx, dy = _splat(builder, dx), _splat(builder, dy)
-        lines = []
-        for row in cgutils.unpack_tuple(builder, rows):
-            taps = [_pixel(builder, builder.add(row, column)) for column in cgutils.unpack_tuple(builder, columns)]
-            lines.append(_cubic(builder, taps, dx))
-        value = _cubic(builder, lines, dy)
-        for limit, worse in ((0.0, "<"), (255.0, ">")):
-            bound = _constant(limit)
-            value = builder.select(builder.fcmp_ordered(worse, value, bound), bound, value)
-        _put(builder, value, to)
-        return context.get_dummy_value()
-
-    four = types.UniTuple(types.int64, 4)
-    return types.void(four, four, types.float64, types.float64, types.int64), generate
+    dx, dy = splat(builder, dx, _LANES), splat(builder, dy, _LANES)
+    lines = []
+    for row in cgutils.unpack_tuple(builder, rows):
+        taps = [_pixel(builder, builder.add(row, column)) for column in cgutils.unpack_tuple(builder, columns)]
+        lines.append(_cubic(builder, taps, dx))
+    value = _cubic(builder, lines, dy)
+    for limit, worse in ((0.0, "<"), (255.0, ">")):
+        bound = _constant(limit)
+        value = builder.select(builder.fcmp_ordered(worse, value, bound), bound, value)
+    _put(builder, value, to)
 
 
 @njit(inline="always")
@@ -240,18 +223,10 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
     _warp_rows(image, height, width, a, resample, fill, np.empty(out.shape[1] * 3, np.uint8), out)
 
 
-@intrinsic
-def _copy_four(typing: Any, source: Any, target: Any) -> Any:
+@emitted(types.void, types.int64, types.int64)
+def _copy_four(builder: Any, source: Any, target: Any) -> None:
     """Four bytes from one address to another."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, target = (builder.inttoptr(address, _WORD.as_pointer()) for address in args)
-        loaded = builder.load(source)
-        loaded.align = 1
-        builder.store(loaded, target).align = 1
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    store(builder, load(builder, source, _WORD), target)
 
 
 @njit(error_model="numpy")

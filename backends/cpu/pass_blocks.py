@@ -7,16 +7,18 @@ A table look-up takes one byte at a time.  Two kinds of table need none: the ide
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import carray, njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from accel.backends.cpu.simd import LANES, lanes_of, load, store
+from accel.backends.cpu.simd import LANES
 from accel.backends.shared.numba_memory import pointer
+from accel.native.intrinsics import emitted, lanes_of, load, store
 
 PROOF_SIZE = 2 * 256 * 4 * 4
 """The bytes of memory that ``stands_in`` needs."""
@@ -36,58 +38,61 @@ def _normalised(builder: Any, values: Any, factors: list[Any]) -> Any:
     return builder.call(fmuladd, [wide, inverse, builder.fmul(wide, inverse_rest)])
 
 
-def _row(channels: int, *, planar: bool, mirrored: bool, scaled: bool) -> Any:
+def _emit_row(
+    builder: Any, values: Sequence[Any], channels: int, *, planar: bool, mirrored: bool, scaled: bool
+) -> None:
     """The code for a row of ``count >= 16`` pixels of ``channels`` bytes, 16 pixels at a time.
 
-    ``source`` is the address of the row's first pixel, ``target`` that of its place in the output, whose planes lie
-    ``plane`` bytes apart; ``factors`` is the address of ``factors``' result. ``scaled``: to float32, else to bytes.
+    ``values``: ``source`` is the address of the row's first pixel, ``factors`` that of ``find_factors``' result,
+    ``target`` that of its place in the output, whose planes lie ``plane`` bytes apart. ``scaled``: to float32, else to
+    bytes.
     """
+    source, factors, target, plane, count = values
     item = 4 if scaled else 1
     pixels = [(x, c) for x in range(LANES) for c in range(channels)]
     if planar:
         pixels.sort(key=lambda pixel: pixel[1])
     places = [(LANES - 1 - x if mirrored else x) * channels + c for x, c in pixels]
     parts = [slice(LANES * i, LANES * (i + 1)) for i in range(channels)]
-
-    @intrinsic
-    def row(typing: Any, source: Any, factors: Any, target: Any, plane: Any, count: Any) -> Any:
-        def constant(value: int) -> ir.Constant:
-            return ir.Constant(ir.IntType(64), value)
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            source, factors, target, plane, count = args
-            rows = [builder.add(factors, constant(16 * i)) for i in range(5 if scaled else 0)]
-            columns = [load(builder, row, ir.VectorType(_FLOAT, 4)) for row in rows]
-            of_part = [lanes_of([c for _, c in pixels[part]]) for part in parts]
-            spread = [[builder.shuffle_vector(f, f, lanes) for f in columns] for lanes in of_part]
-            last = builder.sub(count, constant(LANES))
-            with cgutils.for_range_slice(builder, constant(0), count, constant(LANES), inc=True) as (x, _):
-                at = builder.select(builder.icmp_signed("<", x, last), x, last)  # the last block may overlap
-                offset = builder.mul(at, constant(channels))
-                if mirrored:
-                    offset = builder.sub(constant((1 - LANES) * channels), offset)
-                data = load(builder, builder.add(source, offset), ir.VectorType(ir.IntType(8), LANES * channels))
-                place = builder.add(target, builder.mul(at, constant(item if planar else item * channels)))
-                for part, spread_factors in zip(parts, spread, strict=True):
-                    values = builder.shuffle_vector(data, data, lanes_of(places[part]))
-                    store(builder, _normalised(builder, values, spread_factors) if scaled else values, place)
-                    place = builder.add(place, plane if planar else constant(LANES * item))
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), generate
-
-    return row
+    rows = [builder.add(factors, _constant(16 * i)) for i in range(5 if scaled else 0)]
+    columns = [load(builder, row, ir.VectorType(_FLOAT, 4)) for row in rows]
+    of_part = [lanes_of([c for _, c in pixels[part]]) for part in parts]
+    spread = [[builder.shuffle_vector(f, f, lanes) for f in columns] for lanes in of_part]
+    last = builder.sub(count, _constant(LANES))
+    with cgutils.for_range_slice(builder, _constant(0), count, _constant(LANES), inc=True) as (x, _):
+        at = builder.select(builder.icmp_signed("<", x, last), x, last)  # the last block may overlap
+        offset = builder.mul(at, _constant(channels))
+        if mirrored:
+            offset = builder.sub(_constant((1 - LANES) * channels), offset)
+        data = load(builder, builder.add(source, offset), ir.VectorType(ir.IntType(8), LANES * channels))
+        place = builder.add(target, builder.mul(at, _constant(item if planar else item * channels)))
+        for part, spread_factors in zip(parts, spread, strict=True):
+            block = builder.shuffle_vector(data, data, lanes_of(places[part]))
+            store(builder, _normalised(builder, block, spread_factors) if scaled else block, place)
+            place = builder.add(place, plane if planar else _constant(LANES * item))
 
 
-_planar3, _planar3_mirrored, _scaled_planar3, _scaled_planar3_mirrored = (
-    _row(3, planar=True, mirrored=mirrored, scaled=scaled) for scaled in (False, True) for mirrored in (False, True)
-)
-_pixels3, _pixels3_mirrored, _scaled_pixels3, _scaled_pixels3_mirrored = (
-    _row(3, planar=False, mirrored=mirrored, scaled=scaled) for scaled in (False, True) for mirrored in (False, True)
-)
-_grey, _grey_mirrored, _scaled_grey, _scaled_grey_mirrored = (
-    _row(1, planar=True, mirrored=mirrored, scaled=scaled) for scaled in (False, True) for mirrored in (False, True)
-)
+def _constant(value: int) -> ir.Constant:
+    return ir.Constant(ir.IntType(64), value)
+
+
+_LAYOUTS = tuple(product(((1, True), (3, True), (3, False)), (False, True)))
+"""Channels, whether the output is planar, and whether the row is mirrored."""
+
+
+@emitted(types.void, *[types.int64] * 8)
+def _write_row(
+    builder: Any, item: Any, step: Any, pixel: Any, source: Any, factors: Any, target: Any, plane: Any, count: Any
+) -> None:
+    """A row whose pixels lie ``step`` bytes apart, to ``pixel`` items of ``item`` bytes each."""
+    values = source, factors, target, plane, count
+    for scaled in (False, True):
+        with builder.if_then(builder.icmp_signed("==", item, _constant(4 if scaled else 1))):
+            for (channels, planar), mirrored in _LAYOUTS:
+                steps = builder.icmp_signed("==", step, _constant(-channels if mirrored else channels))
+                pixels = builder.icmp_signed("==", pixel, _constant(1 if planar else channels))
+                with builder.if_then(builder.and_(steps, pixels)):
+                    _emit_row(builder, values, channels, planar=planar, mirrored=mirrored, scaled=scaled)
 
 
 @njit
@@ -98,32 +103,8 @@ def write_blocks(
 
     1: the identity; 4: float32 normalisation by ``factors``.
     """
-    at, place, planes = np.int64(factors.ctypes.data), out + start * item, plane * item
-    if item == 4:
-        if step == 3 and pixel == 1:
-            _scaled_planar3(line, at, place, planes, count)
-        elif step == -3 and pixel == 1:
-            _scaled_planar3_mirrored(line, at, place, planes, count)
-        elif step == 3:
-            _scaled_pixels3(line, at, place, planes, count)
-        elif step == -3:
-            _scaled_pixels3_mirrored(line, at, place, planes, count)
-        elif step == 1:
-            _scaled_grey(line, at, place, planes, count)
-        else:
-            _scaled_grey_mirrored(line, at, place, planes, count)
-    elif step == 3 and pixel == 1:
-        _planar3(line, at, place, planes, count)
-    elif step == -3 and pixel == 1:
-        _planar3_mirrored(line, at, place, planes, count)
-    elif step == 3:
-        _pixels3(line, at, place, planes, count)
-    elif step == -3:
-        _pixels3_mirrored(line, at, place, planes, count)
-    elif step == 1:
-        _grey(line, at, place, planes, count)
-    else:
-        _grey_mirrored(line, at, place, planes, count)
+    at = np.int64(factors.ctypes.data)
+    _write_row(item, step, pixel, line, at, out + start * item, plane * item, count)
 
 
 @njit

@@ -42,26 +42,11 @@ def _room(count: int, wanted: bool) -> Any:
 @njit
 def run_pass(
     src: Any,
-    row_start: int,
-    row_step: int,
-    row_length: int,
-    row_size: int,
-    row_window: Any,
-    col_start: int,
-    col_step: int,
-    col_length: int,
-    col_size: int,
-    col_window: Any,
-    resample: int,
-    rows_first: bool,
-    fills: Any,
-    table: Any,
-    item: int,
-    factors: Any,
-    out: Any,
-    planar: bool,
-    scratch: Any,
-) -> Any:
+    row_start: int, row_step: int, row_length: int, row_size: int, row_window: Any,
+    col_start: int, col_step: int, col_length: int, col_size: int, col_window: Any,
+    resample: int, rows_first: bool, fills: Any, table: Any, item: int, factors: Any,
+    out: Any, planar: bool, scratch: Any,
+) -> Any:  # fmt: skip
     """``passes.run``, for tables and outputs of ``item`` bytes each.
 
     Returns 0, or the size of the workspace it would need, or -1 where arguments do not fit.

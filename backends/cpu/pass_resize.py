@@ -30,21 +30,9 @@ def copy_rows(source: int, stride: int, n_rows: int, n_bytes: int, target: int, 
 
 @njit
 def resize_columns(
-    source: int,
-    stride: int,
-    n_rows: int,
-    n_bytes: int,
-    first: int,
-    step: int,
-    channels: int,
-    bounds: Any,
-    coefficients: Any,
-    shift: int,
-    tile: int,
-    sums: int,
-    target: int,
-    target_stride: int,
-) -> None:
+    source: int, stride: int, n_rows: int, n_bytes: int, first: int, step: int, channels: int,
+    bounds: Any, coefficients: Any, shift: int, tile: int, sums: int, target: int, target_stride: int,
+) -> None:  # fmt: skip
     """Resample every row of an image to ``len(bounds)`` columns.
 
     ``source``: address of a row-major uint8 image of ``n_rows >= 16`` rows, ``stride`` bytes apart (either sign), and

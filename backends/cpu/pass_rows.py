@@ -62,17 +62,9 @@ def write_run(
 
 @njit
 def _write_run(
-    line: int,
-    step: int,
-    table: int,
-    channels: int,
-    dtype: Any,
-    out: int,
-    start: int,
-    plane: int,
-    pixel: int,
-    count: int,
-) -> None:
+    line: int, step: int, table: int, channels: int, dtype: Any,
+    out: int, start: int, plane: int, pixel: int, count: int,
+) -> None:  # fmt: skip
     values, items = carray(pointer(table), (1,), dtype), carray(pointer(out), (1,), dtype)
     for c in range(channels):
         source, at = line + c, start + c * plane

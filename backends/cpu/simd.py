@@ -12,7 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+
+from accel.native.intrinsics import emitted, lanes_of, load, splat, store
 
 LANES = 16
 
@@ -22,34 +23,12 @@ _BYTES = ir.VectorType(_BYTE, LANES)
 _WORDS = ir.VectorType(_WORD, LANES)
 
 
-def _splat(builder: Any, word: Any) -> Any:
-    lane = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), word, ir.Constant(_WORD, 0))
-    return builder.shuffle_vector(lane, lane, lanes_of([0] * LANES))
-
-
-def lanes_of(lanes: list[int]) -> ir.Constant:
-    """The mask of a ``shuffle_vector``: which lane of the input each lane of the result is."""
-    return ir.Constant(ir.VectorType(_WORD, len(lanes)), lanes)
-
-
-def load(builder: Any, address: Any, kind: ir.Type) -> Any:
-    """Emit an unaligned load of an LLVM type from an int64 address."""
-    load = builder.load(builder.inttoptr(address, kind.as_pointer()))
-    load.align = 1
-    return load
-
-
-def store(builder: Any, value: Any, address: Any) -> None:
-    """Emit an unaligned store to an int64 address."""
-    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
-
-
 def _offset(builder: Any, address: Any, count: int, stride: Any) -> Any:
     return builder.add(address, builder.mul(stride, ir.Constant(stride.type, count)))
 
 
-@intrinsic
-def transpose16(typing: Any, source: Any, source_stride: Any, target: Any, target_stride: Any) -> Any:
+@emitted(types.void, *[types.int64] * 4)
+def transpose16(builder: Any, source: Any, source_stride: Any, target: Any, target_stride: Any) -> None:
     """Write the transpose of a 16x16 block of bytes; the strides are those between its rows, in bytes.
 
     Interleaving the two halves of the block rotates the 8 bits of a byte's (row, column) index by one;
@@ -57,66 +36,51 @@ def transpose16(typing: Any, source: Any, source_stride: Any, target: Any, targe
     """
     low = lanes_of([i // 2 + LANES * (i % 2) for i in range(LANES)])
     high = lanes_of([LANES // 2 + i // 2 + LANES * (i % 2) for i in range(LANES)])
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, source_stride, target, target_stride = args
-        rows = [load(builder, _offset(builder, source, i, source_stride), _BYTES) for i in range(LANES)]
-        for _ in range(4):
-            pairs = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
-            rows = [builder.shuffle_vector(a, b, half) for a, b in pairs for half in (low, high)]
-        for i, row in enumerate(rows):
-            store(builder, row, _offset(builder, target, i, target_stride))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+    rows = [load(builder, _offset(builder, source, i, source_stride), _BYTES) for i in range(LANES)]
+    for _ in range(4):
+        pairs = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
+        rows = [builder.shuffle_vector(a, b, half) for a, b in pairs for half in (low, high)]
+    for i, row in enumerate(rows):
+        store(builder, row, _offset(builder, target, i, target_stride))
 
 
 def _weighted_sum(blocks: int) -> Any:
     """The weighted sum over ``16 * blocks`` neighbouring bytes, all accumulators kept in registers."""
 
-    @intrinsic
-    def weighted_sum(typing: Any, source: Any, stride: Any, weights: Any, taps: Any, shift: Any, target: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            source, stride, weights, taps, shift, target = args
-            shift = builder.trunc(shift, _WORD)
-            one = ir.Constant(_WORD, 1)
-            half = _splat(builder, builder.shl(one, builder.sub(shift, one)))
-            shift = _splat(builder, shift)
-            sums = [cgutils.alloca_once(builder, _WORDS) for _ in range(blocks)]
-            for total in sums:
-                builder.store(half, total)
-            with cgutils.for_range(builder, taps) as loop:
-                row = builder.add(source, builder.mul(loop.index, stride))
-                four = ir.Constant(weights.type, 4)
-                weight = _splat(builder, load(builder, builder.add(weights, builder.mul(loop.index, four)), _WORD))
-                for i, total in enumerate(sums):
-                    place = builder.add(row, ir.Constant(row.type, LANES * i))
-                    values = builder.zext(load(builder, place, _BYTES), _WORDS)
-                    builder.store(builder.add(builder.load(total), builder.mul(values, weight)), total)
+    @emitted(types.void, *[types.int64] * 6)
+    def weighted_sum(builder: Any, source: Any, stride: Any, weights: Any, taps: Any, shift: Any, target: Any) -> None:
+        shift = builder.trunc(shift, _WORD)
+        one = ir.Constant(_WORD, 1)
+        half = splat(builder, builder.shl(one, builder.sub(shift, one)), LANES)
+        shift = splat(builder, shift, LANES)
+        sums = [cgutils.alloca_once(builder, _WORDS) for _ in range(blocks)]
+        for total in sums:
+            builder.store(half, total)
+        with cgutils.for_range(builder, taps) as loop:
+            row = builder.add(source, builder.mul(loop.index, stride))
+            four = ir.Constant(weights.type, 4)
+            weight = load(builder, builder.add(weights, builder.mul(loop.index, four)), _WORD)
+            weight = splat(builder, weight, LANES)
             for i, total in enumerate(sums):
-                value = builder.ashr(builder.load(total), shift)
-                for bound, worse in ((0, "<"), (255, ">")):
-                    limit = _splat(builder, ir.Constant(_WORD, bound))
-                    value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
-                place = builder.add(target, ir.Constant(target.type, LANES * i))
-                store(builder, builder.trunc(value, _BYTES), place)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 6), generate
+                place = builder.add(row, ir.Constant(row.type, LANES * i))
+                values = builder.zext(load(builder, place, _BYTES), _WORDS)
+                builder.store(builder.add(builder.load(total), builder.mul(values, weight)), total)
+        for i, total in enumerate(sums):
+            value = builder.ashr(builder.load(total), shift)
+            for bound, worse in ((0, "<"), (255, ">")):
+                limit = splat(builder, ir.Constant(_WORD, bound), LANES)
+                value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
+            place = builder.add(target, ir.Constant(target.type, LANES * i))
+            store(builder, builder.trunc(value, _BYTES), place)
 
     return weighted_sum
 
 
-@intrinsic
-def copy_bytes(typing: Any, source: Any, target: Any, count: Any) -> Any:
+@emitted(types.void, types.int64, types.int64, types.int64)
+def copy_bytes(builder: Any, source: Any, target: Any, count: Any) -> None:
     """Copy ``count`` bytes; the two places do not overlap.  A constant count becomes a few instructions."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, target = (builder.inttoptr(address, _BYTE.as_pointer()) for address in args[:2])
-        cgutils.raw_memcpy(builder, target, source, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+    source, target = (builder.inttoptr(address, _BYTE.as_pointer()) for address in (source, target))
+    cgutils.raw_memcpy(builder, target, source, count, 1)
 
 
 # target[j] = clip8((2 ** (shift - 1) + sum(weights[t] * source[t * stride + j] for t in range(taps))) >> shift) for j

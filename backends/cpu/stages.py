@@ -12,10 +12,11 @@ import torch
 from accel.backends.cpu import effects, passes
 from accel.backends.cpu.normalization import NO_FACTORS
 from accel.backends.shared.index_maps import onto_view
-from accel.backends.shared.pixels import Pixels, bits, image_of
+from accel.backends.shared.pixels import Pixels, image_of
 from accel.ops.index import Index
 from accel.ops.resample import SUPPORT
 from accel.planning.lut import composed
+from accel.planning.plan import bits
 from accel.planning.stages import Axis, Effect, Levels, Pass, Stage
 from accel.system import counters
 

@@ -6,29 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import ClassVar, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
 
-from accel import backend as registry
-from accel.backend import AcceleratorOptions
-from accel.backends.cuda import budget, host, jpeg, nvimg
+from accel.backend import AcceleratorBackend, AcceleratorOptions
+from accel.backends.cuda import budget, effects, encoding, host, jpeg, nvimg
 from accel.backends.cuda.device import CudaDevice, Device
-from accel.backends.cuda.encoding import Encoder
 from accel.backends.cuda.execute import Execution
-from accel.backends.cuda.lowering import device_bytes, missing, schedule_of
+from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.shared.host import ReferenceHost
+from accel.backends.shared.host import ComparedHost
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines
 from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
 from accel.planning.plan import Decode, Plan
-from accel.planning.stages import Effect, Pass
+from accel.planning.stages import Effect, Stage
 from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
-from accel.system import counters, fork, memory
+from accel.system import counters, fork
 
 _WITHOUT_GPU = "set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
 
@@ -66,16 +64,16 @@ class CudaOptions(AcceleratorOptions):
         return self.decode
 
 
-class CudaBackend:
+class CudaBackend(AcceleratorBackend):
     """Exact, unless ``exact=False`` lets nvImageCodec decode. ``device="cpu"`` runs the same kernels on the host."""
 
-    Options: ClassVar[type[CudaOptions]] = CudaOptions
-    devices: ClassVar[tuple[str, ...]] = ("cuda",)
-    auto_rank: ClassVar[int | None] = 10
-    host: ClassVar[str] = "cpu"
+    Options = CudaOptions
+    devices = ("cuda",)
+    auto_rank = 10
+    options: CudaOptions
 
     def __init__(self, options: CudaOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self._parallel = ParallelFor(options.threads, "accel-cuda")
         self._forget()
         fork.register(in_child=self._forget)
@@ -83,7 +81,6 @@ class CudaBackend:
     def _forget(self) -> None:
         """A forked child must not touch what belongs to its parent's GPU."""
         self._engines: dict[torch.device, _Engine] = {}
-        self._reference: ReferenceHost | None = None
 
     @classmethod
     def unavailable(cls, options: CudaOptions | None = None) -> str | None:
@@ -110,66 +107,38 @@ class CudaBackend:
             torch.OutOfMemoryError: the batch does not fit, not even in smaller chunks.
         """
         engine = self._engine(device)
-        ours: list[Decode] = []
-        theirs: list[Decode] = []
-        for wanted in plan.decodes:
-            (theirs if self._is_for_the_host(wanted, engine) else ours).append(wanted)
-        if not ours:
-            return self._on_host(plan).to(device)
-        failures: list[DecodeError] = []
+        limit = self.options.memory or budget.default(engine.device)
+        size_of = _with_decoding if self.options.decoder == "accel" else device_bytes
         with torch.inference_mode(False), engine.device.enter():
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-            for run, part in ((self._run_on_host, theirs), (self._run_in_chunks, ours)):
-                try:
-                    if part:
-                        run(plan._replace(decodes=tuple(part)), engine, result)
-                except DecodeError as error:
-                    failures.append(error)
-        if failures:  # the first image that failed speaks for the batch
-            raise min(failures, key=lambda error: error.position or 0)
+
+            def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
+                self._run(part, engine, result, self._decoder(engine))
+
+            budget.in_chunks(plan, limit, run, size_of)
         return result
+
+    def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
+        """See ``accel.backend.Backend``. The kernels' arithmetic is the host's, which is compared with Pillow's."""
+        compared = cast(ComparedHost, self.on_host)
+        if not isinstance(stage, Effect):
+            if stage.resample not in SUPPORT or compared.agrees("resize"):
+                return None
+            return "the installed Pillow resizes in a way that accel does not know"
+        runs = effects.on_device(stage) and (stage.kind == "torchvision" or compared.agrees(stage.op))
+        if runs and stage.op == "jpeg" and device is not None:
+            engine = self._engine(device)
+            if engine.encodes is None:
+                engine.encodes = encoding.agrees(lambda tried: self.run_on(tried, device))
+            runs = engine.encodes
+        return None if runs else f"{stage.op} has no kernel for the device"
 
     def describe(self, plan: Plan) -> list[str]:
         where = self.options.device or "the device of the first .to()"
         return [
             f"decoder: {_DESCRIBED[self.options.decoder]}",
             f"runs: one launch for each stage of the whole batch, on {where}",
-            *self._host().left_to_torchvision(plan),
         ]
-
-    def _is_for_the_host(self, wanted: Decode, engine: _Engine) -> bool:
-        """Whether the kernels cannot make all that becomes of a source, which is counted."""
-        op = missing(wanted, partial(self._agrees, engine=engine))
-        if op is not None:
-            counters.fallback(f"{op} has no kernel for the device; the host ran it")
-        return op is not None or not self._resizes_alike(wanted)
-
-    def _agrees(self, effect: Effect, engine: _Engine) -> bool:
-        """Whether the arithmetic of an effect's kernel, which is the host's, is that of the installed libraries."""
-        if effect.op == "jpeg" and not engine.encoder.agrees():
-            return False
-        return effect.kind == "torchvision" or self._host().agrees(effect.op)
-
-    def _resizes_alike(self, wanted: Decode) -> bool:
-        """Whether the kernels' arithmetic is the installed Pillow's, where the source is resized as Pillow does."""
-        stages = (stage for item in wanted.items for stage in item.stages)
-        resized = any(isinstance(stage, Pass) and stage.resample in SUPPORT for stage in stages)
-        return not resized or self._host().agrees("resize")
-
-    def _run_on_host(self, plan: Plan, engine: _Engine, result: torch.Tensor) -> None:
-        values = self._on_host(plan)
-        for wanted in plan.decodes:
-            for item in wanted.items:
-                result[item.position].copy_(values[item.position])
-
-    def _run_in_chunks(self, plan: Plan, engine: _Engine, result: torch.Tensor) -> None:
-        limit = self.options.memory or budget.default(engine.device)
-        size_of = _with_decoding if self.options.decoder == "accel" else device_bytes
-
-        def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
-            self._run(part, engine, result, self._decoder(engine))
-
-        budget.in_chunks(plan, limit, run, size_of)
 
     def _decoder(self, engine: _Engine) -> str:
         """The decoder that is asked for, or the one in its place where that cannot be had."""
@@ -181,15 +150,6 @@ class CudaBackend:
             counters.fallback("torch's cudaMallocAsync shares memory with nvImageCodec, which is unsafe; accel decoded")
             decoder = "accel"
         return "host" if decoder == "accel" and not engine.jpeg.agrees() else decoder
-
-    def _host(self) -> ReferenceHost:
-        if self._reference is None:
-            options = registry.parse_options(self.host, {"on_error": self.options.on_error})
-            self._reference = cast(ReferenceHost, registry.instance(self.host, options))
-        return self._reference
-
-    def _on_host(self, plan: Plan) -> torch.Tensor:
-        return self._host().run(plan, memory.results.empty)
 
     def _engine(self, device: torch.device) -> _Engine:
         found = self._engines.get(device)
@@ -263,6 +223,6 @@ class _Engine:
         self.device: Device = host.HostDevice() if device.type == "cpu" else CudaDevice(device)
         self.pool = PinnedPool(self.device.pinned, self.device.trim)
         self.jpeg = jpeg.Decoder(self.device, self.pool)
-        self.encoder = Encoder(self.device, self.pool)
+        self.encodes: bool | None = None  # as Pillow does; None: not tried yet
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.Held()

@@ -43,16 +43,6 @@ class CoefficientJob(NamedTuple):
         scale = 1.0 if self.resample >= Aten.BILINEAR_POINT else max(self.length / self.size, 1.0)
         return math.ceil(SUPPORT[self.resample & 7] * scale) * 2 + 1
 
-    @property
-    def bounds_length(self) -> int:
-        """int32 values: first taps, numbers of taps, and the bits after the binary point."""
-        return 2 * self.shown + 1
-
-    @property
-    def coefficients_length(self) -> int:
-        """int32 values: [most taps][count]."""
-        return self.most_taps * self.shown
-
 
 ALIGNED = 64
 
@@ -60,15 +50,19 @@ ALIGNED = 64
 @lru_cache(maxsize=4096)
 def sizes_of(resample: int, length: int, size: int, shown: int) -> tuple[int, int]:
     """The bytes that the bounds of such a job take, padded, and those that bounds and coefficients take together."""
-    job = CoefficientJob(resample, length, size, 0, shown)
-    bounds = (4 * job.bounds_length + ALIGNED - 1) // ALIGNED * ALIGNED
-    return bounds, bounds + 4 * job.coefficients_length
+    bounds = -(-4 * _bounds_length(shown) // ALIGNED) * ALIGNED
+    return bounds, bounds + 4 * CoefficientJob(resample, length, size, 0, shown).most_taps * shown
+
+
+def _bounds_length(shown: int) -> int:
+    """First taps, numbers of taps, and the bits after the binary point."""
+    return 2 * shown + 1
 
 
 @lru_cache(maxsize=256)
 def computed_on_host(job: CoefficientJob) -> tuple[Integers, Integers]:
     """Bounds and coefficients as the kernels take them."""
-    bounds = np.zeros(job.bounds_length, np.int32)
+    bounds = np.zeros(_bounds_length(job.shown), np.int32)
     coefficients = np.zeros((job.most_taps, job.shown), np.int32)
     bounds[-1] = axis_coefficients(*job[:4], bounds[:-1].reshape(2, job.shown), coefficients)
     return bounds, coefficients

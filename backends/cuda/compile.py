@@ -8,24 +8,24 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from accel.backends.cuda.cache import SOURCES, cached, key
+from accel.backends.cuda.declarations import kernels
 from accel.errors import BackendUnavailable
 from accel.system.imports import LazyModule
 
 _core = LazyModule("cuda.core")
 
 UNITS = {
-    "coefficients": ("coefficients",),
-    "passes": ("pass1", "pass3"),
-    "effects/effects": ("effects",),
-    "patch": ("patch",),
-    "jpeg/stream": ("jpeg_count", "jpeg_offsets", "jpeg_unstuff"),
-    "jpeg/tables": ("jpeg_tables",),
-    "jpeg/entropy": ("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc"),
-    "jpeg/pixels": ("jpeg_transform", "jpeg_pixels"),
+    unit: kernels(f"{unit}.cu")
+    for unit in (path.relative_to(SOURCES).with_suffix("").as_posix() for path in sorted(SOURCES.rglob("*.cu")))
 }
 """The kernels of every translation unit, which is a .cu file."""
 
 _SETTINGS = ("std=c++17", "fmad=false")  # contraction would round the coefficients' arithmetic otherwise
+
+
+def unit_of(kernel: str) -> str:
+    """The translation unit that has a kernel."""
+    return next(unit for unit, names in UNITS.items() if kernel in names)
 
 
 def label_of(unit: str) -> str:

@@ -1,4 +1,4 @@
-"""Descriptors of work for the kernels, as NumPy structures: as in ``pass.h``, ``effects/effect.h`` and ``patch.cu``.
+"""Descriptors of work for the kernels: structures and sizes as their sources declare them, and addresses in them.
 
 Addresses are not known before memory is there, so a schedule is written with places instead: a region of memory in
 the high byte, an offset in the rest. ``bind`` turns them into addresses.
@@ -15,52 +15,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cuda.declarations import constant, entries, enumerators, structure
 
-def fields(kind: type[np.generic], *names: str) -> list[tuple[str, type[np.generic]]]:
-    """Fields of one type for a structure."""
-    return [(name, kind) for name in names]
+COEFFICIENT_JOB, PASS = structure("pass.h", "CoefficientJob"), structure("pass.h", "Pass")
+EFFECT, PATCH = structure("effects/effect.h", "Effect"), structure("patch.cu", "Patch")
+COUNTERS = structure("effects/statistic.h", "Counters").itemsize
 
+MODES = enumerators("pass.h", "Mode")
+EFFECT_OPS = enumerators("effects/effect.h", "EffectOp")
+STATISTICS = frozenset(entries("effects/effect.h", "STATISTIC_OPS"))
 
-COEFFICIENT_JOB = np.dtype(
-    fields(np.uint64, "bounds", "coefficients")
-    + fields(np.int32, "resample", "length", "size", "first", "count", "unused")
-)
-
-AXIS = np.dtype(
-    [
-        *fields(np.uint64, "window", "bounds", "coefficients"),
-        ("stride", np.int64),
-        *fields(np.int32, "start", "step", "first", "count"),
-    ]
-)
-
-PASS = np.dtype(
-    [
-        ("source", np.uint64),
-        ("origin", np.int64),
-        *fields(np.uint64, "target", "table", "fills", "input_lut"),
-        ("rows", AXIS),
-        ("columns", AXIS),
-        *fields(np.int32, "height", "width", "first_block", "across", "itemsize", "planar", "mode", "unused"),
-    ]
-)
-
-EFFECT = np.dtype(
-    [
-        *fields(np.uint64, "source", "input_lut", "target", "output_lut", "data"),
-        ("pitch", np.int64),
-        ("numbers", np.float64, 8),
-        *fields(np.int32, "op", "sampling", "rows", "columns", "channels", "height", "width", "output_channels"),
-        *fields(np.int32, "first_block", "across", "blocks", "fill"),  # a colour; unsigned fields are addresses
-        ("counts", np.int32, 6),
-    ]
-)
-
-PATCH = np.dtype(
-    fields(np.uint64, "target", "values")
-    + fields(np.int32, "channels", "height", "width", "top", "left", "rows", "columns")
-    + fields(np.int32, "given_rows", "given_columns", "itemsize", "planar", "first_block")
-)
+THREADS = constant("shim.h", "THREADS")  # of a block
+TILE_ROWS, TILE_COLUMNS = constant("tile.h", "ROWS"), constant("tile.h", "COLUMNS")  # of a fused pass
+TILE, MEASURED = constant("effects/filter.h", "TILE"), constant("effects/statistic.h", "MEASURED")  # of effects
+LINES = constant("patch.cu", "LINES")
 
 
 def packer(dtype: np.dtype[Any]) -> Callable[..., bytes]:
@@ -77,28 +45,7 @@ def _format(dtype: np.dtype[Any]) -> str:
     return f"{math.prod(shape)}{_CODES[base.kind, base.itemsize]}"
 
 
-_CODES = {("u", 8): "Q", ("i", 8): "q", ("i", 4): "i", ("f", 8): "d"}
-
-COPY, COLUMNS_FIRST, ROWS_FIRST = range(3)
-"""``Mode`` of pass.h."""
-
-TILE_ROWS, TILE_COLUMNS = 64, 32
-"""Size of a tile of a fused pass (tile.h)."""
-
-TILE = 32
-"""Rows and columns of a tile of an effect (effects/filter.h)."""
-
-MEASURED = 1 << 13
-"""Pixels of a block that counts (effects/statistic.h)."""
-
-COUNTERS = 4 * (3 * 256 + 1)
-"""Bytes of ``Counters`` there."""
-
-LINES = 8
-"""Lines of a block of patches (patch.cu)."""
-
-THREADS = 256
-"""Threads of a block (shim.h)."""
+_CODES = {("u", 8): "Q", ("i", 8): "q", ("u", 4): "I", ("i", 4): "i", ("f", 8): "d"}
 
 
 class Region(IntEnum):
@@ -133,7 +80,7 @@ def bind(items: npt.NDArray[Any], bases: Mapping[Region, int]) -> npt.NDArray[An
 
 
 def _addresses(items: npt.NDArray[Any]) -> list[npt.NDArray[np.uint64]]:
-    """Views of the address fields, which are the unsigned ones."""
+    """Views of the address fields, which are those of 64 bits without a sign."""
     found = []
     for name in items.dtype.names or ():
         field = items[name]

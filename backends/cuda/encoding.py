@@ -1,57 +1,33 @@
-"""JPEG encoding and decoding of pixels on the device, compared with the installed Pillow's."""
+"""The JPEG round trip of pixels on the device, compared with the installed Pillow's."""
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from accel.backends.cuda.device import Device
-from accel.backends.cuda.execute import Execution
-from accel.backends.cuda.lowering import schedule_of
-from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.shared.pixels import by_pillow
-from accel.planning import values
-from accel.planning.plan import Decode, Item, Plan
-from accel.planning.stages import chain
-from accel.recipe import Source
+from accel.codec.header import Raw
+from accel.options import STEPS_ASIDE, Options, Selection
+from accel.planning.plan import Plan, plan
+from accel.recipe import Recipe, Source
 from accel.system import counters
 
 _TRIED = ((3, 75, 61, 45), (3, 20, 40, 70), (1, 50, 33, 30), (3, 90, 9, 3))
 """Channels, quality, height and width."""
 
 
-class Encoder:
-    """Pillow's JPEG round trip on one device."""
-
-    def __init__(self, device: Device, pool: PinnedPool) -> None:
-        self._device, self._pool = device, pool
-        self._agreed: bool | None = None
-
-    def agrees(self) -> bool:
-        """Whether its pixels equal Pillow's: tried once, on a few small pictures, which are waited for."""
-        if self._agreed is None:
-            self._agreed = all(self._agrees(*each) for each in _TRIED)
-            if not self._agreed:
-                counters.fallback("the installed Pillow encodes JPEG in a way that accel does not know; Pillow encodes")
-        return self._agreed
-
-    def _agrees(self, channels: int, quality: int, height: int, width: int) -> bool:
+def agrees(run: Callable[[Plan], torch.Tensor]) -> bool:
+    """Whether a device's pixels equal Pillow's: tried on a few small pictures, which are waited for."""
+    for channels, quality, height, width in _TRIED:
         waves = 128 + 100 * np.sin(np.add.outer(np.arange(height) / 5, np.arange(width) / 3))
         noise = np.random.default_rng(0).normal(0, 30, (height, width, channels))
         pixels = np.clip(waves[..., None] + noise, 0, 255).astype(np.uint8)
-        box, stages, _ = chain((height, width), channels, (("jpeg", (quality,)),))
-        item = Item(0, stages, values.table(channels, (("pil_to_tensor", ()),)))
-        decodes = (Decode(cast(Source, None), channels, box, (item,)),)
-        plan = Plan(decodes, (1, channels, height, width), torch.uint8, interleaved=True)
-        with self._device.enter():
-            result = torch.empty(height, width, channels, dtype=torch.uint8, device=self._device.torch_device)
-            execution = Execution(schedule_of(plan, [None]), self._device, self._pool)
-            np.copyto(execution.pixels(0, pixels.size), pixels.reshape(-1))
-            for fill in execution.sent():
-                fill()
-            execution.upload(result)
-            execution.launch()
-            found = result.cpu().numpy()
-        return np.array_equal(found, by_pillow(pixels, "jpeg", (quality,)))
+        raw = Raw(width, height, "RGB" if channels == 3 else "L")
+        source = Source(pixels.reshape(-1).data, raw, "pixels", Selection(STEPS_ASIDE, Options()))
+        found = run(plan([Recipe(source, (("jpeg", (quality,)), ("pil_to_tensor", ())))])).cpu()
+        if not np.array_equal(found[0].permute(1, 2, 0), by_pillow(pixels, "jpeg", (quality,))):
+            counters.fallback("the installed Pillow encodes JPEG in a way that accel does not know; Pillow encodes")
+            return False
+    return True

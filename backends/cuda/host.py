@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from accel.backends.cuda.cache import SOURCES, cached_path, key
-from accel.backends.cuda.compile import UNITS, label_of
+from accel.backends.cuda.compile import UNITS, label_of, unit_of
 from accel.errors import BackendUnavailable
 from accel.system import fork
 
@@ -85,8 +85,7 @@ def function(kernel: str, *, flags: tuple[str, ...] = FLAGS) -> Any:
     Raises:
         BackendUnavailable: it cannot be compiled or loaded.
     """
-    unit = next(unit for unit, names in UNITS.items() if kernel in names)
-    found = getattr(_library(unit, flags), kernel)
+    found = getattr(_library(unit_of(kernel), flags), kernel)
     found.argtypes, found.restype = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p), None
     return found
 

@@ -8,7 +8,7 @@ Between two stages there are uint8 pixels in scratch memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from accel.backends.cuda.coefficients import sizes_of
 from accel.backends.cuda.descriptors import LINES, PATCH, Region, packer, place
 from accel.backends.cuda.passes import Output
 from accel.backends.cuda.schedule import Pixels, Schedule
-from accel.backends.shared.pixels import bits
-from accel.planning.plan import Decode, Item, Plan
+from accel.planning.plan import Decode, Item, Plan, bits
 from accel.planning.stages import Effect, Pass, Stage
 from accel.planning.values import Patch
 
@@ -54,18 +53,6 @@ def schedule_of(plan: Plan, sources: Sequence[int | None]) -> Schedule:
         for number, patch in enumerate(patches):
             _add_patch(schedule, level + 1 + number, patch, plan.shape[1:], out)
     return schedule
-
-
-def missing(wanted: Decode, agrees: Callable[[Effect], bool]) -> str | None:
-    """The first op on a source's images that has no kernel here; None where all have.
-
-    ``agrees``: whether the kernel of an effect does what the installed libraries do.
-    """
-    for item in wanted.items:
-        for stage in item.stages:
-            if isinstance(stage, Effect) and not (effects.on_device(stage) and agrees(stage)):
-                return stage.op
-    return None
 
 
 def device_bytes(wanted: Decode) -> int:

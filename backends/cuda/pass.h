@@ -1,4 +1,4 @@
-// What the host tells the kernels: `descriptors.py` has the same structures. Pointers are addresses in 64 bits.
+// What the host tells the kernels, which reads these structures here (`declarations.py`): a u64 is an address.
 
 #pragma once
 #include "shim.h"

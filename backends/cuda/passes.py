@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accel.backends.cuda.coefficients import CoefficientJob
-from accel.backends.cuda.descriptors import COLUMNS_FIRST, COPY, PASS, ROWS_FIRST, TILE_COLUMNS, TILE_ROWS, packer
+from accel.backends.cuda.descriptors import MODES, PASS, TILE_COLUMNS, TILE_ROWS, packer
 from accel.backends.cuda.schedule import Pixels, Schedule
 from accel.backends.shared.identity_cache import IdentityCache
 from accel.backends.shared.index_maps import onto_view, through
@@ -54,21 +54,21 @@ def add_pass(schedule: Schedule, level: int, pixels: Pixels, stage: Pass, out: O
     if spans and all(first < last for first, last in spans):
         assert not lut, "a resampling looks nothing up"
         first = rows_first(stage.resample, rows.view.length, columns.view.length, rows.size, columns.size)
-        mode = ROWS_FIRST if first and rows.resampled and columns.resampled else COLUMNS_FIRST
+        mode = "ROWS_FIRST" if first and rows.resampled and columns.resampled else "COLUMNS_FIRST"
         origin = rows.view.start * pitch + columns.view.start * channels
         axes = (
             *_resampled(schedule, rows, stage.resample, spans[0], rows.view.step * pitch),
             *_resampled(schedule, columns, stage.resample, spans[1], columns.view.step * channels),
         )
     else:
-        mode, origin = COPY, 0
+        mode, origin = "COPY", 0
         shown_rows, shown_columns = _copied_once(stage)
         axes = (*_shown(schedule, shown_rows, pitch), *_shown(schedule, shown_columns, channels))
     across = -(-width // TILE_COLUMNS)
     launch = schedule.launch(level, _KERNELS[channels], PASS)
     row = _packed(
         *(where, origin, out.place, out.table, fills, lut, *axes),
-        *(height, width, launch.total, across, out.itemsize, out.planar, mode, 0),
+        *(height, width, launch.total, across, out.itemsize, out.planar, MODES[mode], 0),
     )
     launch.add(row, -(-height // TILE_ROWS) * across)
 

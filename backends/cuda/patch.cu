@@ -4,7 +4,6 @@
 
 constexpr int LINES = 8;
 
-// `descriptors.py` has the same structure.
 struct Patch {
     u64 target;  // the image's first value
     u64 values;  // [channels][given_rows][given_columns], which repeat where they are 1

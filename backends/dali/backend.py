@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 import torch
 
 from accel import backend as registry
-from accel.backend import AcceleratorBackend, AcceleratorOptions, Backend, HostBackend
+from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.backends.dali import partition, pipeline
 from accel.backends.dali.operator_chain import OperatorChain, Structure
 from accel.backends.dali.pipeline_pool import PipelinePool, Sample
@@ -21,7 +21,9 @@ from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import claim
 from accel.errors import DecodeError
+from accel.planning.partition import told
 from accel.planning.plan import Plan
+from accel.runtime import sharing
 from accel.system import counters, fork, memory
 from accel.system.cores import cores
 
@@ -53,20 +55,19 @@ class DaliOptions(AcceleratorOptions):
             object.__setattr__(self, "device", "cpu")
 
 
-class DaliBackend:
+class DaliBackend(AcceleratorBackend):
     """With ``exact=True`` DALI's CPU decoder decodes, whose pixels are Pillow's, and another backend does the rest.
 
-    With ``exact=False`` DALI does all it has operators for, on the device.
+    With ``exact=False`` DALI does all it has operators for, on the device. Whatever the stages, it begins with an image
+    itself: what it has no operator for, another backend goes on with from DALI's pixels (``partition``).
     """
 
-    Options: ClassVar[type[DaliOptions]] = DaliOptions
-    devices: ClassVar[tuple[str, ...]] = ("cuda",)
-    auto_rank: ClassVar[int | None] = None
-    host: ClassVar[str] = "cpu"
+    Options = DaliOptions
+    devices = ("cuda",)
+    options: DaliOptions
 
     def __init__(self, options: DaliOptions) -> None:
-        self.options = options
-        self._others: dict[str, Backend] = {}
+        super().__init__(options)
         self._forget()
         fork.register(in_child=self._forget)
 
@@ -88,7 +89,7 @@ class DaliBackend:
 
     def prepare(self) -> None:
         """Prepare what forked workers need; DALI itself must not be loaded before a fork."""
-        self._on_host().prepare()
+        self.on_host.prepare()
 
     def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         """See ``accel.backend.AcceleratorBackend``.
@@ -98,7 +99,7 @@ class DaliBackend:
         """
         if pipeline.forked():
             counters.fallback("DALI was loaded before this process was forked; the cpu backend ran")
-            return self._on_host().run(plan, memory.results.empty).to(device)
+            return self.on_host.run(plan, memory.results.empty).to(device)
         try:
             with torch.inference_mode(False), nullcontext() if device.type == "cpu" else torch.cuda.device(device):
                 if self.options.exact and not self._decodes_as_pillow():
@@ -120,32 +121,22 @@ class DaliBackend:
             return finished[0].tensor
         else:
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-        partition.merge(finished, result)
+        for positions, values in finished:
+            sharing.merge(result, positions, values, range(len(positions)))
         return result
 
     def _go_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         """Run a plan elsewhere, to a result on ``device``; places that it has no items for are not filled."""
         if device.type == "cuda" and self._has_cuda():
-            return cast(AcceleratorBackend, self._other("cuda")).run_on(plan, device)
-        return self._on_host().run(plan, memory.results.empty).to(device, non_blocking=True)
+            cuda = registry.companion("cuda", replace(self.options, exact=True))
+            return sharing.run_on(cast(AcceleratorBackend, cuda), plan, device)
+        return self.on_host.run(plan, memory.results.empty).to(device, non_blocking=True)
 
     def _has_cuda(self) -> bool:
         """Whether accel's own kernels can go on from DALI's pixels."""
         if self._cuda is None:
             self._cuda = registry.availability().get("cuda", "missing") is None
         return self._cuda
-
-    def _on_host(self) -> HostBackend:
-        return cast(HostBackend, self._other(self.host))
-
-    def _other(self, name: str) -> Backend:
-        """Another backend, with the options that it shares with this one."""
-        found = self._others.get(name)
-        if found is None:
-            given = {"on_error": self.options.on_error, "threads": self.options.threads}
-            found = registry.instance(name, registry.parse_options(name, given))
-            self._others[name] = found
-        return found
 
     def _on(self, device: torch.device) -> PipelinePool:
         found = self._pipelines.get(device)
@@ -181,9 +172,7 @@ class DaliBackend:
         lines = [f"runs: DALI on {on}: {', '.join(names) or 'nothing'}"]
         if self.options.exact:
             lines.append("then: the cpu or cuda backend, in Pillow's arithmetic")
-        for reason, count in parts.reasons.items():
-            lines.append(f"left to the cpu or cuda backend, of {count} of {plan.shape[0]} images: {reason}")
-        return lines
+        return lines + told(parts.reasons, "cpu or cuda", plan.shape[0])
 
 
 def _installed(name: str) -> bool:

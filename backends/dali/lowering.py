@@ -13,7 +13,6 @@ from accel.backends.dali.operator_chain import Numbers, OperatorChain, Structure
 from accel.backends.shared.index_maps import through
 from accel.backends.shared.intact import plainly_intact
 from accel.codec.header import Raw
-from accel.ops.index import Index
 from accel.ops.resample import Aten
 from accel.planning.plan import Decode, Item
 from accel.planning.stages import Axis, Box, Effect, Pass, Stage
@@ -38,7 +37,7 @@ class Lowered(NamedTuple):
         wanted: the decode, with the items that come out of it.
         box: the part of the source that is decoded.
         structure, fed: the operators on it, and their numbers for it.
-        rest: the stages of its item that are left; () where all of them are, or none.
+        rest: the stages of its item that are left; None: all of them, of all items.
         reason: why DALI does not finish; None: it does, and gives the item's values.
     """
 
@@ -46,7 +45,7 @@ class Lowered(NamedTuple):
     box: Box
     structure: Structure
     fed: tuple[Numbers, ...]
-    rest: tuple[Stage, ...]
+    rest: tuple[Stage, ...] | None
     reason: str | None
 
 
@@ -71,21 +70,7 @@ def refused(wanted: Decode) -> str | None:
 def lower_decoding(wanted: Decode) -> Lowered:
     """The decoding of a source, and nothing else."""
     box, chain = _begin(wanted)
-    return _lowered(wanted, box, chain, (), "")
-
-
-def split(wanted: Decode) -> list[Decode]:
-    """A decode of several items as one for each, of no more than it reads."""
-    if len(wanted.items) == 1:
-        return [wanted]
-    found = []
-    for item in wanted.items:
-        first = item.stages[0]
-        top, left, height, width = first.reads
-        own = item._replace(stages=(first.onto(first.reads), *item.stages[1:]))
-        box = (wanted.box[0] + top, wanted.box[1] + left, height, width)
-        found.append(Decode(wanted.source, wanted.channels, box, (own,)))
-    return found
+    return _lowered(wanted, box, chain, None, "")
 
 
 def lower_image(wanted: Decode, *, interleaved: bool) -> Lowered:
@@ -101,12 +86,12 @@ def lower_image(wanted: Decode, *, interleaved: bool) -> Lowered:
         reason = _pass(chain, stage) if isinstance(stage, Pass) else _effect(chain, stage)
         if reason is not None:
             chain.back_to(before)
-            return _lowered(wanted, box, chain, _rest(chain, item.stages[number:]), reason)
+            return _lowered(wanted, box, chain, item.stages[number:], reason)
     before = chain.mark()
     reason = _finish(chain, item, interleaved)
     if reason is not None:
         chain.back_to(before)
-        return _lowered(wanted, box, chain, _rest(chain, ()), reason)
+        return _lowered(wanted, box, chain, (), reason)
     return _lowered(wanted, box, chain, (), None)
 
 
@@ -116,20 +101,11 @@ def _begin(wanted: Decode) -> tuple[Box, OperatorChain]:
     return OperatorChain.on_region(wanted.box, wanted.source.header.width, wanted.channels)
 
 
-def _lowered(wanted: Decode, box: Box, chain: OperatorChain, rest: tuple[Stage, ...], reason: str | None) -> Lowered:
+def _lowered(
+    wanted: Decode, box: Box, chain: OperatorChain, rest: tuple[Stage, ...] | None, reason: str | None
+) -> Lowered:
     source: Literal["jpeg", "pixels"] = "pixels" if isinstance(wanted.source.header, Raw) else "jpeg"
     return Lowered(wanted, box, Structure(source, wanted.channels, chain.structure), chain.fed, rest, reason)
-
-
-def _rest(chain: OperatorChain, rest: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The stages that are left, which begin and end with a pass."""
-    return rest if rest and isinstance(rest[0], Pass) else (_nothing(chain.size), *rest)
-
-
-def _nothing(size: tuple[int, int]) -> Pass:
-    """The pass that shows an image of this size as it is."""
-    rows, columns = (Axis(Index.identity(length), length, Index.identity(length)) for length in size)
-    return Pass(rows, columns, 0, ())
 
 
 # -- passes: each gives a reason where DALI cannot do it ----------------------------------------------------

@@ -12,11 +12,7 @@ from accel.backends.dali.operator_chain import Numbers, OperatorChain
 from accel.backends.shared.identity_cache import IdentityCache
 from accel.planning.stages import Levels
 
-DTYPES: dict[torch.dtype, str] = {
-    torch.float32: "FLOAT",
-    torch.float16: "FLOAT16",
-    torch.uint8: "UINT8",
-}
+DTYPES = {torch.float32: "FLOAT", torch.float16: "FLOAT16", torch.uint8: "UINT8"}
 """DALI's names of the types of values it gives."""
 
 Line = tuple[Numbers, Numbers]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from accel.backends.dali.lowering import Lowered, lower_decoding, lower_image, refused, split
+from accel.backends.dali.lowering import Lowered, lower_decoding, lower_image, refused
 from accel.backends.dali.operator_chain import Structure
 from accel.backends.dali.pipeline_pool import Outputs, PipelinePool, Sample
 from accel.codec import decode
-from accel.codec.engines import Pixels
-from accel.codec.header import Header, Raw
+from accel.codec.header import Header
+from accel.planning import partition as shared
+from accel.planning.partition import going_on, split
 from accel.planning.plan import Decode, Plan
-from accel.recipe import Source
 from accel.system import counters
 
 UNDECODABLE = "DALI cannot decode a file; the cpu backend decides"
@@ -30,7 +31,7 @@ class Partition(NamedTuple):
     finished: list[Lowered]
     begun: list[Lowered]
     left: list[Decode]
-    reasons: dict[str, int]
+    reasons: Counter[str]
 
     @property
     def given(self) -> list[Lowered]:
@@ -46,22 +47,19 @@ def partition(plan: Plan, *, exact: bool, on_host: bool) -> Partition:
         on_host: where DALI does not finish, what it has done is at hand for others. Without, such images are decoded
             by DALI's CPU operators, and all the rest is left.
     """
-    parts = Partition([], [], [], {})
-    for wanted in plan.decodes:
-        no = refused(wanted)
-        if no is not None:
-            parts.left.append(wanted)
-            _count_reason(parts, no, wanted)
-        elif exact:
+    own, left, reasons = shared.partition(plan, refused)
+    parts = Partition([], [], list(left.decodes), reasons)
+    if exact:
+        for wanted in own.decodes:
             _add_begun(parts, lower_decoding(wanted))
+        return parts
+    for each in [image for wanted in own.decodes for image in split(wanted)]:
+        work = lower_image(each, interleaved=plan.interleaved)
+        if work.reason is None:
+            parts.finished.append(work)
         else:
-            for each in split(wanted):
-                work = lower_image(each, interleaved=plan.interleaved)
-                if work.reason is None:
-                    parts.finished.append(work)
-                    continue
-                _count_reason(parts, work.reason, each)
-                _add_begun(parts, work if on_host else lower_decoding(each))
+            reasons[work.reason] += 1
+            _add_begun(parts, work if on_host else lower_decoding(each))
     parts.finished.sort(key=_position)  # as in the batch, whatever images share a file
     return parts
 
@@ -78,10 +76,6 @@ def _add_begun(parts: Partition, work: Lowered) -> None:
         parts.begun.append(work)
 
 
-def _count_reason(parts: Partition, reason: str, wanted: Decode) -> None:
-    parts.reasons[reason] = parts.reasons.get(reason, 0) + len(wanted.items)
-
-
 def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
     """Run images that DALI begins, on the host; decodes of its pixels, and of the files that it cannot decode."""
     found = []
@@ -91,20 +85,8 @@ def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
                 counters.fallback(UNDECODABLE)
                 found.append(work.wanted)
             else:
-                found.append(_from_pixels(work, np.asarray(outputs.tensors[number])))
+                found.append(going_on(work.wanted, np.asarray(outputs.tensors[number]), work.rest))
     return found
-
-
-def _from_pixels(work: Lowered, pixels: Pixels) -> Decode:
-    """The rest of a decode, from DALI's pixels on."""
-    height, width, channels = pixels.shape
-    source = work.wanted.source
-    raw = Raw(width, height, "RGB" if channels == 3 else "L")
-    items = work.wanted.items
-    if work.rest:
-        items = (items[0]._replace(stages=work.rest),)
-    data = pixels.reshape(-1).data
-    return Decode(Source(data, raw, source.name, source.selection), channels, (0, 0, height, width), items)
 
 
 class Finished(NamedTuple):
@@ -126,23 +108,6 @@ def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tu
             values = values.permute(0, 3, 1, 2) if plan.interleaved else values
             found.append(Finished([_position(work) for work in group], values))
     return found, left
-
-
-def merge(parts: Iterable[Finished], result: torch.Tensor) -> None:
-    """Copy values to their places; launches alone, where that is on a GPU."""
-    for positions, tensor in parts:
-        for first, count in _runs(positions):
-            place = positions[first]
-            result[place : place + count].copy_(tensor[first : first + count])
-
-
-def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of successive positions: where each begins, and its length."""
-    first = 0
-    for number in range(1, len(positions) + 1):
-        if number == len(positions) or positions[number] != positions[number - 1] + 1:
-            yield first, number - first
-            first = number
 
 
 def _run(works: Sequence[Lowered], pool: PipelinePool) -> Iterator[tuple[list[Lowered], Outputs]]:

@@ -9,6 +9,8 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
+from accel.native.intrinsics import emitted
+
 
 @intrinsic
 def flattened(typing: Any, array: Any) -> Any:
@@ -16,18 +18,10 @@ def flattened(typing: Any, array: Any) -> Any:
     made = types.Array(array.dtype, 1, "C", readonly=not array.mutable)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        source, target = (
-            context.make_array(array)(context, builder, values[0]),
-            context.make_array(made)(context, builder),
-        )
-        populate_array(
-            target,
-            data=source.data,
-            shape=[source.nitems],
-            strides=[source.itemsize],
-            itemsize=source.itemsize,
-            meminfo=source.meminfo,
-        )
+        source = context.make_array(array)(context, builder, values[0])
+        target = context.make_array(made)(context, builder)
+        given = {"data": source.data, "itemsize": source.itemsize, "meminfo": source.meminfo}
+        populate_array(target, shape=[source.nitems], strides=[source.itemsize], **given)
         value = target._getvalue()
         context.nrt.incref(builder, made, value)
         return value
@@ -35,11 +29,7 @@ def flattened(typing: Any, array: Any) -> Any:
     return made(array), generate
 
 
-@intrinsic
-def pointer(typing: Any, address: Any) -> Any:
+@emitted(types.voidptr, types.int64)
+def pointer(builder: Any, address: Any) -> Any:
     """The address as a pointer for ``numba.carray``."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), generate
+    return builder.inttoptr(address, ir.IntType(8).as_pointer())

@@ -1,4 +1,4 @@
-"""Pixels and values as arrays, and ops on them as the installed Pillow and torchvision run them."""
+"""Pixels as arrays, and ops on them as the installed Pillow and torchvision run them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image
 
 from accel.ops import OPS
@@ -15,13 +14,6 @@ from accel.switch import image_backend
 from accel.system import arithmetic
 
 Pixels = npt.NDArray[np.uint8]
-
-_TYPES: dict[int, tuple[torch.dtype, Any]] = {
-    1: (torch.uint8, np.uint8),
-    2: (torch.int16, np.uint16),
-    4: (torch.int32, np.uint32),
-    8: (torch.int64, np.uint64),
-}
 
 
 def by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
@@ -34,9 +26,3 @@ def by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
 def image_of(pixels: Pixels) -> Any:
     """Pixels [height, width, 1 or 3] as Pillow's image."""
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-
-
-def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The tensor's memory as unsigned integers of its item size: a table look-up moves bits, whatever they mean."""
-    torch_type, numpy_type = _TYPES[tensor.dtype.itemsize]
-    return tensor.view(torch_type).numpy().view(numpy_type)

@@ -12,15 +12,13 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from accel.native.intrinsics import emitted, splat
 
-@intrinsic
-def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+
+@emitted(types.float32, types.float32, types.float32, types.float32)
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """``a * b + c`` of float32, rounded once."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return types.float32(types.float32, types.float32, types.float32), generate
+    return builder.fma(a, b, c)
 
 
 LANES, BLOCK = 16, 64
@@ -32,11 +30,6 @@ def _call(builder: Any, name: str, *args: Any) -> Any:
     """LLVM's own function of so many floats."""
     kind = ir.FunctionType(_FLOATS, [_FLOATS] * len(args))
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f32"), args)
-
-
-def _splat(builder: Any, value: Any) -> Any:
-    lane = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(lane, lane, ir.Constant(_WORDS, [0] * LANES))
 
 
 def _place(context: Any, builder: Any, array: tuple[Any, Any], index: Any, kind: Any) -> Any:
@@ -77,7 +70,7 @@ def _weighted_sums(rows: int) -> Any:
                 begin = builder.add(at, builder.mul(loop.index, stride))
                 places = [plus(loop.index, rows - 1 - row) for row in range(rows)]
                 factors = [builder.load(_place(context, builder, arrays[3], k, ir.FloatType())) for k in places]
-                factors = [_splat(builder, factor) for factor in factors]
+                factors = [splat(builder, factor, LANES) for factor in factors]
                 for n in range(BLOCK // rows // LANES):
                     values = _load(builder, _place(context, builder, arrays[0], plus(begin, LANES * n), kind))
                     if kind is _BYTES:
@@ -121,7 +114,9 @@ def round16(typing: Any, sums: Any, at: Any, dark: Any, bright: Any, target: Any
         builder.store(levels, _place(context, builder, arrays[4], to, _BYTES)).align = 1
         half = ir.Constant(ir.FloatType(), 127.0)
         limits = builder.select(
-            builder.fcmp_ordered("<", values, _splat(builder, half)), _splat(builder, dark), _splat(builder, bright)
+            builder.fcmp_ordered("<", values, splat(builder, half, LANES)),
+            splat(builder, dark, LANES),
+            splat(builder, bright, LANES),
         )
         far = builder.fcmp_ordered(">=", _call(builder, "fabs", builder.fsub(values, whole)), limits)
         return builder.zext(builder.bitcast(far, ir.IntType(LANES)), ir.IntType(64))

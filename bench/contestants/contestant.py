@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from bench.job import Batch, Job
-from bench.pipelines import Draw, Pipeline
+from accel.cli.harness import Batch
+from bench.job import Job
+from bench.pipelines import Box, Draw, Pipeline
 
 Epoch = Callable[[int], Iterator[Batch]]
 """Makes the batches of an epoch, from its seed."""
@@ -61,6 +61,10 @@ class Contestant(ABC):
             except (ImportError, OSError, RuntimeError) as error:
                 return f"{module} cannot be loaded: {error}"
         return None
+
+    def in_force(self, job: Job) -> AbstractContextManager[Any]:
+        """In force while an epoch is made: an image backend, for one."""
+        return nullcontext()
 
     @abstractmethod
     def open(self, job: Job) -> AbstractContextManager[Epoch]:
@@ -117,11 +121,6 @@ class InLoader(Contestant):
         """Called in every process: keep the library to one thread there."""
 
     @contextmanager
-    def in_force(self, job: Job) -> Iterator[None]:
-        """Around every epoch."""
-        yield
-
-    @contextmanager
     def open(self, job: Job) -> Iterator[Epoch]:
         one, collate = self.one(job.pipeline), self.collate(job.pipeline)
         loader, keys = None, _Keys(job)
@@ -141,13 +140,12 @@ class InLoader(Contestant):
 
         def epoch(seed: int) -> Iterator[Batch]:
             keys.seed = seed
-            with self.in_force(job):
-                torch.manual_seed(seed)
-                if loader is not None:
-                    yield from map(self.finish, loader)
-                    return
-                for items in job.batches(seed):
-                    yield self.finish(collate([one(image, draw) for image, draw in items]))
+            torch.manual_seed(seed)
+            if loader is not None:
+                yield from map(self.finish, loader)
+                return
+            for items in job.batches(seed):
+                yield self.finish(collate([one(image, draw) for image, draw in items]))
 
         try:
             yield epoch
@@ -161,18 +159,27 @@ class InLoader(Contestant):
         return batch
 
 
-def normalised(pixels: list[npt.NDArray[np.uint8]], pipeline: Pipeline) -> torch.Tensor:
-    """Images [H, W, 3] uint8 of one size as a normalised batch [N, 3, H, W] float32.
+def batch(images: Sequence[torch.Tensor], pipeline: Pipeline, boxes: Sequence[torch.Tensor] = ()) -> Batch:
+    """Images [3, H, W] uint8 as a normalised batch [N, 3, H, W] float32; each with its boxes; or as they are.
 
     Of seven ways in torch and OpenCV that were timed on the CPU the fastest: image by image, so that it stays in
     the processor's cache; planes copied to float, then scaled and shifted in place.
     """
-    height, width = pixels[0].shape[:2]
-    batch = torch.empty(len(pixels), 3, height, width)
+    if pipeline.mean is None:
+        return images
     scale, shift = affine(pipeline)
-    for image, out in zip(pixels, batch, strict=True):
-        out.copy_(torch.from_numpy(image).permute(2, 0, 1)).mul_(scale).add_(shift)
-    return batch
+    if pipeline.boxes:
+        floats = [torch.empty(image.shape).copy_(image).mul_(scale).add_(shift) for image in images]
+        return [tensor for pair in zip(floats, boxes, strict=True) for tensor in pair]
+    made = torch.empty(len(images), *images[0].shape)
+    for image, out in zip(images, made, strict=True):
+        out.copy_(image).mul_(scale).add_(shift)
+    return made
+
+
+def planes(image: Any) -> torch.Tensor:
+    """An array [H, W, 3] as a tensor [3, H, W] on the same memory."""
+    return torch.from_numpy(np.asarray(image)).permute(2, 0, 1)
 
 
 def affine(pipeline: Pipeline) -> tuple[torch.Tensor, torch.Tensor]:
@@ -181,3 +188,9 @@ def affine(pipeline: Pipeline) -> tuple[torch.Tensor, torch.Tensor]:
     assert pipeline.std is not None
     mean, std = torch.tensor(pipeline.mean).view(3, 1, 1), torch.tensor(pipeline.std).view(3, 1, 1)
     return 1 / (255 * std), -mean / std
+
+
+def part(image: Any, box: Box) -> Any:
+    """A box of an image [height, width, ...]."""
+    top, left, height, width = box
+    return image[top : top + height, left : left + width]

@@ -1,20 +1,16 @@
-"""DALI's pipelines, with its CPU operators.
-
-Recommended for training: decode only the crop (here ``decoders.image_slice``, the form of ``image_random_crop`` that
-takes the crop as an input), ``resize`` with antialiasing, ``crop_mirror_normalize``. Files come through an external
-source that ends with the epoch: ``readers.file`` would read ahead into the next one, off the clock.
-"""
+"""DALI: its pipelines with CPU operators, and its dynamic mode: the same operators called one by one, on batches."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from bench.contestants.contestant import Contestant, Epoch
 from bench.job import Job
@@ -38,11 +34,9 @@ class Dali(Contestant):
         from nvidia.dali.plugin.base_iterator import LastBatchPolicy
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-        source = Source(job, job.images.files)
-        pipeline = build(job, source)
-        pipeline.build()
+        source = _Source(job)
         batches = DALIGenericIterator(
-            [pipeline],
+            [_build(job, source)],
             ["images"],
             last_batch_policy=LastBatchPolicy.PARTIAL,
             auto_reset=False,
@@ -58,32 +52,88 @@ class Dali(Contestant):
         yield epoch
 
 
-class Source:
-    """An epoch's files, or their contents, and draws, batch by batch."""
+class DaliByHand(Dali):
+    """The pipeline alone, without a plugin's iterator; its memory is used again."""
 
-    def __init__(self, job: Job, files: Sequence[str | bytes]) -> None:
-        self._job, self._files = job, files
+    title = "DALI by hand, pooled memory"
+
+    @contextmanager
+    def open(self, job: Job) -> Iterator[Epoch]:
+        source = _Source(job)
+        pipeline = _build(job, source)
+
+        def epoch(seed: int) -> Iterator[torch.Tensor]:
+            source.seed = seed
+            pipeline.reset()
+            while True:
+                try:
+                    (outputs,) = pipeline.run()
+                except StopIteration:
+                    return
+                yield from_dlpack(outputs.as_tensor())
+
+        yield epoch
+
+
+class DaliDynamic(Contestant):
+    key = "dali-dynamic"
+    title = "DALI dynamic mode, CPU"
+    modules = ("nvidia.dali", "nvidia.dali.experimental.dynamic")
+    pipelines = frozenset({"train", "eval", "decode"})
+    scales = ("threads",)
+    settings = "ndd.decoders.image_slice, ndd.resize(LINEAR, antialias), ndd.crop_mirror_normalize, on batches"
+
+    @contextmanager
+    def open(self, job: Job) -> Iterator[Epoch]:
+        import nvidia.dali.experimental.dynamic as ndd
+        from nvidia.dali import types
+
+        ndd.set_num_threads(job.threads)
+        pipeline = job.pipeline
+
+        def decoded(files: Any, corner: Any, shape: Any) -> Any:
+            if pipeline.name == "train":
+                return ndd.decoders.image_slice(files, corner, shape, axes=(0, 1), adjust_orientation=False)
+            return ndd.decoders.image(files, adjust_orientation=False)
+
+        def epoch(seed: int) -> Iterator[Any]:
+            for items in job.batches(seed):
+                files = ndd.Batch([np.fromfile(file, np.uint8) for file, _ in items])
+                if pipeline.mean is None:
+                    images = decoded(files, None, None).materialize()
+                    yield [from_dlpack(image).permute(2, 0, 1) for image in images]
+                    continue
+                corner, shape, size, *place = map(ndd.Batch, _geometry([draw for _, draw in items]))
+                images = decoded(files, corner, shape)
+                images = ndd.resize(images, size=size, interp_type=types.INTERP_LINEAR, antialias=True)
+                images = ndd.crop_mirror_normalize(images, dtype=ndd.float32, **_finish(pipeline, *place))
+                yield from_dlpack(ndd.as_tensor(images))
+
+        yield epoch
+
+
+class _Source:
+    """An epoch's files' contents and draws, batch by batch."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self.seed = 0
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        job, draws = self._job, self._job.draws(self.seed)
-        for first in range(0, len(job.order), job.batch_size):
-            part = slice(first, first + job.batch_size)
-            files = [self._files[index] for index in job.order[part]]
+        for items in self._job.batches(self.seed):
             contents = [
-                np.frombuffer(each, np.uint8) if isinstance(each, bytes) else np.fromfile(each, np.uint8)
-                for each in files
+                np.frombuffer(file, np.uint8) if isinstance(file, bytes) else np.fromfile(file, np.uint8)
+                for file, _ in items
             ]
-            yield contents, *inputs(job.pipeline, draws[part])
+            yield contents, *_inputs(self._job.pipeline, [draw for _, draw in items])
 
 
-def inputs(pipeline: Pipeline, draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
+def _inputs(pipeline: Pipeline, draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
     """The pipeline's inputs beside the files: DALI warns of inputs that are not used."""
-    found = geometry(draws)
-    return found[2:] if pipeline.name == "eval" else found
+    return _geometry(draws)[2 if pipeline.name == "eval" else 0 :]
 
 
-def geometry(draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
+def _geometry(draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
     """For each image: the crop's corner and size in the source, the size to resize to, the flip, and where in the
     resized image the window is, as DALI counts it: 0 left or top, 1 right or bottom."""
     boxes = [draw.box or (0, 0, 1, 1) for draw in draws]
@@ -103,12 +153,17 @@ def _position(draw: Draw, axis: int) -> float:
     return draw.window[axis] / max(draw.size[axis] - draw.window[axis + 2], 1)
 
 
-def build(job: Job, source: Any) -> Any:
-    """The pipeline for CPU operators."""
+def _finish(pipeline: Pipeline, flip: Any, x: Any, y: Any) -> dict[str, Any]:
+    """Arguments of ``crop_mirror_normalize``."""
+    levels = {name: [255 * value for value in getattr(pipeline, name)] for name in ("mean", "std")}
+    return {"output_layout": "CHW", "crop": (224, 224), "crop_pos_x": x, "crop_pos_y": y, "mirror": flip, **levels}
+
+
+def _build(job: Job, source: Any) -> Any:
+    """The pipeline for CPU operators, built."""
     from nvidia.dali import fn, pipeline_def, types
 
     pipeline = job.pipeline
-
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="nvidia.dali")  # of its rand_augment
 
     @pipeline_def(  # type: ignore[untyped-decorator]
@@ -118,7 +173,7 @@ def build(job: Job, source: Any) -> Any:
         prefetch_queue_depth=2,
         enable_conditionals=pipeline.name == "randaugment",
     )
-    def made() -> Any:
+    def make() -> Any:
         outputs = 5 if pipeline.name == "eval" else 7
         files, *box, size, flip, x, y = fn.external_source(
             source=source, num_outputs=outputs, batch=True, cycle="raise"
@@ -129,19 +184,11 @@ def build(job: Job, source: Any) -> Any:
             images = fn.decoders.image_slice(files, *box, axes=(0, 1), output_type=types.RGB, adjust_orientation=False)
         images = fn.resize(images, size=size, interp_type=types.INTERP_LINEAR, antialias=True)
         images = _recoloured(images, pipeline)
-        return fn.crop_mirror_normalize(
-            images,
-            dtype=types.FLOAT,
-            output_layout="CHW",
-            crop=(224, 224),
-            crop_pos_x=x,
-            crop_pos_y=y,
-            mirror=flip,
-            mean=[255 * value for value in pipeline.mean or ()],
-            std=[255 * value for value in pipeline.std or ()],
-        )
+        return fn.crop_mirror_normalize(images, dtype=types.FLOAT, **_finish(pipeline, flip, x, y))
 
-    return made()
+    made = make()
+    made.build()
+    return made
 
 
 def _recoloured(images: Any, pipeline: Pipeline) -> Any:

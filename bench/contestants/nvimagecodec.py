@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torchvision.transforms.v2 import functional as F
 
-from bench.contestants.contestant import InLoader, Item, affine
-from bench.job import Batch
+from accel.cli.harness import Batch
+from bench.contestants.contestant import InLoader, Item, batch, planes
 from bench.pipelines import Draw, Pipeline, boxes_after
 
 
@@ -53,27 +52,14 @@ class NvImageCodec(InLoader):
                     )
                 )
             images = decoders[0].decode([stream(file, draw) for file, draw in items], params=parameters)
-            planes = [torch.from_numpy(np.asarray(image.cpu())).permute(2, 0, 1) for image in images]
-            if pipeline.mean is None:
-                return planes
-            return finished(planes, [draw for _, draw in items], pipeline)
+            decoded, draws = [planes(image.cpu()) for image in images], [draw for _, draw in items]
+            kept = [_resized(image, draw) for image, draw in zip(decoded, draws, strict=True)]
+            if not pipeline.boxes:
+                return batch(kept, pipeline)
+            sizes = [(image.shape[1], image.shape[2]) for image in decoded]
+            return batch(kept, pipeline, [boxes_after(size, draw) for size, draw in zip(sizes, draws, strict=True)])
 
         return collate
-
-
-def finished(planes: list[torch.Tensor], draws: list[Draw], pipeline: Pipeline) -> Batch:
-    """Decoded regions [3, H, W] uint8 resized by torch and normalised."""
-    scale, shift = affine(pipeline)
-    kept = [_resized(image, draw) for image, draw in zip(planes, draws, strict=True)]
-    if pipeline.boxes:
-        floats = [image.to(torch.float32).mul_(scale).add_(shift) for image in kept]
-        sizes = [(image.shape[1], image.shape[2]) for image in planes]
-        boxes = [boxes_after(size, draw) for size, draw in zip(sizes, draws, strict=True)]
-        return [tensor for pair in zip(floats, boxes, strict=True) for tensor in pair]
-    batch = torch.empty(len(kept), *kept[0].shape)
-    for image, out in zip(kept, batch, strict=True):
-        out.copy_(image).mul_(scale).add_(shift)
-    return batch
 
 
 def _resized(image: torch.Tensor, draw: Draw) -> torch.Tensor:

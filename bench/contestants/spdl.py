@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import torch
 from PIL import Image
 
-from bench.contestants.contestant import Contestant, Epoch, Item, normalised
-from bench.job import Batch, Job
+from accel.cli.harness import Batch
+from bench.contestants.contestant import Contestant, Epoch, Item, batch, planes
+from bench.job import Job
 from bench.pipelines import Draw
 
 
@@ -37,12 +36,10 @@ class Spdl(Contestant):
             return spdl.io.to_numpy(spdl.io.load_image(file, filter_desc=_filter(draw)))
 
         def collate(images: list[Any]) -> Batch:
-            if job.pipeline.mean is None:
-                return [torch.from_numpy(np.asarray(image)).permute(2, 0, 1) for image in images]
-            return normalised(images, job.pipeline)
+            return batch([planes(image) for image in images], job.pipeline)
 
         def epoch(seed: int) -> Iterator[Batch]:
-            items = [item for batch in job.batches(seed) for item in batch]
+            items = [item for items in job.batches(seed) for item in items]
             builder = PipelineBuilder().add_source(items)
             builder.pipe(load, concurrency=job.threads, output_order="input").aggregate(job.batch_size).pipe(collate)
             pipeline = builder.add_sink(2).build(num_threads=job.threads)

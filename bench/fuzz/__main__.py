@@ -13,10 +13,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
-
 from accel.cli import screen
-from accel.cli.arguments import at_least
+from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
 from bench import guard
 from bench.fuzz.findings import ALWAYS, COLUMNS, Findings
@@ -24,26 +22,24 @@ from bench.fuzz.recipes import Corpus, recipe
 from bench.fuzz.run import Limits, Runner
 from bench.machine import provenance
 
-CLEAN, FOUND, USAGE = 0, 1, 2
+CLEAN, FOUND = 0, 1
 
 
+@command("fuzz")
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     args = _parser().parse_args(argv)
     if args.minutes is not None and not args.minutes > 0:
-        screen.fail("fuzz", f"--minutes: {args.minutes:g} is not above 0")
-        return USAGE
+        raise WrongUsage(f"--minutes: {args.minutes:g} is not above 0")
     args.minutes = args.minutes or (None if args.files else 1)
     if args.guard and not guard.present():
         if why := guard.unavailable():
-            screen.fail("fuzz", why)
-            return USAGE
+            raise WrongUsage(why)
         command = [sys.executable, "-m", "bench.fuzz", *argv]
         return subprocess.run(command, env=guard.environment(), check=False).returncode
     for folder in args.corpus:
         if not folder.is_dir():
-            screen.fail("fuzz", f"no such folder: {folder}")
-            return USAGE
+            raise WrongUsage(f"no such folder: {folder}")
     keep = args.keep or Path(tempfile.mkdtemp(prefix="accel-fuzz-"))
     corpus = Corpus(args.corpus)
     runner = Runner(args.seed, corpus, Limits(args.timeout))
@@ -66,16 +62,12 @@ def _run(args: argparse.Namespace, runner: Runner, found: Findings, begin: float
     """Chunk after chunk, until there were so many files or minutes."""
     number, last = args.first, args.first + args.files if args.files else sys.maxsize
     end = begin + 60 * args.minutes if args.minutes else float("inf")
-    columns = (TextColumn("{task.description}"), TimeElapsedColumn())
-    silent = not screen.err.is_terminal
-    with Progress(*columns, console=screen.err, auto_refresh=False, transient=True, disable=silent) as bar:
-        task = bar.add_task("fuzzing")
+    with screen.Bar("fuzzing") as bar:
         while number < last and time.monotonic() < end:
             chunk = range(number, min(number + args.chunk, last))
             for result in runner.run([recipe(each, runner.seed, runner.corpus) for each in chunk]):
                 found.add(result)
-                text = f"{found.total['files']:,} files, {found.bad} with findings of {len(found.causes)} causes"
-                bar.update(task, description=text, refresh=True)
+                bar.say(f"{found.total['files']:,} files, {found.bad} with findings of {len(found.causes)} causes")
             number = chunk.stop
 
 

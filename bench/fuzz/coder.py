@@ -4,43 +4,27 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.fuzz.segments import segment
+from bench.fuzz.segments import DHT, DQT, EOI, SOI, SOS, segment
 
 Blocks = npt.NDArray[np.int64]
+Components = Sequence[tuple[int, int, int]]
 
-SAMPLINGS = [
-    [(1, 1)],
-    [(1, 1), (1, 1), (1, 1)],
-    [(2, 2), (1, 1), (1, 1)],
-    [(2, 1), (1, 1), (1, 1)],
-    [(1, 2), (1, 1), (1, 1)],
-    [(4, 1), (1, 1), (1, 1)],
-    [(1, 4), (1, 1), (1, 1)],
-    [(4, 2), (1, 1), (1, 1)],
-    [(2, 2), (2, 1), (1, 2)],
-    [(2, 2), (1, 2), (2, 1)],
-    [(1, 1), (2, 2), (2, 1)],
-    [(3, 1), (1, 1), (1, 1)],
-    [(1, 3), (1, 1), (1, 1)],
-    [(3, 2), (1, 1), (1, 1)],
-    [(2, 3), (1, 1), (1, 1)],
-    [(2, 4), (1, 1), (1, 1)],
-    [(2, 2), (2, 2), (2, 1)],
-    [(4, 1), (2, 1), (4, 1)],
-]
 
-UNEQUAL = [
-    [(4, 1), (2, 1), (1, 1)],
-    [(2, 2), (4, 1), (1, 1)],
-    [(1, 2), (2, 1), (4, 1)],
-    [(4, 1), (1, 2), (2, 1)],
-    [(1, 1), (2, 2), (4, 1)],
-]
+def _factors(text: str) -> list[list[tuple[int, int]]]:
+    """For each word the (h, v) of its components."""
+    return [[(int(pair[0]), int(pair[1])) for pair in word.split(",")] for word in text.split()]
+
+
+SAMPLINGS = _factors(
+    "11 11,11,11 22,11,11 21,11,11 12,11,11 41,11,11 14,11,11 42,11,11 22,21,12 22,12,21 11,22,21 31,11,11 13,11,11 "
+    "32,11,11 23,11,11 24,11,11 22,22,21 41,21,41"
+)
+UNEQUAL = _factors("41,21,11 22,41,11 12,21,41 41,12,21 11,22,41")
 """Three components of three widths or heights."""
 
 
@@ -70,24 +54,48 @@ class Coder:
             if value == 0:
                 run += 1
                 continue
-            for _ in range(run // 16):
-                yield f"{self.ac[0xF0][1]:0{self.ac[0xF0][0]}b}"
             size, bits = self._magnitude(int(value))
-            length, code = self.ac[run % 16 << 4 | size]
-            yield f"{code:0{length}b}" + bits
+            yield self._code(0xF0) * (run // 16) + self._code(run % 16 << 4 | size) + bits
             run = 0
         if coefficients[63] == 0:
-            yield f"{self.ac[0][1]:0{self.ac[0][0]}b}"
+            yield self._code(0)
 
-    def _table(self, kind: int, codes: dict[int, tuple[int, int]]) -> bytes:
+    def _code(self, symbol: int) -> str:
+        length, code = self.ac[symbol]
+        return f"{code:0{length}b}"
+
+    @staticmethod
+    def _table(kind: int, codes: dict[int, tuple[int, int]]) -> bytes:
         lengths = [length for length, _ in codes.values()]
         counts = bytes(lengths.count(length) for length in range(1, 17))
-        return segment(0xC4, bytes([kind]) + counts + bytes(codes))
+        return segment(DHT, bytes([kind]) + counts + bytes(codes))
+
+    def _head(
+        self, kind: int, size: tuple[int, int], components: Components, extra: bytes, quant: int, wide: bool = False
+    ) -> bytes:
+        """All that comes before the first scan."""
+        frame = struct.pack(">BHHB", 8, *size, len(components))
+        frame += b"".join(bytes([identity, h << 4 | v, 0]) for identity, h, v in components)
+        table = struct.pack(">B64H", 0x10, *[quant] * 64) if wide else bytes([0]) + bytes([quant] * 64)
+        parts = (segment(DQT, table), segment(kind, frame), self._table(0x00, self.dc), self._table(0x10, self.ac))
+        return bytes((0xFF, SOI)) + extra + b"".join(parts)
+
+    @staticmethod
+    def _scan_head(components: Components, band: bytes) -> bytes:
+        chosen = b"".join(bytes([identity, 0]) for identity, _, _ in components)
+        return segment(SOS, bytes([len(components)]) + chosen + band)
+
+    @staticmethod
+    def _coded(bits: Iterable[str]) -> bytes:
+        """The last byte is filled up with ones; 0xFF is followed by a zero."""
+        text = "".join(bits)
+        text += "1" * (-len(text) % 8)
+        return int(text or "0", 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\x00")
 
     def file(
         self,
         size: tuple[int, int],
-        components: Sequence[tuple[int, int, int]],
+        components: Components,
         blocks: Blocks,
         *,
         extra: bytes = b"",
@@ -106,26 +114,8 @@ class Coder:
                     block = next(source)
                     bits += self._block(block, previous[c])
                     previous[c] = int(block[0])
-        text = "".join(bits)
-        text += "1" * (-len(text) % 8)
-        scan = int(text, 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\x00")
-        table = struct.pack(">B64H", 0x10, *[quant] * 64) if wide else bytes([0]) + bytes([quant] * 64)
-        frame = struct.pack(">BHHB", 8, *size, len(components))
-        frame += b"".join(bytes([identity, h << 4 | v, 0]) for identity, h, v in components)
-        start = bytes([len(components)]) + b"".join(bytes([identity, 0]) for identity, _, _ in components) + b"\0\x3f\0"
-        return b"".join(
-            [
-                b"\xff\xd8",
-                extra,
-                segment(0xDB, table),
-                segment(0xC0, frame),
-                self._table(0x00, self.dc),
-                self._table(0x10, self.ac),
-                segment(0xDA, start),
-                scan,
-                b"\xff\xd9",
-            ]
-        )
+        scan = self._scan_head(components, b"\0\x3f\0") + self._coded(bits)
+        return self._head(0xC0, size, components, extra, quant, wide) + scan + bytes((0xFF, EOI))
 
 
 def random_blocks(count: int, seed: int = 0, spread: float = 40, density: float = 0.3) -> Blocks:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from bench.fuzz.coder import Blocks, Coder
-from bench.fuzz.segments import DQT, DRI, EOI, SOI, SOS, segment
+from bench.fuzz.coder import Blocks, Coder, Components
+from bench.fuzz.segments import DRI, EOI, segment
 
 
 class Scan(NamedTuple):
@@ -61,7 +60,7 @@ class ProgressiveCoder(Coder):
     def progressive(
         self,
         size: tuple[int, int],
-        components: Sequence[tuple[int, int, int]],
+        components: Components,
         blocks: Blocks,
         script: Sequence[Scan],
         *,
@@ -78,13 +77,9 @@ class ProgressiveCoder(Coder):
             places = (used + np.arange(count)) % len(blocks)
             planes.append(blocks[places].reshape(rows * v, columns * h, 64))
             used += count
-        frame = struct.pack(">BHHB", 8, *size, len(components))
-        frame += b"".join(bytes([identity, h << 4 | v, 0]) for identity, h, v in components)
-        parts = [
-            bytes((0xFF, SOI)) + extra + segment(DQT, bytes([0]) + bytes([quant] * 64)),
-            segment(0xC2, frame) + self._table(0x00, self.dc) + self._table(0x10, self.ac),
-            segment(DRI, restart.to_bytes(2, "big")) if restart else b"",
-        ]
+        parts = [self._head(0xC2, size, components, extra, quant)]
+        if restart:
+            parts.append(segment(DRI, restart.to_bytes(2, "big")))
         for scan in script:
             chosen = [components[c] for c in scan.components]
             units: list[list[tuple[int, Blocks]]] = []
@@ -94,27 +89,23 @@ class ProgressiveCoder(Coder):
                 high, wide = (_up(_up(n * f, most), 8) for n, f, most in zip(size, (v, h), largest[::-1], strict=True))
                 units = [[(c, planes[c][y, x])] for y in range(high) for x in range(wide)]
             else:
-                for row in range(rows):
-                    for column in range(columns):
-                        units.append(
-                            [
-                                (c, planes[c][row * v + y, column * h + x])
-                                for c, (_, h, v) in zip(scan.components, chosen, strict=True)
-                                for y in range(v)
-                                for x in range(h)
-                            ]
-                        )
-            head = bytes([len(chosen)]) + b"".join(bytes([identity, 0]) for identity, _, _ in chosen)
-            parts.append(segment(SOS, head + bytes([scan.first, scan.last, scan.high << 4 | scan.low])))
-            intervals = [units[at : at + restart] for at in range(0, len(units), restart)] if restart else [units]
-            for number, interval in enumerate(intervals):
-                text = "".join(self._coded(interval, scan))
-                text += "1" * (-len(text) % 8)
-                coded = int(text or "0", 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\x00")
-                parts.append((bytes((0xFF, 0xD0 + (number - 1) % 8)) if number else b"") + coded)
+                units = [
+                    [
+                        (c, planes[c][row * v + y, column * h + x])
+                        for c, (_, h, v) in zip(scan.components, chosen, strict=True)
+                        for y in range(v)
+                        for x in range(h)
+                    ]
+                    for row in range(rows)
+                    for column in range(columns)
+                ]
+            parts.append(self._scan_head(chosen, bytes([scan.first, scan.last, scan.high << 4 | scan.low])))
+            for at in range(0, len(units), restart or len(units)):
+                marker = bytes((0xFF, 0xD0 + (at // restart - 1) % 8)) if at else b""
+                parts.append(marker + self._coded(self._bits(units[at : at + (restart or len(units))], scan)))
         return b"".join([*parts, bytes((0xFF, EOI))])
 
-    def _coded(self, units: Sequence[Sequence[tuple[int, Blocks]]], scan: Scan) -> Iterator[str]:
+    def _bits(self, units: Sequence[Sequence[tuple[int, Blocks]]], scan: Scan) -> Iterator[str]:
         previous: dict[int, int] = {}
         for unit in units:
             for c, block in unit:
@@ -155,7 +146,3 @@ class ProgressiveCoder(Coder):
         if last < len(levels) - 1:
             rest = [level for place, level in enumerate(levels) if place > last and level]
             yield self._code(0x00) + "".join(str(abs(level) & 1) for level in rest)
-
-    def _code(self, symbol: int) -> str:
-        length, code = self.ac[symbol]
-        return f"{code:0{length}b}"

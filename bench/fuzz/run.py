@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import logging
+import multiprocessing
 import os
-import selectors
 import signal
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,60 +135,42 @@ def _cause(status: int, log: Any) -> str:
 
 
 class _Child:
-    """A forked process that does some work and says how far it is, in JSON, a line each."""
+    """A forked process that does some work and says how far it is."""
 
     def __init__(self, work: Callable[[Callable[[Any], None]], None], log: int) -> None:
-        self._pipe, out = os.pipe()
+        self._said, out = multiprocessing.Pipe(duplex=False)
+        self._process = multiprocessing.get_context("fork").Process(target=_work, args=(work, log, out.send))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # forks beside threads: NumPy's, which have no locks
-            self.pid = os.fork()
-        if self.pid == 0:
-            self._work(work, log, out)
-        os.close(out)
-        self._status: int | None = None
-
-    @staticmethod
-    def _work(work: Callable[[Callable[[Any], None]], None], log: int, out: int) -> None:
-        status = 1
-        try:
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            faulthandler.enable(log, all_threads=False)
-            logging.getLogger("accel").setLevel(logging.ERROR)  # of fallbacks there are thousands
-            work(lambda said: _write(out, said))
-            status = 0
-        except BaseException:
-            os.write(log, traceback.format_exc().encode())
-        finally:
-            os._exit(status)
+            self._process.start()
+        out.close()
+        self.pid = self._process.pid or 0
 
     def messages(self) -> Iterator[Any]:
         """Its messages, and now and then None; until it ends."""
-        begun = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._pipe, selectors.EVENT_READ)
+        with suppress(EOFError, OSError):
             while True:
-                if not selector.select(_POLL):
-                    yield None
-                    continue
-                more = os.read(self._pipe, 1 << 16)
-                if not more:
-                    return
-                *lines, begun = (begun + more).split(b"\n")
-                yield from map(json.loads, lines)
+                yield self._said.recv() if self._said.poll(_POLL) else None
 
     def wait(self) -> int:
         """The exit status, or the signal's number, negative."""
-        if self._status is None:
-            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-            os.close(self._pipe)
-        return self._status
+        self._process.join()
+        return self._process.exitcode or 0
 
     def end(self) -> None:
         """Kill it, if it is still there."""
-        if self._status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.wait()
+        self._process.kill()
+        self._process.join()
+        self._said.close()
+
+
+def _work(work: Callable[[Callable[[Any], None]], None], log: int, say: Callable[[Any], None]) -> None:
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)  # the parent's may be a test's
+    faulthandler.enable(log, all_threads=False)
+    logging.getLogger("accel").setLevel(logging.ERROR)  # of fallbacks there are thousands
+    work(say)
 
 
 def _resident(pid: int) -> int:
@@ -199,12 +179,6 @@ def _resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
-
-
-def _write(file: int, said: Any) -> None:
-    left = memoryview(json.dumps(said).encode() + b"\n")
-    while left:
-        left = left[os.write(file, left) :]
 
 
 def _prepare() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from bench.gpu import augment, checks, decode, emit, overlap, path, quality, tra
 from bench.gpu.setting import Setting, photos
 from bench.machine import ROOT, provenance
 
-PARTS = ("checks", "decode", "emit", "augment", "path", "quality", "training", "overlap")
+PARTS: dict[str, Any] = {
+    each.__name__.rpartition(".")[2]: each for each in (checks, decode, emit, augment, path, quality, training, overlap)
+}
+"""Modules with a function ``measure`` of a ``Setting``, by the name of their part."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,23 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     trace = out.with_suffix(".trace.json.gz")
     with folder(args.data) as (root, data_name):
         files = open_folder(root).files
-        setting = Setting(photos(files, args.batch), files, device, args.rounds)
-        measures: dict[str, Callable[[], dict[str, Any]]] = {
-            "checks": lambda: checks.run(args.device),
-            "decode": lambda: decode.measure(setting),
-            "emit": lambda: emit.measure(setting),
-            "augment": lambda: augment.measure(setting),
-            "path": lambda: path.measure(setting),
-            "quality": lambda: quality.measure(setting),
-            "training": lambda: training.measure(setting, min(args.batch, 256), args.steps),
-            "overlap": lambda: overlap.measure(setting, min(args.batch, 256), min(args.steps, 10), trace),
-        }
+        setting = Setting(photos(files, args.batch), files, root, device, args.rounds, args.steps, trace)
         result = {**provenance(), "device": name, "data": {"name": data_name, "files": len(files)}}
         failed = False
         for part in args.only or PARTS:
             screen.note(part)
             try:
-                result[part] = measures[part]()
+                result[part] = PARTS[part].measure(setting)
             except Exception as error:  # what else can be measured is measured
                 traceback.print_exc()
                 result[part] = {"failed": f"{type(error).__name__}: {error}"}

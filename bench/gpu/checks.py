@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
+from bench.gpu.setting import Setting
 from bench.machine import ROOT
 
 TESTS = ("tests/backends/cuda", "tests/backends/dali/test_gpu.py")
@@ -18,8 +19,9 @@ UNDER_SANITIZER = (
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
-def run(device: str) -> dict[str, Any]:
+def measure(setting: Setting) -> dict[str, Any]:
     """Each run's exit status and last lines; 0 is green."""
+    device = str(setting.device)
     found = {
         "tests": _pytest([], device, *TESTS, "-m", ""),
         "conformance": _pytest([], device, "tests/ops/test_conformance.py", "-m", "gpu" if device != "cpu" else ""),
@@ -29,15 +31,8 @@ def run(device: str) -> dict[str, Any]:
         if sanitizer is None:
             found[tool] = {"status": None, "says": "compute-sanitizer is not installed"}
         else:
-            prefix = [
-                sanitizer,
-                "--tool",
-                tool,
-                "--error-exitcode",
-                "99",
-                "--kernel-name-exclude",
-                "kernel_substring=at::",
-            ]
+            options = ("--error-exitcode", "99", "--kernel-name-exclude", "kernel_substring=at::")
+            prefix = [sanitizer, "--tool", tool, *options]
             found[tool] = _pytest(prefix, device, *UNDER_SANITIZER)
     return found
 

@@ -8,8 +8,6 @@ Bytes are those of the decoder's layout. What turns them into time are the assum
 from __future__ import annotations
 
 import ctypes
-import heapq
-import shutil
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -21,10 +19,9 @@ import numpy.typing as npt
 import torch
 
 from accel.backends.cuda import backend, host
-from accel.backends.cuda.cache import SOURCES
 from accel.backends.cuda.jpeg import Decoder, Wanted
 from accel.backends.cuda.jpeg.decoder import KERNELS
-from accel.backends.cuda.jpeg.descriptors import SUBSEQUENCE, TABLE_SIZE
+from accel.backends.cuda.jpeg.layout import SUBSEQUENCE, TABLE_SIZE
 from bench.gpu import sass
 
 MULTIPROCESSORS, SCHEDULERS, HERTZ = 132, 4, 1.755e9  # an H200
@@ -34,7 +31,6 @@ SUM = 2500  # cycles of a block's prefix sum over DC coefficients: two trips to 
 LAUNCH = 3e-6  # seconds from a kernel's end to the next one's start, with the ramp up and down
 BANDWIDTH = 4e12  # bytes a second
 WARPS = 8  # of a block
-RESIDENT = 3  # blocks of a multiprocessor
 
 STEPS = np.dtype(
     [(name, np.int64) for name in ("warps", "symbols", "steps", "searched", "blocks", "mcus", "intervals", "longest")]
@@ -57,28 +53,21 @@ class Costs(NamedTuple):
 
     def of(self, steps: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Warp instructions."""
-        found: npt.NDArray[np.float64] = (
-            self.walk * steps["warps"]
-            + self.step * steps["steps"]
-            + self.searched * steps["searched"]
-            + self.block * steps["blocks"]
-            + self.mcu * steps["mcus"]
-            + self.interval * steps["intervals"]
-        )
-        return found
+        names = ("warps", "steps", "searched", "blocks", "mcus", "intervals")
+        return np.asarray(sum(cost * steps[name] for cost, name in zip(self, names, strict=True)), np.float64)
 
 
-def costs(code: sass.Code, calls: Sequence[str], sources: Path = SOURCES) -> Costs:
+def costs(code: sass.Code, calls: Sequence[str]) -> Costs:
     """The costs of a kernel's loops over symbols, on average over the places where it is called."""
 
     def lines(first: str, last: str | None = None) -> tuple[str, range]:
-        return sass.lines("jpeg/symbols.h", first, last, sources)
+        return sass.lines("jpeg/symbols.h", first, last)
 
-    flagged = sass.lines("jpeg/picture.h", "FUNCTION void flag(", sources=sources)  # which sound files never do
-    walks = code.only(*(sass.lines("jpeg/entropy.cu", call, sources=sources) for call in calls)).but(flagged)
+    flagged = sass.lines("jpeg/picture.h", "FUNCTION void flag(")  # which sound files never do
+    walks = code.only(*(sass.lines("jpeg/entropy.cu", call) for call in calls)).but(flagged)
     searched = lines("for (int length = LOOK + 1;", "return NO_CODE")
     mcu = lines("if (slot == 0) {", "clean = ")
-    next_mcu = sass.lines("jpeg/entropy.cu", "if (++slot < picture.slots) return;", "aim();", sources)
+    next_mcu = sass.lines("jpeg/entropy.cu", "if (++slot < picture.slots) return;", "aim();")
     block = lines("visit.block_done();", "table = tables + (dc_tables >> slot & 7);")
     interval = lines("visit.edge(interval, clean);", "reader = reader_at(stream, bit);")
     step = lines("while (bit < end) {", "return {bit, slot / 3 << 8 | index};")
@@ -256,23 +245,6 @@ def seconds(counted: Counted, found: npt.NDArray[Any], work: dict[str, npt.NDArr
     }
 
 
-def makespan(durations: Sequence[float], at_once: int) -> float:
-    """When the last of them ends, if ``at_once`` run side by side and each begins when another ends."""
-    ends = [0.0] * at_once
-    for duration in durations:
-        heapq.heappush(ends, heapq.heappop(ends) + duration)
-    return max(ends)
-
-
-def without_register_buffer() -> tuple[Costs, Costs]:
-    """The loop of ``jpeg_synchronise`` as it is, and as it would be if every symbol's bits were loaded anew."""
-    as_it_is = costs(_unit("entropy")["jpeg_synchronise"], _WALKS[:2])
-    with tempfile.TemporaryDirectory() as scratch:
-        sources = Path(scratch) / "cuda"
-        shutil.copytree(SOURCES, sources)
-        header = sources / "jpeg" / "symbols.h"
-        text, kept = header.read_text(), "        refill(reader);\n        const u32 bits"
-        if text.count(kept) != 1:
-            raise ValueError("symbols.h has another loop")
-        header.write_text(text.replace(kept, "        reader = reader_at(stream, bit);  //\n        const u32 bits"))
-        return as_it_is, costs(sass.kernels("jpeg/entropy", sources)["jpeg_synchronise"], _WALKS[:2], sources)
+def symbol_costs() -> Costs:
+    """The loop of ``jpeg_synchronise``."""
+    return costs(_unit("entropy")["jpeg_synchronise"], _WALKS[:2])

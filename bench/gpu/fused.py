@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from accel.backends.cuda.compile import UNITS
+from accel.backends.cuda.compile import unit_of
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
 from bench.gpu import counts, sass, setting
@@ -81,9 +81,8 @@ def assembled(made: Program) -> float:
         exactly.setdefault(instruction.chain, []).append(ran)
         for start in range(len(instruction.chain)):
             within.setdefault(instruction.chain[start:], []).append(ran)
-    unit = next(unit for unit, names in UNITS.items() if made.name in names)
     total = 0.0
-    for chain, count in sass.kernels(unit)[made.name].chains.items():
+    for chain, count in sass.kernels(unit_of(made.name))[made.name].chains.items():
         while chain not in within:
             chain = chain[1:]
         total += count * mean(exactly.get(chain) or within[chain])

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-import accel
 from accel.backends.cuda.compile import UNITS
 from bench.gpu.setting import Setting
-from bench.gpu.training import WARM_UP, loader
+from bench.gpu.training import WARM_UP, loop
 from bench.train import Training
 
 MODEL = "resnet50"
@@ -23,27 +21,28 @@ Span = tuple[float, float]
 """From when to when, in microseconds."""
 
 
-def measure(setting: Setting, batch_size: int, steps: int, trace: Path) -> dict[str, Any]:
-    """Trains a few steps with ``pin_memory=True`` and two workers, and writes ``trace`` (chrome://tracing, Perfetto).
+def measure(setting: Setting) -> dict[str, Any]:
+    """Trains a few steps with ``pin_memory=True`` and two workers, and writes a trace (chrome://tracing, Perfetto).
 
     Of accel's kernels it says how long they take a step, and which share of that time the device was training as well;
     of the loop, the share of it in which the device did neither.
     """
-    device = setting.device
+    device, batch_size, steps = setting.device, min(len(setting.photos), 256), min(setting.steps, 10)
     training = Training(MODEL, 1000, device)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    with accel.image_backend("cuda", device=str(device)):
-        batches = iter(loader(setting, batch_size, steps + WARM_UP, 2))
+    contestant = loop(setting, batch_size, steps + WARM_UP, 2, "cuda", {})
+    with contestant.in_force():
+        batches = contestant.epoch(0)
         training.epoch(islice(batches, WARM_UP), WARM_UP - 1)
         with profile(activities=activities) as recorded:
             training.epoch(batches, 0)
-    recorded.export_chrome_trace(str(trace))
+    recorded.export_chrome_trace(str(setting.trace))
     kernels = [
         (event.name, (event.time_range.start, event.time_range.end))
         for event in recorded.events() or ()
         if event.device_type != DeviceType.CPU
     ]
-    return {"trace": trace.name, "model": MODEL, "batch": batch_size, "steps": steps, **summary(kernels, steps)}
+    return {"trace": setting.trace.name, "model": MODEL, "batch": batch_size, "steps": steps, **summary(kernels, steps)}
 
 
 def summary(kernels: Sequence[tuple[str, Span]], steps: int) -> dict[str, Any]:

@@ -12,11 +12,12 @@ import torch
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import schedule_of
 from accel.cli.error_stats import ErrorStats
+from accel.cli.harness import compare
 from accel.planning.plan import plan
 from accel.system.cores import cores
 from bench.gpu.peers import OWN_DRAWS, PEERS, Run
 from bench.gpu.setting import Setting, in_turns, recorded, transformed, wait
-from bench.measure import compare, differences, levels
+from bench.measure import levels
 from bench.pipelines import PIPELINES
 
 
@@ -52,7 +53,7 @@ def measure(setting: Setting) -> dict[str, Any]:
             "ms a batch": 1000 * times[name]["median"],
             "images/s": len(setting.photos) / times[name]["median"],
             "rounds": times[name]["rounds"],
-            **({"own draws": True} if name in OWN_DRAWS else differences(stats)),
+            **({"own draws": True} if name in OWN_DRAWS else stats.as_data()),
         }
     found["the host decodes, by part, ms"] = _parts(setting)
     return found

@@ -25,8 +25,6 @@ from bench.gpu.setting import photos
 
 EMIT = 0.29e-3 / 512  # seconds of the fused pass for a photo (docs/kernels.md)
 UPLOAD = 50e9  # bytes a second
-SYMBOLS_A_WORD = 32 / 5.6  # bits of a word, and of a photo's symbol on average
-TAPS = 2.2  # sums of the fused pass that an input pixel is part of: two, and the tiles' borders
 
 Trips = np.ndarray
 
@@ -104,12 +102,8 @@ def _steps(batch: Batch, large: Wanted) -> Iterator[str]:
     kept, dense = trips["separate"]["steps"].mean(), (trips["second"]["steps"] + trips["later"]["steps"]).mean()
     share = (kept - dense) / (trips["first"]["steps"].mean() + dense)
     yield f"- dirty-lane compaction: {dense:,.0f} warp steps behind the first round, {kept:,.0f} without ({share:+.0%})"
-    now, loaded = counts.without_register_buffer()
-    yield (
-        f"- register bit buffer: {now.step:.0f} instructions a step and a load every {SYMBOLS_A_WORD:.0f} symbols; "
-        f"{loaded.step:.0f} and two loads a symbol, which wait for the one before, if bits were loaded anew"
-    )
-    yield f"- a block's end takes {now.block:.0f} more, an MCU's {now.mcu:.0f}, a long code at most {now.searched:.0f}"
+    now = counts.symbol_costs()
+    yield f"- a symbol takes {now.step:.0f} instructions, a block's end {now.block:.0f} more, an MCU's {now.mcu:.0f}"
     big = predicted([large])
     alone = counts.trips(big.counted, together=0)
     steps = sum(alone[name]["steps"].sum() for name in ("first", "second", "later")) / counts.WARPS
@@ -117,17 +111,6 @@ def _steps(batch: Batch, large: Wanted) -> Iterator[str]:
     yield (
         f"- tiles synchronised in parallel, then joined (12 megapixels): a chain of {tiles:,} steps "
         f"({big.trips['joining']['longest'].max():,} of them joining); {steps:,.0f} if one block did it all"
-    )
-    slots = counts.MULTIPROCESSORS * counts.RESIDENT
-    small = [float(each.sum()) for each in counts.dc_blocks(batch.counted.batch.pictures)]
-    largest = float(counts.dc_blocks(big.counted.batch.pictures).max())
-    first, last = (counts.makespan(order, slots) for order in ([largest, *small], [*small, largest]))
-    yield f"- large files first: `dc`, with one of 12 megapixels, takes {last / first:.2f} times as long if it is last"
-    pixels = batch.work["jpeg_pixels"].mean()
-    saved = 2 * batch.counted.batch.pieces["pixels"][1].mean() / 1e6
-    yield (
-        f"- pixels straight from the planes: {saved:.2f} MB a photo less; but as each is part of {TAPS} sums, "
-        f"{(TAPS - 1) * pixels / 1e6:.2f} million instructions more"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,9 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel import switch
-from accel.backend import backend_of
 from accel.cli import samples
 from accel.cli.error_stats import ErrorStats
-from accel.planning.plan import plan
+from accel.cli.harness import computed
 from bench.gpu.setting import Setting
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -43,14 +42,16 @@ def _made(size: tuple[int, int], number: int, kind: str, options: dict[str, Any]
     return stream.getvalue()
 
 
+def _opened(data: bytes) -> torch.Tensor:
+    return F.pil_to_tensor(Image.open(BytesIO(data)))  # type: ignore[no-any-return]
+
+
 def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
     stats, fallbacks = ErrorStats(), dict(accel.stats()["fallbacks"])
     for data in files:
-        wanted = F.pil_to_tensor(Image.open(BytesIO(data)))
+        wanted = _opened(data)
         with accel.image_backend("cuda", device=str(setting.device), exact=False):
-            lazy: Any = torch.stack([F.pil_to_tensor(Image.open(BytesIO(data)))])
-            found = backend_of(switch.current()).run_on(plan(lazy.lazy.recipes), setting.device)[0].cpu()  # type: ignore[attr-defined]
-        stats.add(wanted, found)
+            stats.add(wanted, computed(partial(_opened, data), 0, setting.device))
     declined = {
         reason: count - fallbacks.get(reason, 0)
         for reason, count in accel.stats()["fallbacks"].items()

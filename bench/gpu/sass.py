@@ -32,16 +32,17 @@ class Code(NamedTuple):
 
     chains: Counter[tuple[Line, ...]]
 
-    def within(self, *ranges: tuple[str, range]) -> int:
-        """How many come from these lines, or from functions that are called there."""
-        return sum(number for chain, number in self.chains.items() if _passes(chain, ranges))
+    def only(self, *ranges: tuple[str, range], passing: bool = True) -> Code:
+        """Those from these lines, or from functions that are called there."""
+        found = {chain: number for chain, number in self.chains.items() if _passes(chain, ranges) == passing}
+        return Code(Counter(found))
 
     def but(self, *ranges: tuple[str, range]) -> Code:
         """The others."""
-        return Code(Counter({chain: number for chain, number in self.chains.items() if not _passes(chain, ranges)}))
+        return self.only(*ranges, passing=False)
 
-    def only(self, *ranges: tuple[str, range]) -> Code:
-        return Code(Counter({chain: number for chain, number in self.chains.items() if _passes(chain, ranges)}))
+    def within(self, *ranges: tuple[str, range]) -> int:
+        return self.only(*ranges).all
 
     @property
     def all(self) -> int:
@@ -67,13 +68,13 @@ def nvdisasm() -> str:
     return found
 
 
-def kernels(unit: str, sources: Path = SOURCES) -> dict[str, Code]:
+def kernels(unit: str) -> dict[str, Code]:
     """The kernels of a translation unit, compiled as for the device, with line numbers."""
     from cuda.core import Program
 
     options = compile.options(unit, ARCH)
-    options.include_path, options.lineinfo = str(sources), True
-    code = Program((sources / f"{unit}.cu").read_text(), "c++", options).compile("cubin").code
+    options.include_path, options.lineinfo = str(SOURCES), True
+    code = Program((SOURCES / f"{unit}.cu").read_text(), "c++", options).compile("cubin").code
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(bytes(code))
         file.flush()
@@ -99,13 +100,13 @@ def _chains(section: str) -> Counter[tuple[Line, ...]]:
     return found
 
 
-def lines(file: str, first: str, last: str | None = None, sources: Path = SOURCES) -> tuple[str, range]:
+def lines(file: str, first: str, last: str | None = None) -> tuple[str, range]:
     """The lines from the only one with the text ``first`` to the next with ``last``; by default that one alone.
 
     Raises:
         ValueError: the source has changed.
     """
-    text = (sources / file).read_text().splitlines()
+    text = (SOURCES / file).read_text().splitlines()
     starts = [number for number, line in enumerate(text, 1) if first in line]
     if len(starts) != 1:
         raise ValueError(f"{file} has {len(starts)} lines with {first!r}")

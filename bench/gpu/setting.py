@@ -18,7 +18,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel import switch
 from accel.backend import backend_of
-from accel.cli.harness import take_turns
+from accel.cli.costs import take_turns
 from accel.recipe import Recipe
 from bench.pipelines import MEAN, PIPELINES, STD, Draw
 
@@ -34,12 +34,15 @@ class Photo(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The photos, the device and the number of rounds."""
+    """The photos, the folder of all, the device, the numbers of rounds and of training's steps, a file for a trace."""
 
     photos: list[Photo]
     files: list[str]
+    folder: Path
     device: torch.device
     rounds: int
+    steps: int
+    trace: Path
 
 
 def photos(files: Sequence[str], count: int) -> list[Photo]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import cycle, islice
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset
-from torchvision.datasets.folder import default_loader
-
-import accel
+from accel.cli.data import open_folder
+from accel.cli.harness import Contestant, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.system.cores import cores
 from bench.gpu.setting import Setting
@@ -25,34 +24,27 @@ RUNS: tuple[tuple[str, str, dict[str, Any], int | None], ...] = (
 """Name, backend, its options, workers (None: one for each core)."""
 
 
-class Photos(Dataset[Any]):
-    """The files, as often as a run needs them."""
-
-    def __init__(self, files: list[str], length: int) -> None:
-        self._files, self._length = files, length
-        self._transform = PIPELINES["train"]()
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Any:
-        return self._transform(default_loader(self._files[index % len(self._files)])), index % 1000
-
-
-def measure(setting: Setting, batch_size: int = 256, steps: int = 40) -> dict[str, Any]:
+def measure(setting: Setting) -> dict[str, Any]:
     """Every model in every run, in images per second and the share of time that the loop waits for a batch."""
+    batch_size, steps = min(len(setting.photos), 256), setting.steps
     found: dict[str, Any] = {"batch": batch_size, "steps": steps}
     for model in MODELS:
         found[model] = {}
         for name, backend, options, workers in RUNS:
-            where = {"device": str(setting.device)} if backend == "cuda" else {}
             training = Training(model, 1000, setting.device)
-            with accel.image_backend(backend, **where, **options):
-                epoch = training.epoch(loader(setting, batch_size, steps + WARM_UP, workers or cores()), WARM_UP)
+            contestant = loop(setting, batch_size, steps + WARM_UP, workers or cores(), backend, options)
+            with contestant.in_force():
+                epoch = training.epoch(contestant.epoch(0), WARM_UP)
             found[model][name] = {"images/s": epoch.rate, "share waiting for data": epoch.waiting}
     return found
 
 
-def loader(setting: Setting, batch_size: int, steps: int, workers: int) -> DataLoader[Any]:
-    dataset = Photos(setting.files, batch_size * steps)
-    return DataLoader(dataset, batch_size, num_workers=workers, pin_memory=setting.device.type == "cuda")
+def loop(
+    setting: Setting, batch_size: int, steps: int, workers: int, backend: str, options: dict[str, Any]
+) -> Contestant:
+    """The folder's photos, as often as so many steps need them."""
+    data = open_folder(setting.folder, PIPELINES["train"]())
+    data = data._replace(order=list(islice(cycle(data.order), batch_size * steps)))
+    where = {"device": str(setting.device)} if backend == "cuda" else {}
+    how = {"batch_size": batch_size, "num_workers": workers}
+    return from_loader(backend, data, backend, {**where, **options}, how, target=setting.device)

@@ -5,25 +5,22 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from torchvision.datasets.folder import default_loader
-from torchvision.transforms import functional as F
 
 import accel
 from accel.cli import screen
-from accel.cli.arguments import at_least
+from accel.cli.arguments import at_least, command
+from accel.cli.costs import ratio
 from accel.cli.data import folder, open_folder
-from accel.cli.harness import ratio
 from accel.cli.tables import show
 from bench.machine import ROOT, provenance
 from bench.ops import opencv, table
-from bench.ops.measure import Contestant, cut, difference, saved, times, why_not_cuda
+from bench.ops.measure import Contestant, cut, difference, floats, saved, times, why_not_cuda
 from bench.ops.rows import FROM_FILES, OPS, POLICIES, Op
 from bench.report import with_block
 
@@ -31,6 +28,7 @@ _CUDA_IMAGES = 2
 """For the cuda backend's values: on the host its kernels take their time."""
 
 
+@command("ops")
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     torch.set_num_threads(1)
@@ -43,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             by_opencv = opencv.ops()
         except ImportError:
             by_opencv, without["OpenCV"] = {}, "not installed: opencv-python-headless"
-        ops: dict[str, Callable[[], Op]] = {name: partial(_itself, op) for name, op in OPS.items()} | POLICIES
+        cuda = without["cuda"] is None
+        ops: dict[str, Callable[[], Op]] = {name: lambda op=op: op for name, op in OPS.items()} | POLICIES
         result: dict[str, Any] = {
             **provenance(),
             "images": len(images),
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         with screen.Bar("ops", len(ops) + len(FROM_FILES)) as bar:
             for name, make in ops.items():
-                result["ops"][name] = _measured(make, by_opencv.get(name), images, files, args.rounds, without["cuda"])
+                result["ops"][name] = _measured(make, by_opencv.get(name), images, files, args.rounds, cuda)
                 bar.advance()
             for name, make in FROM_FILES.items():
                 result["pipelines"][name] = _pipeline(make, photos, args.rounds)
@@ -68,37 +67,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _itself(op: Op) -> Op:
-    return op
-
-
 def _measured(
-    make: Callable[[], Op],
-    by_opencv: Any,
-    images: Sequence[Any],
-    files: Sequence[str],
-    rounds: int,
-    no_cuda: str | None,
+    make: Callable[[], Op], by_opencv: Any, images: Sequence[Any], files: Sequence[str], rounds: int, cuda: bool
 ) -> dict[str, Any]:
     """An op's differences on each backend, and its times: of an image in memory, and from its file."""
     op = make()
     found: dict[str, Any] = {"cpu": difference(make, "cpu", images)}
-    if no_cuda is None:
+    if cuda:
         before = accel.stats()["fallbacks"]
         apart = difference(make, "cuda", images[:_CUDA_IMAGES])
         found["cuda"] = {**apart, "by the host": accel.stats()["fallbacks"] != before}
     contestants = {
-        "torchvision": Contestant("torchvision", images, lambda image: np.asarray(F.to_tensor(op(image)))),
-        "accel": Contestant("cpu", images, lambda image: np.asarray(F.to_tensor(op(image)))),
-        "torchvision, file": Contestant("torchvision", files, _from_file(op)),
-        "accel, file": Contestant("cpu", files, _from_file(op)),
+        f"{name}{what}": Contestant(backend, given, lambda given: np.asarray(floats(op, given)))
+        for what, given in (("", images), (", file", files))
+        for name, backend in (("torchvision", "torchvision"), ("accel", "cpu"))
     }
     if by_opencv is not None:
         arrays = [np.array(image) for image in images]
         contestants["OpenCV"] = Contestant(None, arrays, lambda pixels: opencv.floats(by_opencv(pixels)))
     spent = times(contestants, rounds)
-    found["seconds"] = {name: [round(seconds, 7) for seconds in each] for name, each in spent.items()}
-    found["median ms"] = {name: 1000 * median(each) for name, each in spent.items()}
+    found |= _figures(spent)
     found["times faster"] = {
         name: ratio(spent["accel, file" if "file" in name else "accel"], each)
         for name, each in spent.items()
@@ -107,22 +95,21 @@ def _measured(
     return found
 
 
-def _from_file(op: Op) -> Op:
-    return lambda file: np.asarray(F.to_tensor(op(default_loader(file))))
-
-
 def _pipeline(make: Callable[[], Op], photos: Sequence[str], rounds: int) -> dict[str, Any]:
     transform = make()
 
     def batch(files: Sequence[str]) -> Any:
-        return np.asarray(torch.stack([transform(default_loader(file)) for file in files]))
+        return np.asarray(torch.stack([floats(transform, file) for file in files]))
 
     spent = times({name: Contestant(name, [list(photos)], batch) for name in ("torchvision", "cpu")}, rounds)
+    found = {"cpu": difference(make, "cpu", photos), **_figures(spent, len(photos))}
+    return {**found, "times faster": ratio(spent["cpu"], spent["torchvision"])}
+
+
+def _figures(spent: dict[str, list[float]], images: int = 1) -> dict[str, Any]:
     return {
-        "cpu": difference(make, "cpu", photos, read=True),
         "seconds": {name: [round(seconds, 7) for seconds in each] for name, each in spent.items()},
-        "median ms": {name: 1000 * median(each) / len(photos) for name, each in spent.items()},
-        "times faster": ratio(spent["cpu"], spent["torchvision"]),
+        "median ms": {name: 1000 * median(each) / images for name, each in spent.items()},
     }
 
 

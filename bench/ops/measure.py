@@ -18,9 +18,9 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
+from accel.cli.costs import take_turns
 from accel.cli.error_stats import ErrorStats
-from accel.cli.harness import take_turns
-from accel.testing import computed
+from accel.cli.harness import computed, device
 from bench.ops.rows import SIZE, Op
 
 
@@ -31,19 +31,12 @@ class Contestant(NamedTuple):
     inputs: Sequence[Any]
     run: Op
 
-    def open(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.backend is None else image_backend(self.backend)
 
-
-def image_backend(name: str) -> AbstractContextManager[Any]:
-    """A backend on one thread; ``cuda`` as ``cuda_options`` has it."""
-    options: dict[str, Any] = {"cpu": {"threads": 1}, "cuda": cuda_options()}.get(name, {})
-    return accel.image_backend(name, **options)
-
-
-def cuda_options() -> dict[str, Any]:
-    """On the GPU where there is one, else its kernels on the host."""
-    return {} if torch.cuda.is_available() else {"device": "cpu"}
+def image_backend(name: str | None) -> AbstractContextManager[Any]:
+    """A backend on one thread; ``cuda`` on the GPU where there is one, else its kernels on the host."""
+    on_host: dict[str, Any] = {} if torch.cuda.is_available() else {"device": "cpu"}
+    options: dict[str | None, dict[str, Any]] = {"cpu": {"threads": 1}, "cuda": on_host}
+    return nullcontext() if name is None else accel.image_backend(name, **options.get(name, {}))
 
 
 def why_not_cuda() -> str | None:
@@ -72,20 +65,14 @@ def saved(images: Sequence[Image.Image], folder: Path) -> list[str]:
     return files
 
 
-def seeded(number: int) -> None:
-    torch.manual_seed(number)
-    random.seed(number)
+def floats(op: Op, given: Any) -> Any:
+    """An op's result on an image or a file, and ToTensor behind it."""
+    made = op(default_loader(given) if isinstance(given, str) else given)
+    return made if isinstance(made, torch.Tensor) else F.to_tensor(made)
 
 
-def values(made: Any) -> torch.Tensor:
-    """A tensor's values on the host; a lazy one's are computed by its backend."""
-    lazy = isinstance(made, torch.Tensor) and type(made) is not torch.Tensor
-    plain: torch.Tensor = computed(made) if lazy else made
-    return torch.clone(plain)
-
-
-def difference(op: Callable[[], Op], backend: str, images: Sequence[Any], *, read: bool = False) -> dict[str, float]:
-    """How far an op's or a pipeline's values on a backend are from torchvision's; ``read``: the images are files.
+def difference(make: Callable[[], Op], backend: str, images: Sequence[Any]) -> dict[str, float]:
+    """How far an op's or a pipeline's values on a backend are from torchvision's, of images or files.
 
     Returns:
         The largest difference in levels of uint8, and the share of values that differ.
@@ -94,19 +81,16 @@ def difference(op: Callable[[], Op], backend: str, images: Sequence[Any], *, rea
         Different: other shapes or dtypes.
     """
     found: dict[str, list[torch.Tensor]] = {}
+    target = device() if backend == "cuda" else torch.device("cpu")
     for name in ("torchvision", backend):
         with image_backend(name):
-            run = op()
-            found[name] = []
-            for seed, image in enumerate(images):
-                seeded(seed)
-                made = run(default_loader(image) if read else image)
-                found[name].append(values(F.to_tensor(made) if isinstance(made, Image.Image) else made))
-    stats = ErrorStats()
+            op = make()
+            found[name] = [computed(partial(floats, op, given), seed, target) for seed, given in enumerate(images)]
+    stats = ErrorStats(least=0)
     for mine, theirs in zip(found[backend], found["torchvision"], strict=True):
         stats.add(theirs, mine)
     # a level is not quite 1 in float32
-    return {"levels": max(math.ceil(stats.largest - 1e-3), 0), "share": stats.differing / stats.values}
+    return {"levels": max(math.ceil(stats.largest - 1e-3), 0), "share": stats.share}
 
 
 def times(contestants: dict[str, Contestant], rounds: int) -> dict[str, list[float]]:
@@ -114,9 +98,10 @@ def times(contestants: dict[str, Contestant], rounds: int) -> dict[str, list[flo
 
     def turn(number: int, contestant: Contestant) -> float:
         seconds = []
-        with contestant.open():
+        with image_backend(contestant.backend):
             for seed, given in [(0, contestant.inputs[0]), *enumerate(contestant.inputs)]:
-                seeded(1000 * number + seed)
+                torch.manual_seed(1000 * number + seed)
+                random.seed(1000 * number + seed)
                 begin = time.process_time()
                 made = contestant.run(given)
                 del made

@@ -11,33 +11,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from accel.cli import screen
-from accel.cli.arguments import at_least
+from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
 from bench.machine import provenance
-from bench.upstream.expected import EXPECTED
+from bench.upstream.expected import EXPECTED, Verdict, compare
 from bench.upstream.run import Backend, Broken, Outcome, run
-from bench.upstream.verdict import Verdict, compare
 
-CLEAN, FOUND, USAGE = 0, 1, 2
+CLEAN, FOUND = 0, 1
 BACKENDS = ("cpu", "cuda")
 FILES = ("test_transforms*.py", "test_image.py", "test_tv_tensors.py", "test_functional_tensor.py")
 
 
+@command("upstream")
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     folder = args.tree / "test"
     files = sorted({file for pattern in args.files for file in folder.glob(pattern)})
     if not files:
-        screen.fail("upstream", f"no {' '.join(args.files)} in {folder}: not a source tree of torchvision's?")
-        return USAGE
-    try:
-        verdicts = _verdicts(files, args)
-    except Broken as error:
-        screen.fail("upstream", str(error))
-        return USAGE
+        raise WrongUsage(f"no {' '.join(args.files)} in {folder}: not a source tree of torchvision's?")
+    verdicts = _verdicts(files, args)
     _show(verdicts)
     if args.json:
         told = {f"{file}, {backend}": _data(verdict) for (file, backend), verdict in verdicts.items()}
@@ -51,30 +44,21 @@ def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str
     sizes = [size for size in (args.sample, args.cuda_sample) if size is not None]
     known = Backend("cpu", {}, args.sample), Backend("cuda", {"device": "cpu"}, min(sizes, default=None))
     others = [backend for backend in known if backend.name in args.backends]
-    verdicts = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    silent = not screen.err.is_terminal
-    with Progress(*columns, console=screen.err, auto_refresh=False, transient=True, disable=silent) as bar:
 
-        def outcomes(file: Path, backend: Backend) -> dict[str, Outcome]:
-            task = bar.add_task(f"{file.name}, {backend.name}", total=None)
+    def outcomes(file: Path, backend: Backend) -> dict[str, Outcome]:
+        said = f"{file.name}, {backend.name}"
+        with screen.Bar(said) as bar:
             try:
-                return run(
-                    file,
-                    backend,
-                    args.timeout,
-                    lambda done, total: bar.update(task, completed=done, total=total, refresh=True),
-                )
+                return run(file, backend, args.timeout, lambda done, total: bar.say(f"{said}: {done} of {total}"))
             except Broken as error:
-                raise Broken(f"{file.name}, {backend.name}: {error}") from None
-            finally:
-                bar.remove_task(task)
+                raise Broken(f"{said}: {error}") from None
 
-        for file in files:
-            before = outcomes(file, plain)
-            for backend in others:
-                after = outcomes(file, backend)
-                verdicts[file.name, backend.name] = compare(before, after, backend.sample, EXPECTED)
+    verdicts = {}
+    for file in files:
+        before = outcomes(file, plain)
+        for backend in others:
+            after = outcomes(file, backend)
+            verdicts[file.name, backend.name] = compare(before, after, backend.sample, EXPECTED)
     return verdicts
 
 

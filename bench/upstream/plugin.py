@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
+from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import accel
-from bench.upstream.sample import sample
 
 JOB = "ACCEL_UPSTREAM"
 
@@ -21,7 +23,7 @@ JOB = "ACCEL_UPSTREAM"
 def pytest_configure(config: pytest.Config) -> None:
     """The two lines that a user writes, before any module of tests is imported."""
     job = json.loads(os.environ[JOB])
-    accel.set_image_backend(job["backend"], **job["options"])
+    accel.set_image_backend(job["name"], **job["options"])
     config.pluginmanager.register(Recorder(Path(job["into"]), job["sample"], set(job["done"])))
 
 
@@ -66,3 +68,18 @@ class Recorder:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         kind, text = self._outcome
         self._write(event="ended", test=nodeid, kind=kind, text=text[:2000])
+
+
+def sample(tests: Iterable[str], size: int | None) -> set[str]:
+    """Choose the ``size`` cases with the lowest digests of each test function (the name before a ``[``); None: all.
+
+    A smaller sample is part of a larger one.
+    """
+    functions = defaultdict(list)
+    for test in tests:
+        functions[test.partition("[")[0]].append(test)
+    return {
+        test
+        for cases in functions.values()
+        for test in sorted(cases, key=lambda test: sha256(test.encode()).digest())[:size]
+    }

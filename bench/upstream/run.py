@@ -12,18 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from accel.cli.arguments import WrongUsage
 from bench.machine import ROOT
 from bench.upstream import plugin
 
 _POLL, _STARTS = 0.1, 600  # seconds
-_SETTLED = {
-    "PYTHONHASHSEED": "0",
-    "OMP_NUM_THREADS": "1",
-    "MPLBACKEND": "agg",
-}  # names of cases; threads that only wait
+_SETTLED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}  # names of cases; idle threads
 
 
-class Broken(Exception):
+class Broken(WrongUsage):
     """The tests could not be run at all."""
 
 
@@ -70,24 +67,11 @@ class _Process:
         self._read = self._total = 0
         self._running: str | None = None
         self._broken: str | None = None
-        job = {
-            "backend": backend.name,
-            "options": backend.options,
-            "sample": backend.sample,
-            "done": list(outcomes),
-            "into": str(self._lines),
-        }
+        job = {**backend._asdict(), "done": list(outcomes), "into": str(self._lines)}
         folder, ini = file.parent, file.parent.parent / "pytest.ini"
-        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", plugin.__name__, "-p", "no:cacheprovider"]
-        command += [
-            "-c",
-            str(ini if ini.exists() else os.devnull),
-            "-o",
-            "addopts=",
-            "--rootdir",
-            str(folder),
-            str(file),
-        ]
+        options = ["-q", "--tb=short", "-p", plugin.__name__, "-p", "no:cacheprovider", "-o", "addopts="]
+        options += ["-c", str(ini if ini.exists() else os.devnull), "--rootdir", str(folder)]
+        command = [sys.executable, "-m", "pytest", *options, str(file)]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         env = {**os.environ, **_SETTLED, "PYTHONPATH": os.pathsep.join(paths), plugin.JOB: json.dumps(job)}
         cwd = scratch / "cwd"  # neither the tree's own torchvision nor what its tests write

@@ -1,11 +1,11 @@
 """The registry: every workload, in the order of the report. A new one is a file here and an entry below."""
 
 from bench.workload import Workload
-from bench.workloads import feed, imports, recording, scaling, side_by_side, tensors
+from bench.workloads import feed, imports, recording, scaling, side_by_side
 
 _ROWS = (
     *side_by_side.PHOTOS,
-    tensors.TRAIN,
+    side_by_side.TENSORS,
     recording.RECORDING,
     recording.RECORDING_V2,
     *side_by_side.SIZES,

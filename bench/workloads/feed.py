@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 import time
 from contextlib import ExitStack
+from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
-import torch
-
-from accel.cli import screen
-from accel.cli.harness import cpu_seconds
+from accel.cli import harness, screen
+from accel.cli.costs import cpu_seconds, take_turns
 from bench import usage
-from bench.contestants.contestant import Contestant, Epoch
+from bench.contestants.contestant import Contestant
 from bench.job import Images
-from bench.measure import Entry, take_turns
+from bench.measure import Entry, contestant
+from bench.measure import take_turns as checked
 from bench.null_accelerator import Recipes
 from bench.workload import REFERENCE, Setting, Workload
 from bench.workloads.scaling import job_for, name, usual
@@ -44,10 +44,8 @@ def _measure(setting: Setting) -> dict[str, Any]:
     recipes = Recipes()
     who: list[Contestant] = [*usual(setting), recipes]
     _check(setting, [each for each in who if each is not recipes], recipes)
-    rounds = min(setting.rounds, _ROUNDS)
     rows: list[dict[str, Any]] = []
     with usage.pinned(setting.cores) as cores, ExitStack() as stack:
-        torch.set_num_threads(1)
         running = []
         for each in who:
             if (why_not := each.why_not()) is not None:
@@ -56,29 +54,31 @@ def _measure(setting: Setting) -> dict[str, Any]:
             for level in levels:
                 scale = each.scales[0]
                 job = job_for(each, scale, level, found, setting)
-                running.append((each, level, scale, job.batch_size, stack.enter_context(each.open(job))))
-        speeds = [*(float(rate) for rate in RATES), math.inf]
-        turns: dict[tuple[str, int, float], list[_Turn]] = {}
-        with screen.Bar("feed", len(running) * (1 + rounds * len(speeds))) as bar:
-            for *_, epoch in running:  # starts workers
-                for _ in epoch(0):
-                    pass
+                made = contestant(name(each, level, scale), each, job, stack.enter_context(each.open(job)))
+                made.threads = 1
+                running.append((each, level, scale, made, job.batch_size))
+        turns = {
+            (made.name, speed): partial(_turn, made, size, speed)
+            for speed in (*map(float, RATES), math.inf)
+            for *_, made, size in running
+        }
+        rounds = min(setting.rounds, _ROUNDS)
+        with screen.Bar("feed", len(running) + rounds * len(turns)) as bar:
+            for *_, made, _size in running:  # starts workers
+                _turn(made, 1, math.inf, -1)
                 bar.advance()
-            for number in range(1, rounds + 1):
-                for speed in speeds:
-                    for each, level, _, size, epoch in running:
-                        turns.setdefault((each.title, level, speed), []).append(_turn(epoch, number, size, speed))
-                        bar.advance()
-    for each, level, scale, _, _ in running:
-        rows.append(_row(each, level, scale, {speed: turns[each.title, level, speed] for speed in speeds}))
+            taken = take_turns(turns, rounds, lambda turn: bar.advance())
+    for each, level, scale, made, _ in running:
+        own = {speed: some for (named, speed), some in taken.items() if named == made.name}
+        rows.append(_row(each, level, scale, own))
     return {"pipeline": "train", "images": len(found), "cores": cores, "feed": rows}
 
 
-def _row(contestant: Contestant, level: int, scale: str, turns: dict[float, list[_Turn]]) -> dict[str, Any]:
+def _row(who: Contestant, level: int, scale: str, turns: dict[float, list[_Turn]]) -> dict[str, Any]:
     free = median(turn.rate for turn in turns[math.inf])
     return {
-        "name": name(contestant, level, scale),
-        "contestant": contestant.title,
+        "name": name(who, level, scale),
+        "contestant": who.title,
         scale: level,
         "images per second": free,
         "CPU ms": 1000 * median(turn.cpu_seconds for turn in turns[math.inf]),
@@ -88,21 +88,22 @@ def _row(contestant: Contestant, level: int, scale: str, turns: dict[float, list
     }
 
 
-def _turn(epoch: Epoch, seed: int, batch_size: int, speed: float) -> _Turn:
+def _turn(made: harness.Contestant, batch_size: int, speed: float, number: int) -> _Turn:
     """An epoch at that many images a second, from its first batch on."""
     begin: float | None = None
     taken, waiting = 0, 0.0
     last = cpu = 0.0
-    for batch in epoch(seed):
-        now = time.perf_counter()
-        if begin is None:
-            begin, cpu = now, cpu_seconds()
-        else:
-            waiting += now - last
-            taken += len(batch)
-        if speed != math.inf:
-            time.sleep(batch_size / speed)
-        last = time.perf_counter()
+    with made.in_force():
+        for batch in made.epoch(number + 1):
+            now = time.perf_counter()
+            if begin is None:
+                begin, cpu = now, cpu_seconds()
+            else:
+                waiting += now - last
+                taken += len(batch)
+            if speed != math.inf:
+                time.sleep(batch_size / speed)
+            last = time.perf_counter()
     assert begin is not None
     seconds = last - begin
     return _Turn(taken / seconds, waiting / seconds, (cpu_seconds() - cpu) / max(taken, 1))
@@ -121,7 +122,7 @@ def _check(setting: Setting, who: list[Contestant], recipes: Recipes) -> None:
     others = [Entry(each.title, each, jobs[each.key], "reference") for each in [*who, recipes] if each is not REFERENCE]
     recipes.computes = True
     try:
-        take_turns([reference, *others], rounds=0)
+        checked([reference, *others], rounds=0)
     finally:
         recipes.computes = False
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from accel.cli import screen
-from accel.cli.harness import take_turns
+from accel.cli.costs import take_turns
 from bench.workload import Setting, Workload
 
 _STATEMENTS = {  # what is timed, and what has been imported before

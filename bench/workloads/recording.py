@@ -14,11 +14,12 @@ from torchvision.transforms import v2
 
 import accel
 from accel.cli import screen
+from accel.cli.arguments import Red
+from accel.cli.costs import ratio, take_turns
 from accel.cli.error_stats import Different
-from accel.cli.harness import ratio, take_turns
+from accel.cli.harness import Batch, compare
 from bench import usage
-from bench.job import Batch, Job
-from bench.measure import Red, compare
+from bench.job import Job
 from bench.pipelines import PIPELINES
 from bench.workload import Setting, Workload
 

@@ -4,18 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import images
+import numpy as np
+from PIL import Image
+
+from accel.cli import samples
+from bench.contestants.scripts import AccelTensors, Tensors
 from bench.job import Images
 from bench.workload import Setting, side_by_side
 
 
+def jpegs(setting: Setting, size: tuple[int, int], count: int) -> Images:
+    """``count`` JPEG files of that (width, height), made at their first use."""
+    files = []
+    for number in range(count):
+        file = setting.scratch / f"{size[0]}x{size[1]}-{number}.jpg"
+        if not file.exists():
+            samples.picture(number, size).save(file, "JPEG", quality=90, subsampling=2)
+        files.append(str(file))
+    return Images(files=files)
+
+
+def small_pixels(count: int) -> Images:
+    """Images of 32 x 32 in memory, as CIFAR-10's dataset holds them."""
+    pictures = [samples.picture(number, (64, 64)).resize((32, 32), Image.Resampling.BOX) for number in range(64)]
+    return Images(pixels=[np.array(pictures[number % 64]) for number in range(count)])
+
+
 def _jpegs(width: int, height: int, count: int) -> Callable[[Setting], Images]:
-    return lambda setting: images.jpegs(setting, (width, height), count)
+    return lambda setting: jpegs(setting, (width, height), count)
 
 
 PHOTOS = (
     side_by_side("train", "ImageNet train pipeline on photos, one core"),
     side_by_side("eval", "ImageNet eval pipeline on photos, one core"),
+)
+TENSORS = side_by_side(  # its arithmetic is torch's and not Pillow's
+    "train_v2",
+    "train pipeline in transforms.v2 after ToImage() on photos, one core",
+    "train",
+    who=(Tensors(), AccelTensors()),
 )
 ONE = "latency of one image: JPEG of 500 x 375, train pipeline, batches of one (DVPP's published figure)"
 MANY = "one batch of 512: JPEG files of 500 x 375, train pipeline, all cores (DVPP's published figure)"
@@ -33,7 +60,7 @@ SIZES = (
 SMALL = "small images in memory (32 x 32, as CIFAR-10): pad, random crop, flip, normalise, one core"
 BOXES = "detection: images of different sizes and their boxes, short side to 480, flip, normalise, one core"
 OTHERS = (
-    side_by_side("cifar", SMALL, images=lambda setting: images.small_pixels(2000), batch_size=250),
+    side_by_side("cifar", SMALL, images=lambda setting: small_pixels(2000), batch_size=250),
     side_by_side("jitter", "train pipeline with ColorJitter(0.4, 0.4, 0.4, 0.1), one core"),
     side_by_side("randaugment", "train pipeline with RandAugment, one core"),
     side_by_side("trivialaugment", "train pipeline with TrivialAugmentWide, one core"),

@@ -94,7 +94,7 @@ def installed(device: PtxDevice) -> Iterator[None]:
     """
     with mock.patch.object(host, "HostDevice", return_value=device):
         engine = backend._Engine(torch.device("cpu"))
-    engine.jpeg._agreed = engine.encoder._agreed = True
+    engine.jpeg._agreed = engine.encodes = True
     with mock.patch.object(CudaBackend, "_engine", return_value=engine), divided(device.divide):
         yield
 
@@ -106,8 +106,7 @@ def program(kernel: str, arch: str = ARCH) -> Program:
 
 @cache
 def _program(kernel: str, arch: str) -> Program:
-    unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
-    return Program(parse(ptx_of_unit(unit, arch)), kernel)
+    return Program(parse(ptx_of_unit(compile.unit_of(kernel), arch)), kernel)
 
 
 @cache

@@ -14,20 +14,22 @@ import numpy as np
 import pytest
 import torch
 
-from accel.cli import harness
+from accel.cli import costs
+from accel.cli.arguments import Red
+from accel.cli.costs import Cost
 from accel.cli.error_stats import Different, ErrorStats
-from accel.cli.harness import Cost
+from accel.cli.harness import Batch, compare
 from bench import measure, probe, report, usage
 from bench.__main__ import main
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant, Epoch
-from bench.contestants.torchvision_v1 import TorchvisionV1
-from bench.job import Batch, Images, Job
+from bench.contestants.scripts import TorchvisionV1
+from bench.job import Images, Job
 from bench.machine import ROOT
-from bench.measure import Entry, Red, Result, check_likely, compare, levels, take_turns
+from bench.measure import Entry, Result, check_likely, levels, take_turns
 from bench.pipelines import PIPELINES, Draw, boxes_after, boxes_of
 from bench.tables import tables
-from bench.workloads import WORKLOADS, scaling
+from bench.workloads import WORKLOADS, scaling, side_by_side
 from tests.cli.wrong import make_wrong
 
 V1 = CONTESTANTS["torchvision-v1"]
@@ -92,10 +94,8 @@ def test_workloads_are_measured_and_shown(
 def test_accel_is_exact_in_the_other_pipelines(
     monkeypatch: pytest.MonkeyPatch, pipeline: str, image_folder: Path, tmp_path: Path
 ) -> None:
-    from bench import images
-
-    make = images.jpegs
-    monkeypatch.setattr(images, "jpegs", lambda setting, size, count: make(setting, (300, 280), count))
+    make = side_by_side.jpegs
+    monkeypatch.setattr(side_by_side, "jpegs", lambda setting, size, count: make(setting, (300, 280), count))
     found = entries(run(image_folder, tmp_path / "result.json", pipeline), pipeline)
     assert list(found) == ["torchvision v1, PIL", "accel, cpu"]
     assert all(each["rounds"] for each in found.values())
@@ -205,7 +205,7 @@ class _Wrong(TorchvisionV1):
 def test_wrong_values_are_found_before_and_while_it_is_timed(paths: list[str], first: int) -> None:
     job = job_of(paths[:4])
     wrong = Entry("wrong", _Wrong(first), job, "right")
-    with pytest.raises(Red, match=r"wrong differs from right: .*\.jpg: .*% of the values differ"):
+    with pytest.raises(Red, match=r"wrong differs from right, first in .*\.jpg: .*% of the values differ"):
         take_turns([Entry("right", V1, job), wrong], rounds=1)
 
 
@@ -262,7 +262,7 @@ def test_a_contestant_that_fails_is_listed(paths: list[str]) -> None:
     assert len(right.rounds) == 1
     reasons = [each.why_not or "" for each in failed]
     assert "its library is too old" in reasons[0]
-    assert "0 batches instead of 1" in reasons[1]
+    assert "the epoch ends before it" in reasons[1]
     assert reasons[2] == "not installed: no_such_module"
     assert not any(each.rounds for each in failed)
     notes = tables({"title": "t", "entries": [measure.as_data(each, [right]) for each in failed]})[0].notes
@@ -288,11 +288,11 @@ def test_medians_and_ratios_are_those_of_the_rounds() -> None:
 def test_cpu_time_counts_processes_that_still_run(paths: list[str]) -> None:
     job = job_of(paths[:4] * 4, workers=1)
     with V1.open(job) as epoch:
-        begin = harness.cpu_seconds()
+        begin = costs.cpu_seconds()
         assert len(list(epoch(0))) == 8
-        assert harness.descendants()
-        assert harness.cpu_seconds() > begin
-    assert not harness.descendants()
+        assert costs.descendants()
+        assert costs.cpu_seconds() > begin
+    assert not costs.descendants()
 
 
 def test_peak_memory_sees_what_is_gone_again() -> None:

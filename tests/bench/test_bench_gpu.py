@@ -18,7 +18,7 @@ from accel.backends.cuda.jpeg.decoder import KERNELS
 from bench import train
 from bench.gpu import __main__ as command
 from bench.gpu import augment, checks, decode, emit, fused, overlap, path, peers, predict, resources, sass, training
-from bench.gpu.setting import Photo
+from bench.gpu.setting import Photo, Setting
 from bench.machine import ROOT
 from bench.pipelines import Draw
 from tests.support.cuda import needs_compiler
@@ -103,7 +103,7 @@ def test_wrong_values_are_not_reported(
 def test_a_red_check_is_the_commands_status(
     image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(checks, "run", lambda device: {"tests": {"status": 1, "says": "1 failed"}})
+    monkeypatch.setattr(checks, "measure", lambda setting: {"tests": {"status": 1, "says": "1 failed"}})
     run(image_folder, tmp_path, "checks", status=1)
     assert "RED (1)" in capsys.readouterr().out
 
@@ -116,10 +116,11 @@ def test_checks_say_how_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         return {"status": 0, "says": ""}
 
     monkeypatch.setattr(checks, "_pytest", run)
+    on_device = Setting([], [], ROOT, torch.device("cuda:0"), 1, 1, ROOT)
     monkeypatch.setattr(checks.shutil, "which", lambda name: None)
-    assert checks.run("cuda:0")["memcheck"]["status"] is None
+    assert checks.measure(on_device)["memcheck"]["status"] is None
     monkeypatch.setattr(checks.shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert checks.run("cuda:0")["racecheck"]["status"] == 0
+    assert checks.measure(on_device)["racecheck"]["status"] == 0
     assert any("/usr/bin/compute-sanitizer" in each and "racecheck" in each for each in commands)
     named = [argument for each in commands for argument in each if argument.startswith("tests/")]
     assert len(named) > 5

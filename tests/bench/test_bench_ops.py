@@ -13,8 +13,8 @@ import torch
 from torchvision.transforms import functional as F
 
 import accel
+from accel.cli.costs import ratio
 from accel.cli.error_stats import Different
-from accel.cli.harness import ratio
 from bench.machine import ROOT
 from bench.ops import __main__ as ops
 from bench.ops import measure, opencv, rows, table

@@ -133,7 +133,7 @@ def test_a_defect_is_seen_and_the_file_is_named(defect: str, tmp_path: Path, mon
     """A decoder has it; the run goes on behind it, and the file is kept."""
     planted, outcome, what = DEFECTS[defect]
     corpus = some_files(tmp_path / "corpus", 60 if outcome == run.GREW else 2)
-    runner = run.Runner("0", corpus, run.Limits(seconds=3 if outcome == run.HUNG else 60, growth=100 << 20))
+    runner = run.Runner("0", corpus, run.Limits(seconds=1 if outcome == run.HUNG else 60, growth=100 << 20))
     monkeypatch.setattr(jpeg, "decode", planted(jpeg.decode))
     found = Findings(tmp_path / "kept")
     for result in runner.run([recipe(number, "0", corpus) for number in range(len(corpus))]):
@@ -150,11 +150,12 @@ def test_a_defect_is_seen_and_the_file_is_named(defect: str, tmp_path: Path, mon
 
 def test_a_file_that_takes_too_much_memory_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = some_files(tmp_path / "corpus", 2)
-    runner = run.Runner("0", corpus, run.Limits(memory=200 << 20))
+    runner = run.Runner("0", corpus, run.Limits(memory=100 << 20))
 
     def decode(*arguments: Any, **options: Any) -> None:
-        taken = np.ones(1 << 29, np.uint8)
-        time.sleep(1000 * int(taken[0]))
+        taken = mmap.mmap(-1, 1 << 28)  # the heap may have room that is in memory already
+        taken.write(b"1" * (1 << 28))
+        time.sleep(1000)
 
     monkeypatch.setattr(jpeg, "decode", decode)
     results = list(runner.run([recipe(number, "0", corpus) for number in range(2)]))

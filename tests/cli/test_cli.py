@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,8 +17,9 @@ from PIL import Image, JpegImagePlugin
 import accel
 from accel.__main__ import main
 from accel.cli import samples
+from accel.cli.arguments import Red
 from accel.cli.data import DataError, folder, open_folder
-from accel.cli.harness import Contestant, check
+from accel.cli.harness import Batch, Contestant, check, measure
 from tests.cli.wrong import make_wrong
 
 FAST = ("--rounds", "1", "--batch-size", "5")
@@ -243,14 +245,16 @@ def contestant(
     name: str,
     change: Callable[[int, list[torch.Tensor]], list[torch.Tensor]] = lambda n, batch: batch,
     batches: int = 2,
+    reference: Contestant | None = None,
 ) -> Contestant:
     """Random batches of three, each changed by ``change``."""
 
-    def make() -> Iterator[list[torch.Tensor]]:
+    def epoch(seed: int) -> Iterator[Batch]:
+        torch.manual_seed(seed)
         for number in range(batches):
-            yield change(number, [torch.rand(3, 2, 2), torch.arange(3)])
+            yield tuple(change(number, [torch.rand(3, 2, 2), torch.arange(3)]))
 
-    return Contestant(name, make)
+    return Contestant(name, epoch, lambda number: FILES[3 * number : 3 * number + 3], reference)
 
 
 def in_second(
@@ -274,35 +278,54 @@ FILES = [f"{number}.jpg" for number in range(6)]
 def test_check_passes_equal_contestants_and_restores_the_random_state() -> None:
     counted: list[int] = []
     state = torch.get_rng_state()
-    checked = check(contestant("a"), [contestant("b"), contestant("c")], FILES, counted.append)
-    assert checked.difference is None
-    assert set(checked.seconds) == {"a", "b", "c"}
+    reference = contestant("a")
+    some = [reference, contestant("b", reference=reference), contestant("c", reference=reference)]
+    assert check(some, counted.append) == {}
+    assert [each.batches for each in some] == [2, 2, 2]
+    assert all(each.first > 0 for each in some)
     assert counted == [3, 3]
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(
-    ("other", "file", "what"),
+    ("change", "batches", "file", "what"),
     [
-        (contestant("b", in_second(lambda batch: batch[0][1].add_(0.5))), "4.jpg", "100% of the values differ"),
-        (contestant("b", in_second(lambda batch: batch[1][2].add_(5))), "5.jpg", "label 7 instead of 2"),
-        (contestant("b", in_second(lambda batch: batch.__setitem__(0, batch[0].double()))), "3.jpg", "float64"),
-        (contestant("b", in_second(fail)), "3.jpg", "in the batch of 3 files that begins with it, OSError: broken"),
-        (contestant("b", in_second(lambda batch: batch.pop())), "3.jpg", "1 tensors instead of 2"),
-        (contestant("b", batches=1), "3.jpg", "the epoch ends before it"),
-        (contestant("b", batches=3), "5.jpg", "the epoch goes on after it"),
+        (in_second(lambda batch: batch[0][1].add_(0.5)), 2, "4.jpg", "100% of the values differ"),
+        (in_second(lambda batch: batch[1][2].add_(5)), 2, "5.jpg", "label 7 instead of 2"),
+        (in_second(lambda batch: batch.__setitem__(0, batch[0].double())), 2, "3.jpg", "float64"),
+        (in_second(fail), 2, "3.jpg", "in the batch of 3 files that begins with it, OSError: broken"),
+        (in_second(lambda batch: batch.pop()), 2, "3.jpg", "3 tensors instead of 6"),
+        (in_second(bool), 1, "3.jpg", "the epoch ends before it"),
+        (in_second(bool), 3, "5.jpg", "the epoch goes on after it"),
     ],
 )
-def test_check_names_the_first_file_that_differs(other: Contestant, file: str, what: str) -> None:
-    difference = check(contestant("a"), [other], FILES).difference
-    assert difference is not None
-    assert (difference.contestant, difference.file) == ("b", file)
+def test_check_names_the_first_file_that_differs(change: Any, batches: int, file: str, what: str) -> None:
+    """And goes on with those that do not."""
+    reference, counted = contestant("a"), list[int]()
+    others = [contestant("b", change, batches, reference), contestant("c", reference=reference)]
+    (difference,) = check([reference, *others], counted.append).values()
+    assert (difference.contestant, difference.reference, difference.file) == ("b", "a", file)
     assert what in difference.what
+    assert counted == [3, 3]
 
 
-def test_an_epoch_costs_time_and_leaves_the_threads_alone() -> None:
-    threads = torch.get_num_threads()
-    cost = Contestant("a", contestant("a").batches, torch_threads=threads + 1).epoch(seed=0)
-    assert cost.seconds > 0
-    assert cost.cpu_seconds >= 0
+def test_a_difference_on_the_clock_is_red() -> None:
+    """One that comes with the second seed; and an epoch costs time and leaves the threads alone."""
+    threads, reference = torch.get_num_threads(), contestant("a")
+    same = contestant("b", reference=reference)
+    same.threads = threads + 1
+    check([reference, same])
+    measure([reference, same], 2)
     assert torch.get_num_threads() == threads
+    assert all(cost.seconds > 0 and cost.cpu_seconds >= 0 for each in (reference, same) for cost in each.rounds)
+    assert len(same.rounds) == 2
+    seeds: list[int] = []
+
+    def later(seed: int) -> Iterator[Batch]:
+        seeds.append(seed)
+        return contestant("b", lambda number, batch: [seed * batch[0], batch[1]]).epoch(seed)
+
+    same.epoch = later
+    with pytest.raises(Red, match=r"b differs from a, first in \d.jpg: 100% of the values differ"):
+        measure([reference, same], 2)
+    assert seeds == [1, 2]

@@ -97,7 +97,7 @@ def test_wrong_usage(arguments: tuple[str, ...], image_folder: Path, capsys: pyt
 def test_worst_come_first_and_no_more_than_asked() -> None:
     worst = verify.Worst(2)
     for highest in (1.0, 5.0, 0.0, 3.0):
-        worst.add(highest, contact_sheet.Row("f", "p", torch.zeros(3, 2, 2), torch.zeros(3, 2, 2), highest))
+        worst.add(contact_sheet.Row("f", "p", torch.zeros(3, 2, 2), torch.zeros(3, 2, 2), highest))
     assert [row.highest for row in worst.rows()] == [5, 3]
 
 

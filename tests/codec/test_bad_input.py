@@ -57,7 +57,7 @@ def open_carefully(path: str) -> Image.Image:
 
 
 def check(path: Path, data: bytes, transform: Callable[[Any], Any] = FIXED) -> Any:
-    """What a file gives or raises, through both ways of opening, is the same with and without accel."""
+    """The image or error that a file gives, through both ways of opening, is the same with and without accel."""
     path.write_bytes(data)
     for load in (default_loader, open_carefully):
 

@@ -1,4 +1,4 @@
-"""What damaged files raise: torchvision's own types and texts, at once where it can be known, and notes where from."""
+"""Errors of damaged files: torchvision's own types and texts, at once where it can be known, and notes where from."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ pytestmark = [
 KNOWN_LATER = ("no-tables", "marker-inside")  # what is behind the header is not looked at
 
 
-@pytest.mark.parametrize(("kind", "reader"), READINGS)
-def test_errors_are_torchvisions(tmp_path: Path, backend: Backend, kind: str, reader: str) -> None:
+@pytest.mark.parametrize("kind", READINGS)
+def test_errors_are_torchvisions(tmp_path: Path, backend: Backend, kind: str) -> None:
     path = tmp_path / f"{kind}.img"
     path.write_bytes(KINDS[kind])
-    read = damage.READERS[reader]
-    if reader == "functional":
-        read = damage.PILLOW["open"]
-    expected, _ = failure(read, path)
-    assert expected is not None
+    plain = [damage.PILLOW["open"] if reader == "functional" else READERS[reader] for reader in READINGS[kind]]
+    errors = [failure(read, path)[0] for read in plain]
     with backend.chosen():
-        found, at_once = failure(READERS[reader], path)
-    assert isinstance(found, type(expected))
-    assert str(expected) in str(found)
-    if kind not in KNOWN_LATER:
-        assert at_once
-        assert type(found) is type(expected)
-        assert str(found) == str(expected)
+        failures = [failure(READERS[reader], path) for reader in READINGS[kind]]
+    for reader, expected, (found, at_once) in zip(READINGS[kind], errors, failures, strict=True):
+        assert expected is not None
+        assert isinstance(found, type(expected)), reader
+        assert str(expected) in str(found), reader
+        if kind not in KNOWN_LATER:
+            assert at_once, reader
+            assert type(found) is type(expected), reader
+            assert str(found) == str(expected), reader
 
 
 @pytest.mark.parametrize("kind", KNOWN_LATER)

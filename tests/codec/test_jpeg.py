@@ -270,7 +270,7 @@ def test_wide_quantisers(decoder: Decode) -> None:
 
 
 def test_quantisation_tables_of_both_widths(decoder: Decode) -> None:
-    """Of any values, also above 255, and of one width for luma and another for chroma."""
+    """Tables of any values, also above 255, and of one width for luma and another for chroma."""
     rng, files = np.random.default_rng(4), []
     for n in range(24):
         data = encode(picture("smooth", 45, 52), quality=10 + n, subsampling=n % 3)

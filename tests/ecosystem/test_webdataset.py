@@ -68,7 +68,7 @@ def test_a_pipeline_of_data(shards: str, workers: int) -> None:
 
 
 def test_arrays_of_pixels(shards: str) -> None:
-    """What leaves Pillow at once is computed at once, one by one."""
+    """An image that leaves Pillow at once is computed at once, one by one."""
 
     def run() -> Any:
         return list(wds.WebDataset(shards, shardshuffle=False).decode("torchrgb").to_tuple("jpg", "cls"))

@@ -1,4 +1,4 @@
-"""What torch's results depend on besides arguments: lazy values have it as it was where they were recorded."""
+"""Settings that torch's results depend on besides arguments: lazy values have them as where they were recorded."""
 
 from __future__ import annotations
 

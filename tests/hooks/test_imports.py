@@ -1,4 +1,4 @@
-"""What is imported, and changed, when: nothing heavy before it is needed. Each in a process of its own."""
+"""Imports and changes, and when they happen: nothing heavy before it is needed. Each in a process of its own."""
 
 from __future__ import annotations
 
@@ -65,28 +65,17 @@ assert state() == before
     helpers.python(code)
 
 
-def test_accel_may_be_imported_before_torchvision() -> None:
+def test_accel_may_be_imported_before_torchvision_and_its_exit_is_clean() -> None:
+    """With work done, and a backend in force: no warning, no text from threads or native code; the process ends."""
     code = """
-import sys
 import accel
 accel.set_image_backend("cpu")
 import io
 from PIL import Image
-from torchvision import transforms
+from torchvision.transforms import ToTensor, functional as F
+import torch
 stream = io.BytesIO(); Image.new("RGB", (50, 40)).save(stream, "JPEG")
-assert type(transforms.ToTensor()(Image.open(stream))) is accel.LazyTensor
-"""
-    helpers.python(code, environment={})
-
-
-def test_exit_is_clean_with_work_done_and_a_backend_in_force() -> None:
-    """No warning, no text from threads or native code, and the process ends."""
-    code = """
-import accel, io, torch
-from PIL import Image
-from torchvision.transforms import functional as F
-stream = io.BytesIO(); Image.new("RGB", (50, 40)).save(stream, "JPEG")
-accel.set_image_backend("cpu")
+assert type(ToTensor()(Image.open(stream))) is accel.LazyTensor
 batch = torch.stack([F.to_tensor(Image.open(stream)) for _ in range(8)])
 print(float(batch.sum()))
 kept = torch.stack([F.to_tensor(Image.open(stream)) for _ in range(8)])

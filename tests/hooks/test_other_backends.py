@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,11 @@ absent = "dummy_accel:Absent"
 grumpy = "dummy_accel:Grumpy"
 broken = "dummy_accel.broken:Backend"
 hollow = "dummy_accel:Hollow"
+partial = "dummy_accel:Partial"
+least = "dummy_accel:Least"
+runless = "dummy_accel:Runless"
+deviceless = "dummy_accel:Deviceless"
+onless = "dummy_accel:Onless"
 
 [tool.setuptools]
 packages = ["dummy_accel"]
@@ -37,7 +43,7 @@ DUMMY_MODULE = '''
 """A third party's backends."""
 from dataclasses import dataclass
 
-from accel.backend import Options, backend_of, find, instance
+from accel.backend import AcceleratorBackend, HostBackend, Options, find, instance
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class DummyOptions(Options):
 
 
 class Dummy:
-    """Lends the cpu backend's hands, and keeps count."""
+    """Lends the cpu backend's hands, and keeps count; it derives from nothing of accel's."""
 
     Options = DummyOptions
     devices = ()
@@ -94,6 +100,32 @@ class Grumpy(Dummy):
 
 class Hollow:
     pass
+
+
+class Partial:
+    Options, devices, auto_rank, host = Options, ("cuda",), None, "cpu"
+
+    @classmethod
+    def unavailable(cls, options=None):
+        return None
+
+
+class Least(HostBackend):
+    def run(self, plan, allocate):
+        return self.on_host.run(plan, allocate)
+
+
+class Runless(HostBackend):
+    pass
+
+
+class Deviceless(AcceleratorBackend):
+    def run_on(self, plan, device):
+        raise AssertionError
+
+
+class Onless(AcceleratorBackend):
+    devices = ("cuda",)
 '''
 
 
@@ -131,6 +163,10 @@ for name, options, error, text in [
     ("absent", {}, accel.BackendUnavailable, "'absent' cannot run here: the dummy chip is missing: plug one in"),
     ("broken", {}, accel.BackendUnavailable, "No module named 'a_module_that_nobody_has'"),
     ("hollow", {}, accel.BackendUnavailable, "has no 'Options'"),
+    ("partial", {}, accel.BackendUnavailable, "has no 'prepare'"),
+    ("runless", {}, accel.BackendUnavailable, "has no 'run' or 'run_all'"),
+    ("deviceless", {}, accel.BackendUnavailable, "has no 'devices'"),
+    ("onless", {}, accel.BackendUnavailable, "has no 'run_on'"),
 ]:
     try:
         accel.set_image_backend(name, **options)
@@ -143,11 +179,55 @@ for name, options, error, text in [
     helpers.python(code, paths[0], path=dummy_distribution)
 
 
+def test_the_least_of_a_backend(dummy_distribution: Path, paths: list[str]) -> None:
+    code = """
+import accel, sys, torch
+from PIL import Image
+from torchvision.transforms.functional import to_tensor
+expected = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
+with accel.image_backend("least", exact=False):
+    lazy = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
+    assert "backend: least" in accel.explain(lazy)
+    assert torch.equal(lazy, expected)
+"""
+    helpers.python(code, paths[0], path=dummy_distribution)
+
+
+def test_the_backend_of_the_documentation(tmp_path: Path) -> None:
+    """It is exact, moves pixels itself, and its host does the rest."""
+    text = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text().partition("## Add a backend")[2]
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    (_, module), (_, entry), *_ = blocks
+    (tmp_path / "my_package.py").write_text(module)
+    information = tmp_path / "my_package-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    name, value = re.findall(r'^(\w+) = "(.*)"$', entry, re.MULTILINE)[0]
+    (information / "entry_points.txt").write_text(f"[accel.backends]\n{name} = {value}\n")
+    code = f"""
+import accel, torch
+from accel import testing
+from accel.runtime import read
+decoded, real = [], read.pixels
+for case in testing.cases():
+    if case.size == (64, 48) and case.op in ("crop", "vflip", "pad", "resize", "equalize", "erase", "normalize"):
+        testing.check(case, {name!r})
+reason = "mine only moves pixels; the host ran it"
+before = accel.stats()["fallbacks"][reason]
+read.pixels = lambda *given: (decoded.append(given), real(*given))[1]
+testing.check(testing.Case("hflip", (), (64, 48), "RGB"), {name!r})
+assert accel.stats()["fallbacks"][reason] == before and len(decoded) == 1
+testing.check(testing.Case("equalize", (), (64, 48), "L"), {name!r})
+assert accel.stats()["fallbacks"][reason] == before + 1
+"""
+    helpers.python(code, path=tmp_path)
+
+
 def test_reasons_and_auto_with_good_and_bad_backends(dummy_distribution: Path) -> None:
     code = """
 import accel
 backends = accel.image_backends()
-assert backends["dummy"] is None and backends["cpu"] is None
+assert backends["dummy"] is None and backends["cpu"] is None and backends["least"] is None
 assert backends["absent"] == "the dummy chip is missing: plug one in"
 assert "a_module_that_nobody_has" in backends["broken"]
 assert "has no 'Options'" in backends["hollow"]

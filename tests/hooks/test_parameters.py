@@ -16,7 +16,7 @@ from torchvision import transforms as T
 from torchvision.transforms import v2
 
 import accel
-from accel.hooks import random_params
+from accel.hooks import tv_transforms
 from tests.support import helpers
 
 FLIPS = (T.RandomHorizontalFlip, T.RandomVerticalFlip)
@@ -124,10 +124,10 @@ def test_a_probability_is_compared_in_the_dtype_of_the_draw() -> None:
     p = 0.1
     rounded = torch.tensor(p).item()
     assert p < rounded
-    drawn = random_params._Drawn(p, torch.float32)
+    drawn = tv_transforms._Drawn(p, torch.float32)
     assert drawn < p
     assert not p < p
-    assert not random_params._Drawn(rounded, torch.float32) < p
+    assert not tv_transforms._Drawn(rounded, torch.float32) < p
 
 
 def test_what_draws_otherwise_is_not_used() -> None:
@@ -144,21 +144,21 @@ def test_what_draws_otherwise_is_not_used() -> None:
         raise AttributeError("gone")
 
     def alike(other: FunctionType) -> bool:
-        return random_params._draw_alike(one, other, lambda generator: ())
+        return tv_transforms._draw_alike(one, other, lambda generator: ())
 
     assert alike(one)
     assert not alike(swapped)
     assert not alike(failing)
-    assert not random_params._draw_alike(one, lambda: greedy()[:2], lambda generator: ())
+    assert not tv_transforms._draw_alike(one, lambda: greedy()[:2], lambda generator: ())
 
 
 def test_threads_draw_apart() -> None:
     """A scratch tensor belongs to one thread."""
     tensors: list[torch.Tensor] = []
-    thread = threading.Thread(target=lambda: tensors.append(random_params._empty(1)))
+    thread = threading.Thread(target=lambda: tensors.append(tv_transforms._empty(1)))
     thread.start()
     thread.join()
-    assert tensors[0] is not random_params._empty(1)
+    assert tensors[0] is not tv_transforms._empty(1)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_threads_draw_apart() -> None:
     ids=["v1-flip", "v1-crop", "v2-flip", "v2-crop"],
 )
 def test_a_thread_that_begins_in_inference_mode(transform: Any) -> None:
-    """What it draws into later, outside, is no inference tensor."""
+    """The memory it draws into later, outside, is no inference tensor."""
 
     def draws() -> list[Any]:
         torch.manual_seed(1)

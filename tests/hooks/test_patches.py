@@ -22,7 +22,7 @@ from tests.support import helpers
 from tests.support.patches import Place, Same, place, table
 
 NOT_EVERYWHERE = ("os.environ", "torch._utils.ExceptionWrapper.__init__")
-"""What is replaced where Ray is installed, and before Python 3.11."""
+"""Names that are replaced where Ray is installed, and before Python 3.11."""
 
 
 ORIGINALS: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class State:
                 self.look(part, depth - 1)
 
     def changed(self) -> set[Place]:
-        """What has changed since, of all that there was."""
+        """Names that have changed since, of all that there were."""
         now = State().parts
         return {
             (owner, name)

@@ -18,7 +18,7 @@ from torchvision.transforms import functional
 import accel
 from accel import switch
 from accel.backend import backend_of
-from accel.hooks import random_params
+from accel.hooks import tv_transforms
 from tests.support import helpers
 from tests.support.patches import table
 
@@ -259,9 +259,9 @@ def test_switching_seeds_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the host's nor an accelerator's, though the way parameters are drawn is checked by drawing some."""
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
-    monkeypatch.setattr(random_params, "_alike", {})
+    monkeypatch.setattr(tv_transforms, "_alike", {})
     before = helpers.random_states()
     with accel.image_backend("cpu"):
-        assert random_params._alike  # it was checked
+        assert tv_transforms._alike  # it was checked
     assert not seeded
     assert helpers.random_states() == before

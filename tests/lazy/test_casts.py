@@ -52,7 +52,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 
 
 def epoch(paths: list[str], way: Callable[[torch.Tensor], Any], workers: int = 0, pinned: bool = False) -> list[Any]:
-    """What a loop sees, and does not let go before the next batch has come."""
+    """The batches that a loop sees, each kept until the next has come."""
     seed_everything(1)
     seen = []
     for images in DataLoader(Samples(paths, FIXED), 4, num_workers=workers):

@@ -1,4 +1,4 @@
-"""What other people's code asks of an image's class, and what an image is once it has gone elsewhere."""
+"""An image's class, as other people's code asks for it, and once the image has gone elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Image.open gives is Pillow's JpegImageFile, what is made of it is not; both can be given another class."""
+"""Images of Image.open are Pillow's JpegImageFile, those made of them are not; both can be given another class."""
 
 from __future__ import annotations
 

@@ -130,6 +130,16 @@ def test_what_is_changed_in_one_is_changed_in_the_other(change: Callable[[Any, A
     helpers.assert_equal_runs(run)
 
 
+def test_a_part_of_a_part_sees_what_is_changed_in_the_batch() -> None:
+    def run() -> Any:
+        batch = values()
+        part = batch[0:2][1]
+        batch.add_(1)
+        return F.vertical_flip(part), part
+
+    helpers.assert_equal_runs(run)
+
+
 def test_normalize_in_place_is_recorded() -> None:
     def run() -> Any:
         image = F1.to_tensor(images()[0])
@@ -144,7 +154,7 @@ def test_normalize_in_place_is_recorded() -> None:
 
 
 def processed(tensors: list[torch.Tensor], *, grouped: bool = True) -> torch.Tensor:
-    """What the torchvision-backed image processors of transformers do."""
+    """The steps of transformers' torchvision-backed image processors."""
     stacks = [torch.stack(tensors)] if grouped else [image.unsqueeze(0) for image in tensors]
     resized = [F.resize(stack, [24, 32], interpolation=InterpolationMode.BICUBIC) for stack in stacks]
     singles = [stack[number] for stack in resized for number in range(len(stack))]

@@ -19,7 +19,17 @@ from torchvision.transforms import functional as F
 import accel
 from tests.support import helpers
 from tests.support.helpers import assert_same, is_lazy, outcome
-from tests.support.tensors import MAKERS, Maker, both, make_batch, make_dot, make_grey, make_single, make_uint8
+from tests.support.tensors import (
+    MAKERS,
+    Maker,
+    both,
+    both_of_each,
+    make_batch,
+    make_dot,
+    make_grey,
+    make_single,
+    make_uint8,
+)
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 
@@ -246,8 +256,7 @@ USES: dict[str, Callable[[torch.Tensor], Any]] = {
 @_QUIET
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_any_use_gives_what_torch_gives(use: Callable[[torch.Tensor], Any]) -> None:
-    for make in MAKERS.values():
-        lazy, plain = both(make)
+    for lazy, plain in both_of_each():
         assert_same(use(lazy), use(plain))
         assert_same(lazy, plain)
 
@@ -256,8 +265,7 @@ def test_any_use_gives_what_torch_gives(use: Callable[[torch.Tensor], Any]) -> N
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_any_use_of_a_shell_that_cannot_become_its_values(use: Callable[[torch.Tensor], Any]) -> None:
     """A weak reference keeps ``swap_tensors`` from working; the values are handed out beside the shell."""
-    for make in MAKERS.values():
-        lazy, plain = both(make)
+    for lazy, plain in both_of_each():
         reference = weakref.ref(lazy)
         assert_same(use(lazy), use(plain))
         assert reference() is lazy

@@ -1,4 +1,4 @@
-"""What others do to a lazy tensor that they take for an ordinary one: attributes, its memory, tracers, fake tensors."""
+"""Uses of a lazy tensor by code that takes it for an ordinary one: attributes, its memory, tracers, fake tensors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch() -> Any:
 
 
 def large() -> Any:
-    """Of memory that accel uses again."""
+    """A batch large enough that accel uses its memory again."""
     return torch.stack([F.to_tensor(Image.open(io.BytesIO(helpers.jpeg(700, 500))))])
 
 

@@ -1,4 +1,4 @@
-"""What else torch does with tensors, on lazy ones: gradients, function transforms, saving, other processes, threads."""
+"""Gradients, function transforms, saving, other processes and threads: torch's further uses of lazy tensors."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_a_broken_image_spoils_no_other(tmp_path: Path) -> None:
 
 
 def test_steps_after_the_others_were_computed(paths: list[str]) -> None:
-    """What is ready is not yet anybody's: more can be recorded, in place as well, and is not forgotten."""
+    """Computed images are not yet anybody's: more can be recorded, in place as well, and is not forgotten."""
     later: list[Callable[[torch.Tensor], Any]] = [
         lambda image: F.normalize(image, [0.1], [0.3], inplace=True),
         lambda image: image.half(),

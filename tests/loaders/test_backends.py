@@ -73,11 +73,13 @@ def test_a_loaders_batches(image_folder: Path, backend: Backend, runs: list[int]
 
 @needs_compiler
 @pytest.mark.skipif(not ON_HOST, reason="its differences are stated for the device")
-def test_another_decoder_on_the_device(image_folder: Path) -> None:
+@pytest.mark.parametrize("backend", [CUDA], ids=["cuda"])
+def test_another_decoder_on_the_device(image_folder: Path, backend: Backend, runs: list[int]) -> None:
     with accel.image_backend("torchvision"):
         expected = epoch(image_folder, "cpu", 2)
-    with CUDA.chosen(exact=False):
-        assert_same(epoch(image_folder, where(CUDA), 2), expected)
+    with backend.chosen(exact=False):
+        assert_same(epoch(image_folder, where(backend), 2), expected)
+    assert len(runs) == 3
 
 
 def test_submit(image_folder: Path, backend: Backend, runs: list[int]) -> None:

@@ -99,7 +99,7 @@ class Slotted:
 
 
 class NotSent:
-    """What the queue cannot send either."""
+    """An object that the queue cannot send either."""
 
     def __reduce__(self) -> Any:
         raise TypeError("not to be sent")

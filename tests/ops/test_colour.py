@@ -32,7 +32,7 @@ COLOUR, GREY = helpers.jpeg(97, 70), helpers.jpeg(60, 83, "L")
     st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.floats(0, 1, exclude_max=True)), max_size=7), st.booleans()
 )
 def test_any_sequence_of_steps(steps: list[tuple[str, float]], grey: bool) -> None:
-    """What is fused, composed and cut equals what torchvision does one by one."""
+    """Steps that are fused, composed and cut equal torchvision's, which are done one by one."""
 
     def transform(image: Any) -> Any:
         for name, x in steps:

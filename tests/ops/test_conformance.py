@@ -9,23 +9,33 @@ import accel
 from accel import testing
 from accel.ops import OPS
 from accel.planning import values
-from tests.support.backends import Backend
+from tests.support.backends import REFERENCE, Backend
 from tests.support.cuda import needs_compiler
 
 CASES = list(testing.cases())
 ON_THE_HOST = ("resize_box", "reduce")
+SMALL = testing.SIZES[::2]
 CASES_OF: dict[str, list[testing.Case]] = {}
 for case in CASES:
     CASES_OF.setdefault(case.op, []).append(case)
 
 
 @pytest.mark.parametrize("op", CASES_OF)
-def test_op(op: str, backend: Backend) -> None:
+def test_op(op: str, backend: Backend, thorough: bool) -> None:
+    """With all parameters, at each size colour or grey; the sweep has both at all."""
     before = accel.stats()["fallbacks"]
-    for case in CASES_OF[op]:
-        testing.check(case, backend.name, **backend.options)
+    cases = CASES_OF[op] if thorough else [case for case in CASES_OF[op] if (case.mode == "L") == (case.size in SMALL)]
+    with backend.chosen():  # once, as putting the hooks in place takes longer than most cases
+        for case in cases:
+            testing.check(case, backend.name, **backend.options)
     if backend.name == "cuda" and op not in ON_THE_HOST:
         assert accel.stats()["fallbacks"] == before, "something else ran it"
+
+
+@pytest.mark.parametrize("op", CASES_OF)
+def test_the_definition_of_an_op(op: str) -> None:
+    for case in CASES_OF[op]:
+        testing.check(case, REFERENCE.name)
 
 
 @pytest.mark.gpu

@@ -264,7 +264,7 @@ def test_file_sizes_up_and_down(size: tuple[int, int], subsampling: int) -> None
 
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_large_file(progressive: bool) -> None:
-    picture = Named("large", helpers.jpeg(4000, 3000, subsampling=2, progressive=progressive))
+    picture = Named("large", helpers.jpeg(2000, 1500, subsampling=2, progressive=progressive))
     check(RECIPES["eval-256-224"], lazy=True, pictures=[picture])
     check(
         T.Compose([T.RandomResizedCrop(224, scale=(0.01, 0.05)), T.ToTensor()]), lazy=True, pictures=[picture], seed=3

@@ -1,4 +1,4 @@
-"""What follows the pixels: dtypes, casts, batches, normalisation and torch's defaults; the same values bit for bit."""
+"""Dtypes, casts, batches, normalisation and torch's defaults, after the pixels: the same values bit for bit."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_every_bit(kernel: list[int], mode: str, backend: Backend) -> None:
 
 
 def test_large_images() -> None:
-    """Of grey ones torch takes other convolutions then."""
+    """Grey ones: torch takes other convolutions then."""
     with no_fallback():
         for mode in ("RGB", "L"):
             for kernel in ([3, 3], [3, 9], [9, 9]):
@@ -180,7 +180,7 @@ def test_every_sum_may_be_torchs() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_the_bound_holds(kernel: list[int]) -> None:
-    """Of torch's sums, and of passes in float32, against sums in float64."""
+    """The errors of torch's sums, and of passes in float32, against sums in float64."""
     for sigma in SIGMAS[:5]:
         told = prepared(kernel, sigma)
         images = [np.full((32, 32), 255, np.uint8), np.full((32, 32), 126, np.uint8), np.asarray(noise(32, 32, "L"))]

@@ -60,14 +60,10 @@ SIZES = (
 )
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("interpolation", FILTERS, ids=str)
-@pytest.mark.parametrize(("size", "new"), SIZES, ids=str)
-def test_pillows_resize(
-    size: tuple[int, int], new: tuple[int, int], interpolation: Any, mode: str, backend: Backend
-) -> None:
-    image = noise(*size, mode)
-    backend.equals_torchvision(lambda: F.resize(image, list(new), interpolation))
+def test_pillows_resize(interpolation: Any, backend: Backend) -> None:
+    images = [(noise(*size, mode), list(new)) for size, new in SIZES for mode in ("RGB", "L")]
+    backend.equals_torchvision(lambda: [F.resize(image, new, interpolation) for image, new in images])
 
 
 def test_the_sizes_try_both_orders() -> None:

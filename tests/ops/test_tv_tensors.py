@@ -1,4 +1,4 @@
-"""What torch makes of a lazy ``tv_tensors.Image``: torchvision's class and values, with either return type."""
+"""Torch functions of a lazy ``tv_tensors.Image``: torchvision's class and values, with either return type."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def target() -> dict[str, Any]:
 
 
 def known(value: Any) -> Any:
-    """What can be compared of a sample: kinds, metadata and every value."""
+    """The parts of a sample that can be compared: kinds, metadata and every value."""
     if isinstance(value, (list, tuple)):
         return type(value).__name__, [known(each) for each in value]
     if isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -18,6 +19,7 @@ from torchvision.transforms import v2
 import accel
 from accel.backends.cuda import CudaBackend, backend, compile
 from accel.backends.cuda.jpeg import Decoding, Wanted
+from accel.planning.plan import Plan
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from rig.batches import batches, more_batches
@@ -68,6 +70,18 @@ def test_batches(name: str) -> None:
     decode = "accel" if name.startswith("decoded") else "host"
     device = assert_equals_torchvision(batches()[name], len(name), decode)
     assert set(device.ran) & {"pass1", "pass3"}
+
+
+@pytest.mark.parametrize("name", ["torch.uint8 False 8", "torch.uint8 True 4", "torch.float16 False 40"])
+def test_results_at_any_address(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of whole groups of values are written in groups only where the result begins at one."""
+    empty = Plan.empty
+
+    def behind_a_value(plan: Plan, allocate: Any) -> torch.Tensor:
+        return empty(plan, lambda shape, dtype: allocate((math.prod(shape) + 1,), dtype)[1:].view(shape))
+
+    monkeypatch.setattr(Plan, "empty", behind_a_value)
+    assert_equals_torchvision(batches()[name])
 
 
 @pytest.mark.sweep

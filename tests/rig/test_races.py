@@ -16,9 +16,10 @@ import torch
 from PIL import Image
 
 import accel
-from accel.backends.cuda import CudaBackend, backend, cache, host
+from accel.backends.cuda import backend, cache, host
 from accel.backends.cuda.jpeg import Wanted
-from accel.backends.cuda.jpeg.descriptors import PICTURE, STATE
+from accel.backends.cuda.jpeg.layout import PICTURE, STATE
+from accel.runtime import sharing
 from rig.batches import batches
 from rig.races import ORDERS, Races, built_with, finding_races
 from tests.support.cuda import assert_equals_torchvision, host_only, needs_compiler, on_device
@@ -32,7 +33,7 @@ BATCHES = batches()
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels run everything."""
-    monkeypatch.setattr(CudaBackend, "_on_host", lambda self, plan: pytest.fail("the host ran it"))
+    monkeypatch.setattr(sharing, "_together", lambda *_: pytest.fail("the host ran it"))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from torchvision import tv_tensors
 
 import accel
 from accel import testing
+from accel.backend import find
 from tests.support import helpers
 from tests.support.cuda import DEVICE, needs_compiler
 
@@ -27,7 +28,7 @@ class Backend(NamedTuple):
 
     def computed(self, value: Any) -> Any:
         """A lazy value, or each of a list, computed by this backend itself, not by its host backend; others as is."""
-        if self.name == "cpu":
+        if not find(self.name).devices:
             return value
         if isinstance(value, (list, tuple)):
             return type(value)(map(self.computed, value))
@@ -37,7 +38,7 @@ class Backend(NamedTuple):
         return made.as_subclass(tv_tensors.Image) if isinstance(value, tv_tensors.Image) else made
 
     def made(self, function: Callable[[], Any], seed: int = 0, **options: Any) -> tuple[Any, tuple[Any, ...]]:
-        """What a function records under this backend, computed; and the random states that it leaves."""
+        """The function's recordings under this backend, computed; and the random states that it leaves."""
         with self.chosen(**options):
             helpers.seed_everything(seed)
             made, states = function(), helpers.random_states()
@@ -55,6 +56,9 @@ class Backend(NamedTuple):
 CPU = Backend("cpu", {})
 CUDA = Backend("cuda", {"device": DEVICE})
 DALI = Backend("dali", {"device": "cpu", "threads": 1})
+REFERENCE = Backend("reference", {})
+"""Slow, so it is no one of those that a test asks for by ``backend``: the definition of what they do."""
+
 BACKENDS = [
     pytest.param(CPU, id="cpu"),
     pytest.param(CUDA, id="cuda", marks=needs_compiler),

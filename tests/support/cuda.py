@@ -1,4 +1,4 @@
-"""What the tests of the cuda backend share: its results, compared with torchvision's.
+"""Helpers of the cuda backend's tests: its results, compared with torchvision's.
 
 They run its kernels on the host, or on the device that $ACCEL_TEST_DEVICE names.
 """
@@ -30,7 +30,7 @@ host_only = pytest.mark.skipif(not ON_HOST, reason="it looks into the stand-in f
 
 
 def on_device(function: Callable[[], Any], **options: Any) -> Any:
-    """What a function records, computed by the cuda backend's kernels."""
+    """The function's recordings, computed by the cuda backend's kernels."""
     with accel.image_backend("cuda", **{"device": DEVICE, **options}):
         return testing.computed(function())
 

@@ -7,7 +7,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import pytest
 from PIL import Image
 from torchvision import io
 from torchvision.datasets.folder import default_loader
@@ -141,17 +140,14 @@ TORCHVISION: dict[str, Callable[[Path], Any]] = {
     "decode_jpeg": lambda path: io.decode_jpeg(io.read_file(str(path)), "RGB"),
 }
 READERS = PILLOW | TORCHVISION
-READINGS = [
-    pytest.param(kind, reader, id=f"{kind}-{reader}")
-    for kind in KINDS
-    for reader in READERS
-    if reader in PILLOW or kind not in NOT_FOR_TORCHVISION
-]
+READINGS = {
+    kind: [reader for reader in READERS if reader in PILLOW or kind not in NOT_FOR_TORCHVISION] for kind in KINDS
+}
 """Kinds of damage, each with the readers that can be tried on it."""
 
 
 def failure(read: Callable[[Path], Any], path: Path) -> tuple[Exception | None, bool]:
-    """What reading a file raises, and whether it did so at once."""
+    """The error of reading a file, and whether it came at once."""
     try:
         values = read(path)
     except Exception as error:

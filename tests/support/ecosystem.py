@@ -1,4 +1,4 @@
-"""What the libraries' tests share: a pipeline, and the proof that accel ran it."""
+"""Helpers of the libraries' tests: a pipeline, and the proof that accel ran it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRAIN = T.Compose(
 
 
 def proven(run: Callable[[], Any], images: int, early: int = 0, seed: int = 0) -> Any:
-    """What ``run`` gives without accel, and gives with it, in every bit, random states included.
+    """The result of ``run`` without accel, which it has with accel too, in every bit, random states included.
 
     ``images`` were computed by accel, each once, ``early`` of them one by one before there was a batch. Only what is
     early is a fallback.

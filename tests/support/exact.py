@@ -15,7 +15,7 @@ from torchvision import transforms as T
 from torchvision.transforms import InterpolationMode as Mode
 
 from tests.support import helpers
-from tests.support.helpers import MEAN, STD, Named, assert_equal_runs, is_lazy
+from tests.support.helpers import MEAN, STD, Named, assert_same, is_lazy, outcome, random_states, run, seed_everything
 
 PHOTOS = os.environ.get("ACCEL_TEST_PHOTOS")
 MODES = (Mode.NEAREST, Mode.BILINEAR, Mode.BICUBIC, Mode.BOX, Mode.HAMMING, Mode.LANCZOS)
@@ -42,12 +42,15 @@ def check(
     transform: Callable[[Any], Any], *, lazy: bool | None = None, pictures: Any = PICTURES, seed: int = 0
 ) -> None:
     """``transform`` gives the same with and without accel, on every picture."""
-    for number, picture in enumerate(pictures):
-        actual = assert_equal_runs(lambda: outcome_or_value(transform, rgb(picture)), seed + number)  # noqa: B023
-        if lazy is not None:
-            fresh, _ = helpers.run("cpu", lambda: outcome_or_value(transform, rgb(picture)), seed + number)  # noqa: B023
-            assert type(actual) is type or is_lazy(fresh) == lazy, picture.name
 
+    def results() -> list[Any]:
+        found = []
+        for number, picture in enumerate(pictures):
+            seed_everything(seed + number)
+            found.append((outcome(lambda: transform(rgb(picture))), hash(random_states())))  # noqa: B023
+        return found
 
-def outcome_or_value(transform: Callable[[Any], Any], image: Image.Image) -> Any:
-    return helpers.outcome(lambda: transform(image))
+    actual, _ = run("cpu", results)
+    for (value, _), picture in zip(actual, pictures, strict=True):
+        assert lazy is None or type(value) is type or is_lazy(value) == lazy, picture.name
+    assert_same(actual, run("torchvision", results)[0])

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from accel import backend
-from accel.backend import AcceleratorOptions, find, instance
+from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.system import memory
 
 CPU, CPU0 = torch.device("cpu"), torch.device("cpu:0")  # two devices, for torch tells them apart
@@ -28,26 +28,17 @@ class FakeOptions(AcceleratorOptions):
     """Sets tests apart: what one learns another does not know."""
 
 
-class Fake:
+class Fake(AcceleratorBackend):
     Options = FakeOptions
     devices = ("cpu",)
-    auto_rank = None
-    host = "cpu"
 
     runs: list[tuple[list[str], torch.device, str]] = []  # noqa: RUF012  files, device, thread
     gate = threading.Semaphore(0)
     gated = False
     error: Exception | None = None
 
-    def __init__(self, options: FakeOptions) -> None:
-        self.cpu = instance("cpu", find("cpu").Options(on_error=options.on_error))
-
-    @classmethod
-    def unavailable(cls, options: FakeOptions | None = None) -> str | None:
-        return None
-
     def prepare(self) -> None:
-        self.cpu.prepare()
+        self.on_host.prepare()
 
     def describe(self, plan: Any) -> list[str]:
         return ["runs: as if"]
@@ -59,9 +50,7 @@ class Fake:
         Fake.runs.append((names, device, threading.current_thread().name))
         if Fake.error is not None:
             raise Fake.error
-        result = self.cpu.run(plan, memory.results.empty)
-        assert isinstance(result, torch.Tensor)
-        return result
+        return self.on_host.run(plan, memory.results.empty)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ _SERVER = Path(__file__).with_name("fresh_server.py")
 
 
 class Process:
-    """What is used of ``subprocess.Popen``."""
+    """The part of ``subprocess.Popen`` that tests use."""
 
     def __init__(self, code: str, arguments: tuple[str, ...], *, whole: bool = False) -> None:
         """Starts it; ``whole``: at its end it lets go of all that it has, as an interpreter of its own would."""

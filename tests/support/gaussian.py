@@ -14,19 +14,20 @@ import accel
 
 
 def stripes(mode: str = "RGB", levels: tuple[int, ...] = (100, 101)) -> Image.Image:
-    """Of two levels that many windows have as many of: their sums lie at halves."""
+    """An image of two levels that many windows have as many of: their sums lie at halves."""
     return Image.fromarray(np.resize(np.array(levels, np.uint8), (50, 60))).convert(mode)
 
 
 def assert_equal(images: list[Any], kernel: list[int], sigma: list[float], **options: Any) -> None:
-    for version in (F, F2):
-        for to_tensor, lazy in ((lambda x: x, F.pil_to_tensor), (F.pil_to_tensor, lambda x: x)):
+    def blurred() -> list[torch.Tensor]:
+        of_images = [
+            F.pil_to_tensor(version.gaussian_blur(x.copy(), kernel, sigma)) for version in (F, F2) for x in images
+        ]
+        of_tensors = [version.gaussian_blur(F.pil_to_tensor(x), kernel, sigma) for version in (F, F2) for x in images]
+        return [torch.clone(each) for each in of_images + of_tensors]
 
-            def blurred(to_tensor: Any = to_tensor, lazy: Any = lazy, version: Any = version) -> list[torch.Tensor]:
-                return [torch.clone(lazy(version.gaussian_blur(to_tensor(x.copy()), kernel, sigma))) for x in images]
-
-            expected = blurred()
-            with accel.image_backend(**{"name": "cpu", **options}):
-                found = blurred()
-            for one, other in zip(found, expected, strict=True):
-                assert torch.equal(one, other), f"{version.__name__} {kernel} {sigma} {tuple(one.shape)}"
+    expected = blurred()
+    with accel.image_backend(**{"name": "cpu", **options}):
+        found = blurred()
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        assert torch.equal(one, other), f"{number}: {kernel} {sigma} {tuple(one.shape)}"

@@ -1,4 +1,4 @@
-"""What the tests share: pictures made with Pillow, random states, comparisons, small datasets."""
+"""Helpers of all tests: pictures made with Pillow, random states, comparisons, small datasets."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def pictures() -> tuple[Named, ...]:
 
 
 def seed_everything(seed: int) -> None:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed formats the stack for every kind of device
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  the global state is what transforms use
 
@@ -189,10 +189,10 @@ def is_lazy(value: Any) -> bool:
     return isinstance(value, LazyTensorBase) and lazy.is_lazy(value)
 
 
-def outcome(function: Callable[[], Any]) -> Any:
-    """What a function gives, or the type of what it raises."""
+def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's result, or the type of its error."""
     try:
-        return function()
+        return function(*arguments)
     except Exception as error:
         return type(error)
 
@@ -264,7 +264,7 @@ def python(
     timeout: float = 120,
     environment: dict[str, str] | None = None,
 ) -> str:
-    """What a fresh interpreter prints for ``code``; ``path`` comes first on its module path.
+    """The output of a fresh interpreter that runs ``code``; ``path`` comes first on its module path.
 
     One of an ``environment`` of its own imports torch itself; the others are forked from one that has.
     """
@@ -287,7 +287,7 @@ def python(
 
 
 def script(path: Path, *arguments: str, folder: Path | None = None, timeout: float = 300) -> str:
-    """What a file prints that is run as a program, in a folder."""
+    """The output of a file that is run as a program, in a folder."""
     command = [sys.executable, str(path), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What the tests of the JPEG decoders share beside bench.fuzz's files: damage, and hypothesis' files."""
+"""Helpers of the JPEG decoders' tests beside bench.fuzz's files: damage, and hypothesis' files."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Place(NamedTuple):
 
 
 Keep = Callable[[int, int], None]
-"""What is done with every (index, value); index -1 at the end of a block."""
+"""Called with every (index, value); index -1 at the end of a block."""
 
 
 class Decoder(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the tests of the compiled kernel share: images, axes, windows, and walls around memory."""
+"""Helpers of the compiled kernel's tests: images, axes, windows, and walls around memory."""
 
 from __future__ import annotations
 

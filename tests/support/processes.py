@@ -1,4 +1,4 @@
-"""What the tests of hard use share: loaders of large batches, and scripts in processes of their own."""
+"""Helpers of the tests of hard use: loaders of large batches, and scripts in processes of their own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def loader(dataset: Any, workers: int = 0, **options: Any) -> DataLoader[Any]:
 
 
 def plain(function: Callable[[], Any]) -> Any:
-    """What torchvision makes of it."""
+    """The function's result under torchvision."""
     return helpers.run("torchvision", function)[0]
 
 
@@ -77,7 +77,7 @@ def in_child(function: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def in_threads(functions: list[Callable[[], Any]]) -> list[Any]:
-    """What each gives, run at once; an exception is raised here."""
+    """The result of each, run at once; an exception is raised here."""
     results: list[Any] = [None] * len(functions)
     barrier = threading.Barrier(len(functions))
 

@@ -82,7 +82,7 @@ TO_TENSOR = st.sampled_from([F.to_tensor, F.pil_to_tensor])
 
 
 def outcome(picture: Named, chain: list[Any], each: Callable[[Any], Any] = lambda value: value) -> Any:
-    """What a chain makes of a picture, or the type of what it raises."""
+    """The result of a chain on a picture, or the type of its error."""
 
     def run() -> Any:
         value: Any = picture.open()

@@ -50,6 +50,13 @@ MAKERS = {
 Maker = Callable[[], torch.Tensor]
 
 
+def both_of_each() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    with accel.image_backend("cpu"):
+        lazy = [make() for make in MAKERS.values()]
+    assert all(map(is_lazy, lazy))
+    return list(zip(lazy, (make() for make in MAKERS.values()), strict=True))
+
+
 def both(make: Maker) -> tuple[torch.Tensor, torch.Tensor]:
     with accel.image_backend("cpu"):
         lazy = make()

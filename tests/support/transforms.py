@@ -71,7 +71,7 @@ OF_V2: dict[str, Callable[[Any], Any]] = {
 
 
 def of_any_order(t: Any) -> list[Any]:
-    """What leaves an image in this or that order in memory, in which noise is drawn."""
+    """Transforms that leave an image in this or that order in memory, in which noise is drawn."""
     return [
         t.Identity(),
         t.RandomResizedCrop(30),

@@ -23,7 +23,7 @@ def executable(path: Path, script: str) -> None:
 
 
 def chosen(folder: Path, **environment: str) -> list[str]:
-    """What is found with nothing but ``folder/bin`` on the PATH, and pyenv's versions below ``folder``."""
+    """The Pythons found with nothing but ``folder/bin`` on the PATH, and pyenv's versions below ``folder``."""
     (folder / "bin").mkdir(exist_ok=True)
     if not (folder / "bin" / "sort").exists():
         (folder / "bin" / "sort").symlink_to(str(SORT))

@@ -25,7 +25,8 @@ import accel
 from accel import backend as registry
 from accel import switch
 from accel.codec import engines
-from accel.lazy import group, shell
+from accel.lazy import batch as companions
+from accel.lazy import shell
 from accel.runtime import prefetch, streams, work_queue
 from accel.system import counters, fork, imports
 from tests.support import helpers
@@ -160,7 +161,7 @@ def test_what_another_thread_computes_is_computed_by_the_child(monkeypatch: pyte
     assert batch().shape == (3, 3, 48, 64)
     tensors = [F.to_tensor(opened()) for _ in range(2)]
     if grouped:
-        group.group([tensor.lazy for tensor in tensors])  # type: ignore[attr-defined]
+        companions.compute_together([tensor.lazy for tensor in tensors])  # type: ignore[attr-defined]
     begun, done = held_decoding(monkeypatch)
     thread = threading.Thread(target=lambda: tensors[0].sum())
     thread.start()
@@ -294,9 +295,9 @@ inside = threading.Event()
 def compile():
     with imports.importing:
         inside.set()
-        time.sleep(1)
+        time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(20)
+        time.sleep(1)
 thread = threading.Thread(target=compile, daemon=True)
 thread.start()
 inside.wait()

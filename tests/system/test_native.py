@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,9 +116,10 @@ def test_without_lean_it_is_compiled_here(folder: Path, unit: units.Unit, monkey
     assert works(unit)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_processes_can_compile_it(unit: units.Unit) -> None:
-    """What they cannot is compiled here, which takes longer; what makes arrays must say so."""
+    """A unit they cannot compile is compiled here, which takes longer; what makes arrays must say so."""
     assert len(list(units._process(sys.executable, [unit]))) == 1
 
 
@@ -138,39 +138,36 @@ print(compiled, found is None or bytes(found) == noise[3:23, 5:35].tobytes())
 """
 
 
-def run(package: Path, folder: Path, code: str, **more: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(package.parent), "ACCEL_CACHE_DIR": str(folder), **more}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=package.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+def run(package: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, **more: str) -> str:
+    """The output of ``ROWS`` by a copy of the package; ``more`` makes it an interpreter of its own."""
+    with monkeypatch.context() as patch:
+        patch.chdir(package.parent)
+        patch.setenv("ACCEL_CACHE_DIR", str(folder))
+        patch.setenv("PYTHONPATH", str(package.parent))
+        return helpers.python(ROWS, path=package.parent, environment=more or None).strip()
 
 
 @pytest.mark.skipif(not hasattr(Image.Image, "__arrow_c_array__"), reason="this Pillow shows no memory to be packed")
-def test_an_edit_of_an_inner_file_is_compiled_and_a_copy_elsewhere_is_not(tmp_path: Path) -> None:
+def test_an_edit_of_an_inner_file_is_compiled_and_a_copy_elsewhere_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = tmp_path / "first" / "accel", tmp_path / "second" / "accel"
     for package in (first, second):
         shutil.copytree(ROOT, package, ignore=shutil.ignore_patterns("__pycache__"))
     kept, copied = tmp_path / "kept", tmp_path / "copied"
-    assert run(first, kept, ROWS) == "['packing'] True"
+    assert run(first, kept, monkeypatch) == "['packing'] True"
     shutil.copytree(kept, copied, copy_function=shutil.copy)  # not its times
     for path in (*copied.iterdir(), *second.rglob("*.py")):
         os.utime(path, (0, 0))
-    assert run(second, copied, ROWS, NUMBA_DISABLE_JIT="1", PYTHONHASHSEED="1") == "[] True"
+    assert run(second, copied, monkeypatch, NUMBA_DISABLE_JIT="1", PYTHONHASHSEED="1") == "[] True"
 
     inner = second / "codec" / "jpeg" / "memory.py"
     text = inner.read_text()
     edited = text.replace("return builder.gep(arguments[0], [arguments[1]])", "return arguments[0]")
     assert edited != text
     inner.write_text(edited)  # all rows go to the first one's place
-    assert run(second, copied, ROWS, NUMBA_DISABLE_JIT="1") == "['packing'] False"
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    assert run(second, copied, monkeypatch) == "['packing'] False"
 
 
 def imported(path: Path) -> Iterator[Path]:

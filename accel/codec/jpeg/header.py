@@ -12,32 +12,7 @@ from numba import njit
 
 from accel.codec.header import LARGEST_SIDE
 
-from .header_fields import (
-    AC_TABLE,
-    COLOUR,
-    COMPONENT,
-    COMPONENT_FIELDS,
-    COMPONENTS,
-    DC_TABLE,
-    GREY,
-    H_MAX,
-    H_SAMP,
-    HEIGHT,
-    HUFFMAN_AT,
-    IDENTIFIER,
-    INTERVALS,
-    MAX_BLOCKS_IN_MCU,
-    MAX_PIXELS,
-    QUANT,
-    QUANT_AT,
-    RESTART,
-    RGB,
-    SCAN,
-    V_MAX,
-    V_SAMP,
-    WIDTH,
-    YCC,
-)
+from . import header_fields as hd
 from .memory import i64
 
 
@@ -53,7 +28,7 @@ def _quantisation_tables(data: Any, at: int, end: int, header: Any) -> bool:
         size = 1 + 64 * (1 + i64(precision))
         if precision > 1 or identity > 3 or at + size > end:
             return False
-        header[QUANT_AT + identity] = at
+        header[hd.QUANT_AT + identity] = at
         at += size
     return True
 
@@ -69,62 +44,62 @@ def _huffman_tables(data: Any, at: int, end: int, header: Any) -> bool:
             symbols += i64(data[at + 1 + length])
         if symbols > 256 or at + 17 + symbols > end:
             return False
-        header[HUFFMAN_AT + 4 * table_class + identity] = at + 1
+        header[hd.HUFFMAN_AT + 4 * table_class + identity] = at + 1
         at += 17 + symbols
     return True
 
 
 @njit
 def _frame(data: Any, at: int, end: int, header: Any) -> bool:
-    if end - at < 6 or data[at] != 8 or header[COMPONENTS] != 0:
+    if end - at < 6 or data[at] != 8 or header[hd.COMPONENTS] != 0:
         return False
-    header[HEIGHT], header[WIDTH] = _u16(data, at + 1), _u16(data, at + 3)
+    header[hd.HEIGHT], header[hd.WIDTH] = _u16(data, at + 1), _u16(data, at + 3)
     count = i64(data[at + 5])
-    if header[HEIGHT] == 0 or header[WIDTH] == 0 or header[HEIGHT] * header[WIDTH] > MAX_PIXELS:
+    if header[hd.HEIGHT] == 0 or header[hd.WIDTH] == 0 or header[hd.HEIGHT] * header[hd.WIDTH] > hd.MAX_PIXELS:
         return False
-    if max(header[HEIGHT], header[WIDTH]) > LARGEST_SIDE:
+    if max(header[hd.HEIGHT], header[hd.WIDTH]) > LARGEST_SIDE:
         return False
     if (count != 1 and count != 3) or end - at != 6 + 3 * count:
         return False
-    header[COMPONENTS] = count
+    header[hd.COMPONENTS] = count
     blocks = 0
     for c in range(count):
-        fields = header[COMPONENT + COMPONENT_FIELDS * c :]
+        fields = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :]
         entry = at + 6 + 3 * c
-        fields[IDENTIFIER] = data[entry]
+        fields[hd.IDENTIFIER] = data[entry]
         h, v = i64(data[entry + 1] >> 4), i64(data[entry + 1] & 15)
-        fields[QUANT] = data[entry + 2]
-        if h < 1 or h > 4 or v < 1 or v > 4 or fields[QUANT] > 3:
+        fields[hd.QUANT] = data[entry + 2]
+        if h < 1 or h > 4 or v < 1 or v > 4 or fields[hd.QUANT] > 3:
             return False
         if count == 1:  # a scan of one component is never interleaved, whatever its factors (T.81 A.2.2)
             h = v = 1
-        fields[H_SAMP], fields[V_SAMP] = h, v
-        header[H_MAX], header[V_MAX] = max(header[H_MAX], h), max(header[V_MAX], v)
+        fields[hd.H_SAMP], fields[hd.V_SAMP] = h, v
+        header[hd.H_MAX], header[hd.V_MAX] = max(header[hd.H_MAX], h), max(header[hd.V_MAX], v)
         blocks += h * v
     for c in range(count):
-        fields = header[COMPONENT + COMPONENT_FIELDS * c :]
-        if header[H_MAX] % fields[H_SAMP] != 0 or header[V_MAX] % fields[V_SAMP] != 0:
+        fields = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :]
+        if header[hd.H_MAX] % fields[hd.H_SAMP] != 0 or header[hd.V_MAX] % fields[hd.V_SAMP] != 0:
             return False
         for other in range(c):
-            if header[COMPONENT + COMPONENT_FIELDS * other + IDENTIFIER] == fields[IDENTIFIER]:
+            if header[hd.COMPONENT + hd.COMPONENT_FIELDS * other + hd.IDENTIFIER] == fields[hd.IDENTIFIER]:
                 return False
-    return blocks <= MAX_BLOCKS_IN_MCU
+    return blocks <= hd.MAX_BLOCKS_IN_MCU
 
 
 @njit
 def _scan(data: Any, at: int, end: int, header: Any) -> bool:
-    count = header[COMPONENTS]
+    count = header[hd.COMPONENTS]
     if count == 0 or end - at != 4 + 2 * count or data[at] != count:
         return False
     for c in range(count):
-        fields = header[COMPONENT + COMPONENT_FIELDS * c :]
+        fields = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :]
         entry = at + 1 + 2 * c
-        fields[DC_TABLE], fields[AC_TABLE] = data[entry + 1] >> 4, 4 + i64(data[entry + 1] & 15)
-        if data[entry] != fields[IDENTIFIER] or fields[DC_TABLE] > 3 or fields[AC_TABLE] > 7:
+        fields[hd.DC_TABLE], fields[hd.AC_TABLE] = data[entry + 1] >> 4, 4 + i64(data[entry + 1] & 15)
+        if data[entry] != fields[hd.IDENTIFIER] or fields[hd.DC_TABLE] > 3 or fields[hd.AC_TABLE] > 7:
             return False
-        if header[HUFFMAN_AT + fields[DC_TABLE]] == 0 or header[HUFFMAN_AT + fields[AC_TABLE]] == 0:
+        if header[hd.HUFFMAN_AT + fields[hd.DC_TABLE]] == 0 or header[hd.HUFFMAN_AT + fields[hd.AC_TABLE]] == 0:
             return False
-        if header[QUANT_AT + fields[QUANT]] == 0:
+        if header[hd.QUANT_AT + fields[hd.QUANT]] == 0:
             return False
     return bool(data[end - 3] == 0 and data[end - 2] == 63 and data[end - 1] == 0)
 
@@ -168,7 +143,7 @@ def parse(data: Any, header: Any) -> bool:
         elif marker == 0xDD:
             good = end - at == 2
             if good:
-                header[RESTART] = _u16(data, at)
+                header[hd.RESTART] = _u16(data, at)
         elif marker == 0xDA:
             if not _scan(data, at, end, header):
                 return False
@@ -186,20 +161,20 @@ def parse(data: Any, header: Any) -> bool:
         if not good:
             return False
         at = end
-    header[SCAN] = end
-    header[INTERVALS] = 1
-    if header[RESTART] > 0:
-        mcus = -(-header[WIDTH] // (8 * header[H_MAX])) * -(-header[HEIGHT] // (8 * header[V_MAX]))
-        header[INTERVALS] = -(-mcus // header[RESTART])
-    if header[COMPONENTS] == 1:
-        header[COLOUR] = GREY
+    header[hd.SCAN] = end
+    header[hd.INTERVALS] = 1
+    if header[hd.RESTART] > 0:
+        mcus = -(-header[hd.WIDTH] // (8 * header[hd.H_MAX])) * -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
+        header[hd.INTERVALS] = -(-mcus // header[hd.RESTART])
+    if header[hd.COMPONENTS] == 1:
+        header[hd.COLOUR] = hd.GREY
     elif jfif:
-        header[COLOUR] = YCC
+        header[hd.COLOUR] = hd.YCC
     elif adobe >= 0:
-        header[COLOUR] = RGB if adobe == 0 else YCC
+        header[hd.COLOUR] = hd.RGB if adobe == 0 else hd.YCC
     else:
         letters = True
         for c in range(3):
-            letters &= header[COMPONENT + COMPONENT_FIELDS * c + IDENTIFIER] == (82, 71, 66)[c]
-        header[COLOUR] = RGB if letters else YCC
+            letters &= header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.IDENTIFIER] == (82, 71, 66)[c]
+        header[hd.COLOUR] = hd.RGB if letters else hd.YCC
     return True

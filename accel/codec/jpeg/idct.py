@@ -14,7 +14,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from accel.native.intrinsics import emitted
 
 from .memory import step
 from .simd import Lanes, load, sum_of
@@ -80,43 +81,39 @@ def _idct(low: bool) -> Any:
     """The kernel; `low` for blocks whose coefficients end before LOW."""
     pairs, lanes = (2, 8) if low else (4, 16)
 
-    def kernel(typing_context: Any, block: Any, quant: Any, target: Any, stride: Any) -> Any:
+    @emitted(types.boolean, None, None, None, types.uint64)
+    def kernel(builder: ir.IRBuilder, block: Any, quant: Any, target: Any, stride: Any) -> Any:
         """Samples of block * quant (int16[64] each, in block_order) to 8 rows at target; the block is cleared.
 
         All are pointers.  False where libjpeg-turbo's arithmetic could overflow.
         """
+        rows, sums = [], []
+        for i in range(pairs):
+            at = step(builder, block, 32 * i)
+            raw, factor = load(builder, at, lanes, 16), load(builder, step(builder, quant, 32 * i), lanes, 16)
+            rows.append(raw * factor)
+            sums.append(raw.magnitude().dot_lanes(factor))
+            (raw * 0).store(at)
+        column = sum_of(sums)
+        if not low:
+            column = column + column.shuffle([4, 5, 6, 7, 0, 1, 2, 3])
+        safe = column.at_most(SAFE_SUM)
 
-        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            block, quant, target, stride = arguments
-            rows, sums = [], []
-            for i in range(pairs):
-                at = step(builder, block, 32 * i)
-                raw, factor = load(builder, at, lanes, 16), load(builder, step(builder, quant, 32 * i), lanes, 16)
-                rows.append(raw * factor)
-                sums.append(raw.magnitude().dot_lanes(factor))
-                (raw * 0).store(at)
-            column = sum_of(sums)
-            if not low:
-                column = column + column.shuffle([4, 5, 6, 7, 0, 1, 2, 3])
-            safe = column.at_most(SAFE_SUM)
+        shift = CONSTANT_BITS - PASS1_BITS
+        columns = (_turn_low if low else _turn)(_pass(rows, 1 << (shift - 1), shift))
+        shift = CONSTANT_BITS + PASS1_BITS + 3
+        samples = _pass(columns, (128 << shift) + (1 << (shift - 1)), shift)
+        packed = [samples[i].pack(samples[i + 1]) for i in (0, 2, 4, 6)]
+        left, right = packed[0].pack(packed[1]), packed[2].pack(packed[3])
+        # left: columns 0 to 3, rows 0..3 each, and the same for rows 4..7; right: the next four columns
+        order = [row % 4 + 16 * (row // 4) + 4 * (i % 4) + 32 * (i // 4) for row in range(8) for i in range(8)]
+        square = left.shuffle(order, right).reshape(8, 64)
+        for row in range(8):
+            square.store_lane(row, target)
+            target = step(builder, target, stride)
+        return safe
 
-            shift = CONSTANT_BITS - PASS1_BITS
-            columns = (_turn_low if low else _turn)(_pass(rows, 1 << (shift - 1), shift))
-            shift = CONSTANT_BITS + PASS1_BITS + 3
-            samples = _pass(columns, (128 << shift) + (1 << (shift - 1)), shift)
-            packed = [samples[i].pack(samples[i + 1]) for i in (0, 2, 4, 6)]
-            left, right = packed[0].pack(packed[1]), packed[2].pack(packed[3])
-            # left: columns 0 to 3, rows 0..3 each, and the same for rows 4..7; right: the next four columns
-            order = [row % 4 + 16 * (row // 4) + 4 * (i % 4) + 32 * (i // 4) for row in range(8) for i in range(8)]
-            square = left.shuffle(order, right).reshape(8, 64)
-            for row in range(8):
-                square.store_lane(row, target)
-                target = step(builder, target, stride)
-            return safe
-
-        return types.boolean(block, quant, target, types.uint64), generate
-
-    return intrinsic(kernel)
+    return kernel
 
 
 idct_block, idct_low = _idct(low=False), _idct(low=True)

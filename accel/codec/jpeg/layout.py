@@ -7,26 +7,8 @@ from typing import Any
 from numba import njit
 
 from . import header_fields as hd
+from . import layout_fields as lo
 from .header import parse
-from .layout_fields import (
-    BLOCK_BOTTOM,
-    BLOCK_LEFT,
-    BLOCK_RIGHT,
-    BLOCK_TOP,
-    COLUMNS,
-    H1V2,
-    H2V1,
-    H2V2,
-    H_RATIO,
-    KIND,
-    LINE,
-    ORIGIN,
-    PLAIN,
-    REPEAT,
-    ROWS,
-    STRIDE,
-    V_RATIO,
-)
 
 PADDING = 64  # either side of a plane's rows: kernels look one sample to the left and a chunk to the right
 
@@ -51,28 +33,28 @@ def _lay_out(header: Any, top: int, left: int, height: int, width: int, layout: 
         columns = (header[hd.WIDTH] + h_ratio - 1) // h_ratio
         rows = (header[hd.HEIGHT] + v_ratio - 1) // v_ratio
         # jinit_upsampler of jdsample.c; narrow planes are repeated
-        kind = REPEAT
+        kind = lo.REPEAT
         if h_ratio == 1 and v_ratio == 1:
-            kind = PLAIN
+            kind = lo.PLAIN
         elif h_ratio == 1 and v_ratio == 2:
-            kind = H1V2
+            kind = lo.H1V2
         elif h_ratio == 2 and v_ratio == 1 and columns > 2:
-            kind = H2V1
+            kind = lo.H2V1
         elif h_ratio == 2 and v_ratio == 2 and columns > 2:
-            kind = H2V2
-        h_reach = 1 if kind in (H2V1, H2V2) else 0
-        v_reach = 1 if kind in (H1V2, H2V2) else 0
+            kind = lo.H2V2
+        h_reach = 1 if kind in (lo.H2V1, lo.H2V2) else 0
+        v_reach = 1 if kind in (lo.H1V2, lo.H2V2) else 0
         block_left, block_right = _needed(left, left + width, h_ratio, h_reach, columns)
         block_top, block_bottom = _needed(top, top + height, v_ratio, v_reach, rows)
         stride = 8 * (block_right - block_left) + 2 * PADDING
-        row[KIND], row[H_RATIO], row[V_RATIO] = kind, h_ratio, v_ratio
-        row[COLUMNS], row[ROWS] = columns, rows
-        row[BLOCK_LEFT], row[BLOCK_RIGHT] = block_left, block_right
-        row[BLOCK_TOP], row[BLOCK_BOTTOM] = block_top, block_bottom
-        row[STRIDE] = stride
-        row[ORIGIN] = size + PADDING - 8 * block_left - 8 * block_top * stride
+        row[lo.KIND], row[lo.H_RATIO], row[lo.V_RATIO] = kind, h_ratio, v_ratio
+        row[lo.COLUMNS], row[lo.ROWS] = columns, rows
+        row[lo.BLOCK_LEFT], row[lo.BLOCK_RIGHT] = block_left, block_right
+        row[lo.BLOCK_TOP], row[lo.BLOCK_BOTTOM] = block_top, block_bottom
+        row[lo.STRIDE] = stride
+        row[lo.ORIGIN] = size + PADDING - 8 * block_left - 8 * block_top * stride
         size += 8 * (block_bottom - block_top) * stride
-        row[LINE] = size + PADDING
+        row[lo.LINE] = size + PADDING
         size += width + 4 * PADDING
     return size
 

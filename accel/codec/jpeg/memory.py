@@ -18,6 +18,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from accel.native.intrinsics import emitted
+
 from .simd import BYTE, WORD, load
 
 # Numba keeps signed and unsigned apart (their sum would be a float); mypy takes no numpy scalar for an int.
@@ -45,28 +47,20 @@ def advanced(typing_context: Any, pointer: Any, elements: Any) -> Any:
     return pointer(pointer, types.int64), generate
 
 
-@intrinsic
-def load_big_endian(typing_context: Any, pointer: Any, offset: Any) -> Any:
+@emitted(types.uint64, None, types.uint64)
+def load_big_endian(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
     """The eight bytes from pointer[offset] on as one big-endian uint64."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), WORD.as_pointer())
-        return builder.bswap(builder.load(address, align=1))
-
-    return types.uint64(pointer, types.uint64), generate
+    address = builder.bitcast(builder.gep(pointer, [offset]), WORD.as_pointer())
+    return builder.bswap(builder.load(address, align=1))
 
 
-@intrinsic
-def copy_and_find_ff(typing_context: Any, source: Any, target: Any) -> Any:
+@emitted(types.uint64, None, None)
+def copy_and_find_ff(builder: ir.IRBuilder, source: Any, target: Any) -> Any:
     """Copy 64 bytes; returns how many precede the first 0xFF among them (64: there is none)."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        chunk = load(builder, arguments[0], 64, 8)
-        chunk.store(arguments[1])
-        found = builder.icmp_unsigned("==", chunk.value, chunk.constant(0xFF))
-        return builder.cttz(builder.bitcast(found, WORD), ir.Constant(ir.IntType(1), 0))
-
-    return types.uint64(source, target), generate
+    chunk = load(builder, source, 64, 8)
+    chunk.store(target)
+    found = builder.icmp_unsigned("==", chunk.value, chunk.constant(0xFF))
+    return builder.cttz(builder.bitcast(found, WORD), ir.Constant(ir.IntType(1), 0))
 
 
 def step(builder: ir.IRBuilder, pointer: Any, count: int | Any) -> Any:

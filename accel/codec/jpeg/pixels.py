@@ -10,7 +10,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from accel.native.intrinsics import emitted, splat
 
 from .memory import step
 from .scratch import CHUNK
@@ -25,55 +26,35 @@ def _interleave(even: Lanes, odd: Lanes) -> Lanes:
     return even.shuffle([i // 2 + CHUNK * (i % 2) for i in range(2 * CHUNK)], odd)
 
 
-@intrinsic
-def upsample_h2v1(typing_context: Any, plane: Any, near: Any, place: Any) -> Any:
+@emitted(types.void, None, types.uint64, types.uint64)
+def upsample_h2v1(builder: ir.IRBuilder, plane: Any, near: Any, place: Any) -> None:
     """plane[place:] = twice as many samples: 3/4 the nearer, 1/4 the further neighbour (h2v1_fancy_upsample)."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        source = step(builder, arguments[0], arguments[1])
-        before, here, after = (_wide(builder, source, i, 16) for i in (-1, 0, 1))
-        even = (here * 3 + before + 1) >> 2
-        odd = (here * 3 + after + 2) >> 2
-        target = step(builder, arguments[0], arguments[2])
-        _interleave(even.narrow(8), odd.narrow(8)).store(target)
-        return context.get_dummy_value()
-
-    return types.void(plane, types.uint64, types.uint64), generate
+    source = step(builder, plane, near)
+    before, here, after = (_wide(builder, source, i, 16) for i in (-1, 0, 1))
+    even = (here * 3 + before + 1) >> 2
+    odd = (here * 3 + after + 2) >> 2
+    target = step(builder, plane, place)
+    _interleave(even.narrow(8), odd.narrow(8)).store(target)
 
 
-@intrinsic
-def upsample_h2v2(typing_context: Any, plane: Any, near: Any, far: Any, place: Any) -> Any:
+@emitted(types.void, None, types.uint64, types.uint64, types.uint64)
+def upsample_h2v2(builder: ir.IRBuilder, plane: Any, near: Any, far: Any, place: Any) -> None:
     """The same in both directions: `near` and `far` are the rows' offsets in plane (h2v2_fancy_upsample)."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        near = step(builder, arguments[0], arguments[1])
-        far = step(builder, arguments[0], arguments[2])
-        before, here, after = (_wide(builder, near, i, 16) * 3 + _wide(builder, far, i, 16) for i in (-1, 0, 1))
-        even = (here * 3 + before + 8) >> 4
-        odd = (here * 3 + after + 7) >> 4
-        target = step(builder, arguments[0], arguments[3])
-        _interleave(even.narrow(8), odd.narrow(8)).store(target)
-        return context.get_dummy_value()
-
-    return types.void(plane, types.uint64, types.uint64, types.uint64), generate
+    near, far = step(builder, plane, near), step(builder, plane, far)
+    before, here, after = (_wide(builder, near, i, 16) * 3 + _wide(builder, far, i, 16) for i in (-1, 0, 1))
+    even = (here * 3 + before + 8) >> 4
+    odd = (here * 3 + after + 7) >> 4
+    target = step(builder, plane, place)
+    _interleave(even.narrow(8), odd.narrow(8)).store(target)
 
 
-@intrinsic
-def upsample_h1v2(typing_context: Any, plane: Any, near: Any, far: Any, bias: Any, place: Any) -> Any:
+@emitted(types.void, None, types.uint64, types.uint64, types.uint64, types.uint64)
+def upsample_h1v2(builder: ir.IRBuilder, plane: Any, near: Any, far: Any, bias: Any, place: Any) -> None:
     """Between two rows only; bias 1 for the upper output row, 2 for the lower (h1v2_fancy_upsample)."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        kind = ir.VectorType(ir.IntType(16), CHUNK)
-        near = step(builder, arguments[0], arguments[1])
-        far = step(builder, arguments[0], arguments[2])
-        small = builder.trunc(arguments[3], ir.IntType(16))
-        start = builder.insert_element(ir.Constant(kind, ir.Undefined), small, ir.Constant(ir.IntType(32), 0))
-        bias = Lanes(builder, start).shuffle([0] * CHUNK)
-        mixed = (_wide(builder, near, 0, 16) * 3 + _wide(builder, far, 0, 16) + bias) >> 2
-        mixed.narrow(8).store(step(builder, arguments[0], arguments[4]))
-        return context.get_dummy_value()
-
-    return types.void(plane, types.uint64, types.uint64, types.uint64, types.uint64), generate
+    near, far = step(builder, plane, near), step(builder, plane, far)
+    everywhere = Lanes(builder, splat(builder, builder.trunc(bias, ir.IntType(16)), CHUNK))
+    mixed = (_wide(builder, near, 0, 16) * 3 + _wide(builder, far, 0, 16) + everywhere) >> 2
+    mixed.narrow(8).store(step(builder, plane, place))
 
 
 def _store_interleaved(colours: Sequence[Lanes], target: Any) -> None:
@@ -82,35 +63,24 @@ def _store_interleaved(colours: Sequence[Lanes], target: Any) -> None:
     planar.shuffle([CHUNK * (i % 3) + i // 3 for i in range(3 * CHUNK)]).store(target)
 
 
-def _three(builder: ir.IRBuilder, plane: Any, offsets: Any) -> list[Lanes]:
+def _three(builder: ir.IRBuilder, plane: Any, *offsets: Any) -> list[Lanes]:
     return [load(builder, step(builder, plane, offset), CHUNK, 8) for offset in offsets]
 
 
-@intrinsic
-def ycc_to_rgb(typing_context: Any, plane: Any, y: Any, cb: Any, cr: Any, out: Any, place: Any) -> Any:
+@emitted(types.void, None, types.uint64, types.uint64, types.uint64, None, types.uint64)
+def ycc_to_rgb(builder: ir.IRBuilder, plane: Any, y: Any, cb: Any, cr: Any, out: Any, place: Any) -> None:
     """CHUNK pixels of YCbCr, from three places in plane, to interleaved RGB at out[place:] (ycc_rgb_convert)."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        y, cb, cr = (s.widen(16) for s in _three(builder, arguments[0], arguments[1:4]))
-        cb, cr = cb - 128, cr - 128
-        # (65536 + 26345) * cr, (65536 * 2 - 14942) * cb and so on, rounded, over 65536: what 16 bits do not hold, apart
-        red = y + cr + ((cr * 2).high_product(26345) + 1 >> 1)
-        blue = y + cb * 2 + ((cb * 2).high_product(-14942) + 1 >> 1)
-        green = y - cr + ((_interleave(cb, cr).dot(-22554, 18734) + 32768) >> 16).narrow(16)
-        target = step(builder, arguments[4], arguments[5])
-        _store_interleaved([colour.clamp(0, 255).narrow(8) for colour in (red, green, blue)], target)
-        return context.get_dummy_value()
-
-    return types.void(plane, types.uint64, types.uint64, types.uint64, out, types.uint64), generate
+    y, cb, cr = (s.widen(16) for s in _three(builder, plane, y, cb, cr))
+    cb, cr = cb - 128, cr - 128
+    # (65536 + 26345) * cr, (65536 * 2 - 14942) * cb and so on, rounded, over 65536: what 16 bits do not hold, apart
+    red = y + cr + ((cr * 2).high_product(26345) + 1 >> 1)
+    blue = y + cb * 2 + ((cb * 2).high_product(-14942) + 1 >> 1)
+    green = y - cr + ((_interleave(cb, cr).dot(-22554, 18734) + 32768) >> 16).narrow(16)
+    target = step(builder, out, place)
+    _store_interleaved([colour.clamp(0, 255).narrow(8) for colour in (red, green, blue)], target)
 
 
-@intrinsic
-def interleave(typing_context: Any, plane: Any, r: Any, g: Any, b: Any, out: Any, place: Any) -> Any:
+@emitted(types.void, None, types.uint64, types.uint64, types.uint64, None, types.uint64)
+def interleave(builder: ir.IRBuilder, plane: Any, r: Any, g: Any, b: Any, out: Any, place: Any) -> None:
     """CHUNK samples each from three places in plane, side by side at out[place:]."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        target = step(builder, arguments[4], arguments[5])
-        _store_interleaved(_three(builder, arguments[0], arguments[1:4]), target)
-        return context.get_dummy_value()
-
-    return types.void(plane, types.uint64, types.uint64, types.uint64, out, types.uint64), generate
+    _store_interleaved(_three(builder, plane, r, g, b), step(builder, out, place))

@@ -1,26 +1,17 @@
-"""Recorders that several of torchvision's modules share: functions on lazy Pillow images, and their way to tensors."""
+"""Recorders that several of torchvision's modules share: functions on lazy Pillow images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
-
-import torch
-from PIL import Image
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.functional import pil_modes_mapping
+from typing import Any
 
 from accel.hooks.patch import Function
 from accel.hooks.recording.calls import Call
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.image import LazyImage
-from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS, LutOp, Op, Params
 from accel.ops.row import Accept, Picture
 from accel.planning import lut
-from accel.recipe import Recipe, Step
-
-T = TypeVar("T", bound=LazyTensorBase)
 
 
 def by_methods(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
@@ -80,36 +71,3 @@ def recorded(image: LazyImage, name: str, params: Params) -> LazyImage:
     """A lazy image with one of these ops recorded."""
     channels = OPS[name].channels(3 if image.mode == "RGB" else 1, params)
     return image.then(name, params, "RGB" if channels == 3 else "L")
-
-
-def resized_crop(image: Any, top: Any, left: Any, height: Any, width: Any, size: Any, mode: Any) -> Image.Image | None:
-    if not isinstance(image, LazyImage) or image.recipe is None or type(mode) is not InterpolationMode:
-        return None
-    if not isinstance(size, (list, tuple)) or len(size) != 2:
-        return None
-    cropped = image.crop((left, top, left + width, top + height))
-    if cropped.size == (size[1], size[0]):
-        return cropped
-    return cropped.resize((size[1], size[0]), pil_modes_mapping[mode])
-
-
-def pixels(cls: type[T], image: LazyImage) -> T:
-    """A lazy image as a uint8 tensor, which torchvision strides [height, width, channel]."""
-    return tensor(cls, image, _PIXELS, torch.uint8, interleaved=True)
-
-
-_PIXELS: Step = ("pil_to_tensor", ())
-
-
-def tensor(cls: type[T], image: LazyImage, step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
-    width, height = image.size
-    shape = (3 if image.mode == "RGB" else 1, height, width)
-    if image._parent:
-        image.used_again()
-    image._parent = image._loaded = True
-    recipe = image._recipe
-    assert recipe is not None
-    source, steps = recipe
-    if source.origin is not None and not steps:  # values that were an image for a while
-        source, steps = source.origin
-    return cls.of((Recipe(source, (*steps, step)),), (), shape, dtype, interleaved)

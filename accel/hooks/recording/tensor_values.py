@@ -42,7 +42,7 @@ def _tried(step: Any, channels: int, dtype: torch.dtype) -> None:
 def in_place(tensor: LazyTensorBase, after: LazyTensorBase) -> LazyTensorBase:
     """The tensor, with what was recorded on it to make the other one, of the same shape and dtype."""
     own, lazy = tensor.lazy, after.lazy
-    own.recipes, own.after, own.part, own.since = lazy.recipes, lazy.after, lazy.part, lazy.since
+    own.recipes, own.after, own.progress, own.since = lazy.recipes, lazy.after, lazy.progress, lazy.since
     return tensor
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable
-from enum import IntEnum
 from functools import cache
 from heapq import heapify, heapreplace
 from io import BytesIO
@@ -17,38 +16,19 @@ import torch
 from PIL import Image
 from PIL.Image import Resampling
 
+from accel.backends.cuda.declarations import constant
 from accel.backends.shared import gaussian
 from accel.backends.shared.gaussian import Shape
 from accel.ops.row import Params
 
 
-class EffectOp(IntEnum):
-    """``EffectOp`` of effect.h."""
-
-    COPIED = 0
-    GREY = 1
-    SATURATED = 2
-    HUE = 3
-    PERMUTED = 4
-    SHARPENED = 5
-    BLURRED = 6
-    FIXED = 7
-    AFFINE = 8
-    PERSPECTIVE = 9
-    TRANSPOSED = 10
-    ELASTIC = 11
-    ERASED = 12
-    ENCODED = 13
-    DECODED = 14
-    CONTRAST = 15
-    AUTOCONTRAST = 16
-    EQUALIZED = 17
-
-
 class Arguments(NamedTuple):
-    """Fields of an op's descriptor, and data that is sent along: so many bytes, made when they are sent."""
+    """Fields of an op's descriptor, and data that is sent along: so many bytes, made when they are sent.
 
-    op: EffectOp
+    ``op``: its name in ``effect.h``.
+    """
+
+    op: str
     numbers: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
     sampling: int = 0
@@ -59,7 +39,7 @@ class Arguments(NamedTuple):
 
 def _of_three(arguments: Callable[[Params], Arguments]) -> Callable[[Params, Shape], Arguments]:
     """Run it on three channels; one channel stays as it is."""
-    return lambda params, shape: arguments(params) if shape[2] == 3 else Arguments(EffectOp.COPIED)
+    return lambda params, shape: arguments(params) if shape[2] == 3 else Arguments("COPIED")
 
 
 def _blur(params: Params, shape: Shape) -> Arguments | None:
@@ -76,7 +56,7 @@ def _blur(params: Params, shape: Shape) -> Arguments | None:
         return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
 
     size = 4 * (6 + kernel_x + kernel_y + kernel_x * kernel_y)
-    return Arguments(EffectOp.BLURRED, counts=(kernel_x, kernel_y, order == "fused"), size=size, data=data)
+    return Arguments("BLURRED", counts=(kernel_x, kernel_y, order == "fused"), size=size, data=data)
 
 
 def _ends(weights: npt.NDArray[np.float32]) -> tuple[int, int]:
@@ -88,9 +68,9 @@ def _ends(weights: npt.NDArray[np.float32]) -> tuple[int, int]:
 def _affine(params: Params, shape: Shape) -> Arguments:
     a, sampling, fill = params[2:]
     if sampling != Resampling.NEAREST:
-        return Arguments(EffectOp.AFFINE, numbers=a, sampling=sampling, fill=fill)
+        return Arguments("WARPED", numbers=a, sampling=sampling, fill=fill)
     starts = (a[2] + a[0] * 0.5 + a[1] * 0.5, a[5] + a[3] * 0.5 + a[4] * 0.5)
-    return Arguments(EffectOp.FIXED, numbers=tuple(map(_fixed, (starts[0], *a[:2], starts[1], *a[3:5]))), fill=fill)
+    return Arguments("FIXED", numbers=tuple(map(_fixed, (starts[0], *a[:2], starts[1], *a[3:5]))), fill=fill)
 
 
 def _fixed(value: float) -> int:
@@ -118,7 +98,7 @@ def _elastic(params: Params, shape: Shape) -> Arguments | None:
         return np.asarray(places)
 
     return Arguments(
-        EffectOp.ELASTIC,
+        "ELASTIC",
         numbers=(colour * channels)[:channels],
         counts=(capability != "DEFAULT", version, fill is not None),
         sampling=Resampling.BILINEAR if interpolation == "bilinear" else Resampling.NEAREST,
@@ -141,13 +121,11 @@ def _erased(params: Params, shape: Shape) -> Arguments | None:
         return np.asarray(value.to(torch.uint8).expand(channels, -1, -1).permute(1, 2, 0).contiguous())
 
     counts = (top, left, height, width, rows, columns)
-    return Arguments(EffectOp.ERASED, counts=counts, size=channels * rows * columns, data=given)
+    return Arguments("ERASED", counts=counts, size=channels * rows * columns, data=given)
 
 
 def _permuted(params: Params, shape: Shape) -> Arguments:
-    return Arguments(
-        EffectOp.PERMUTED, counts=(sum(source << 8 * channel for channel, source in enumerate(params[0])),)
-    )
+    return Arguments("PERMUTED", counts=(sum(source << 8 * channel for channel, source in enumerate(params[0])),))
 
 
 def _jpeg(params: Params, shape: Shape) -> Arguments | None:
@@ -155,7 +133,7 @@ def _jpeg(params: Params, shape: Shape) -> Arguments | None:
     tables = _quantisation(params[0], shape[2])
     if tables is None:
         return None
-    return Arguments(EffectOp.ENCODED, size=tables.nbytes, data=lambda: tables)
+    return Arguments("ENCODED", size=tables.nbytes, data=lambda: tables)
 
 
 @cache
@@ -174,8 +152,7 @@ def _quantisation(quality: int, channels: int) -> npt.NDArray[np.int32] | None:
     return tables if all(_largest_sum(pair) <= _SAFE_SUM for pair in pairs) else None
 
 
-_SAFE_SUM = 5900
-"""``SAFE_SUM`` of jpeg/pixels.cu: for the coefficients of two columns."""
+_SAFE_SUM = constant("jpeg/pixels.cu", "SAFE_SUM")  # for the coefficients of two columns
 _LONGEST = 1024 + 8
 """The length of a block's coefficients as a vector, which is that of its 64 samples, at most 128 each; and rounding."""
 
@@ -198,22 +175,22 @@ def _largest_sum(steps: list[int]) -> float:
 
 
 ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
-    "convert": lambda params, shape: Arguments(EffectOp.GREY if shape[2] == 1 else EffectOp.COPIED),
-    "to_grayscale": lambda params, shape: Arguments(EffectOp.GREY),
-    "adjust_saturation": _of_three(lambda params: Arguments(EffectOp.SATURATED, numbers=params)),
-    "adjust_hue": _of_three(lambda params: Arguments(EffectOp.HUE, counts=(int(params[0] * 255) & 255,))),
+    "convert": lambda params, shape: Arguments("GREY" if shape[2] == 1 else "COPIED"),
+    "to_grayscale": lambda params, shape: Arguments("GREY"),
+    "adjust_saturation": _of_three(lambda params: Arguments("SATURATED", numbers=params)),
+    "adjust_hue": _of_three(lambda params: Arguments("HUE", counts=(int(params[0] * 255) & 255,))),
     "permute_channels": _permuted,
-    "adjust_sharpness": lambda params, shape: Arguments(EffectOp.SHARPENED, numbers=params),
+    "adjust_sharpness": lambda params, shape: Arguments("SHARPENED", numbers=params),
     "gaussian_blur": _blur,
     "affine": _affine,
     "perspective": lambda params, shape: Arguments(
-        EffectOp.PERSPECTIVE, numbers=params[2], sampling=params[3], fill=params[4]
+        "WARPED", numbers=params[2], counts=(1,), sampling=params[3], fill=params[4]
     ),
     "elastic": _elastic,
-    "transpose": lambda params, shape: Arguments(EffectOp.TRANSPOSED),
+    "transpose": lambda params, shape: Arguments("TRANSPOSED"),
     "erase_image": _erased,
     "jpeg": _jpeg,
-    "adjust_contrast": lambda params, shape: Arguments(EffectOp.CONTRAST, numbers=params),
-    "autocontrast": lambda params, shape: Arguments(EffectOp.AUTOCONTRAST),
-    "equalize": lambda params, shape: Arguments(EffectOp.EQUALIZED),
+    "adjust_contrast": lambda params, shape: Arguments("CONTRAST", numbers=params),
+    "autocontrast": lambda params, shape: Arguments("AUTOCONTRAST"),
+    "equalize": lambda params, shape: Arguments("EQUALIZED"),
 }

@@ -9,6 +9,11 @@ FUNCTION u32 luma(u32 pixel) {
     return (byte_of(pixel, 0) * 19595u + byte_of(pixel, 1) * 38470u + byte_of(pixel, 2) * 7471u + 0x8000u) >> 16;
 }
 
+FUNCTION u32 grey(const Effect& effect, int y, int x) {
+    const u32 pixel = pixel_at(effect, y, x);
+    return repeated(effect.channels == 3 ? luma(pixel) : pixel);
+}
+
 FUNCTION u32 saturated(u32 pixel, float factor) {
     const int grey = luma(pixel);
     return packed(blended(grey, byte_of(pixel, 0), factor), blended(grey, byte_of(pixel, 1), factor),

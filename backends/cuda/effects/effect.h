@@ -1,15 +1,33 @@
-// What the host tells the kernel of effects (`descriptors.py` has the same structure), and how pixels are read.
+// What the host tells the kernel of effects, which reads it here (`declarations.py`), and how pixels are read.
 //
 // A pixel is a word, its first channel the lowest byte; the bytes beyond its channels are not looked at.
 
 #pragma once
 #include "shim.h"
 
-enum EffectOp : int {
-    COPIED, GREY, SATURATED, HUE, PERMUTED, SHARPENED, BLURRED, FIXED, AFFINE, PERSPECTIVE, TRANSPOSED, ELASTIC, ERASED,
-    ENCODED, DECODED,
-    CONTRAST, AUTOCONTRAST, EQUALIZED,  // statistics: the result is a lookup table
-};
+// The ops by name, for an enum and a switch: OP(name, what a pixel (y, x) of the result is).
+#define PIXEL_OPS(OP)                                                                     \
+    OP(COPIED, pixel_at(effect, y, x))                                                    \
+    OP(GREY, grey(effect, y, x))                                                          \
+    OP(SATURATED, saturated(pixel_at(effect, y, x), effect.numbers[0]))                   \
+    OP(HUE, hue_shifted(pixel_at(effect, y, x), effect.counts[0]))                        \
+    OP(PERMUTED, permuted(pixel_at(effect, y, x), effect.counts[0]))                      \
+    OP(SHARPENED, sharpened(effect, y, x, effect.numbers[0]))                             \
+    OP(FIXED, affine_fixed(effect, y, x))                                                 \
+    OP(WARPED, warped(effect, y, x))                                                      \
+    OP(TRANSPOSED, pixel_at(effect, x, y))                                                \
+    OP(ELASTIC, elastic(effect, y, x))                                                    \
+    OP(DECODED, decoded(effect, y, x))                                                    \
+    OP(ERASED, erased(effect, y, x))
+
+// Those whose pixels a block's threads make together (`run` in effects.cu).
+#define TILE_OPS(OP) OP(BLURRED) OP(ENCODED)
+
+// Those whose result is a lookup table (statistic.h).
+#define STATISTIC_OPS(OP) OP(CONTRAST) OP(AUTOCONTRAST) OP(EQUALIZED)
+
+#define NAMED(NAME, ...) NAME,
+enum EffectOp : int { PIXEL_OPS(NAMED) TILE_OPS(NAMED) STATISTIC_OPS(NAMED) };
 
 enum Sampling : int { NEAREST = 0, BILINEAR = 2, BICUBIC = 3 };  // Pillow's codes
 

@@ -9,21 +9,8 @@
 
 FUNCTION u32 result(const Effect& effect, int y, int x) {
     switch (effect.op) {
-        case GREY: {
-            const u32 pixel = pixel_at(effect, y, x);
-            return repeated(effect.channels == 3 ? luma(pixel) : pixel);
-        }
-        case SATURATED: return saturated(pixel_at(effect, y, x), static_cast<float>(effect.numbers[0]));
-        case HUE: return hue_shifted(pixel_at(effect, y, x), effect.counts[0]);
-        case PERMUTED: return permuted(pixel_at(effect, y, x), effect.counts[0]);
-        case SHARPENED: return sharpened(effect, y, x, static_cast<float>(effect.numbers[0]));
-        case FIXED: return affine_fixed(effect, y, x);
-        case AFFINE:
-        case PERSPECTIVE: return warped(effect, y, x);
-        case TRANSPOSED: return pixel_at(effect, x, y);
-        case ELASTIC: return elastic(effect, y, x);
-        case DECODED: return decoded(effect, y, x);
-        case ERASED: return erased(effect, y, x);
+#define CASE(NAME, PIXEL) case NAME: return PIXEL;
+        PIXEL_OPS(CASE)
         default: return pixel_at(effect, y, x);
     }
 }
@@ -45,7 +32,7 @@ FUNCTION void write(const Effect& effect, int top, int left, int t, const u32* d
 
 FUNCTION void run(int block, const Effect& effect) {
     const int tile = block - effect.first_block;
-    if (effect.op >= CONTRAST) {
+    if (is_statistic(effect)) {
         statistic(effect, tile);
         return;
     }

@@ -1,17 +1,17 @@
 // What a JPEG file makes of a picture, without the file: its entropy coding loses nothing, so there is none here.
 //
 // Two stages: samples as the decoder has them, from pixels; and pixels from those. libjpeg-turbo's arithmetic: colour
-// (jccolor.c, jdcolor.c), subsampling and its borders (jcsample.c, jcprepct.c), the "islow" transforms (jfdctint.c,
-// jidctint.c), quantisation (jcdctmgr.c), fancy upsampling (jdsample.c).
+// (jccolor.c), subsampling and its borders (jcsample.c, jcprepct.c), the "islow" forward DCT (jfdctint.c), quantisation
+// (jcdctmgr.c), fancy upsampling (jdsample.c); the inverse DCT and colour are the decoder's.
 
 #pragma once
 #include "effects/effect.h"
 #include "effects/filter.h"
+#include "jpeg/islow.h"
 
 constexpr int SIDE = 8, SAMPLES = 64;              // of a block
 constexpr int BLOCKS = TILE * TILE / SAMPLES * 3 / 2;  // of a tile: luma, and two chromas of half the size
 constexpr int LUMA_BLOCKS = TILE * TILE / SAMPLES;
-constexpr int CONSTANT_BITS = 13, FIRST_PASS_BITS = 2;
 
 // The planes of samples: luma [rows][columns], then twice [(rows + 1) / 2][(columns + 1) / 2].
 FUNCTION int halved(int length) { return (length + 1) / 2; }
@@ -47,21 +47,6 @@ template <int SHIFT, int EVEN> FUNCTION void forward_dct(int* x) {
     x[5] = descale(d2 * 16819 + z2 + z4, SHIFT);
     x[3] = descale(d1 * 25172 + z2 + z3, SHIFT);
     x[1] = descale(d0 * 12299 + z1 + z4, SHIFT);
-}
-
-// The one-dimensional inverse DCT of eight values; SHIFT: of the results.
-template <int SHIFT> FUNCTION void inverse_dct(int* x) {
-    const int even = (x[2] + x[6]) * 4433, e2 = even - x[6] * 15137, e3 = even + x[2] * 6270;
-    const int sum = (x[0] + x[4]) * (1 << CONSTANT_BITS), difference = (x[0] - x[4]) * (1 << CONSTANT_BITS);
-    const int a0 = sum + e3, a3 = sum - e3, a1 = difference + e2, a2 = difference - e2;
-    const int z1 = (x[7] + x[1]) * -7373, z2 = (x[5] + x[3]) * -20995, z5 = (x[7] + x[3] + x[5] + x[1]) * 9633;
-    const int z3 = z5 - (x[7] + x[3]) * 16069, z4 = z5 - (x[5] + x[1]) * 3196;
-    const int b0 = x[7] * 2446 + z1 + z3, b1 = x[5] * 16819 + z2 + z4;
-    const int b2 = x[3] * 25172 + z2 + z3, b3 = x[1] * 12299 + z1 + z4;
-    x[0] = descale(a0 + b3, SHIFT), x[7] = descale(a0 - b3, SHIFT);
-    x[1] = descale(a1 + b2, SHIFT), x[6] = descale(a1 - b2, SHIFT);
-    x[2] = descale(a2 + b1, SHIFT), x[5] = descale(a2 - b1, SHIFT);
-    x[3] = descale(a3 + b0, SHIFT), x[4] = descale(a3 - b0, SHIFT);
 }
 
 // Where a sample of block b of a tile lies in its plane of the tile: 32 x 32 of luma, 16 x 16 of chroma.
@@ -155,7 +140,5 @@ FUNCTION int chroma(const Effect& effect, int c, int y, int x) {
 FUNCTION u32 decoded(const Effect& effect, int y, int x) {
     const int luma = read(reinterpret_cast<const u8*>(effect.source) + static_cast<i64>(y) * effect.columns + x);
     if (effect.channels == 1) return luma;
-    const int cb = chroma(effect, 1, y, x) - 128, cr = chroma(effect, 2, y, x) - 128;
-    return packed(luma + ((91881 * cr + 32768) >> 16), luma + ((-22554 * cb - 46802 * cr + 32768) >> 16),
-                  luma + ((116130 * cb + 32768) >> 16));
+    return rgb_of(luma, chroma(effect, 1, y, x) - 128, chroma(effect, 2, y, x) - 128);
 }

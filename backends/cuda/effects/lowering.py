@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from accel.backends.cuda.descriptors import COUNTERS, EFFECT, MEASURED, TILE, packer
-from accel.backends.cuda.effects.arguments import ARGUMENTS, Arguments, EffectOp
+from accel.backends.cuda.descriptors import COUNTERS, EFFECT, EFFECT_OPS, MEASURED, STATISTICS, TILE, packer
+from accel.backends.cuda.effects.arguments import ARGUMENTS, Arguments
 from accel.backends.cuda.schedule import Pixels, Schedule
 from accel.backends.shared.identity_cache import IdentityCache
 from accel.ops import OPS
@@ -32,7 +32,7 @@ def _lower(effect: Effect) -> _Lowered:
     arguments = ARGUMENTS[effect.op](effect.params, shape) if effect.op in ARGUMENTS else None
     if arguments is None:
         return _Lowered(effect, None, (0, 0, 0), b"", b"", 0)
-    if arguments.op < EffectOp.CONTRAST:
+    if arguments.op not in STATISTICS:
         return _tiled(effect, arguments)
     blocks = -(-effect.box[2] * effect.box[3] // MEASURED)
     return _packed(effect, arguments, (1, 256, effect.channels), 0, blocks)
@@ -59,7 +59,7 @@ def _packed(effect: Effect, arguments: Arguments, shape: tuple[int, int, int], a
     colour = int.from_bytes(bytes((arguments.fill * shape[2])[: shape[2]]), "little")
     whole = _descriptor(
         *(0, 0, 0, 0, 0, 0, *_padded(arguments.numbers, 8)),
-        *(arguments.op, arguments.sampling, *effect.box[2:], effect.channels, *shape, 0, across, blocks),
+        *(EFFECT_OPS[arguments.op], arguments.sampling, *effect.box[2:], effect.channels, *shape, 0, across, blocks),
         *(colour, *_padded(arguments.counts, 6)),
     )
     first_block = EFFECT.fields["first_block"][1]  # type: ignore[index]
@@ -83,8 +83,8 @@ def sent_bytes(effect: Effect) -> int:
     """The bytes that are sent to the device for it, besides its descriptor."""
     arguments = _lowered(effect).arguments
     assert arguments is not None
-    planes = _planes(effect) if arguments.op == EffectOp.ENCODED else 0
-    return COUNTERS if arguments.op >= EffectOp.CONTRAST else arguments.size + planes
+    planes = _planes(effect) if arguments.op == "ENCODED" else 0
+    return COUNTERS if arguments.op in STATISTICS else arguments.size + planes
 
 
 def add_effect(
@@ -106,7 +106,7 @@ def add_effect(
     arguments = lowered.arguments
     assert arguments is not None, f"{effect.op} is not for the device"
     output_lut = schedule.send_lut(effect.levels)
-    if arguments.op >= EffectOp.CONTRAST:
+    if arguments.op in STATISTICS:
         lut = schedule.scratch.take(256 * pixels.channels)
         counters = schedule.send(object(), COUNTERS, lambda: [np.zeros(COUNTERS, np.uint8)])
         _add(schedule, level, lowered, pixels, lut, output_lut, counters)
@@ -114,12 +114,12 @@ def add_effect(
     data = arguments.data
     sent = 0 if data is None else schedule.send((id(effect), "data"), arguments.size, lambda: [data()])
     height, width, channels = lowered.shape
-    if arguments.op == EffectOp.ENCODED:
+    if arguments.op == "ENCODED":
         planes = schedule.scratch.take(_planes(effect))
         _add(schedule, level, lowered, pixels, planes, 0, sent)
         level += 1
         pixels = Pixels(planes, height, width, channels)
-        lowered = _tiled(effect._replace(box=(0, 0, height, width)), Arguments(EffectOp.DECODED))
+        lowered = _tiled(effect._replace(box=(0, 0, height, width)), Arguments("DECODED"))
     result = take(height * width * channels)
     _add(schedule, level, lowered, pixels, result, output_lut, sent)
     return level + 1, Pixels(result, height, width, channels)
@@ -135,7 +135,7 @@ def add_look_up(schedule: Schedule, level: int, pixels: Pixels, result: int) -> 
     """Add a stage that looks pixels up in their table."""
     _, height, width, channels, _ = pixels
     effect = Effect("crop", (0, 0, height, width), (0, 0, height, width), channels)  # of all of it
-    _add(schedule, level, _tiled(effect, Arguments(EffectOp.COPIED)), pixels, result, 0, 0)
+    _add(schedule, level, _tiled(effect, Arguments("COPIED")), pixels, result, 0, 0)
     return Pixels(result, height, width, channels)
 
 

@@ -12,6 +12,14 @@ struct Counters {
     u32 blocks;
 };
 
+FUNCTION bool is_statistic(const Effect& effect) {
+    switch (effect.op) {
+#define STATISTIC(NAME) case NAME:
+        STATISTIC_OPS(STATISTIC) return true;
+        default: return false;
+    }
+}
+
 // `kinds` histograms, added to the image's. Whether this was the last block of the image to do so.
 FUNCTION bool counted(const Effect& effect, int block, u32 (*pixels)[256], int* last) {
     const int kinds = effect.op == CONTRAST ? 1 : effect.channels;

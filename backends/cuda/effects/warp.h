@@ -51,12 +51,12 @@ FUNCTION u32 bicubic(const Effect& effect, int y, int x, double dy, double dx) {
     return pixel;
 }
 
-// Geometry.c, ImagingGenericTransform: `numbers` are the six or eight coefficients.
+// Geometry.c, ImagingGenericTransform: `numbers` are the coefficients, eight where `counts[0]`, else six.
 FUNCTION u32 warped(const Effect& effect, int y, int x) {
     const double* a = effect.numbers;
     const double x_at = x + 0.5, y_at = y + 0.5;
     double column = a[0] * x_at + a[1] * y_at + a[2], row = a[3] * x_at + a[4] * y_at + a[5];
-    if (effect.op == PERSPECTIVE) {
+    if (effect.counts[0]) {
         const double depth = a[6] * x_at + a[7] * y_at + 1.0;
         column /= depth;
         row /= depth;

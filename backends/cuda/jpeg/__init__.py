@@ -2,7 +2,7 @@
 
     decoder.py   a batch: upload, launches, which of its files were not for the kernels
     headers.py   all headers of the batch, on the host
-    layout.py    headers -> the kernels' descriptors (descriptors.py, picture.h), and the memory they take
+    layout.py    headers -> the kernels' descriptors (of picture.h), and the memory they take
     stream.cu    the scan without stuffing             tables.cu    Huffman tables
     entropy.cu   symbols to coefficients, in parallel; symbols.h is the loop over the symbols
     pixels.cu    inverse DCT, upsampling, colour

@@ -12,8 +12,7 @@ import torch
 from accel.backends.cuda.descriptors import Region, bind
 from accel.backends.cuda.device import Device, Mark
 from accel.backends.cuda.jpeg import headers, layout
-from accel.backends.cuda.jpeg.descriptors import STATE
-from accel.backends.cuda.jpeg.layout import Batch
+from accel.backends.cuda.jpeg.layout import STATE, Batch
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
@@ -61,6 +60,10 @@ def device_bytes(decode: Decode) -> int:
     return _FIXED + 4 * len(decode.source.data) + 3 * samples + 8 * blocks + height * width * decode.channels
 
 
+_Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
+"""A buffer of a pool, to be read once a mark is reached."""
+
+
 class Decoding:
     """Files being decoded.
 
@@ -70,41 +73,32 @@ class Decoding:
             and stays as long as this object, or until later work on that stream takes it.
     """
 
-    def __init__(self, addresses: list[int | None], numbers: Integers | None = None) -> None:
+    def __init__(self, addresses: list[int | None], numbers: Sequence[int] = ()) -> None:
         """``numbers``: of those that are decoded, in the decoder's own order."""
         self.addresses = addresses
         self._numbers = numbers
-        self._watched: tuple[PinnedPool, torch.Tensor, Mark | None] | None = None
+        self._watched: _Watched | None = None
 
-    def queued(
-        self,
-        pixels: npt.NDArray[np.uint64],
-        memory: torch.Tensor,
-        pool: PinnedPool,
-        states: torch.Tensor,
-        mark: Mark | None,
-    ) -> None:
-        """At ``mark`` there will be pixels in ``memory``, and the pictures' states in ``states``, from ``pool``."""
-        assert self._numbers is not None
-        for number, address in zip(self._numbers.tolist(), pixels.tolist(), strict=True):
+    def queued(self, pixels: Sequence[int], memory: torch.Tensor, watched: _Watched) -> None:
+        """At the mark there will be pixels at these addresses, in ``memory``, and the pictures' states in the buffer."""
+        for number, address in zip(self._numbers, pixels, strict=True):
             self.addresses[number] = address
-        self._memory = memory
-        self._watched = pool, states, mark
+        self._memory, self._watched = memory, watched
 
     def flagged(self) -> list[int]:
         """The numbers of the files whose pixels do not count, because something in the stream is not as it should be.
 
         Waits, in this thread, until the device has decoded them all. Tells it once.
         """
-        if self._watched is None or self._numbers is None:
+        if self._watched is None:
             return []
         (pool, buffer, mark), self._watched = self._watched, None
         if mark is not None:
             mark.synchronize()
         states = buffer.numpy()[: len(self._numbers) * STATE.itemsize].view(STATE)
-        flagged = self._numbers[states["reason"] != 0]
+        flagged = [number for number, reason in zip(self._numbers, states["reason"], strict=True) if reason]
         pool.give_back(buffer, None)
-        return sorted(flagged.tolist())
+        return sorted(flagged)
 
     def read(self, number: int, size: int) -> Pixels:
         """The first ``size`` bytes of a file's pixels, on the host."""
@@ -142,14 +136,14 @@ class Decoder:
         device_files = files.send()  # on its way while the headers are read
         boxes = np.array([each.box for _, each in asked], np.int64)
         channels = np.array([each.channels for _, each in asked], np.int64)
-        found = headers.read(files.host, starts, sizes, boxes, channels)
+        good, *found = headers.read(files.host, starts, sizes, boxes, channels)
         files.done()
-        taken = np.flatnonzero(found.good)
+        taken = np.flatnonzero(good)
         taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
         if len(taken) == 0:
             return Decoding(addresses)
-        batch = layout.lay_out(found.of(taken), starts[taken], sizes[taken], boxes[taken], channels[taken])
-        decoding = Decoding(addresses, np.array([number for number, _ in asked])[taken])
+        batch = layout.lay_out(*(each[taken] for each in (*found, starts, sizes, boxes, channels)))
+        decoding = Decoding(addresses, [asked[number][0] for number in taken])
         self._queue(batch, decoding, device_files)
         return decoding
 
@@ -170,19 +164,16 @@ class Decoder:
         first, count = int(batch.pieces["state"][0][0]), len(batch.pictures)
         states = self._pool.take(count * STATE.itemsize)
         states[: count * STATE.itemsize].copy_(scratch[first : first + count * STATE.itemsize], non_blocking=True)
-        decoding.queued(batch.pictures["pixels"], scratch, self._pool, states, self._device.mark())
-
-    def pixels(self, wanted: Wanted) -> Pixels | None:
-        """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""
-        decoding = self.decode([wanted])
-        if decoding.addresses[0] is None or decoding.flagged():
-            return None
-        shape = (*wanted.box[2:], wanted.channels)
-        return decoding.read(0, int(np.prod(shape))).reshape(shape)
+        decoding.queued(batch.pictures["pixels"].tolist(), scratch, (self._pool, states, self._device.mark()))
 
     def _pixels(self, data: Data, box: Box, channels: int) -> Pixels | None:
+        """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""
         with self._device.enter():
-            return self.pixels(Wanted(data, box, channels))
+            decoding = self.decode([Wanted(data, box, channels)])
+            if decoding.addresses[0] is None or decoding.flagged():
+                return None
+            shape = (*box[2:], channels)
+            return decoding.read(0, int(np.prod(shape))).reshape(shape)
 
 
 class _Upload:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -23,27 +21,9 @@ _read_headers = UNIT.function(
 Integers = npt.NDArray[np.int64]
 
 
-class Headers(NamedTuple):
-    """Contents of the files' headers; rows of files that the decoder does not take are meaningless.
-
-    Attributes:
-        good: bool[n], whether it takes the file.
-        headers: int64[n, HEADER_SIZE], see ``accel.codec.jpeg.header``.
-        regions: int64[n, 3, LAYOUT_SIZE], see ``accel.codec.jpeg.layout``: what the region needs of each component.
-    """
-
-    good: npt.NDArray[np.bool_]
-    headers: Integers
-    regions: Integers
-
-    def of(self, numbers: Integers) -> Headers:
-        """The same of some of the files."""
-        return Headers(self.good[numbers], self.headers[numbers], self.regions[numbers])
-
-
 def read(
     files: npt.NDArray[np.uint8], starts: Integers, sizes: Integers, boxes: Integers, channels: Integers
-) -> Headers:
+) -> tuple[npt.NDArray[np.bool_], Integers, Integers]:
     """Read the headers of n files.
 
     Args:
@@ -51,11 +31,14 @@ def read(
         starts, sizes: int64[n], bytes in ``files``.
         boxes: int64[n, 4], the regions (top, left, height, width) in pixels.
         channels: int64[n], what is wanted: 3, or 1 of grey files.
+
+    Returns:
+        Whether the decoder takes a file, bool[n]; its header, int64[n, HEADER_SIZE], as ``accel.codec.jpeg.header``
+        has it; and what the region needs of each component, int64[n, 3, LAYOUT_SIZE], as ``accel.codec.jpeg.layout``.
     """
     count = len(starts)
     good = np.zeros(count, np.bool_)
     headers = np.zeros((count, hd.HEADER_SIZE), np.int64)
     regions = np.zeros((count, 3, lo.LAYOUT_SIZE), np.int64)
     _read_headers(files, starts, sizes, boxes, good, headers, regions, MAX_FILE)
-    good &= (channels == 3) | (headers[:, hd.COMPONENTS] == 1)
-    return Headers(good, headers, regions)
+    return good & ((channels == 3) | (headers[:, hd.COMPONENTS] == 1)), headers, regions

@@ -7,25 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cuda.declarations import constant, structure
 from accel.backends.cuda.descriptors import THREADS, Region, place
-from accel.backends.cuda.jpeg.descriptors import (
-    BLOCK,
-    COMPONENTS,
-    GROUP,
-    MCU_BLOCKS,
-    PICTURE,
-    PIXELS,
-    SPAN,
-    SPAN_SIZE,
-    STATE,
-    SUBSEQUENCE,
-    TABLE_SIZE,
-    TABLES,
-    TILE_SIZE,
-)
-from accel.backends.cuda.jpeg.headers import Headers, Integers
+from accel.backends.cuda.jpeg.headers import Integers
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
+
+PICTURE, STATE = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "State")
+TILE_SIZE, SPAN_SIZE = (structure("jpeg/picture.h", name).itemsize for name in ("Tile", "Span"))
+TABLE_SIZE = structure("jpeg/symbols.h", "Table").itemsize
+
+COMPONENTS, TABLES, BLOCK, GROUP, PIXELS, SUBSEQUENCE, SPAN = (
+    constant("jpeg/picture.h", name)
+    for name in ("COMPONENTS", "TABLES", "BLOCK", "GROUP", "PIXELS", "SUBSEQUENCE", "SPAN")
+)
 
 _ALIGNED = 64
 _AHEAD = 64  # bytes behind a stream that are padding, or that are looked at in vain
@@ -55,11 +50,13 @@ class Batch(NamedTuple):
         return np.repeat(np.arange(len(self.pictures), dtype=np.int32), self.blocks[kernel])
 
 
-def lay_out(found: Headers, starts: Integers, sizes: Integers, boxes: Integers, channels: Integers) -> Batch:
+def lay_out(
+    headers: Integers, regions: Integers, starts: Integers, sizes: Integers, boxes: Integers, channels: Integers
+) -> Batch:
     """Describe the files, which all are ones that the kernels take.
 
     Args:
-        found: their headers.
+        headers, regions: as ``headers.read`` has them.
         starts, sizes: int64[n], bytes in the upload.
         boxes, channels: int64[n, 4] and int64[n], what is wanted of them.
     """
@@ -68,8 +65,8 @@ def lay_out(found: Headers, starts: Integers, sizes: Integers, boxes: Integers, 
     pictures["size"], pictures["channels"] = sizes, channels
     for number, name in enumerate(("top", "left", "height", "width")):
         pictures[name] = boxes[:, number]
-    _describe_scan(pictures, found.headers)
-    _describe_region(pictures, found.regions)
+    _describe_scan(pictures, headers)
+    _describe_region(pictures, regions)
     blocks = _blocks(pictures)
     for kernel, field in (("count", "tile"), ("synchronise", "span"), ("transform", "group"), ("pixels", "pixel")):
         pictures[f"first_{field}"] = _before(blocks[f"jpeg_{kernel}"])
@@ -101,9 +98,9 @@ def _describe_scan(pictures: npt.NDArray[Any], headers: Integers) -> None:
         for c in range(COMPONENTS):
             used = every[in_mcu[:, c] > 0]
             pictures["huffman"][used, numbers[used, c]] = headers[used, hd.HUFFMAN_AT + wanted[used, c]]
-        for slot in range(MCU_BLOCKS):
+        for slot in range(hd.MAX_BLOCKS_IN_MCU):
             owner = (components["slot"][:, 1:] <= slot).sum(1)
-            pictures[packed] |= (numbers[every, owner] << 3 * slot).astype(np.int32)
+            pictures[packed] |= (numbers[every, owner] << 3 * slot).astype(np.uint32)
     shared = _shared(fields[..., hd.DC_TABLE], in_mcu) & _shared(fields[..., hd.AC_TABLE], in_mcu)
     pictures["period"] = np.where(shared, 1, pictures["slots"])
 

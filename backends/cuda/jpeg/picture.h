@@ -1,5 +1,5 @@
-// What the host tells the kernels about a JPEG file, and what they tell each other: `descriptors.py` has the same
-// structures. Pointers are addresses in 64 bits. T.81 is the JPEG standard, ITU-T recommendation T.81.
+// What the host tells the kernels about a JPEG file, which reads it here, and what they tell each other. Pointers are
+// addresses in 64 bits. T.81 is the JPEG standard, ITU-T recommendation T.81.
 
 #pragma once
 #include "shim.h"

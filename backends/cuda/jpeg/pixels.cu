@@ -1,9 +1,9 @@
-// From coefficients to pixels, with libjpeg-turbo's arithmetic: dequantisation and the "islow" inverse DCT
-// (jidctint.c, after Loeffler, Ligtenberg and Moschytz, 1989), fancy upsampling (jdsample.c), colour (jdcolor.c).
+// From coefficients to pixels, with libjpeg-turbo's arithmetic: dequantisation, the inverse DCT and colour (islow.h),
+// fancy upsampling (jdsample.c).
 
+#include "jpeg/islow.h"
 #include "jpeg/picture.h"
 
-constexpr int CONSTANT_BITS = 13, FIRST_PASS_BITS = 2;
 // libjpeg-turbo's SIMD code keeps 16 bits between the passes of the transform; see accel/codec/jpeg/idct.py.
 constexpr u32 SAFE_SUM = 5900;
 constexpr int MAX_QUANT = 8191;
@@ -13,24 +13,6 @@ alignas(8) CONSTANT u8 NATURAL[BLOCK] = {  // the place of a coefficient in its 
     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 };
-
-// The one-dimensional inverse DCT of eight values; SHIFT: of the results, which are rounded.
-template <int SHIFT> FUNCTION void inverse_dct(int* x) {
-    const int even = (x[2] + x[6]) * 4433, e2 = even - x[6] * 15137, e3 = even + x[2] * 6270;
-    const int half = 1 << (SHIFT - 1);
-    const int sum = (x[0] + x[4]) * (1 << CONSTANT_BITS) + half;
-    const int difference = (x[0] - x[4]) * (1 << CONSTANT_BITS) + half;
-    const int a0 = sum + e3, a3 = sum - e3, a1 = difference + e2, a2 = difference - e2;
-    const int z1 = (x[7] + x[1]) * -7373, z2 = (x[5] + x[3]) * -20995;
-    const int z5 = (x[7] + x[3] + x[5] + x[1]) * 9633;
-    const int z3 = z5 - (x[7] + x[3]) * 16069, z4 = z5 - (x[5] + x[1]) * 3196;
-    const int b0 = x[7] * 2446 + z1 + z3, b1 = x[5] * 16819 + z2 + z4;
-    const int b2 = x[3] * 25172 + z2 + z3, b3 = x[1] * 12299 + z1 + z4;
-    x[0] = (a0 + b3) >> SHIFT, x[7] = (a0 - b3) >> SHIFT;
-    x[1] = (a1 + b2) >> SHIFT, x[6] = (a1 - b2) >> SHIFT;
-    x[2] = (a2 + b1) >> SHIFT, x[5] = (a2 - b1) >> SHIFT;
-    x[3] = (a3 + b0) >> SHIFT, x[4] = (a3 - b0) >> SHIFT;
-}
 
 // Value `k` of a component's quantisation table, which may have bytes or words; 0 where it is too large, and flagged.
 FUNCTION int quantiser(const Picture& picture, const Component& component, int k) {
@@ -155,11 +137,7 @@ FUNCTION u32 colour_at(const Picture& picture, int y, int x) {
     if (picture.colour == GREY) return first * (picture.channels == 3 ? 0x010101 : 1);
     const int second = upsampled(picture.components[1], y, x), third = upsampled(picture.components[2], y, x);
     if (picture.colour == RGB) return first | second << 8 | third << 16;
-    const int cb = second - 128, cr = third - 128;  // 16 bits after the binary point
-    const int red = clip8(first + ((91881 * cr + 32768) >> 16));
-    const int green = clip8(first + ((-22554 * cb - 46802 * cr + 32768) >> 16));
-    const int blue = clip8(first + ((116130 * cb + 32768) >> 16));
-    return red | green << 8 | blue << 16;
+    return rgb_of(first, second - 128, third - 128);
 }
 
 // A thread makes PIXELS of the region's pixels that follow each other, and so whole words of its memory.

@@ -5,7 +5,9 @@ A mutation is a function (file, another file, random numbers) -> bytes, of any b
 
 from __future__ import annotations
 
-from bench.fuzz.mutations import headers, scans, wholes  # noqa: F401  they enter theirs
-from bench.fuzz.mutations.registry import MUTATIONS, Mutation, Rng
+from bench.fuzz.mutations import headers, scans, wholes
+from bench.fuzz.mutations.registry import Mutation, Rng
+
+MUTATIONS: dict[str, Mutation] = {**headers.MUTATIONS, **scans.MUTATIONS, **wholes.MUTATIONS}
 
 __all__ = ["MUTATIONS", "Mutation", "Rng"]

@@ -5,56 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.fuzz.files import encode, picture
-from bench.fuzz.mutations.registry import Rng, in_segments, mutation, on_segments, replaced, somewhere
+from bench.fuzz.mutations.registry import (
+    Mutation,
+    Rng,
+    in_segments,
+    on_payload,
+    on_segments,
+    replaced,
+    somewhere,
+    with_more,
+)
 from bench.fuzz.segments import DHT, DNL, DQT, DRI, FRAMES, METADATA, SOI, SOS, File, Segment, adobe, joined, segments
 
-in_segments("the frame header", 1, *FRAMES)
-in_segments("a scan header", 1, SOS)
-in_segments("quantisation tables", 2, DQT)
-in_segments("Huffman tables", 2, DHT)
-in_segments("metadata", 3, *METADATA)
+
+def _changed(payload: bytes, changes: dict[int, int]) -> bytes:
+    """With other bytes at these places, where it has them."""
+    return bytes(changes.get(at, byte) for at, byte in enumerate(payload))
 
 
-def _frame_changed(file: File, rng: Rng, changes: dict[int, int]) -> Sequence[Segment]:
-    """With other bytes at these places of a frame header, where it has them."""
-    place = somewhere(file, rng, *FRAMES)
-    payload = bytearray(file[place].payload)
-    for at, value in changes.items():
-        if at < len(payload):
-            payload[at] = value
-    return replaced(file, place, file[place]._replace(payload=bytes(payload)))
-
-
-@on_segments("another size")
-def _size(file: File, other: File, rng: Rng) -> Sequence[Segment]:
-    place = somewhere(file, rng, *FRAMES)
+def _size(payload: bytes, rng: Rng) -> bytes:
     changes: dict[int, int] = {}
     for at in rng.choice(((1,), (3,), (1, 3))):
-        old = int.from_bytes(file[place].payload[at : at + 2], "big")
+        old = int.from_bytes(payload[at : at + 2], "big")
         new = rng.choice((0, 1, 2, old - 1, old + 1, old + 8, 2 * old, 1000, 65_500, 65_501, 65_535, rng.randrange(99)))
         changes |= {at: new >> 8 & 255, at + 1: new & 255}
-    return _frame_changed(file, rng, changes)
+    return _changed(payload, changes)
 
 
-@on_segments("other sampling factors")
-def _sampling(file: File, other: File, rng: Rng) -> Sequence[Segment]:
+def _sampling(payload: bytes, rng: Rng) -> bytes:
     factors = (0x11, 0x12, 0x21, 0x22, 0x41, 0x14, 0x44, 0x31, 0x13, 0x33, 0x23, 0x01, 0x10, 0x42, 0x55)
-    return _frame_changed(file, rng, {at: rng.choice(factors) for at in (7, 10, 13, 16) if rng.random() < 0.6})
+    return _changed(payload, {at: rng.choice(factors) for at in (7, 10, 13, 16) if rng.random() < 0.6})
 
 
-@on_segments("another precision")
-def _precision(file: File, other: File, rng: Rng) -> Sequence[Segment]:
-    return _frame_changed(file, rng, {0: rng.choice((0, 1, 2, 7, 9, 12, 16, 255))})
-
-
-@on_segments("other component identifiers")
 def _identifiers(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     """In the frame header alone, or in the scans' too."""
     place = somewhere(file, rng, *FRAMES)
-    old = file[place].payload[6::3]
+    frame = file[place].payload
     choices = (*range(5), 66, 71, 82, 255)
-    told = {each: rng.choice(choices) for each in old if rng.random() < 0.7}
-    changed = list(_frame_changed(file, rng, {6 + 3 * i: told.get(each, each) for i, each in enumerate(old)}))
+    told = {each: rng.choice(choices) for each in frame[6::3] if rng.random() < 0.7}
+    other_ids = {6 + 3 * i: told.get(each, each) for i, each in enumerate(frame[6::3])}
+    changed = replaced(file, place, file[place]._replace(payload=_changed(frame, other_ids)))
     if rng.random() < 0.6:
         for at, segment in enumerate(changed):
             if segment.marker == SOS:
@@ -64,58 +54,47 @@ def _identifiers(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     return changed
 
 
-@on_segments("another number of components")
-def _components(file: File, other: File, rng: Rng) -> Sequence[Segment]:
-    place = somewhere(file, rng, *FRAMES)
-    payload, count = file[place].payload, rng.choice((0, 1, 2, 3, 4, 5, 255))
-    whole = payload[:5] + bytes([count]) + (payload[6:] * 3)[: 3 * count]
-    alone = payload[:5] + bytes([count]) + payload[6:]
-    return replaced(file, place, file[place]._replace(payload=rng.choice((whole, alone))))
+def _components(payload: bytes, rng: Rng) -> bytes:
+    count = rng.choice((0, 1, 2, 3, 4, 5, 255))
+    return payload[:5] + bytes([count]) + rng.choice(((payload[6:] * 3)[: 3 * count], payload[6:]))
 
 
-@on_segments("another kind of frame")
 def _frame(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     place = somewhere(file, rng, *FRAMES)
     return replaced(file, place, file[place]._replace(marker=rng.choice((*range(0xC0, 0xD0), 0xC0, 0xC1, 0xC2))))
 
 
-@on_segments("another restart interval")
 def _interval(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     interval = Segment(DRI, rng.choice((0, 1, 2, 3, 5, 64, 65_535)).to_bytes(2, "big"))
-    file.insert(somewhere(file, rng, SOS), interval)
-    return file
+    return with_more(file, somewhere(file, rng, SOS), interval)
 
 
-@on_segments("a number of lines")
 def _lines(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     """DNL, with or without a height in the frame header."""
     lines = Segment(DNL, rng.choice((0, 1, 16, 48, 65_535)).to_bytes(2, "big"))
     if rng.random() < 0.4:
-        file = list(_frame_changed(file, rng, {1: 0, 2: 0}))
-    file.insert(rng.choice((rng.randint(0, len(file)), len(file) - 1, len(file))), lines)
-    return file
+        place = somewhere(file, rng, *FRAMES)
+        file = replaced(file, place, file[place]._replace(payload=_changed(file[place].payload, {1: 0, 2: 0})))
+    return with_more(file, rng.choice((rng.randint(0, len(file)), len(file) - 1, len(file))), lines)
 
 
-@on_segments("an Adobe marker")
 def _adobe(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     made = segments(adobe(rng.choice((0, 1, 2, 3, 255))))[0]
     if rng.random() < 0.3:
         made = made._replace(payload=made.payload[: rng.randint(0, 12)])
     if rng.random() < 0.5:
         file = [segment for segment in file if segment.marker != 0xE0]
-    file.insert(rng.randint(0, somewhere(file, rng, SOS)) if file else 0, made)
-    return file
+    return with_more(file, rng.randint(0, somewhere(file, rng, SOS)) if file else 0, made)
 
 
-@on_segments("a thumbnail in a segment")
 def _thumbnail(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     small = encode(picture("smooth", 12, 16), quality=50)
     body = rng.choice((b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0", b"", b"JFXX\0\x10")) + small
-    file.insert(rng.randint(1, max(somewhere(file, rng, SOS), 1)), Segment(rng.choice((*METADATA, 0xE2)), body))
-    return file
+    return with_more(
+        file, rng.randint(1, max(somewhere(file, rng, SOS), 1)), Segment(rng.choice((*METADATA, 0xE2)), body)
+    )
 
 
-@on_segments("tables of this file or another, again")
 def _tables(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     tables = [segment for segment in (*file, *other) if segment.marker in (DQT, DHT)]
     if tables and rng.random() < 0.7:
@@ -127,47 +106,28 @@ def _tables(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     return [file[0], Segment(marker, own), *(segment for segment in file[1:] if segment.marker != marker)]
 
 
-@on_segments("a Huffman table changed")
-def _huffman(file: File, other: File, rng: Rng) -> Sequence[Segment]:
-    place = somewhere(file, rng, DHT)
-    payload = bytearray(file[place].payload)
-    if payload:
-        at = rng.randrange(len(payload))
-        payload[at] = rng.choice((payload[at] ^ 1, 0, 0xF0, 0x10, 0x0F, rng.randrange(256)))
-    return replaced(file, place, file[place]._replace(payload=bytes(payload)))
+def _huffman(payload: bytes, rng: Rng) -> bytes:
+    if not payload:
+        return payload
+    at = rng.randrange(len(payload))
+    return _changed(payload, {at: rng.choice((payload[at] ^ 1, 0, 0xF0, 0x10, 0x0F, rng.randrange(256)))})
 
 
-@on_segments("a segment left out")
-def _left_out(file: File, other: File, rng: Rng) -> Sequence[Segment]:
-    return replaced(file, rng.randrange(len(file)))
-
-
-@on_segments("a segment doubled")
 def _doubled(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     place = rng.randrange(len(file))
     return replaced(file, place, file[place], file[place])
 
 
-@on_segments("a segment moved")
 def _moved(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     segment = file.pop(rng.randrange(len(file)))
-    file.insert(rng.randint(0, len(file)), segment)
-    return file
+    return with_more(file, rng.randint(0, len(file)), segment)
 
 
-@on_segments("a segment of another file put in")
-def _put_in(file: File, other: File, rng: Rng) -> Sequence[Segment]:
-    file.insert(rng.randint(0, len(file)), rng.choice(other))
-    return file
-
-
-@on_segments("a segment of another file in place of this one's")
 def _exchanged(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     segment = rng.choice(other)
     return replaced(file, somewhere(file, rng, segment.marker), segment)
 
 
-@on_segments("segments shortened or lengthened")
 def _resized(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     for _ in range(rng.randint(1, 2)):
         place = rng.randrange(len(file))
@@ -178,7 +138,6 @@ def _resized(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     return file
 
 
-@mutation("a wrong segment length")
 def _wrong_length(data: bytes, other: bytes, rng: Rng) -> bytes:
     file = segments(data)
     place = rng.choice([place for place, segment in enumerate(file) if segment.marker] or [0])
@@ -187,12 +146,10 @@ def _wrong_length(data: bytes, other: bytes, rng: Rng) -> bytes:
     return data[:at] + (wrong & 0xFFFF).to_bytes(2, "big") + data[at + 2 :]
 
 
-@on_segments("an empty segment")
 def _empty(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     marker = rng.choice((*range(0xC4, 0xF1), 0xFD, 0xFE, 0x01, 0x02, 0xBF))
     made = bytes((0xFF, marker)) + rng.choice((0, 1, 2, 2, 3, 4)).to_bytes(2, "big")
-    file.insert(rng.randint(1, max(somewhere(file, rng, SOS), 1)), Segment(0, made))
-    return file
+    return with_more(file, rng.randint(1, max(somewhere(file, rng, SOS), 1)), Segment(0, made))
 
 
 _MADE_UP: tuple[tuple[int, bytes], ...] = (
@@ -210,18 +167,50 @@ _MADE_UP: tuple[tuple[int, bytes], ...] = (
 )
 
 
-@on_segments("a segment made up")
 def _made_up(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     marker, payload = rng.choice(_MADE_UP)
     payload = payload[: rng.randint(0, len(payload))] if rng.random() < 0.3 else payload
     segment = Segment(marker, payload + rng.randbytes(rng.choice((0, 0, 1, 2, 5, 14, 80, 81))))
-    file.insert(rng.randrange(1 + somewhere(file, rng, *FRAMES)), segment)
-    return file
+    return with_more(file, rng.randrange(1 + somewhere(file, rng, *FRAMES)), segment)
 
 
-@mutation("beginnings put in")
 def _beginnings(data: bytes, other: bytes, rng: Rng) -> bytes:
     file = segments(data)
     at = rng.randint(0, len(file))
     file[at:at] = [Segment(SOI)] * rng.randint(1, 2)
     return joined(file)
+
+
+MUTATIONS: dict[str, Mutation] = {
+    **in_segments("the frame header", 1, *FRAMES),
+    **in_segments("a scan header", 1, SOS),
+    **in_segments("quantisation tables", 2, DQT),
+    **in_segments("Huffman tables", 2, DHT),
+    **in_segments("metadata", 3, *METADATA),
+    "another size": on_payload(_size, *FRAMES),
+    "other sampling factors": on_payload(_sampling, *FRAMES),
+    "another precision": on_payload(
+        lambda payload, rng: _changed(payload, {0: rng.choice((0, 1, 2, 7, 9, 12, 16, 255))}), *FRAMES
+    ),
+    "other component identifiers": on_segments(_identifiers),
+    "another number of components": on_payload(_components, *FRAMES),
+    "another kind of frame": on_segments(_frame),
+    "another restart interval": on_segments(_interval),
+    "a number of lines": on_segments(_lines),
+    "an Adobe marker": on_segments(_adobe),
+    "a thumbnail in a segment": on_segments(_thumbnail),
+    "tables of this file or another, again": on_segments(_tables),
+    "a Huffman table changed": on_payload(_huffman, DHT),
+    "a segment left out": on_segments(lambda file, other, rng: replaced(file, rng.randrange(len(file)))),
+    "a segment doubled": on_segments(_doubled),
+    "a segment moved": on_segments(_moved),
+    "a segment of another file put in": on_segments(
+        lambda file, other, rng: with_more(file, rng.randint(0, len(file)), rng.choice(other))
+    ),
+    "a segment of another file in place of this one's": on_segments(_exchanged),
+    "segments shortened or lengthened": on_segments(_resized),
+    "a wrong segment length": _wrong_length,
+    "an empty segment": on_segments(_empty),
+    "a segment made up": on_segments(_made_up),
+    "beginnings put in": _beginnings,
+}

@@ -1,4 +1,4 @@
-"""The mutations' table, and small changes of which many are made."""
+"""Forms of mutations: of a file's segments, of one segment's payload, of single bits and bytes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ Rng = random.Random
 Mutation = Callable[[bytes, bytes, Rng], bytes]
 SegmentMutation = Callable[[File, File, Rng], Sequence[Segment]]
 
-MUTATIONS: dict[str, Mutation] = {}
+
+def on_segments(function: SegmentMutation) -> Mutation:
+    """A mutation from a function of segments, of which there is at least one."""
+    return lambda data, other, rng: joined(function(segments(data), segments(other), rng))
 
 
-def mutation(name: str) -> Callable[[Mutation], Mutation]:
-    """Enter a function of bytes."""
+def on_payload(change: Callable[[bytes, Rng], bytes], *markers: int) -> Mutation:
+    """A mutation from a function of the payload of one of the segments with these markers."""
 
-    def add(function: Mutation) -> Mutation:
-        MUTATIONS[name] = function
-        return function
+    def mutate(file: File, other: File, rng: Rng) -> Sequence[Segment]:
+        place = somewhere(file, rng, *markers)
+        return replaced(file, place, file[place]._replace(payload=change(file[place].payload, rng)))
 
-    return add
+    return on_segments(mutate)
 
 
-def on_segments(name: str) -> Callable[[SegmentMutation], SegmentMutation]:
-    """Enter a function of segments, of which there is at least one."""
-
-    def add(function: SegmentMutation) -> SegmentMutation:
-        MUTATIONS[name] = lambda data, other, rng: joined(function(segments(data), segments(other), rng))
-        return function
-
-    return add
+def in_segments(name: str, most: int, *markers: int) -> dict[str, Mutation]:
+    """A change of bits, and one of bytes, in the segments with these markers."""
+    return {
+        f"bits in {name}": on_payload(lambda payload, rng: some_bytes(payload, rng, flip(rng), most), *markers),
+        f"bytes in {name}": on_payload(lambda payload, rng: some_bytes(payload, rng, another(rng), most), *markers),
+    }
 
 
 def somewhere(file: Sequence[Segment], rng: Rng, *markers: int) -> int:
@@ -42,6 +43,10 @@ def somewhere(file: Sequence[Segment], rng: Rng, *markers: int) -> int:
 
 def replaced(file: Sequence[Segment], place: int, *segments: Segment) -> list[Segment]:
     return [*file[:place], *segments, *file[place + 1 :]]
+
+
+def with_more(file: File, place: int, *segments: Segment) -> File:
+    return [*file[:place], *segments, *file[place:]]
 
 
 def put(data: bytes, at: int, more: bytes) -> bytes:
@@ -71,17 +76,3 @@ def flip(rng: Rng) -> Callable[[int], int]:
 def another(rng: Rng) -> Callable[[int], int]:
     """A change to another byte."""
     return lambda byte: rng.choice((rng.randrange(256), 0, 0xFF, 0x7F, 0x80))
-
-
-def in_segments(name: str, most: int, *markers: int) -> None:
-    """Enter a change of bits, and one of bytes, in the segments with these markers."""
-    for how, change in (("bits", flip), ("bytes", another)):
-
-        def mutate(
-            file: File, other: File, rng: Rng, change: Callable[[Rng], Callable[[int], int]] = change
-        ) -> Sequence[Segment]:
-            place = somewhere(file, rng, *markers)
-            payload = some_bytes(file[place].payload, rng, change(rng), most)
-            return replaced(file, place, file[place]._replace(payload=payload))
-
-        on_segments(f"{how} in {name}")(mutate)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.fuzz.mutations.registry import Rng, anywhere, in_segments, mutation, on_segments, put, replaced, somewhere
+from bench.fuzz.mutations.registry import (
+    Mutation,
+    Rng,
+    anywhere,
+    in_segments,
+    on_payload,
+    on_segments,
+    put,
+    replaced,
+    somewhere,
+)
 from bench.fuzz.segments import EOI, SOS, File, Segment, scan_of, segments
 
-in_segments("the scan", 4, 0)
 
-
-@mutation("bits behind the scan header")
 def _bits(data: bytes, other: bytes, rng: Rng) -> bytes:
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
@@ -18,7 +25,6 @@ def _bits(data: bytes, other: bytes, rng: Rng) -> bytes:
     return bytes(changed)
 
 
-@mutation("stuffing left out or put in")
 def _stuffing(data: bytes, other: bytes, rng: Rng) -> bytes:
     places = [at for at in range(len(data) - 1) if data[at] == 0xFF and data[at + 1] == 0]
     if places and rng.random() < 0.5:
@@ -27,7 +33,6 @@ def _stuffing(data: bytes, other: bytes, rng: Rng) -> bytes:
     return put(data, anywhere(data, rng, scan_of(data)), rng.choice((b"\xff\x00", b"\x00", b"\xff\x00\x00")))
 
 
-@mutation("fill bytes")
 def _fill(data: bytes, other: bytes, rng: Rng) -> bytes:
     """In front of markers, where they are allowed, and of stuffing, where they are not."""
     places = [at for at in range(len(data)) if data[at] == 0xFF]
@@ -38,7 +43,6 @@ def _restart_markers(data: bytes) -> list[int]:
     return [at for at in range(scan_of(data), len(data) - 1) if data[at] == 0xFF and 0xD0 <= data[at + 1] <= 0xD7]
 
 
-@mutation("restart markers changed")
 def _restarts(data: bytes, other: bytes, rng: Rng) -> bytes:
     """Another one, one too many, one less, two exchanged, bytes between them gone, one where none should be."""
     found, new = _restart_markers(data), bytes((0xFF, 0xD0 + rng.randrange(8)))
@@ -59,19 +63,15 @@ def _restarts(data: bytes, other: bytes, rng: Rng) -> bytes:
     )
 
 
-@on_segments("markers in the scan")
-def _markers(file: File, other: File, rng: Rng) -> Sequence[Segment]:
-    place = somewhere(file, rng, 0)
-    payload = file[place].payload
+def _markers(payload: bytes, rng: Rng) -> bytes:
     for _ in range(rng.randint(1, 2)):
         at = rng.randrange(len(payload) + 1)
         marker = rng.choice((*range(0xD0, 0xDA), 0xDA, 0xDB, 0xDC, 0xDD, 0xC0, 0xC4, 0xE0, 0xFE, 0xFF, 0x01, 0x42))
         tail = rng.choice((b"", b"", b"\x00\x02", b"\x00\x04\x00\x30", b"\xff\xff"))
         payload = payload[:at] + bytes((0xFF, marker)) + tail + payload[at + rng.choice((0, 2)) :]
-    return replaced(file, place, file[place]._replace(payload=payload))
+    return payload
 
 
-@on_segments("segments in the scan")
 def _segments(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     place = somewhere(file, rng, 0)
     segment = file[place]
@@ -80,7 +80,6 @@ def _segments(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     return replaced(file, place, segment._replace(payload=put(segment.payload, at, inside)))
 
 
-@on_segments("scans in another order")
 def _order(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     """Or left out, or once more."""
     starts = [place for place, segment in enumerate(file) if segment.marker == SOS]
@@ -95,13 +94,11 @@ def _order(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     return [*file[:first], *(segment for part in parts[: rng.randint(1, len(parts))] for segment in part), *file[end:]]
 
 
-@on_segments("a scan of another file")
 def _scan(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     coded = [segment for segment in other if not segment.marker] or other
     return replaced(file, somewhere(file, rng, 0), rng.choice(coded))
 
 
-@on_segments("an end in the scan")
 def _end(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     """All that comes behind it stays, or goes."""
     place = somewhere(file, rng, 0)
@@ -111,7 +108,6 @@ def _end(file: File, other: File, rng: Rng) -> Sequence[Segment]:
     return [*file[:place], Segment(0, payload[:at]), Segment(EOI), *(rest if rng.random() < 0.5 else ())]
 
 
-@mutation("a cut between the scan's bits")
 def _shifted(data: bytes, other: bytes, rng: Rng) -> bytes:
     """All that follows is moved by some bits."""
     at = anywhere(data, rng, scan_of(data))
@@ -119,11 +115,8 @@ def _shifted(data: bytes, other: bytes, rng: Rng) -> bytes:
     return data[:at] + (rest >> by).to_bytes(len(data) - at, "big")
 
 
-@on_segments("the scan alone random")
-def _random(file: File, other: File, rng: Rng) -> Sequence[Segment]:
-    place = somewhere(file, rng, 0)
-    coded = rng.randbytes(len(file[place].payload)).replace(b"\xff", rng.choice((b"\xff\x00", b"\xfe")))
-    return replaced(file, place, file[place]._replace(payload=coded))
+def _random(payload: bytes, rng: Rng) -> bytes:
+    return rng.randbytes(len(payload)).replace(b"\xff", rng.choice((b"\xff\x00", b"\xfe")))
 
 
 def _ended(data: bytes) -> bytes:
@@ -132,7 +125,6 @@ def _ended(data: bytes) -> bytes:
     return data[:at] if at > 0 else data
 
 
-@mutation("another end")
 def _other_end(data: bytes, other: bytes, rng: Rng) -> bytes:
     end = rng.choice(
         (b"", b"\0", b"\xff", b"\xff\xff", b"\xff\0", bytes(70_000), b"\x7f", b"\xff\x01", b"\xff\xd9" * 2)
@@ -141,7 +133,24 @@ def _other_end(data: bytes, other: bytes, rng: Rng) -> bytes:
     return _ended(data) + end + rng.choice((b"\xff\xd9", b"")) + behind
 
 
-@mutation("segments behind the scan")
 def _behind(data: bytes, other: bytes, rng: Rng) -> bytes:
     found = [bytes(segment) for segment in segments(other) if segment.marker] or [other]
     return _ended(data) + b"".join(rng.choice(found) for _ in range(rng.randint(1, 3))) + bytes((0xFF, EOI))
+
+
+MUTATIONS: dict[str, Mutation] = {
+    **in_segments("the scan", 4, 0),
+    "bits behind the scan header": _bits,
+    "stuffing left out or put in": _stuffing,
+    "fill bytes": _fill,
+    "restart markers changed": _restarts,
+    "markers in the scan": on_payload(_markers, 0),
+    "segments in the scan": on_segments(_segments),
+    "scans in another order": on_segments(_order),
+    "a scan of another file": on_segments(_scan),
+    "an end in the scan": on_segments(_end),
+    "a cut between the scan's bits": _shifted,
+    "the scan alone random": on_payload(_random, 0),
+    "another end": _other_end,
+    "segments behind the scan": _behind,
+}

@@ -2,94 +2,46 @@
 
 from __future__ import annotations
 
-from bench.fuzz.mutations.registry import Rng, another, anywhere, flip, mutation, put, some_bytes
+from bench.fuzz.mutations.registry import Mutation, Rng, another, anywhere, flip, put, some_bytes
 from bench.fuzz.segments import joined, segments
 
 _SOI, _EOI = b"\xff\xd8", b"\xff\xd9"
 
 
-@mutation("bits anywhere")
-def _bits(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return some_bytes(data, rng, flip(rng), 3)
-
-
-@mutation("bytes anywhere")
-def _bytes(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return some_bytes(data, rng, another(rng), 8)
-
-
-@mutation("cut anywhere")
-def _cut(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return data[: anywhere(data, rng)]
-
-
-@mutation("cut near the end")
-def _cut_end(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return data[: -rng.randint(1, 20)]
-
-
-@mutation("cut, with an end marker")
-def _cut_and_closed(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return data[: anywhere(data, rng, 2)] + _EOI
-
-
-@mutation("cut in or between segments")
 def _cut_segment(data: bytes, other: bytes, rng: Rng) -> bytes:
     file = segments(data)
     kept = joined(file[: rng.randint(0, len(file))])
     return kept + rng.choice((b"", b"\xff", _EOI, b"\xff\xda", data[len(kept) :][: rng.randint(1, 12)]))
 
 
-@mutation("bytes left out")
 def _left_out(data: bytes, other: bytes, rng: Rng) -> bytes:
     at = anywhere(data, rng, 2)
     return data[:at] + data[at + rng.choice((1, 1, 2, 3, 17, 200)) :]
 
 
-@mutation("bytes put in")
 def _put_in(data: bytes, other: bytes, rng: Rng) -> bytes:
     more = rng.choice((rng.randbytes(rng.randint(1, 9)), b"\xff", b"\xff\xff\xff", bytes(4)))
     return put(data, anywhere(data, rng, 2), more)
 
 
-@mutation("a stretch overwritten")
 def _overwritten(data: bytes, other: bytes, rng: Rng) -> bytes:
     at, size = anywhere(data, rng, 2), rng.choice((8, 64, 512))
     filling = rng.choice((bytes(size), b"\xff" * size, rng.randbytes(size), other[at : at + size]))
     return data[:at] + filling + data[at + size :]
 
 
-@mutation("a stretch doubled or moved")
 def _moved(data: bytes, other: bytes, rng: Rng) -> bytes:
     at, size = anywhere(data, rng, 2), rng.choice((1, 2, 16, 64, 512))
     stretch, rest = data[at : at + size], rng.choice((data, data[:at] + data[at + size :]))
     return put(rest, rng.randint(0, len(rest)), stretch)
 
 
-@mutation("the ends of two files exchanged")
-def _ends(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return data[: anywhere(data, rng, 2)] + other[anywhere(other, rng, 2) :]
-
-
-@mutation("two files joined")
-def _joined(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return data + rng.choice((data, other, other[: len(other) // 2], other[2:]))
-
-
-@mutation("two files joined, the first without its end")
-def _joined_open(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return data[: rng.choice((-2, -1, -30, len(data) // 2))] + rng.choice((data, other, other[2:]))
-
-
-@mutation("a header and another file's picture")
 def _headed(data: bytes, other: bytes, rng: Rng) -> bytes:
     at = data.find(b"\xff\xda")
-    return (
-        data[: at if at > 0 else len(data) // 2] + other[max(other.find(rng.choice((b"\xff\xda", b"\xff\xc4"))), 2) :]
-    )
+    header = data[: at if at > 0 else len(data) // 2]
+    return header + other[max(other.find(rng.choice((b"\xff\xda", b"\xff\xc4"))), 2) :]
 
 
-@mutation("several pictures in one file")
 def _several(data: bytes, other: bytes, rng: Rng) -> bytes:
     """A multi-picture segment (CIPA DC-007) that says so, rightly or not, in front of two files."""
     big = rng.random() < 0.5
@@ -110,22 +62,43 @@ def _several(data: bytes, other: bytes, rng: Rng) -> bytes:
     return data[:2] + b"\xff\xe2" + (len(body) + 2).to_bytes(2, "big") + body + data[2:] + other
 
 
-@mutation("garbage behind the file")
-def _behind(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return data + rng.choice((rng.randbytes(rng.randint(1, 99)), _EOI, _SOI, b"\xff" * 9, bytes(70_000)))
-
-
-@mutation("garbage in place of the end")
-def _at_end(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return data[:-2] + rng.choice((rng.randbytes(rng.randint(1, 99)), b"\xff" * 9, bytes(9), _SOI))
-
-
-@mutation("garbage before the file")
-def _before(data: bytes, other: bytes, rng: Rng) -> bytes:
-    return rng.choice((rng.randbytes(rng.randint(1, 9)), _SOI, b"\xff", bytes(1), data[: rng.randint(1, 40)])) + data
-
-
-@mutation("nothing but random bytes")
 def _random(data: bytes, other: bytes, rng: Rng) -> bytes:
     start = rng.choice((b"", b"\xff\xd8\xff", data[: rng.randint(0, len(data))]))
     return start + rng.randbytes(rng.choice((0, 1, 3, 50, 900)))
+
+
+def _some(rng: Rng, most: int) -> bytes:
+    return rng.randbytes(rng.randint(1, most))
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "bits anywhere": lambda data, other, rng: some_bytes(data, rng, flip(rng), 3),
+    "bytes anywhere": lambda data, other, rng: some_bytes(data, rng, another(rng), 8),
+    "cut anywhere": lambda data, other, rng: data[: anywhere(data, rng)],
+    "cut near the end": lambda data, other, rng: data[: -rng.randint(1, 20)],
+    "cut, with an end marker": lambda data, other, rng: data[: anywhere(data, rng, 2)] + _EOI,
+    "cut in or between segments": _cut_segment,
+    "bytes left out": _left_out,
+    "bytes put in": _put_in,
+    "a stretch overwritten": _overwritten,
+    "a stretch doubled or moved": _moved,
+    "the ends of two files exchanged": lambda data, other, rng: (
+        data[: anywhere(data, rng, 2)] + other[anywhere(other, rng, 2) :]
+    ),
+    "two files joined": lambda data, other, rng: data + rng.choice((data, other, other[: len(other) // 2], other[2:])),
+    "two files joined, the first without its end": lambda data, other, rng: (
+        data[: rng.choice((-2, -1, -30, len(data) // 2))] + rng.choice((data, other, other[2:]))
+    ),
+    "a header and another file's picture": _headed,
+    "several pictures in one file": _several,
+    "garbage behind the file": lambda data, other, rng: (
+        data + rng.choice((_some(rng, 99), _EOI, _SOI, b"\xff" * 9, bytes(70_000)))
+    ),
+    "garbage in place of the end": lambda data, other, rng: (
+        data[:-2] + rng.choice((_some(rng, 99), b"\xff" * 9, bytes(9), _SOI))
+    ),
+    "garbage before the file": lambda data, other, rng: (
+        rng.choice((_some(rng, 9), _SOI, b"\xff", bytes(1), data[: rng.randint(1, 40)])) + data
+    ),
+    "nothing but random bytes": _random,
+}

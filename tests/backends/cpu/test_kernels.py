@@ -45,7 +45,7 @@ def pillow(image: Array, height: int, width: int, resample: int) -> Array:
 
 
 def expected(canvas: Array, rows: Axis, cols: Axis, resample: int, fills: Array, table: Array) -> Array:
-    """What ``run`` is to write, interleaved, by Pillow and NumPy, from an image that holds the whole view."""
+    """The values ``run`` is to write, interleaved, by Pillow and NumPy, from an image that holds the whole view."""
     y, x = (a.start + a.step * np.arange(a.length) for a in (rows, cols))
     resized = pillow(np.ascontiguousarray(canvas[y[:, None], x]), rows.size, cols.size, resample)
     pixels = windowed(resized, rows.window, cols.window, fills)

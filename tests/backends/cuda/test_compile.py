@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from accel import BackendUnavailable
-from accel.backends.cuda import cache, compile, descriptors, host
+from accel.backends.cuda import cache, compile
 from rig.ptx.device import ptx_of_source
-from tests.support.cuda import needs_compiler
 from tests.support.processes import finished, started
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -82,19 +81,6 @@ def test_cubins_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert compile.cubin("coefficients", "sm_90") == first
     with pytest.raises(pytest.fail.Exception):
         compile.cubin("coefficients", "sm_80")
-
-
-@needs_compiler
-def test_structures_are_those_of_the_kernels() -> None:
-    for kernel, dtype in (
-        ("coefficients", descriptors.COEFFICIENT_JOB),
-        ("pass3", descriptors.PASS),
-        ("effects", descriptors.EFFECT),
-        ("patch", descriptors.PATCH),
-    ):
-        unit = next(unit for unit, names in compile.UNITS.items() if kernel in names)
-        host.function(kernel)
-        assert getattr(host._library(unit), f"{kernel}_item_size")() == dtype.itemsize
 
 
 # -- the cache ----------------------------------------------------------------------------------------------
@@ -186,8 +172,7 @@ from accel.backends.cuda import cache
 def build():
     time.sleep(0.05)
     return b"kernels" * 100_000
-while time.time() < float(sys.argv[1]):
-    pass
+time.sleep(max(float(sys.argv[1]) - time.time(), 0))
 assert cache.cached("a", build) == b"kernels" * 100_000
 """
 
@@ -195,7 +180,7 @@ assert cache.cached("a", build) == b"kernels" * 100_000
 def test_processes_race(folder: Path) -> None:
     import time
 
-    start = str(time.time() + 4)
+    start = str(time.time() + 1)
     for racer in [started(RACE, start) for _ in range(4)]:
         status, _, errors = finished(racer)
         assert status == 0, errors

@@ -25,10 +25,11 @@ from accel.backends.cpu import effects as on_host
 from accel.backends.cuda import CudaBackend, backend, encoding, host
 from accel.backends.cuda.descriptors import MEASURED
 from accel.backends.cuda.effects import arguments, lowering
-from accel.backends.cuda.effects.arguments import ARGUMENTS, EffectOp
+from accel.backends.cuda.effects.arguments import ARGUMENTS
 from accel.backends.cuda.execute import Execution
 from accel.ops import OPS
 from accel.planning.plan import plan
+from accel.runtime import sharing
 from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, noise, on_device, stacked
 from tests.support.helpers import MEAN, STD, assert_same, jpeg, picture, pictures, seed_everything, undecodable
 from tests.support.steps import STEPS
@@ -56,7 +57,7 @@ def nothing_lowered() -> None:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels run everything."""
-    monkeypatch.setattr(CudaBackend, "_on_host", lambda self, plan: pytest.fail("the host ran it"))
+    monkeypatch.setattr(sharing, "_together", lambda *_: pytest.fail("the host ran it"))
 
 
 @pytest.fixture
@@ -274,7 +275,7 @@ def test_should_pillow_encode_otherwise_the_host_does(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("seed", range(4))
 def test_coefficients_stay_below_the_bound(seed: int) -> None:
-    """What 16 numbers of a length can be rounded to: tried on numbers that are rounded up as much as can be."""
+    """The values 16 numbers of a length can be rounded to: tried on numbers that are rounded up as much as can be."""
     rng = np.random.default_rng(seed)
     for _ in range(200):
         steps = rng.integers(1, 256, 16)
@@ -416,7 +417,7 @@ def test_a_broken_file_in_such_a_batch() -> None:
 
 
 def test_launched_again_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What blocks count in is zero again when the last one is done."""
+    """The memory that blocks count in is zero again when the last one is done."""
     launch = Execution.launch
     monkeypatch.setattr(Execution, "launch", lambda self: [launch(self) for _ in range(3)])
     assert_equals_torchvision(partial(batch, T.Compose([T.RandomEqualize(1), T.ColorJitter(0, 0.5)]), 0))
@@ -426,18 +427,11 @@ def test_launched_again_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_effect_would_show(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The conformance suite fails where the kernel does something else."""
     tell, params = ARGUMENTS[name], OPS[name].samples[0]
-    others = {
-        EffectOp.TRANSPOSED: EffectOp.COPIED,
-        EffectOp.CONTRAST: EffectOp.EQUALIZED,
-        EffectOp.EQUALIZED: EffectOp.AUTOCONTRAST,
-    }
-    others[EffectOp.AUTOCONTRAST] = EffectOp.EQUALIZED
+    others = {"TRANSPOSED": "COPIED", "CONTRAST": "EQUALIZED", "EQUALIZED": "AUTOCONTRAST", "AUTOCONTRAST": "EQUALIZED"}
     monkeypatch.setitem(
         ARGUMENTS,
         name,
-        lambda params, channels: (right := tell(params, channels))._replace(
-            op=others.get(right.op, EffectOp.TRANSPOSED)
-        ),
+        lambda params, shape: (right := tell(params, shape))._replace(op=others.get(right.op, "TRANSPOSED")),
     )
     with pytest.raises(AssertionError, match=r"off by|differ"):
         testing.check(testing.Case(name, params, (64, 48), "RGB"), "cuda", device=DEVICE)

@@ -1,4 +1,4 @@
-"""What only a GPU shows: order, overlap and lifetimes on real streams, and how near an inexact decoder comes.
+"""Facts that only a GPU shows: order, overlap and lifetimes on real streams, and how near an inexact decoder comes.
 
 The kernels' results are tested by the other files, which run on the GPU with ACCEL_TEST_DEVICE=cuda
 (``python -m bench.gpu`` does it).

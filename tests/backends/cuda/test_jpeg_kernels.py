@@ -1,4 +1,4 @@
-"""What every kernel of the device's JPEG decoder computes, compared with the specification in NumPy (jpeg_spec)."""
+"""Results of every kernel of the device's JPEG decoder, compared with the specification in NumPy (jpeg_spec)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel.backends.cuda import backend, cache, host
 from accel.backends.cuda import jpeg as cuda_jpeg
-from accel.backends.cuda.jpeg import descriptors
-from accel.backends.cuda.jpeg.decoder import KERNELS
+from accel.backends.cuda.jpeg import layout
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from rig.races import ORDERS, built_with
@@ -37,7 +36,7 @@ SPAN = np.dtype([("bit", np.int32), ("within", np.int32), ("blocks", np.int32), 
 
 
 class Found(NamedTuple):
-    """What the kernels left behind of one picture."""
+    """The memory that the kernels left behind of one picture."""
 
     told: Any
     memory: dict[str, np.ndarray]
@@ -48,7 +47,7 @@ class Found(NamedTuple):
 
     @property
     def state(self) -> Any:
-        return self.memory["state"].view(descriptors.STATE)[0]
+        return self.memory["state"].view(layout.STATE)[0]
 
     @property
     def spans(self) -> np.ndarray:
@@ -79,7 +78,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         assert decoding.flagged() == (list(range(len(files))) if all_flagged else [])
         memory, batch = decoding._memory.cpu().numpy(), seen.pop()
         found: dict[int, Found] = {}
-        for place, number in enumerate(decoding._numbers.tolist()):
+        for place, number in enumerate(decoding._numbers):
             own = {
                 name: memory[offsets[place] : offsets[place] + lengths[place]]
                 for name, (offsets, lengths) in batch.pieces.items()
@@ -123,7 +122,7 @@ def test_every_kernel_computes_what_is_specified(kernels: Any) -> None:
         assert found.ints("edges").tolist() == edges
 
         decoder = spec.Decoder(file, "".join(f"{byte:08b}" for byte in stream), edges)
-        starts, turns = spec.synchronised(decoder, descriptors.SUBSEQUENCE)
+        starts, turns = spec.synchronised(decoder, layout.SUBSEQUENCE)
         rounds.append(turns)
         ends = found.spans[: len(starts) - 1]
         assert [(bit, within >> 8, within & 255) for bit, within, *_ in ends.tolist()] == [tuple(s) for s in starts[1:]]
@@ -160,8 +159,8 @@ def test_components_that_share_their_tables_fall_in_step() -> None:
     class Apart(spec.File):
         period = spec.File.slots
 
-    _, rounds = spec.synchronised(spec.Decoder(file, bits, edges), descriptors.SUBSEQUENCE)
-    _, apart = spec.synchronised(spec.Decoder(Apart(*file), bits, edges), descriptors.SUBSEQUENCE)
+    _, rounds = spec.synchronised(spec.Decoder(file, bits, edges), layout.SUBSEQUENCE)
+    _, apart = spec.synchronised(spec.Decoder(Apart(*file), bits, edges), layout.SUBSEQUENCE)
     assert apart > 3 * rounds
 
 
@@ -171,8 +170,8 @@ def test_blocks_of_threads_are_joined(kernels: Any) -> None:
     (found,) = kernels([data])
     stream, edges = spec.unstuff(spec.read_header(data).scan)
     decoder = spec.Decoder(spec.read_header(data), "".join(f"{byte:08b}" for byte in stream), edges)
-    assert len(decoder.bits) > 1.5 * 256 * descriptors.SUBSEQUENCE
-    starts, _ = spec.synchronised(decoder, descriptors.SUBSEQUENCE)
+    assert len(decoder.bits) > 1.5 * 256 * layout.SUBSEQUENCE
+    starts, _ = spec.synchronised(decoder, layout.SUBSEQUENCE)
     ends = found.spans[: len(starts) - 1]
     assert [(bit, within >> 8, within & 255) for bit, within, *_ in ends.tolist()] == [tuple(s) for s in starts[1:]]
     np.testing.assert_array_equal(found.pixels, pillow(data))
@@ -271,13 +270,6 @@ def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch:
         pytest.raises(AssertionError),
     ):  # the thread with the last bytes came before the first
         kernels(files)
-
-
-@host_only
-def test_structures_have_the_sizes_that_the_kernels_know() -> None:
-    for kernel in KERNELS:
-        library = host._library(next(unit for unit, names in host.UNITS.items() if kernel in names))
-        assert getattr(library, f"{kernel}_item_size")() == descriptors.PICTURE.itemsize
 
 
 @pytest.mark.sweep

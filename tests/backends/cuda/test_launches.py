@@ -52,7 +52,7 @@ def test_what_a_gpu_refuses(changed: dict[str, Any], reason: str) -> None:
 def test_the_alignments_are_those_of_the_structures() -> None:
     for names in host.UNITS.values():
         for name in names:
-            library = host._library(next(unit for unit, kernels in host.UNITS.items() if name in kernels))
+            library = host._library(host.unit_of(name))
             assert getattr(library, f"{name}_item_alignment")() == host._ITEM_ALIGNED
 
 
@@ -113,7 +113,7 @@ def same_on_device(made: Callable[[], torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("kind", ["RGB", "L", "file"])
 def test_the_smallest_batches(kind: str) -> None:
-    """Of images without pixels nothing is lazy; all others are launched with what a GPU takes."""
+    """Images without pixels are not lazy; all others are launched with what a GPU takes."""
     for step in SMALLEST.values():
         same_on_device(lambda step=step: torch.stack([values(step(source(kind)))]))
 

@@ -38,7 +38,7 @@ def wanted(number: int) -> Wanted | None:
 
 
 def check(numbers: range) -> tuple[Counter[str], list[str]]:
-    """What was compared, how often, and what is not Pillow's."""
+    """The count of files compared, and what is not Pillow's."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     decoder = backend._Engine(torch.device("cpu")).jpeg

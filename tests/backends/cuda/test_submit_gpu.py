@@ -53,7 +53,7 @@ def test_a_submitted_batch_overlaps_with_the_current_stream(paths: list[str]) ->
 
 
 def test_the_consumer_waits_for_a_busy_side_stream(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is taken before the device has computed it is right all the same."""
+    """A result taken before the device has computed it is right all the same."""
     from accel.backends.cuda.backend import CudaBackend
 
     run_on = CudaBackend.run_on

@@ -33,7 +33,7 @@ BOTH = pytest.mark.parametrize("exact", [True, False], ids=["exact", "inexact"])
 
 
 def by_dali(function: Any, **options: Any) -> Any:
-    """What a function records, computed by the backend."""
+    """The function's recordings, computed by the backend."""
     with accel.image_backend("dali", **{"device": "cpu", "threads": 2, **options}):
         return testing.computed(function())
 

@@ -1,4 +1,4 @@
-"""What the dali backend makes of plans, before DALI has any part in it: these tests need no DALI."""
+"""Lowering of plans by the dali backend, before DALI has any part in it: these tests need no DALI."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from accel.backends.dali.partition import Partition, partition
 from accel.codec.header import claim
 from accel.ops import OPS
 from accel.ops.index import Index
+from accel.ops.resample import Aten
 from accel.planning import lut as tables
 from accel.planning.plan import plan
 from accel.recipe import Recipe, Source, Step
@@ -88,6 +89,20 @@ def test_a_window_of_a_resize_is_all_that_is_resized() -> None:
     assert work.box[3] < 200
 
 
+@pytest.mark.parametrize(
+    ("code", "filter"),
+    [
+        (Aten.BILINEAR, ("LINEAR", True)),
+        (Aten.BILINEAR_POINT, ("LINEAR", False)),
+        (Aten.BICUBIC, ("CUBIC", True)),
+        (Aten.BICUBIC_POINT, ("CUBIC", False)),
+    ],
+)
+def test_filters_antialias_as_torchs_do(code: Aten, filter: tuple[str, bool]) -> None:
+    work = shares(Recipe(source(jpeg(200, 150)), (("resize", (50, 60, code)), TENSOR))).finished[0]
+    assert work.structure.operators[0] == ("resize", filter)
+
+
 def test_few_columns_are_decoded_with_their_neighbours() -> None:
     """libjpeg-turbo's chroma of a few columns is not that of the whole picture."""
     for left, width, first in ((0, 1, 0), (30, 3, 30), (199, 1, 195), (197, 2, 195)):
@@ -100,7 +115,7 @@ def test_few_columns_are_decoded_with_their_neighbours() -> None:
 def test_exact_decodes_and_no_more() -> None:
     work = shares(Recipe(source(jpeg(200, 150)), (*CORE, TENSOR)), exact=True).begun[0]
     assert work.structure.names == ["decoders.image_slice"]
-    assert work.rest == ()
+    assert work.rest is None  # all of it
 
 
 @pytest.mark.parametrize(
@@ -223,6 +238,11 @@ def test_nearest_resizes_are_recognised(name: str, length: int, size: int) -> No
             assert (region[0] < region[1]) == (index is rows)
         else:
             assert name == "nearest"
+
+
+def test_flipped_maps_begin_at_their_last_position() -> None:
+    assert _run(Index.identity(10).flip()) == (0, 10, True, 0, 0, 0)
+    assert _run(Index.identity(10).flip().crop(2, 5, 0)) == (3, 5, True, 0, 0, 0)
 
 
 def test_maps_with_holes_are_not_taken_for_crops() -> None:

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
+from torchvision.transforms import v2
 
 import accel
 from accel import testing
@@ -94,7 +95,7 @@ def photo(width: int = 200, height: int = 150, seed: int = 3) -> Image.Image:
 
 @pytest.mark.parametrize("resample", [0, 2])
 def test_warps_onto_black(resample: int) -> None:
-    """What ``rotate`` and ``affine`` of torchvision do by default."""
+    """The default fill of torchvision's ``rotate`` and ``affine``."""
     mode = {0: F.InterpolationMode.NEAREST, 2: F.InterpolationMode.BILINEAR}[resample]
     with accel.image_backend("torchvision"):
         wanted = np.asarray(F.rotate(photo(), 17, mode), np.int16)
@@ -126,6 +127,23 @@ def test_windows_and_flips_of_a_resize(size: tuple[int, int], flips: tuple[str, 
         apart = np.abs(np.asarray(testing.computed(lazy), np.int16) - wanted)
     assert apart.max() <= 8
     assert apart.mean() < 0.8
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+def test_torchs_filters(antialias: bool) -> None:
+    """With and without antialiasing, behind a crop that is flipped by an operator of its own."""
+
+    def transform() -> Any:
+        image = v2.functional.to_image(F.autocontrast(F.crop(F.hflip(photo()), 11, 7, 120, 130)))
+        return v2.functional.resize(image, [30, 31], antialias=antialias)
+
+    with accel.image_backend("torchvision"):
+        wanted = transform()
+    with accel.image_backend("dali", device="cpu", exact=False):
+        lazy = transform()
+        assert not left(lazy)
+        apart = (testing.computed(lazy).short() - wanted.short()).abs().float()
+    assert apart.mean() < 1.5
 
 
 def test_what_dali_does_not_do_is_a_following_stage() -> None:

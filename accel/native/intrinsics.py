@@ -1,0 +1,56 @@
+"""Functions for numba's code that say in LLVM's instructions what they do, and pieces of such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from llvmlite import ir
+from numba.extending import intrinsic
+
+
+def emitted(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make an intrinsic of a function of LLVM's builder and values, which emits what becomes of them.
+
+    Args:
+        result: numba's type of what the function returns; ``void``: nothing.
+        kinds: the types of the values; None: as they are given.
+    """
+
+    def made(emit: Callable[..., Any]) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            value = emit(builder, *values)
+            return context.get_dummy_value() if value is None else value
+
+        @wraps(emit)
+        def typed(typing_context: Any, *given: Any) -> Any:
+            return result(*(kind or each for kind, each in zip(kinds, given, strict=True))), generate
+
+        return intrinsic(typed)
+
+    return made
+
+
+def lanes_of(lanes: list[int]) -> ir.Constant:
+    """The mask of a ``shuffle_vector``: which lane of the input each lane of the result is."""
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+
+
+def load(builder: Any, address: Any, kind: ir.Type) -> Any:
+    """Emit an unaligned load of an LLVM type from an int64 address."""
+    load = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    load.align = 1
+    return load
+
+
+def store(builder: Any, value: Any, address: Any) -> None:
+    """Emit an unaligned store to an int64 address."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
+
+
+def splat(builder: Any, value: Any, count: int) -> Any:
+    """Emit a vector of so many lanes with the same value."""
+    kind = ir.VectorType(value.type, count)
+    lane = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(lane, lane, lanes_of([0] * count))

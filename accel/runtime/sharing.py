@@ -1,0 +1,97 @@
+"""Plans run by a backend and, where it does not support what some of the images need, its host backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from accel.backend import AcceleratorBackend, Backend, HostBackend
+from accel.errors import only
+from accel.planning.partition import Partition, partition, told
+from accel.planning.plan import Decode, Plan
+from accel.system import counters, memory
+from accel.system.memory import Allocate
+
+
+def run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> torch.Tensor:
+    """``AcceleratorBackend.run_on``, of images that the host computes as well."""
+
+    def run(own: Plan) -> torch.Tensor | Exception:
+        try:
+            return backend.run_on(own, device)
+        except Exception as error:
+            return error
+
+    parts = _parts(backend, plan, device)
+    if parts is None:
+        return backend.run_on(plan, device)
+    with torch.inference_mode(False):
+        return only([_together(backend, parts, run, memory.results.empty)]).to(device)
+
+
+def run_all(backend: HostBackend, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
+    """``HostBackend.run_all``, of images that another backend computes as well."""
+
+    def run(own: Plan) -> torch.Tensor | Exception:
+        return backend.run_all([own], allocate)[0]
+
+    parts = [_parts(backend, plan) for plan in plans]
+    if not any(parts):
+        return backend.run_all(plans, allocate)
+    pairs = zip(parts, plans, strict=True)
+    return [run(plan) if part is None else _together(backend, part, run, allocate) for part, plan in pairs]
+
+
+def describe(backend: Backend, plan: Plan) -> list[str]:
+    """Lines for ``accel.explain``: how a backend would run a plan, what it would leave to its host, and how that does.
+
+    ``Backend.describe`` says the first.
+    """
+    lines, parts = backend.describe(plan), _parts(backend, plan)
+    if parts is not None:
+        lines += told(parts.reasons, backend.host, plan.shape[0])
+        lines += [f"  {line}" for line in describe(backend.on_host, parts.left)]
+    return lines
+
+
+def merge(result: torch.Tensor, places: Sequence[int], values: torch.Tensor, rows: Sequence[int]) -> None:
+    """Copy rows of values to places of a result, successive ones at once; launches alone, where both are on a GPU."""
+    first = 0
+    for end in range(1, len(rows) + 1):
+        if end == len(rows) or (places[end], rows[end]) != (places[end - 1] + 1, rows[end - 1] + 1):
+            place, row, count = places[first], rows[first], end - first
+            result[place : place + count].copy_(values[row : row + count])
+            first = end
+
+
+def _parts(backend: Backend, plan: Plan, device: torch.device | None = None) -> Partition | None:
+    """The parts of a plan that a backend does not run all by itself."""
+
+    def refused(wanted: Decode) -> str | None:
+        stages = (stage for item in wanted.items for stage in item.stages)
+        return next((reason for stage in stages if (reason := backend.supports(stage, device)) is not None), None)
+
+    if not isinstance(backend, Backend) or type(backend).supports is Backend.supports:
+        return None
+    parts = partition(plan, refused)
+    return parts if parts.reasons else None
+
+
+def _together(
+    backend: Backend, parts: Partition, run: Callable[[Plan], torch.Tensor | Exception], allocate: Allocate
+) -> torch.Tensor | Exception:
+    """The result of both parts of a plan, or the error of the first image that failed, which speaks for the batch."""
+    for reason in parts.reasons.elements():
+        counters.fallback(f"{reason}; the host ran it")
+    if backend.on_host is backend:
+        raise RuntimeError(f"{min(parts.reasons)}, and the backend is its own host")
+    if not parts.own.decodes:
+        return run_all(backend.on_host, [parts.left], allocate)[0]
+    values, result = run_all(backend.on_host, [parts.left], memory.results.empty)[0], run(parts.own)
+    if isinstance(values, torch.Tensor) and isinstance(result, torch.Tensor):
+        places = sorted([item.position for wanted in parts.left.decodes for item in wanted.items])
+        merge(result, places, values, places)
+        return result
+    failed = [each for each in (values, result) if isinstance(each, Exception)]
+    return min(failed, key=lambda error: getattr(error, "position", None) or 0)

@@ -1,0 +1,110 @@
+"""What a plan means: every image by itself, stage by stage, by Pillow and torchvision.
+
+Slow and obvious. Every other backend is tested against it, and whoever writes one may begin with a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional as F
+
+from accel.backend import HostBackend
+from accel.backends.shared.pixels import Pixels, by_pillow, image_of
+from accel.ops.index import Index
+from accel.ops.resample import SUPPORT, Aten
+from accel.planning.plan import Item, Plan
+from accel.planning.stages import Effect, Levels, Pass
+from accel.runtime import read
+from accel.switch import image_backend
+from accel.system.memory import Allocate
+
+
+class ReferenceBackend(HostBackend):
+    """Exact by definition; never taken for ``"auto"``."""
+
+    def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
+        """Decode every source once, and make all images of it that the plan wants."""
+        result = plan.empty(allocate)
+        for wanted in plan.decodes:
+            pixels = read.pixels(wanted, plan.shape[0], self.options, "pillow")  # of ``wanted.box`` alone
+            with image_backend("torchvision"):
+                for item in wanted.items:
+                    result[item.position] = values_of(pixels, item)
+        return result
+
+    def describe(self, plan: Plan) -> list[str]:
+        return ["decoder: pillow, of whole files", "runs: Pillow and torchvision, image by image and stage by stage"]
+
+
+def values_of(pixels: Pixels, item: Item) -> torch.Tensor:
+    """One image, [channels, height, width], of the pixels [height, width, channels] of its source that it reads."""
+    for stage in item.stages:
+        pixels = after_pass(pixels, stage) if isinstance(stage, Pass) else after_effect(pixels, stage)
+    levels = torch.from_numpy(pixels.astype(np.int64)).permute(2, 0, 1)
+    values = torch.stack([table[channel] for table, channel in zip(item.table, levels, strict=True)])
+    for top, left, height, width, erased in item.patches:
+        values[:, top : top + height, left : left + width] = erased
+    return values
+
+
+def after_pass(pixels: Pixels, stage: Pass) -> Pixels:
+    """Crop, flip and pad; resize; crop, flip and pad once more; look up. Each of these may change nothing."""
+    rows, columns = stage.rows, stage.columns
+    pixels = shown(pixels, rows.view, columns.view, stage.fills)
+    if stage.resample:
+        pixels = resized(pixels, rows.size, columns.size, stage.resample)
+    pixels = shown(pixels, rows.window, columns.window, stage.fills)
+    return looked_up(pixels, stage.levels)
+
+
+def after_effect(pixels: Pixels, effect: Effect) -> Pixels:
+    """The function of Pillow's or torchvision's that the op's row names, on a part of the pixels; look up."""
+    top, left, height, width = effect.box
+    pixels = by_pillow(pixels[top : top + height, left : left + width], effect.op, effect.params)
+    return looked_up(pixels, effect.levels)
+
+
+def shown(pixels: Pixels, rows: Index, columns: Index, fills: tuple[tuple[int, ...], ...]) -> Pixels:
+    """What two index maps show of pixels: for each output position an input position or, negative, a colour's code.
+
+    Where the codes of row and column differ, the smaller one is the colour's: it was padded with later.
+    """
+    row, column = _positions(rows, pixels.shape[0])[:, None], _positions(columns, pixels.shape[1])[None, :]
+    result = pixels[np.maximum(row, 0), np.maximum(column, 0)]
+    codes = np.minimum(np.minimum(row, column), 0)
+    for number, colour in enumerate(fills):
+        result[codes == -1 - number] = colour
+    return result
+
+
+def _positions(index: Index, length: int) -> npt.NDArray[np.int32]:
+    """A map's positions; those outside of what was decoded are looked at by nobody, so any that exist will do."""
+    positions = index.array() if index.table is not None else np.maximum(index.array(), 0)
+    return np.minimum(positions, length - 1)
+
+
+_MODES = {1: InterpolationMode.LANCZOS, 2: InterpolationMode.BILINEAR, 3: InterpolationMode.BICUBIC}
+
+
+def resized(pixels: Pixels, height: int, width: int, code: int) -> Pixels:
+    """A resize in Pillow's arithmetic or, for tensors, in torch's (``accel.ops.resample``)."""
+    if code in SUPPORT:
+        picture = image_of(pixels).resize((width, height), code)
+        return np.asarray(picture).reshape(height, width, -1)
+    tensor = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)
+    antialias = code < Aten.BILINEAR_POINT
+    made: Any = F.resize(tensor, [height, width], _MODES[code & 7], antialias=antialias)
+    return made.permute(1, 2, 0).numpy()  # type: ignore[no-any-return]
+
+
+def looked_up(pixels: Pixels, levels: Levels | None) -> Pixels:
+    """Each channel's levels replaced by its table's; None: as they are."""
+    if levels is None:
+        return pixels
+    picture = image_of(pixels).point(levels.reshape(-1).tolist())
+    return np.asarray(picture).reshape(pixels.shape)

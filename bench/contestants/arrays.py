@@ -1,0 +1,166 @@
+"""Libraries on arrays [height, width, 3]: OpenCV, what most hand-written fast loaders are; AlbumentationsX; kornia-rs.
+
+Linear interpolation does not antialias in any of them; see ``OpenCVArea``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from accel.cli.harness import Batch
+from bench.contestants.contestant import InLoader, batch, part, planes
+from bench.pipelines import Draw, Pipeline, boxes_after
+
+
+class Functions(NamedTuple):
+    """A library's own, of a file; of an array and its new (width, height); of an array; of one and its new border."""
+
+    read: Callable[[str], Any]
+    resize: Callable[[Any, Any], Any]
+    flip: Callable[[Any], Any]
+    pad: Callable[[Any, int], Any] | None = None
+
+
+class OpenCV(InLoader):
+    key = "opencv"
+    title = "OpenCV, linear"
+    modules: ClassVar[tuple[str, ...]] = ("cv2",)
+    pipelines = frozenset({"train", "eval", "decode", "cifar", "detection"})
+    settings = "imread(IMREAD_COLOR_RGB), resize(INTER_LINEAR): no antialiasing; setNumThreads(1), DataLoader"
+    filter: ClassVar[str] = "INTER_LINEAR"
+
+    def start_worker(self) -> None:
+        import cv2
+
+        cv2.setNumThreads(1)
+
+    def functions(self) -> Functions:
+        import cv2
+
+        how = getattr(cv2, self.filter)
+        return Functions(
+            lambda file: cv2.imread(file, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION),
+            lambda image, size: cv2.resize(image, size, interpolation=how),
+            lambda image: cv2.flip(image, 1),
+            lambda image, pad: cv2.copyMakeBorder(image, pad, pad, pad, pad, cv2.BORDER_CONSTANT),
+        )
+
+    def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
+        read, resize, flip, pad = self.functions()
+
+        def one(image: Any, draw: Draw) -> Any:
+            if pipeline.source == "files":
+                image = read(image)
+            size = image.shape[:2]
+            if pad is not None and pipeline.pad:
+                image = pad(image, pipeline.pad)
+            if draw.box is not None:
+                image = part(image, draw.box)
+            if draw.size is not None:
+                image = resize(image, draw.size[::-1])
+            if draw.window is not None:
+                image = part(image, draw.window)
+            image = flip(image) if draw.flip else image
+            return (image, boxes_after(size, draw)) if pipeline.boxes else image
+
+        return one
+
+    def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
+        if pipeline.boxes:
+            return lambda pairs: batch([planes(image) for image, _ in pairs], pipeline, [boxes for _, boxes in pairs])
+        return lambda images: batch([planes(image) for image in images], pipeline)
+
+
+class OpenCVArea(OpenCV):
+    key = "opencv-area"
+    title = "OpenCV, area"
+    pipelines = frozenset({"train", "eval"})
+    settings = "as OpenCV, linear, with INTER_AREA, which averages where it makes smaller"
+    filter = "INTER_AREA"
+
+
+class Kornia(OpenCV):
+    """kornia-rs, kornia's way of preparing images on the CPU; it starts no threads for images of this size."""
+
+    key = "kornia"
+    title = "kornia-rs"
+    modules = ("kornia_rs",)
+    pipelines = frozenset({"train", "eval", "decode"})
+    settings = "io.read_image_jpegturbo, resize('bilinear'): no antialiasing; normalised by torch, DataLoader"
+
+    def start_worker(self) -> None:
+        """Nothing to set."""
+
+    def functions(self) -> Functions:
+        import kornia_rs
+
+        resize = kornia_rs.imgproc.resize
+        return Functions(
+            lambda file: np.asarray(kornia_rs.io.read_image_jpegturbo(file)),
+            lambda image, size: np.asarray(resize(np.ascontiguousarray(image), size[::-1], "bilinear")),
+            lambda image: np.asarray(kornia_rs.imgproc.horizontal_flip(image)),
+        )
+
+
+class AlbumentationsX(OpenCV):
+    """``A.Compose`` on arrays that OpenCV reads."""
+
+    key = "albumentationsx"
+    title = "AlbumentationsX"
+    modules = ("albumentations", "cv2")
+    pipelines = frozenset({"train", "eval", "cifar", "jitter"})
+    own_draws = frozenset({"jitter"})
+    settings = "cv2.imread, A.Compose(A.RandomResizedCrop, ..., A.Normalize, A.ToTensorV2), linear: no antialiasing"
+
+    def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
+        import albumentations as A
+        from albumentations.core.transform_params import SampledParams
+
+        drawn = [Draw()]  # the image's, for the classes below, which take it in place of numbers of their own
+
+        class Given:
+            """A crop whose box is given. (Fewer numbers are drawn, which is to its advantage.)"""
+
+            def sample_parameters(self, params: Any, data: Any, targets: Any, sampling: Any) -> Any:
+                top, left, height, width = drawn[0].box or (0, 0, 0, 0)
+                box = {"crop_coords": (left, top, left + width, top + height)}
+                return SampledParams(box | extra)
+
+        class ResizedCrop(Given, A.RandomResizedCrop):  # type: ignore[misc]
+            pass
+
+        class Crop(Given, A.RandomCrop):  # type: ignore[misc]
+            pass
+
+        extra = {"pad_params": None} if pipeline.name == "cifar" else {}
+        geometry: dict[str, Callable[[], list[Any]]] = {
+            "train": lambda: [ResizedCrop((224, 224), p=1)],
+            "eval": lambda: [A.SmallestMaxSize(256), A.CenterCrop(224, 224)],
+            "cifar": lambda: [A.Pad(pipeline.pad), Crop(32, 32)],
+            "jitter": lambda: [ResizedCrop((224, 224), p=1), A.ColorJitter(p=1, **_JITTER)],
+        }
+        steps = geometry[pipeline.name]()
+        last = [A.Normalize(pipeline.mean, pipeline.std), A.ToTensorV2()]
+        flips: tuple[list[Any], ...] = [], [A.HorizontalFlip(p=1)]
+        transforms = [A.Compose([*steps, *flip, *last], telemetry=False) for flip in flips]
+        read = self.functions().read
+
+        def one(image: Any, draw: Draw) -> Any:
+            drawn[0] = draw
+            return transforms[draw.flip](image=read(image) if pipeline.source == "files" else image)["image"]
+
+        return one
+
+    def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
+        return InLoader.collate(self, pipeline)
+
+
+_JITTER: dict[str, tuple[float, float]] = {
+    "brightness_range": (0.6, 1.4),
+    "contrast_range": (0.6, 1.4),
+    "saturation_range": (0.6, 1.4),
+    "hue_range": (-0.1, 0.1),
+}
