@@ -71,7 +71,7 @@ def _as_image(tensor: LazyTensorBase) -> LazyImage | None:
     mode, size = "RGB" if channels == 3 else "L", (width, height)
     source, steps = lazy.recipes[0]
     pixel_steps, value_steps, kernels = order.parts(steps)
-    table = None if kernels or order.erases(value_steps) else values.table(channels, value_steps)
+    table = None if kernels or values.erases(value_steps) else values.table(channels, value_steps)
     levels = None if table is None else _levels(table)
     if levels is None:
         origin = Recipe(source, (*steps, ("to_levels", ())))

@@ -12,11 +12,13 @@ the same:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from accel.ops import OPS, IndexOp, KernelOp, PatchOp, TensorOp, ValueOp
 from accel.ops.row import Size
-from accel.recipe import Step
+from accel.recipe import Recipe, Step
 
 Steps = tuple[Step, ...]
 
@@ -50,6 +52,11 @@ def has_kernels(steps: Steps) -> bool:
     return False
 
 
+def has_tail(recipes: Sequence[Recipe]) -> bool:
+    """Whether a plan alone does not make the images."""
+    return any(recipe.source.origin is not None or has_kernels(recipe.steps) for recipe in recipes)
+
+
 def is_kernel(name: str, dtype: torch.dtype) -> bool:
     """Whether torchvision runs a step on values of this dtype, whatever comes before it."""
     return name in _KERNELS or (name in _DRAWN and dtype.is_floating_point)
@@ -75,8 +82,3 @@ def shows(step: Step, size: Size) -> bool:
     """Whether a step does nothing but to show some of the pixels of an image of this (height, width)."""
     op = OPS[step[0]]
     return isinstance(op, IndexOp) and (op.fill is None or not op.fills(size, step[1]))
-
-
-def erases(steps: Steps) -> bool:
-    """Whether steps put values in."""
-    return "erase" in [name for name, _ in steps]

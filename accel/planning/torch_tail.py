@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from accel.planning.order import Steps, has_kernels, parts
+from accel.planning.order import Steps, parts
 from accel.planning.plan import Plan, plans_of
 from accel.recipe import Branch, Recipe, Source, Step
 
@@ -64,8 +64,3 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
     return TailedPlans(
         tuple(each for each, _ in plans), tuple(places[number] for number in range(len(bases))), tuple(owners), tails
     )
-
-
-def has_tail(recipes: Sequence[Recipe]) -> bool:
-    """Whether a plan alone does not make the images."""
-    return any(recipe.source.origin is not None or has_kernels(recipe.steps) for recipe in recipes)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 
 from accel.ops import tensor_op
-from accel.planning.order import erases
 from accel.recipe import Step
 from accel.system import arithmetic
 
@@ -36,6 +35,11 @@ def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     if erases(steps):
         steps = tuple([step for step in steps if step[0] != "erase"])
     return _table(channels, steps)
+
+
+def erases(steps: tuple[Step, ...]) -> bool:
+    """Whether some of the steps put values in."""
+    return "erase" in [name for name, _ in steps]
 
 
 def table_and_patches(channels: int, steps: tuple[Step, ...]) -> tuple[torch.Tensor, tuple[Patch, ...]]:

@@ -80,7 +80,7 @@ class Decoding:
         self._watched: _Watched | None = None
 
     def queued(self, pixels: Sequence[int], memory: torch.Tensor, watched: _Watched) -> None:
-        """At the mark there will be pixels at these addresses, in ``memory``, and the pictures' states in the buffer."""
+        """At the mark there are pixels at these addresses, in ``memory``, and the pictures' states in the buffer."""
         for number, address in zip(self._numbers, pixels, strict=True):
             self.addresses[number] = address
         self._memory, self._watched = memory, watched
