@@ -17,8 +17,9 @@ from torch.utils.data import get_worker_info
 
 from accel.lazy import shell, state
 from accel.lazy.state import Done, ImageShape, LazyState, peek
-from accel.ops import OPS, ValueOp, tensor_op
+from accel.ops import OPS, tensor_op
 from accel.ops.helpers import same_threads
+from accel.ops.row import ValueOp
 from accel.recipe import Recipe, Step
 from accel.system import counters, memory
 from accel.system.caller import caller

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import torch
 
-from accel.ops import OPS, IndexOp, KernelOp, PatchOp, TensorOp, ValueOp
-from accel.ops.row import Size
+from accel.ops import OPS
+from accel.ops.row import IndexOp, KernelOp, PatchOp, Size, TensorOp, ValueOp
 from accel.recipe import Recipe, Step
 
 Steps = tuple[Step, ...]

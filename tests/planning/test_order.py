@@ -17,7 +17,8 @@ import accel
 from accel import switch
 from accel.codec.header import Raw
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.ops import OPS, IndexOp, tensor_op
+from accel.ops import OPS, tensor_op
+from accel.ops.row import IndexOp
 from accel.planning import order
 from accel.planning.torch_tail import tailed_plans
 from accel.recipe import Branch, Recipe, Source, Step
