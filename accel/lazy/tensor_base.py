@@ -103,11 +103,18 @@ class LazyTensorBase(torch.Tensor):
         on_batch = on_batch or bool(lazy.after) or (kernel and len(lazy.recipes) > 1)
         if kernel and not tensor_op(name).elementwise:
             steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
-        dtype = lazy.dtype if dtype is None else dtype
+        recipes, after = lazy.recipes, lazy.after
         if on_batch:
-            return self._made(lazy.recipes, shape, dtype, after=steps)
-        recipes = tuple([Recipe(source, before + steps) for source, before in lazy.recipes])
-        return self._made(recipes, shape, dtype, interleaved)
+            after, interleaved = after + steps, None
+        else:
+            recipes = tuple([Recipe(source, before + steps) for source, before in recipes])
+        dtype = lazy.dtype if dtype is None else dtype
+        interleaved = lazy.interleaved if interleaved is None else interleaved
+        made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)
+        if lazy.member is not None or lazy.progress is not None:
+            # what comes after can be done to what was submitted
+            made.lazy.succeed(lazy, *((lazy.part, lazy.since) if len(after) > len(lazy.after) else (None, ())))
+        return made
 
     def as_lazy(self, cls: type[T]) -> T:
         """The same values, not computed, as a tensor of another class."""
@@ -118,23 +125,6 @@ class LazyTensorBase(torch.Tensor):
         same.lazy.aliased = lazy.aliased
         same.lazy.succeed(lazy, lazy.progress, lazy.since)
         return same
-
-    def _made(
-        self,
-        recipes: tuple[Recipe, ...],
-        shape: ImageShape,
-        dtype: torch.dtype,
-        interleaved: bool | None = None,
-        after: tuple[Step, ...] = (),
-    ) -> Self:
-        lazy = self.lazy
-        interleaved = lazy.interleaved if interleaved is None else interleaved
-        after = lazy.after + after
-        made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)
-        if lazy.member is not None or lazy.progress is not None:
-            # what comes after can be done to what was submitted
-            made.lazy.succeed(lazy, *((lazy.part, lazy.since) if len(after) > len(lazy.after) else (None, ())))
-        return made
 
     @classmethod
     def __torch_function__(

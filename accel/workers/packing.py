@@ -16,8 +16,11 @@ import torch
 from accel.codec.header import Header, Raw
 from accel.ops import OPS
 from accel.options import Selection
-from accel.recipe import Branch, Recipe, Source
+from accel.recipe import Branch, Recipe, Source, Step
 from accel.system import memory
+
+Stowed = tuple[int, tuple[Step, ...]]
+"""A recipe: the number of its source, and its steps with stand-ins for the tensors among their parameters."""
 
 
 class Packed(NamedTuple):
@@ -33,8 +36,8 @@ class Packed(NamedTuple):
     headers: tuple[Header | Raw, ...]
     names: tuple[str, ...]
     selections: tuple[Selection, ...]
-    origins: tuple[tuple[Any, ...] | None, ...]
-    recipes: tuple[tuple[Any, ...], ...]
+    origins: tuple[Stowed | None, ...]
+    recipes: tuple[Stowed, ...]
 
 
 def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
@@ -44,11 +47,12 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
         _gather(recipe, sources)
     numbers = {key: number for number, key in enumerate(sources)}
     tensors = _Tensors()
-    stowed = tuple(tensors.stow(_numbered(recipe, numbers)) for recipe in recipes)
-    origins = tuple(
-        None if source.origin is None else tensors.stow(_numbered(source.origin, numbers))
-        for source in sources.values()
-    )
+
+    def stowed(recipe: Recipe) -> Stowed:
+        return numbers[id(recipe.source)], _changed(recipe.steps, tensors.stowed)
+
+    given = tuple(map(stowed, recipes))
+    origins = tuple(None if source.origin is None else stowed(source.origin) for source in sources.values())
     sizes = tuple(len(source.data) for source in sources.values())
     shape = (tensors.size + sum(sizes),)
     data = memory.shared(shape, torch.uint8) if shared else torch.empty(shape, dtype=torch.uint8, device="cpu")
@@ -66,11 +70,11 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
         tuple(source.name for source in sources.values()),
         tuple(source.selection for source in sources.values()),
         origins,
-        stowed,
+        given,
     )
 
 
-class _Stowed(NamedTuple):
+class _StandIn(NamedTuple):
     """Stands for a tensor among parameters."""
 
     number: int
@@ -82,18 +86,14 @@ class _Tensors:
     def __init__(self) -> None:
         self.places: list[tuple[int, torch.dtype, torch.Size]] = []
         self.size = 0
-        self._numbers: dict[int, _Stowed] = {}
+        self._numbers: dict[int, _StandIn] = {}
         self._tensors: list[torch.Tensor] = []
 
-    def stow(self, recipe: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A recipe (or branch), or what is left of one, with stand-ins for the tensors."""
-        return tuple(_changed(steps, self._stowed) for steps in recipe)
-
-    def _stowed(self, value: Any) -> Any:
+    def stowed(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in self._numbers:
-            self._numbers[id(value)] = _Stowed(len(self._tensors))
+            self._numbers[id(value)] = _StandIn(len(self._tensors))
             self._tensors.append(value)
             self.places.append((self.size, value.dtype, value.shape))
             self.size += -(-value.numel() * value.itemsize // 16) * 16
@@ -108,15 +108,13 @@ def _slice(data: torch.Tensor, offset: int, dtype: torch.dtype, shape: torch.Siz
     return data[offset : offset + shape.numel() * dtype.itemsize].view(dtype).view(shape)
 
 
-def _changed(steps: Any, change: Callable[[Any], Any]) -> Any:
-    """Steps, or the number of a source, with every parameter changed of those steps that hold tensors."""
-    if type(steps) is not tuple or not any(OPS[name].holds_tensors for name, _ in steps):
-        return steps
+def _changed(steps: tuple[Step, ...], change: Callable[[Any], Any]) -> tuple[Step, ...]:
+    """Steps with every parameter changed of those that hold tensors."""
 
     def changed(value: Any) -> Any:
-        return Branch(*(_changed(each, change) for each in value)) if isinstance(value, Branch) else change(value)
+        return Branch(_changed(value.steps, change)) if isinstance(value, Branch) else change(value)
 
-    return tuple(step if not OPS[step[0]].holds_tensors else (step[0], tuple(map(changed, step[1]))) for step in steps)
+    return tuple([(step[0], tuple(map(changed, step[1]))) if OPS[step[0]].holds_tensors else step for step in steps])
 
 
 def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
@@ -127,10 +125,6 @@ def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
         sources[id(source)] = source
 
 
-def _numbered(recipe: Recipe, numbers: dict[int, int]) -> tuple[Any, ...]:
-    return (numbers[id(recipe.source)], *recipe[1:])
-
-
 def unpack(packed: Packed) -> tuple[Recipe, ...]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
     tensors = [_slice(packed.data, *place) for place in packed.tensors]
@@ -138,10 +132,10 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
     position = packed.start
 
     def tensor(value: Any) -> Any:
-        return tensors[value.number] if isinstance(value, _Stowed) else value
+        return tensors[value.number] if isinstance(value, _StandIn) else value
 
-    def restored(number: int, *steps: Any) -> Recipe:
-        return Recipe(sources[number], *(_changed(each, tensor) for each in steps))
+    def restored(number: int, steps: tuple[Step, ...]) -> Recipe:
+        return Recipe(sources[number], _changed(steps, tensor))
 
     pixels: Any = packed.data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)
