@@ -16,9 +16,9 @@ from accel.lazy.tensor_base import pending_state
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
-from accel.planning.plan import Plan, has_tail, plan
+from accel.planning.plan import Plan, plan
 from accel.planning.stages import Axis, Effect, Stage
-from accel.planning.torch_tail import tailed_plans
+from accel.planning.torch_tail import has_tail, tailed_plans
 from accel.recipe import Branch, Recipe, Source, Step
 from accel.runtime import sharing
 

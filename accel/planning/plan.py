@@ -96,11 +96,6 @@ def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
     return plans[0][0]
 
 
-def has_tail(recipes: Sequence[Recipe]) -> bool:
-    """Whether a plan alone does not make the images."""
-    return any(recipe.kernels or recipe.source.origin is not None for recipe in recipes)
-
-
 def plans_of(recipes: Sequence[Recipe], interleaved: Sequence[bool]) -> list[tuple[Plan, list[int]]]:
     """A plan for all images that come out alike and are to lie alike in memory; and which of the recipes they are."""
     groups: dict[tuple[Any, ...], _Group] = {}

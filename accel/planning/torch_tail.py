@@ -63,3 +63,8 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
 def _lies_interleaved(recipe: Recipe) -> bool:
     """Whether torchvision's tensor of an image lies in memory as pixels do, which decides how its values add up."""
     return bool(recipe.values) and recipe.values[0][0] == "pil_to_tensor"
+
+
+def has_tail(recipes: Sequence[Recipe]) -> bool:
+    """Whether a plan alone does not make the images."""
+    return any(recipe.kernels or recipe.source.origin is not None for recipe in recipes)

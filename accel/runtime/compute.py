@@ -17,8 +17,8 @@ import torch
 from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
 from accel.errors import DecodeError, only
 from accel.options import Selection
-from accel.planning.plan import Plan, has_tail, plan
-from accel.planning.torch_tail import TailedPlans, tailed_plans
+from accel.planning.plan import Plan, plan
+from accel.planning.torch_tail import TailedPlans, has_tail, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
 from accel.runtime import sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
