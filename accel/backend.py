@@ -24,7 +24,7 @@ from typing import Any, ClassVar, cast
 import torch
 
 from accel import options as plain
-from accel.errors import BackendUnavailable, only
+from accel.errors import BackendUnavailable, attempt, only
 from accel.options import AcceleratorOptions, Options, Selection
 from accel.planning.plan import Plan
 from accel.planning.stages import Stage
@@ -127,13 +127,7 @@ class HostBackend(Backend):
 
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
         """Compute several plans at once; return for each its values, or the exception that ``run`` would raise."""
-        results: list[torch.Tensor | Exception] = []
-        for plan in plans:
-            try:
-                results.append(self.run(plan, allocate))
-            except Exception as error:
-                results.append(error)
-        return results
+        return [attempt(self.run, plan, allocate) for plan in plans]
 
 
 class AcceleratorBackend(Backend):

@@ -10,7 +10,8 @@ Each is built from one string: DataLoader re-raises a worker's exception as ``ty
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 Result = TypeVar("Result")
 
@@ -45,6 +46,14 @@ class TorchvisionDecodeError(DecodeError, RuntimeError):
 
 class BackendUnavailable(AccelError, RuntimeError):
     """Error of a backend that cannot run here; its message says what is missing and how to get it."""
+
+
+def attempt(function: Callable[..., Result], *given: Any) -> Result | Exception:
+    """Call a function; what it returns or raises."""
+    try:
+        return function(*given)
+    except Exception as error:
+        return error
 
 
 def only(results: list[Result | Exception]) -> Result:

@@ -24,7 +24,8 @@ from PIL import Image
 from accel.backend import backend_of
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.ops import OPS, KernelOp, Op, Params
+from accel.ops import OPS, Op, Params
+from accel.ops.row import KernelOp
 from accel.options import AcceleratorOptions, Selection
 from accel.recipe import selection_of
 from accel.runtime import compute

@@ -21,42 +21,32 @@ from bench.job import Job
 from bench.pipelines import Pipeline
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Entry:
-    """A contestant at its settings in a workload.
+    """A contestant at its settings in a workload; its rounds, or the reason why there are none.
 
     Attributes:
         name: what tables call it; unique in the workload.
         reference: the name of the entry it is compared with; None: it is a reference.
+        stats: differences from the reference; None where they cannot be told.
     """
 
     name: str
     contestant: Contestant
     job: Job
     reference: str | None = None
-
-    @property
-    def exact(self) -> bool:
-        return self.contestant.exact
-
-    @property
-    def comparable(self) -> bool:
-        return self.job.pipeline.name not in self.contestant.own_draws
-
-
-@dataclass
-class Result:
-    """The rounds of an entry, or the reason why there are none."""
-
-    entry: Entry
     rounds: list[Cost] = field(default_factory=list)
     stats: ErrorStats | None = None
     why_not: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.job.pipeline.name not in self.contestant.own_draws:
+            self.stats = ErrorStats(levels(self.job.pipeline))
+
     @property
     def images(self) -> int:
         """How many images a round has."""
-        return len(self.entry.job.order)
+        return len(self.job.order)
 
     @property
     def seconds(self) -> float:
@@ -69,54 +59,46 @@ class Result:
         return median(cost.cpu_seconds for cost in self.rounds) / self.images
 
 
-def take_turns(
-    entries: Sequence[Entry], rounds: int, on_turn: Callable[[str], None] = lambda text: None
-) -> list[Result]:
+def take_turns(entries: Sequence[Entry], rounds: int, on_turn: Callable[[str], None] = lambda text: None) -> None:
     """Check and measure.
 
     Args:
-        entries: references before those that are compared with them.
+        entries: references before those that are compared with them; they take the rounds.
         rounds: epochs of each, in turns: A B C A B C.
         on_turn: called with a few words after each epoch, the check's included.
 
     Raises:
         Red: an exact contestant's tensors differ from the reference's.
     """
-    results = {entry.name: Result(entry, stats=_stats(entry)) for entry in entries}
+    named = {entry.name: entry for entry in entries}
     running: dict[str, harness.Contestant] = {}
     with ExitStack() as stack:
-        for name, result in results.items():
-            entry, reference = result.entry, running.get(result.entry.reference or "")
-            result.why_not = entry.contestant.why_not()
-            if result.why_not is None and entry.reference is not None and reference is None:
-                result.why_not = f"its reference, {entry.reference}, did not run"
-            if result.why_not is None:
-                torch.set_num_threads(entry.job.threads)
+        for entry in entries:
+            reference = running.get(entry.reference or "")
+            entry.why_not = entry.contestant.why_not()
+            if entry.why_not is None and entry.reference is not None and reference is None:
+                entry.why_not = f"its reference, {entry.reference}, did not run"
+            if entry.why_not is None:
                 try:
                     epoch = stack.enter_context(entry.contestant.open(entry.job))
-                    running[name] = _contestant(result, epoch, reference)
                 except Exception as error:  # whatever a library fails with, the others can still be measured
-                    if entry.exact:
+                    if entry.contestant.exact:
                         raise
-                    result.why_not = f"{type(error).__name__}: {error}".splitlines()[0]
+                    entry.why_not = f"{type(error).__name__}: {error}".splitlines()[0]
+                    continue
+                made = contestant(entry.name, entry.contestant, entry.job, epoch, reference)
+                made.rounds = entry.rounds
+                if not entry.contestant.exact:
+                    made.compare = check_likely if entry.stats is None else partial(harness.compare, stats=entry.stats)
+                running[entry.name] = made
         for name, difference in harness.check(list(running.values())).items():
-            if results[name].entry.exact:
+            if named[name].contestant.exact:
                 raise Red(difference)
-            results[name].why_not = str(difference)
+            named[name].why_not = str(difference)
             del running[name]
-        for name in results:
+        for name in named:
             on_turn(f"{name}: checked")
         harness.measure(list(running.values()), rounds, on_turn)
-    return list(results.values())
-
-
-def _contestant(result: Result, epoch: Epoch, reference: harness.Contestant | None) -> harness.Contestant:
-    entry = result.entry
-    made = contestant(entry.name, entry.contestant, entry.job, epoch, reference)
-    made.rounds = result.rounds
-    if not entry.exact:
-        made.compare = check_likely if result.stats is None else partial(harness.compare, stats=result.stats)
-    return made
 
 
 def contestant(
@@ -125,10 +107,6 @@ def contestant(
     """An opened contestant in a job, which must have the reference's very values."""
     context = partial(who.in_force, job)
     return harness.Contestant(name, epoch, job.names, reference, context=context, threads=job.threads)
-
-
-def _stats(entry: Entry) -> ErrorStats | None:
-    return ErrorStats(levels(entry.job.pipeline)) if entry.comparable else None
 
 
 def levels(pipeline: Pipeline) -> torch.Tensor:
@@ -151,9 +129,8 @@ def check_likely(wanted: Batch, found: Batch, names: Sequence[str] = ("",)) -> N
         raise Different(f"mean {b.mean():.3g} and spread {b.std():.3g} instead of {a.mean():.3g} and {a.std():.3g}")
 
 
-def as_data(result: Result, results: Sequence[Result]) -> dict[str, Any]:
-    """All figures of an entry, every round's and the medians."""
-    entry = result.entry
+def as_data(entry: Entry, first: Entry) -> dict[str, Any]:
+    """All figures of an entry, every round's and the medians; how many times as fast as the first it is."""
     found: dict[str, Any] = {
         "contestant": entry.contestant.key,
         "name": entry.name,
@@ -161,30 +138,29 @@ def as_data(result: Result, results: Sequence[Result]) -> dict[str, Any]:
         "settings": entry.contestant.settings,
         "threads": entry.job.threads,
         "workers": entry.job.workers,
-        "exact": entry.exact,
+        "exact": entry.contestant.exact,
     }
-    if not result.rounds:
-        return {**found, "not run": result.why_not}
-    spread = sorted(cost.seconds / result.images for cost in result.rounds)
+    if not entry.rounds:
+        return {**found, "not run": entry.why_not}
+    spread = sorted(cost.seconds / entry.images for cost in entry.rounds)
     return {
         **found,
-        "images per round": result.images,
+        "images per round": entry.images,
         "batch size": entry.job.batch_size,
-        "rounds": [cost._asdict() for cost in result.rounds],
-        "median ms": 1000 * result.seconds,
+        "rounds": [cost._asdict() for cost in entry.rounds],
+        "median ms": 1000 * entry.seconds,
         "lowest ms": 1000 * spread[0],
         "highest ms": 1000 * spread[-1],
-        "median CPU ms": 1000 * result.cpu_seconds,
-        "images per second": 1 / result.seconds,
-        "ratio": ratio(result, results),
-        "difference in levels": None if result.stats is None else result.stats.as_data(),
+        "median CPU ms": 1000 * entry.cpu_seconds,
+        "images per second": 1 / entry.seconds,
+        "ratio": ratio(entry, first),
+        "difference in levels": None if entry.stats is None else entry.stats.as_data(),
     }
 
 
-def ratio(result: Result, results: Sequence[Result]) -> float | None:
+def ratio(entry: Entry, first: Entry) -> float | None:
     """How many times as fast as the first entry: the median over the rounds of the ratio within a round."""
-    first = results[0]
-    if not first.rounds or not result.rounds:
+    if not first.rounds or not entry.rounds:
         return None
-    seconds = ([cost.seconds for cost in each.rounds] for each in (result, first))
-    return costs.ratio(*seconds) * result.images / first.images
+    seconds = ([cost.seconds for cost in each.rounds] for each in (entry, first))
+    return costs.ratio(*seconds) * entry.images / first.images

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from accel.cli import screen
 from accel.system.cores import cores
 from bench import usage
@@ -66,7 +64,7 @@ class Workload:
     Attributes:
         title: what is measured, in one line.
         measure: checks and measures; what it gives (plain data) is the workload's part of the result file.
-            Raises ``bench.measure.Red``.
+            Raises ``Red``.
     """
 
     name: str
@@ -114,11 +112,6 @@ def side_by_side(
 
 def measured(name: str, entries: Sequence[Entry], setting: Setting, cores: int) -> dict[str, Any]:
     """Check and measure entries in turns, on that many cores, with a progress bar."""
-    threads = torch.get_num_threads()
-    turns = len(entries) * (1 + setting.rounds)
-    with usage.pinned(cores) as pinned, screen.Bar(name, turns) as bar:
-        try:
-            results = take_turns(entries, setting.rounds, lambda text: bar.advance())
-        finally:
-            torch.set_num_threads(threads)
-    return {"cores": pinned, "entries": [as_data(result, results) for result in results]}
+    with usage.pinned(cores) as pinned, screen.Bar(name, len(entries) * (1 + setting.rounds)) as bar:
+        take_turns(entries, setting.rounds, lambda text: bar.advance())
+    return {"cores": pinned, "entries": [as_data(entry, entries[0]) for entry in entries]}

@@ -81,8 +81,20 @@ def _values(image: Any) -> torch.Tensor:
     return F.to_tensor(image.convert("RGB"))  # type: ignore[no-any-return]
 
 
-def _stacked(images: list[Any], step: Step) -> torch.Tensor:
-    return torch.stack([step(image) for image in images])
+def _stacked(images: list[Any], step: Step, interleaved: bool = False) -> torch.Tensor:
+    made = torch.stack([step(image) for image in images])
+    return made.contiguous(memory_format=torch.channels_last) if interleaved else made
+
+
+def _resized(mode: Mode, sizes: list[tuple[int, int]], size: list[int], kind: str = "RGB") -> torch.Tensor:
+    return _stacked([noise(*each, kind) for each in sizes], lambda image: F.to_tensor(F.resize(image, size, mode)))
+
+
+def _of_tensors(
+    mode: Mode, antialias: bool, sizes: list[tuple[int, int]], size: list[int], kind: str = "RGB"
+) -> torch.Tensor:
+    images = [F.pil_to_tensor(noise(*each, kind)) for each in sizes]
+    return _stacked(images, lambda image: F2.resize(image, size, mode, antialias=antialias))
 
 
 def _sizes() -> Iterator[tuple[int, int]]:
@@ -102,10 +114,10 @@ def _ragged(size: tuple[int, int], mode: Mode) -> torch.Tensor:
 
 
 def _typed(dtype: torch.dtype, interleaved: bool, width: int) -> torch.Tensor:
-    images = [noise(5 + n, width + 2) for n in range(3)]
-    made = _stacked(images, lambda image: F2.to_dtype(F2.to_image(F.center_crop(image, [4, width])), dtype, scale=True))
-    found: torch.Tensor = made.contiguous(memory_format=torch.channels_last) if interleaved else made
-    return found
+    def step(image: Any) -> Any:
+        return F2.to_dtype(F2.to_image(F.center_crop(image, [4, width])), dtype, scale=True)
+
+    return _stacked([noise(5 + n, width + 2) for n in range(3)], step, interleaved)
 
 
 def _patched(width: int, grey: bool) -> torch.Tensor:
@@ -167,17 +179,6 @@ def _padded(mode: str) -> torch.Tensor:
     )
 
 
-def _of_tensors(mode: Mode, antialias: bool) -> torch.Tensor:
-    images = [F.pil_to_tensor(noise(4 + 6 * n, 40 - 7 * n)) for n in range(5)]
-    return _stacked(images, lambda image: F2.resize(image, [7, 19], mode, antialias=antialias))
-
-
-def _shrunk(mode: Mode) -> torch.Tensor:
-    """Both sums along more than one step of the input, in both orders."""
-    made = [F.resize(noise(*size), [9, 10], mode) for size in ((230, 140), (350, 140), (230, 10), (9, 150))]
-    return torch.stack([F.to_tensor(image) for image in made])
-
-
 def _blurred(kernel: tuple[int, int], mode: str) -> torch.Tensor:
     """Noise with stripes in it, whose sums lie at halves."""
     image = noise(40, 90, mode)
@@ -193,10 +194,13 @@ def batches() -> dict[str, Batch]:
     for mode in MODES:
         for size in ((1, 1), (3, 50), (40, 9)):
             found[f"ragged {size} {mode.value}"] = partial(_ragged, size, mode)
-        found[f"shrunk {mode.value}"] = partial(_shrunk, mode)
+        # both sums along more than one step of the input, in both orders
+        sizes = [(230, 140), (350, 140), (230, 10), (9, 150)]
+        found[f"shrunk {mode.value}"] = partial(_resized, mode, sizes, [9, 10])
     for mode in (Mode.BILINEAR, Mode.BICUBIC):
         for antialias in (True, False):
-            found[f"tensors {mode.value} {antialias}"] = partial(_of_tensors, mode, antialias)
+            sizes = [(4 + 6 * n, 40 - 7 * n) for n in range(5)]
+            found[f"tensors {mode.value} {antialias}"] = partial(_of_tensors, mode, antialias, sizes, [7, 19])
     for dtype in DTYPES:
         for interleaved in (False, True):
             for width in (*range(1, 10), 37, 40):
@@ -228,8 +232,7 @@ def _grey(mode: Mode, dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
             image = F.hflip(F.equalize(image))
         image = F.resize(image, [11 + 22 * (n > 5), 7], mode) if dtype != torch.uint8 else F.center_crop(image, [11, 7])
         made.append(F2.to_dtype(F2.to_image(image), dtype, scale=True))
-    stack = torch.stack(made)
-    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+    return _stacked(made, lambda image: image, interleaved)
 
 
 def _erased(dtype: torch.dtype, interleaved: bool, mode: str) -> torch.Tensor:
@@ -239,8 +242,7 @@ def _erased(dtype: torch.dtype, interleaved: bool, mode: str) -> torch.Tensor:
         values = torch.arange(9.0 * 3 * 5).reshape(9, 3, 5)[: 1 if mode == "L" else 3, : (1, 3)[n % 2], : (5, 1)[n % 2]]
         image = F2.to_dtype(F2.to_image(noise(12, 13 + n, mode, n)), dtype, scale=True)
         made.append(F2.erase(F2.center_crop(image, [10, 9]), n, 4 - n, 3, 5, values.to(dtype)))
-    stack = torch.stack(made)
-    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+    return _stacked(made, lambda image: image, interleaved)
 
 
 def _seen(step: Any, mode: str) -> torch.Tensor:
@@ -257,8 +259,7 @@ def _widely_erased(dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
     """More than a block's threads make in a turn."""
     image = F2.to_dtype(F2.to_image(noise(14, 303)), dtype, scale=True)
     values = torch.arange(3 * 11.0 * 301).reshape(3, 11, 301) % 251
-    stack = torch.stack([F2.erase(image, 2, 1, 11, 301, values.to(dtype))])
-    return stack.contiguous(memory_format=torch.channels_last) if interleaved else stack
+    return _stacked([image], lambda image: F2.erase(image, 2, 1, 11, 301, values.to(dtype)), interleaved)
 
 
 def _erased_images() -> torch.Tensor:
@@ -278,23 +279,9 @@ def _to_nearest(seen: bool, mode: str) -> torch.Tensor:
     return torch.stack([_values(F.resize(F.perspective(image, *points, Mode.NEAREST), [9, 9])) for image in images])
 
 
-_LARGE = ((150, 140), (140, 10), (9, 150), (8, 8))
-
-
-def _grey_shrunk(mode: Mode) -> torch.Tensor:
-    """Tall ones among them, whose rows come first (Pillow 12.2)."""
-    return torch.stack([F.to_tensor(F.resize(noise(*size, "L"), [9, 10], mode)) for size in (*_LARGE, (310, 3))])
-
-
-def _tall(mode: Mode, kind: str) -> torch.Tensor:
-    """Rows first, with few taps."""
-    sizes = ((202, 2), (203, 4), (260, 5), (300, 2), (330, 4), (333, 5))
-    return torch.stack([F.to_tensor(F.resize(noise(*size, kind), [201, 3], mode)) for size in sizes])
-
-
-def _tensors_shrunk(mode: Mode, antialias: bool, kind: str) -> torch.Tensor:
-    images = [F.pil_to_tensor(noise(*size, kind)) for size in (*_LARGE, (33, 44), (4, 70))]
-    return _stacked(images, lambda image: F2.resize(image, [13, 40], mode, antialias=antialias))
+_LARGE = [(150, 140), (140, 10), (9, 150), (8, 8)]
+_TALL = [(202, 2), (203, 4), (260, 5), (300, 2), (330, 4), (333, 5)]
+"""Rows come first (Pillow 12.2), with few taps."""
 
 
 @cache
@@ -303,14 +290,14 @@ def more_batches() -> dict[str, Batch]:
     found: dict[str, Batch] = {"erased images": _erased_images}
     for mode in MODES:
         found[f"grey {mode.value}"] = partial(_grey, mode, torch.float32, False)
-        found[f"grey, shrunk {mode.value}"] = partial(_grey_shrunk, mode)
-        found |= {f"{kind}, tall {mode.value}": partial(_tall, mode, kind) for kind in ("RGB", "L")}
+        found[f"grey, shrunk {mode.value}"] = partial(_resized, mode, [*_LARGE, (310, 3)], [9, 10], "L")
+        for kind in ("RGB", "L"):
+            found[f"{kind}, tall {mode.value}"] = partial(_resized, mode, _TALL, [201, 3], kind)
     for mode in (Mode.BILINEAR, Mode.BICUBIC):
         for kind in ("RGB", "L"):
             for antialias in (True, False):
-                found[f"tensors, shrunk {mode.value} {antialias} {kind}"] = partial(
-                    _tensors_shrunk, mode, antialias, kind
-                )
+                name = f"tensors, shrunk {mode.value} {antialias} {kind}"
+                found[name] = partial(_of_tensors, mode, antialias, [*_LARGE, (33, 44), (4, 70)], [13, 40], kind)
     for dtype in DTYPES:
         found[f"erased {dtype}, grey"] = partial(_erased, dtype, False, "L")
         for interleaved in (False, True):

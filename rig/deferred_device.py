@@ -100,7 +100,7 @@ class DeferredDevice(host.HostDevice):
     def pinned(self, size: int) -> torch.Tensor:
         return torch.full((size,), SPOILT, dtype=torch.uint8, device="cpu")
 
-    def mark(self) -> Event:  # type: ignore[override]
+    def mark(self) -> Event:
         return self.current_stream().record_event()
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:

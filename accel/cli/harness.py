@@ -168,7 +168,7 @@ def check(
     found: dict[str, Difference] = {}
     turns, batches = {each.name: _turns(each) for each in contestants}, dict[str, Batch | None]()
     files: Sequence[str] = [""]
-    while None not in batches.values():
+    while contestants and None not in batches.values():
         files = contestants[0].names(contestants[0].batches) or files[-1:]
         for each in contestants:
             if each.name in found:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import heapq
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,18 +43,15 @@ def add_parser(commands: Any) -> None:
         epilog="Exit status: 0 all equal, or as near as the table of ops says (with --inexact, any difference), "
         "1 different, 2 wrong usage.",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="an ImageFolder tree or a flat folder of images")
-    parser.add_argument("--backend", default="auto", metavar="NAME", help="what to compare with [%(default)s]")
-    parser.add_argument("--device", metavar="DEVICE", help="where an accelerator's backend computes [the first GPU]")
-    parser.add_argument(
-        "--inexact", action="store_true", help="let the backend differ (exact=False), and say by how much"
-    )
-    parser.add_argument("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
-    parser.add_argument("--worst", type=at_least(1), default=8, metavar="N", help="images on the sheet [%(default)s]")
-    parser.add_argument(
-        "--sheet", type=Path, default=Path("verify.png"), metavar="FILE", help="the contact sheet [%(default)s]"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    add = parser.add_argument
+    add("folder", type=Path, metavar="DIR", help="an ImageFolder tree or a flat folder of images")
+    add("--backend", default="auto", metavar="NAME", help="what to compare with [%(default)s]")
+    add("--device", metavar="DEVICE", help="where an accelerator's backend computes [the first GPU]")
+    add("--inexact", action="store_true", help="let the backend differ (exact=False), and say by how much")
+    add("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
+    add("--worst", type=at_least(1), default=8, metavar="N", help="images on the sheet [%(default)s]")
+    add("--sheet", type=Path, default=Path("verify.png"), metavar="FILE", help="the contact sheet [%(default)s]")
+    add("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     parser.set_defaults(run=run)
 
 
@@ -65,17 +60,14 @@ class Worst:
     """The images that differ most, of each only the pipeline in which it does so most."""
 
     count: int
-    _heap: list[tuple[float, int, contact_sheet.Row]] = field(default_factory=list)
-    _order: Iterator[int] = field(default_factory=itertools.count)
+    _rows: list[contact_sheet.Row] = field(default_factory=list)
 
     def add(self, row: contact_sheet.Row) -> None:
-        heapq.heappush(self._heap, (row.highest, -next(self._order), row))
-        if len(self._heap) > self.count:
-            heapq.heappop(self._heap)
+        self._rows = sorted([*self._rows, row], key=lambda each: -each.highest)[: self.count]
 
     def rows(self) -> list[contact_sheet.Row]:
         """Largest difference first."""
-        return [row for _, _, row in sorted(self._heap, reverse=True, key=lambda each: each[:2])]
+        return self._rows
 
 
 class Failure(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 from PIL import ImageEnhance
 
 from accel.hooks.patch import Body, Function
-from accel.hooks.recording.images import is_lazy, recorded
-from accel.ops.accept import is_float32
+from accel.hooks.recording.images import is_lazy
+from accel.ops.accept import FLOAT32
 
 ENHANCERS = {
     ImageEnhance.Brightness: "adjust_brightness",
@@ -29,7 +29,7 @@ def _init(original: Function, self: Any, image: Any) -> None:
     if name is None or not is_lazy(image):
         original(self, image)
         return
-    self.image, self.degenerate = image, recorded(image, name, (0.0,))
+    self.image, self.degenerate = image, image.then(name, (0.0,))
     self._lazy = image, self.degenerate
     if name == "adjust_saturation":
         self.intermediate_mode = "L"
@@ -38,10 +38,10 @@ def _init(original: Function, self: Any, image: Any) -> None:
 def _enhance(original: Function, self: Any, factor: Any) -> Any:
     image, degenerate = getattr(self, "_lazy", _NEITHER)
     known = image is self.image and degenerate is self.degenerate
-    number = isinstance(factor, (int, float)) and is_float32(factor)
+    number = isinstance(factor, (int, float)) and abs(factor) <= FLOAT32
     if not known or not number or not is_lazy(image) or not is_lazy(degenerate):
         return original(self, factor)
-    return recorded(image, ENHANCERS[type(self)], (factor,))
+    return image.then(ENHANCERS[type(self)], (factor,))
 
 
 PATCHES = (

@@ -19,6 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
+from accel.native.intrinsics import emitted
 from accel.native.processor import machine
 from accel.native.signatures import FAILED, WRONG, Parameter, parameters
 
@@ -148,18 +149,15 @@ def _translated(function: Any, signature: str) -> tuple[str, Any]:
     kinds = [_Kind(parameter) for parameter in parameters(signature)]
     wanted = types.Tuple([kind.type for kind in kinds])
 
-    @intrinsic
-    def fits(typing: Any, words: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            ndarray, *words = cgutils.unpack_tuple(builder, values[0])
-            good = cgutils.alloca_once_value(builder, cgutils.true_bit)
-            for kind, word in zip(kinds, words, strict=True):
-                for check in kind.checks:
-                    with builder.if_then(builder.load(good)):
-                        builder.store(check(builder, word, ndarray), good)
-            return builder.load(good)
-
-        return types.boolean(words), generate
+    @emitted(types.boolean, None)
+    def fits(builder: Any, words: Any) -> Any:
+        ndarray, *words = cgutils.unpack_tuple(builder, words)
+        good = cgutils.alloca_once_value(builder, cgutils.true_bit)
+        for kind, word in zip(kinds, words, strict=True):
+            for check in kind.checks:
+                with builder.if_then(builder.load(good)):
+                    builder.store(check(builder, word, ndarray), good)
+        return builder.load(good)
 
     @intrinsic
     def arguments(typing: Any, words: Any) -> Any:

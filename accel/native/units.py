@@ -186,15 +186,13 @@ def _seconds(share: list[Unit]) -> float:
     return sum(unit.seconds for unit in share)
 
 
-@lru_cache(maxsize=1)
-def _told() -> list[bool]:
-    return []
+_hinted: list[float] = []
 
 
 def _hint(seconds: float) -> None:
     """Say what takes so long, the first time."""
-    if not _told():
-        _told().append(True)
+    if not _hinted:
+        _hinted.append(seconds)
         log.at_once(log.WARNING, f"accel compiles its kernels for this machine, once: about {seconds + 1:.0f} s")
 
 

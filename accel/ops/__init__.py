@@ -8,33 +8,9 @@ patches; a kernel of its own for each effect. torchvision's own functions on ten
 from __future__ import annotations
 
 from accel.ops import colour, filters, helpers, pixels, tensor_geometry, values, warp
-from accel.ops.row import (
-    EffectOp,
-    IndexOp,
-    KernelOp,
-    LutOp,
-    Op,
-    Params,
-    PatchOp,
-    ResampleOp,
-    TensorOp,
-    ValueOp,
-)
+from accel.ops.row import Op, Params, TensorOp
 
-__all__ = [
-    "OPS",
-    "EffectOp",
-    "IndexOp",
-    "KernelOp",
-    "LutOp",
-    "Op",
-    "Params",
-    "PatchOp",
-    "ResampleOp",
-    "TensorOp",
-    "ValueOp",
-    "tensor_op",
-]
+__all__ = ["OPS", "Op", "Params", "tensor_op"]
 
 OPS: dict[str, Op] = {
     row.name: row for file in (pixels, colour, filters, warp, values, tensor_geometry, helpers) for row in file.ROWS

@@ -7,6 +7,7 @@ undefined, are refused here.
 from __future__ import annotations
 
 import math
+import sys
 from operator import index
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 from accel.ops.row import Accept, Params, Picture, Subject
 from accel.system import arithmetic, counters
 
-_LARGEST = torch.finfo(torch.float32).max
+FLOAT32 = torch.finfo(torch.float32).max
+"""The largest number of float32, in which Pillow blends."""
 
 
 class NotFinite(ValueError):
@@ -30,17 +32,18 @@ def whole(*numbers: Any) -> tuple[int, ...] | None:
         return None
 
 
-def are_numbers(values: Any, name: str) -> bool:
-    """Whether these are numbers; all of them are finite then.
+def are_numbers(values: Any, name: str, largest: float = sys.float_info.max) -> bool:
+    """Whether these are numbers; none is larger then, or NaN.
 
     Raises:
-        NotFinite: one is not.
+        NotFinite: one is.
     """
-    if not all(isinstance(value, (int, float)) for value in values):
-        return False
     for value in values:
-        if not math.isfinite(value):
-            raise NotFinite(f"{name} must be finite, got {value}")
+        if not isinstance(value, (int, float)):
+            return False
+    for value in values:
+        if not abs(value) <= largest:
+            raise NotFinite(f"{name} must be finite{' in float32' * (largest == FLOAT32)}, got {value}")
     return True
 
 
@@ -49,29 +52,24 @@ def is_listed(value: Any, name: str, *lengths: int) -> bool:
     return isinstance(value, (list, tuple)) and len(value) in lengths and are_numbers(value, name)
 
 
-def is_float32(value: Any) -> bool:
-    """Whether a number is finite in float32, in which Pillow blends."""
-    return math.isfinite(value) and abs(value) <= _LARGEST
-
-
 def numbers(name: str, least: float = -math.inf, most: float = math.inf) -> Accept:
     """Accept numbers of which the first is one of these."""
 
     def accept(of: Subject, params: Params) -> Params | None:
-        if isinstance(of, Picture):
-            _check_for_pillow(name, params)
-        return params if are_numbers(params, name) and least <= params[0] <= most else None
+        finite = are_numbers(params, name, FLOAT32) if isinstance(of, Picture) else are_numbers(params, name)
+        return params if finite and least <= params[0] <= most else None
 
     return accept
+
+
+_at_least_0, _any = numbers("a factor", 0), numbers("a factor")
 
 
 def factor(of: Subject, params: Params) -> Params | None:
     """Accept one number: any for Pillow, which takes a tensor or an array of one element as well; else from 0 on."""
     if not isinstance(of, Picture):
-        return params if are_numbers(params, "a factor") and params[0] >= 0 else None
-    params = tuple([value if isinstance(value, (int, float)) else float(value) for value in params])
-    _check_for_pillow("a factor", params)
-    return params
+        return _at_least_0(of, params)
+    return _any(of, params if isinstance(params[0], (int, float)) else (float(params[0]),))
 
 
 def threshold(of: Subject, params: Params) -> Params | None:
@@ -80,12 +78,6 @@ def threshold(of: Subject, params: Params) -> Params | None:
         return factor(of, params)
     largest = 1 if of.dtype.is_floating_point else 255
     return params if are_numbers(params, "threshold") and params[0] <= largest else None
-
-
-def _check_for_pillow(name: str, params: Params) -> None:
-    for value in params:
-        if isinstance(value, (int, float)) and not is_float32(value):
-            raise NotFinite(f"{name} must be a finite float32 number, got {value}")
 
 
 def as_given(of: Subject, params: Params) -> Params | None:

@@ -6,63 +6,58 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image
 from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import accept
+from accel.ops.accept import as_given
 from accel.ops.row import Accept, EffectOp, KernelOp, LutOp, Op, Params, Picture, Subject, TensorOp, ValueOp, always
-from accel.ops.tensors import tensor_row
+from accel.ops.tensors import ELEMENTWISE, PLANAR, names, tensor_row, tensor_rows
 from accel.system.private_names import private
 
 _V1 = "torchvision.transforms._functional_pil"
-_pil = private(_V1, "to_grayscale")
+private(_V1, "to_grayscale")
 
 
 def _everywhere(
     name: str,
-    params: tuple[str, ...],
-    samples: tuple[Params, ...],
-    accept: Accept,
     on_images: Callable[..., Op],
     on_tensors: Callable[..., TensorOp],
+    samples: tuple[Params, ...] = ((),),
+    accept: Accept = as_given,
     *,
-    hooks: dict[str, Accept] | None = None,
     tensor_samples: tuple[Params, ...] | None = None,
-    on_v1_tensors: Callable[..., TensorOp] | None = None,
+    v1_kind: Callable[..., TensorOp] | None = None,
     v1_accept: Accept | None = None,
+    hooks: dict[str, Accept] | None = None,
     **more: Any,
 ) -> tuple[Op, ...]:
-    """The rows of a function that v1 of torchvision has for Pillow images and for tensors, and v2 for tensors.
+    """The rows of a function that torchvision has for Pillow images, and v1 and v2 for tensors.
 
-    Args:
-        name: the function's.
-        params: its parameters after the first.
-        samples: parameters to try it with.
-        accept: see ``Accept``.
-        on_images: the class of the row for Pillow images, with what is special to it.
-        on_tensors: the class of the rows for tensors, with what is special to them.
-        hooks: what else records it on Pillow images.
-        tensor_samples: parameters to try it with on tensors, if others.
-        on_v1_tensors: the class of the row for tensors of v1, if another one.
-        v1_accept: the check for tensors of v1, if another one.
-        **more: other attributes of all rows.
+    ``on_images`` and ``on_tensors`` are the rows' classes with what is special to them; ``hooks`` are others that
+    record it on images, ``more`` other attributes of all rows.
     """
-    F_pil = private(_V1, name)
-    hooks = {f"{_V1}.{name}": accept, **(hooks or {})}
+    module = private(_V1, name)
     image = on_images(
-        name, lambda image, given: getattr(F_pil, name)(image, *given), params, samples, hooks=hooks, **more
+        name,
+        lambda image, given: getattr(module, name)(image, *given),
+        names(module, name),
+        samples,
+        hooks={f"{_V1}.{name}": accept, **(hooks or {})},
+        **more,
     )
-    v1 = tensor_row(
-        1, name, params, tensor_samples or samples, v1_accept or accept, on_v1_tensors or on_tensors, **more
-    )
-    v2 = tensor_row(2, name, params, tensor_samples or samples, accept, on_tensors, **more)
-    return image, v1, v2
+    special = {"v1_kind": v1_kind, "v1_accept": v1_accept, **more}
+    return image, *tensor_rows(name, on_tensors, tensor_samples or samples, accept, **special)
 
 
-def _gamma(picture: Image.Image, params: Params) -> Image.Image:
-    gamma, gain = params
-    table = [int((255 + 1 - 1e-3) * gain * pow(level / 255.0, gamma)) for level in range(256)]
-    return picture.point(table * len(picture.getbands()))
+def _lut(name: str, *args: Any, **more: Any) -> LutOp:
+    """A row whose table is made by torchvision's own function on Pillow images, unhooked."""
+
+    def levels(picture: Image.Image, params: Params) -> Any:
+        function = getattr(private(_V1), name)
+        return getattr(function, "__wrapped__", function)(picture, *params)
+
+    return LutOp(name, *args, levels=levels, **more)
 
 
 def _hue(of: Subject, params: Params) -> Params | None:
@@ -76,9 +71,8 @@ def permuted(of: Subject, params: Params) -> Params | None:
     return accept.permutation(of, params) if of.shape[0] == 3 else None
 
 
-def _grey_channels(channels: int, params: Params) -> int:
-    """The channels that v1 makes of a tensor: it gives back what is grey already."""
-    return channels if params[0] == 3 else int(params[0])
+def _is_grey(channels: int, params: Params) -> bool:
+    return channels == 1
 
 
 def _pointed(picture: Image.Image, params: Params) -> Image.Image:
@@ -87,112 +81,62 @@ def _pointed(picture: Image.Image, params: Params) -> Image.Image:
 
 _FACTORS = ((0.0,), (0.37,), (1.0,), (1.73,))
 _PERMUTATIONS = (((2, 0, 1),), ((1, 0, 2),))
+_STATISTIC = partial(EffectOp, kind="statistic")
+_MIX = partial(EffectOp, kind="mix")
 
 ROWS = (
     *_everywhere(
         "adjust_brightness",
-        ("brightness_factor",),
+        partial(_lut, renews=always),
+        ValueOp,
         (*_FACTORS, (-0.4,)),
         accept.factor,
-        partial(LutOp, levels=lambda picture, params: ImageEnhance.Brightness(picture).enhance(*params), renews=always),
-        ValueOp,
         tensor_samples=_FACTORS,
     ),
     *_everywhere(
         "adjust_gamma",
-        ("gamma", "gain"),
+        _lut,
+        KernelOp,  # no table: torch takes powers of the last few values of a tensor in another way than those before
         ((0.5, 1.0), (2.2, 1.0), (1.3, 1.7), (0, 1)),
         accept.numbers("gamma and gain", 0),
-        partial(LutOp, levels=_gamma),
-        # no table: torch takes powers of the last few values of a tensor in another way than those before
-        KernelOp,
     ),
-    *_everywhere(
-        "invert",
-        (),
-        ((),),
-        accept.as_given,
-        partial(LutOp, levels=lambda picture, params: ImageOps.invert(picture)),
-        ValueOp,
-    ),
+    *_everywhere("invert", _lut, ValueOp),
     *_everywhere(
         "posterize",
-        ("bits",),
+        _lut,
+        partial(ValueOp, takes="pixels"),
         ((1,), (3,), (8,)),
         accept.bits,
-        partial(LutOp, levels=lambda picture, params: ImageOps.posterize(picture, *params)),
-        partial(ValueOp, takes="pixels"),
         v1_accept=accept.of_uint8(accept.bits),
     ),
+    *_everywhere("solarize", _lut, ValueOp, ((0,), (100.5,), (256,)), accept.threshold, tensor_samples=((0,), (0.43,))),
+    *_everywhere("adjust_contrast", partial(_STATISTIC, renews=always), KernelOp, _FACTORS, accept.factor),
     *_everywhere(
-        "solarize",
-        ("threshold",),
-        ((0,), (100.5,), (256,)),
-        accept.threshold,
-        partial(LutOp, levels=lambda picture, params: ImageOps.solarize(picture, *params)),
-        ValueOp,
-        tensor_samples=((0,), (0.43,)),
-    ),
-    *_everywhere(
-        "adjust_contrast",
-        ("contrast_factor",),
-        _FACTORS,
-        accept.factor,
-        partial(EffectOp, kind="statistic", renews=always),
-        KernelOp,
-    ),
-    *_everywhere(
-        "autocontrast",
-        (),
-        ((),),
-        accept.as_given,
-        partial(EffectOp, kind="statistic"),
-        KernelOp,
-        hooks={"PIL.ImageOps.autocontrast": accept.only(0, None, None, False)},
+        "autocontrast", _STATISTIC, KernelOp, hooks={"PIL.ImageOps.autocontrast": accept.only(0, None, None, False)}
     ),
     *_everywhere(
         "equalize",
-        (),
-        ((),),
-        accept.as_given,
-        partial(EffectOp, kind="statistic"),
-        partial(KernelOp, takes="pixels", memory="planar"),
+        _STATISTIC,
+        partial(PLANAR, takes="pixels"),
+        v1_accept=accept.of_uint8(as_given),
         hooks={"PIL.ImageOps.equalize": accept.only(None)},
-        v1_accept=accept.of_uint8(accept.as_given),
     ),
-    *_everywhere(
-        "adjust_saturation",
-        ("saturation_factor",),
-        _FACTORS,
-        accept.factor,
-        partial(EffectOp, kind="mix"),
-        KernelOp,
-        keeps=lambda channels, params: channels == 1,
-    ),
+    *_everywhere("adjust_saturation", _MIX, KernelOp, _FACTORS, accept.factor, keeps=_is_grey),
     *_everywhere(
         "adjust_hue",
-        ("hue_factor",),
+        partial(_MIX, renews=always),
+        partial(PLANAR, elementwise=True),
         ((-0.5,), (-0.13,), (0.0,), (0.31,), (0.5,)),
         _hue,
-        partial(EffectOp, kind="mix", renews=always),
-        partial(KernelOp, elementwise=True, memory="planar"),
-        on_v1_tensors=partial(KernelOp, elementwise=True, memory="interleaved"),
-        keeps=lambda channels, params: channels == 1,
+        v1_kind=partial(ELEMENTWISE, memory="interleaved"),
+        keeps=_is_grey,
     ),
-    *_everywhere(
-        "adjust_sharpness",
-        ("sharpness_factor",),
-        _FACTORS,
-        accept.factor,
-        partial(EffectOp, kind="neighbourhood"),
-        KernelOp,
-    ),
-    EffectOp(
+    *_everywhere("adjust_sharpness", partial(EffectOp, kind="neighbourhood"), KernelOp, _FACTORS, accept.factor),
+    _MIX(
         "to_grayscale",
-        lambda image, params: _pil.to_grayscale(image, *params),
+        lambda image, params: private(_V1).to_grayscale(image, *params),
         ("num_output_channels",),
         ((1,), (3,)),
-        kind="mix",
         channels=lambda channels, params: params[0],
         keeps=lambda channels, params: channels == params[0] == 1,
         renews=lambda params: params[0] == 3,
@@ -201,46 +145,28 @@ ROWS = (
         tensor_row(
             version,
             "rgb_to_grayscale",
-            ("num_output_channels",),
+            partial(PLANAR, elementwise=True),
             ((1,), (3,)),
             accept.channels,
-            partial(KernelOp, elementwise=True, memory="planar"),
-            channels=_grey_channels if version == 1 else lambda channels, params: params[0],
+            channels=lambda channels, params, v1=version == 1: channels if v1 and params[0] == 3 else params[0],
         )
         for version in (1, 2)
     ),
     tensor_row(
         2,
         "grayscale_to_rgb",
-        (),
-        ((),),
-        accept.as_given,
-        partial(KernelOp, elementwise=True),
+        ELEMENTWISE,
         channels=lambda channels, params: 3,
         keeps=lambda channels, params: channels == 3,
     ),
-    EffectOp(
+    _MIX(
         "permute_channels",
         lambda image, params: F2.permute_channels(image, list(params[0])),
         ("permutation",),
         _PERMUTATIONS,
         hooks={"torchvision.transforms.v2.functional._color._permute_channels_image_pil": permuted},
-        kind="mix",
         renews=always,
     ),
-    tensor_row(
-        2,
-        "permute_channels",
-        ("permutation",),
-        _PERMUTATIONS,
-        accept.permutation,
-        partial(KernelOp, elementwise=True, memory="planar"),
-    ),
-    LutOp(
-        "point",
-        _pointed,
-        ("levels",),
-        ((bytes(level * 7 % 256 for level in range(768)),),),
-        levels=_pointed,
-    ),
+    tensor_row(2, "permute_channels", partial(PLANAR, elementwise=True), _PERMUTATIONS, accept.permutation),
+    LutOp("point", _pointed, ("levels",), ((bytes(level * 7 % 256 for level in range(768)),),), levels=_pointed),
 )

@@ -10,8 +10,8 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.codec.header import LARGEST_SIDE
 from accel.ops import accept
-from accel.ops.row import Accept, EffectOp, KernelOp, Params, Subject, always
-from accel.ops.tensors import tensor_row
+from accel.ops.row import Accept, EffectOp, Params, Subject, always
+from accel.ops.tensors import PLANAR, tensor_row, tensor_rows
 from accel.system import counters
 
 
@@ -75,17 +75,7 @@ ROWS = (
         renews=always,
         kind="neighbourhood",
     ),
-    *(
-        tensor_row(
-            version,
-            "gaussian_blur",
-            ("kernel_size", "sigma"),
-            (((3, 3), (0.8, 0.8)), ((5, 9), (1.7, 0.4))),
-            _of_tensors,
-            partial(KernelOp, memory="planar"),
-        )
-        for version in (1, 2)
-    ),
+    *tensor_rows("gaussian_blur", PLANAR, (((3, 3), (0.8, 0.8)), ((5, 9), (1.7, 0.4))), _of_tensors),
     EffectOp(
         "jpeg",
         lambda image, params: F2.jpeg(image, *params),
@@ -94,13 +84,5 @@ ROWS = (
         hooks={f"{_V2}._augment._jpeg_image_pil": _quality},
         kind="torchvision",
     ),
-    tensor_row(
-        2,
-        "jpeg",
-        ("quality",),
-        ((75,),),
-        accept.of_uint8(accept.quality),
-        partial(KernelOp, takes="pixels", memory="planar"),
-        apply=_jpeg,
-    ),
+    tensor_row(2, "jpeg", partial(PLANAR, takes="pixels"), ((75,),), accept.of_uint8(accept.quality), apply=_jpeg),
 )

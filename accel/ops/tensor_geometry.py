@@ -9,9 +9,9 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F2
 
-from accel.ops.accept import are_numbers, as_given, is_fill, is_listed
+from accel.ops.accept import are_numbers, is_fill, is_listed
 from accel.ops.row import KernelOp, Params, Size, Subject
-from accel.ops.tensors import tensor_row, thawed
+from accel.ops.tensors import ELEMENTWISE, PLANAR, tensor_row, tensor_rows, thawed
 from accel.system.private_names import private
 
 F_t = private("torchvision.transforms._functional_tensor", "_compute_affine_output_size")
@@ -93,10 +93,6 @@ def _padding(of: Subject, params: Params) -> Params | None:
     return padding, fills[0] if len(fills) == 1 else fills, mode
 
 
-def _padding_v1(of: Subject, params: Params) -> Params | None:
-    return None if isinstance(params[1], (list, tuple)) else _padding(of, params)
-
-
 def _size(of: Subject, params: Params) -> Params | None:
     size, mode, _ = params
     sides = isinstance(size, (list, tuple)) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)
@@ -168,105 +164,76 @@ _TILTED = (1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031)
 _CORNERS = ((0, 0), (47, 0), (47, 63), (0, 63)), ((3, 5), (44, 1), (40, 60), (2, 50))
 _FILL = (0.1, 0.9, 0.5)
 
-_elementwise = partial(KernelOp, elementwise=True)
-_planar = partial(KernelOp, memory="planar")
-
 ROWS = (
-    *(
-        tensor_row(version, name, (), ((),), as_given, _elementwise)
-        for version, names in ((1, ("hflip", "vflip")), (2, ("horizontal_flip", "vertical_flip")))
-        for name in names
+    *(tensor_row(1, name, ELEMENTWISE) for name in ("hflip", "vflip")),
+    *(tensor_row(2, name, ELEMENTWISE) for name in ("horizontal_flip", "vertical_flip")),
+    *tensor_rows(
+        "crop",
+        ELEMENTWISE,
+        ((0, 0, 1, 1), (3, 5, 20, 11), (-4, -7, 30, 25)),
+        _place,
+        size=lambda size, params: (params[2], params[3]),
     ),
-    *(
-        tensor_row(
-            version,
-            "crop",
-            ("top", "left", "height", "width"),
-            ((0, 0, 1, 1), (3, 5, 20, 11), (-4, -7, 30, 25)),
-            _place,
-            _elementwise,
-            size=lambda size, params: (params[2], params[3]),
-        )
-        for version in (1, 2)
-    ),
-    *(
-        tensor_row(
-            version,
-            "pad",
-            ("padding", "fill", "padding_mode"),
-            (((1, 2, 3, 4), 0.7, "constant"), (5, 0, "edge"), ((2, 3), 0, "reflect"), ((4, 1, 2, 3), 0, "symmetric")),
-            _padding_v1 if version == 1 else _padding,
-            partial(_elementwise, memory="planar"),
-            size=lambda size, params: _padded(size, params[0]),
-        )
-        for version in (1, 2)
+    *tensor_rows(
+        "pad",
+        partial(PLANAR, elementwise=True),
+        (((1, 2, 3, 4), 0.7, "constant"), (5, 0, "edge"), ((2, 3), 0, "reflect"), ((4, 1, 2, 3), 0, "symmetric")),
+        _padding,
+        v1_accept=lambda of, params: None if isinstance(params[1], (list, tuple)) else _padding(of, params),
+        size=lambda size, params: _padded(size, params[0]),
     ),
     tensor_row(
         1,
         "resize",
-        ("size", "interpolation", "antialias"),
+        PLANAR,
         (((17, 23), "bilinear", True), ((90, 48), "bicubic", False), ((7, 9), "nearest", True)),
         _size,
-        _planar,
         size=lambda size, params: params[0],
     ),
     tensor_row(
         2,
         "resize",
-        ("size", "interpolation", "max_size", "antialias"),
+        KernelOp,
         (((17, 23), _BILINEAR, None, True), ((90, 48), InterpolationMode.BICUBIC, None, False)),
         _any_size,
-        KernelOp,
         size=_resized,
     ),
     tensor_row(
         1,
         "affine",
-        ("matrix", "interpolation", "fill"),
+        PLANAR,
         ((_MATRIX, "nearest", None), (_MATRIX, "bilinear", (0.5,)), (_MATRIX, "nearest", _FILL)),
         _matrix,
-        _planar,
     ),
     tensor_row(
         2,
         "affine",
-        ("angle", "translate", "scale", "shear", "interpolation", "fill", "center"),
+        PLANAR,
         ((13.0, (3, -5), 1.2, (4.0, -9.0), _NEAREST, None, None), (-50, (0, 0), 0.8, (0, 9), _BILINEAR, _FILL, (9, 4))),
         _affine,
-        _planar,
     ),
     tensor_row(
         1,
         "rotate",
-        ("matrix", "interpolation", "expand", "fill"),
+        PLANAR,
         ((_MATRIX, "nearest", False, None), (_MATRIX, "bilinear", True, (0.5,))),
         _matrix,
-        _planar,
         size=_turned_v1,
     ),
     tensor_row(
         2,
         "rotate",
-        ("angle", "interpolation", "expand", "center", "fill"),
+        PLANAR,
         ((13, _NEAREST, False, None, None), (90.0, _BILINEAR, True, None, 1), (-31.5, _BILINEAR, True, None, _FILL)),
         _rotate,
-        _planar,
         size=_turned_v2,
     ),
-    tensor_row(
-        1,
-        "perspective",
-        ("perspective_coeffs", "interpolation", "fill"),
-        ((_TILTED, "bilinear", None), (_TILTED, "nearest", _FILL)),
-        _matrix,
-        _planar,
-    ),
+    tensor_row(1, "perspective", PLANAR, ((_TILTED, "bilinear", None), (_TILTED, "nearest", _FILL)), _matrix),
     tensor_row(
         2,
         "perspective",
-        ("startpoints", "endpoints", "interpolation", "fill", "coefficients"),
+        PLANAR,
         ((*_CORNERS, _BILINEAR, None, None), (None, None, _NEAREST, _FILL, _TILTED)),
         _perspective,
-        _planar,
     ),
 )

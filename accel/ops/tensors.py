@@ -6,13 +6,17 @@ function is run on the values, image by image, when these are there.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torchvision.transforms.v2 import functional as F2
 
-from accel.ops.row import Accept, Params, TensorOp
+from accel.errors import BackendUnavailable
+from accel.ops.accept import as_given
+from accel.ops.row import Accept, KernelOp, Params, TensorOp
 from accel.system.private_names import private
 
 DTYPES = (torch.uint8, torch.float32, torch.float64)
@@ -34,22 +38,14 @@ def thawed(value: Any) -> Any:
 def tensor_row(
     version: int,
     name: str,
-    params: tuple[str, ...],
-    samples: tuple[Params, ...],
-    accept: Accept,
     kind: Callable[..., TensorOp],
+    samples: tuple[Params, ...] = ((),),
+    accept: Accept = as_given,
     **more: Any,
 ) -> TensorOp:
     """The row of a function that v1 or v2 of torchvision has for tensors, and that records it.
 
-    Args:
-        version: 1 or 2.
-        name: the function's.
-        params: its parameters after the first.
-        samples: see ``Op``.
-        accept: see ``Accept``.
-        kind: the row's class, with what is special to it.
-        **more: other attributes of the row.
+    ``kind`` is the row's class with what is special to it, ``more`` other attributes of the row.
     """
     module = private(_V1, name) if version == 1 else F2
 
@@ -57,5 +53,32 @@ def tensor_row(
         return getattr(module, name)(values, *map(thawed, given))
 
     more = {"apply": apply, "reference": lambda tensor, given: apply(tensor, *given), **more}
-    hook = f"{_V1 if version == 1 else _V2}.{name}"
-    return kind(f"v{version}.{name}", params=params, samples=samples, hooks={hook: accept}, **more)
+    hooks = {f"{_V1 if version == 1 else _V2}.{name}": accept}
+    return kind(f"v{version}.{name}", params=names(module, name), samples=samples, hooks=hooks, **more)
+
+
+def tensor_rows(
+    name: str,
+    kind: Callable[..., TensorOp],
+    samples: tuple[Params, ...] = ((),),
+    accept: Accept = as_given,
+    *,
+    v1_kind: Callable[..., TensorOp] | None = None,
+    v1_accept: Accept | None = None,
+    **more: Any,
+) -> tuple[TensorOp, TensorOp]:
+    """The rows of a function that v1 and v2 have alike, but for what is given for v1."""
+    v1 = tensor_row(1, name, v1_kind or kind, samples, v1_accept or accept, **more)
+    return v1, tensor_row(2, name, kind, samples, accept, **more)
+
+
+def names(module: Any, name: str) -> tuple[str, ...]:
+    """The parameters of a function after the first; () for one that the installed version lacks."""
+    try:
+        return tuple(inspect.signature(getattr(module, name)).parameters)[1:]
+    except (AttributeError, BackendUnavailable):
+        return ()
+
+
+PLANAR = partial(KernelOp, memory="planar")
+ELEMENTWISE = partial(KernelOp, elementwise=True)

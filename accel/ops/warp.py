@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,8 +13,8 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import accept
 from accel.ops.index import scaled
-from accel.ops.row import Accept, Axes, EffectOp, IndexOp, KernelOp, Params, Subject, always, given_size
-from accel.ops.tensors import tensor_row, thawed
+from accel.ops.row import Accept, Axes, EffectOp, IndexOp, Params, Subject, always, given_size
+from accel.ops.tensors import PLANAR, tensor_row, thawed
 from accel.system.private_names import private
 
 F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
@@ -99,6 +98,7 @@ _TILTED = ((1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031), (1, 0, 0, 0, 1, 0,
 
 _DISPLACEMENT = torch.linspace(-0.3, 0.2, 2 * 64 * 48).view(1, 64, 48, 2)
 _GRIDS = (("bilinear", None), ("bilinear", (33,)), ("nearest", 7))
+_VALUES = (("bilinear", None), ("nearest", (0.1, 0.9, 0.5)))
 
 ROWS = (
     IndexOp(
@@ -154,23 +154,18 @@ ROWS = (
     tensor_row(
         1,
         "elastic_transform",
-        ("displacement", "interpolation", "fill"),
+        PLANAR,
         ((_DISPLACEMENT, "bilinear", None), (_DISPLACEMENT, "nearest", (0.5,))),
         _of_tensors,
-        partial(KernelOp, memory="planar"),
         holds_tensors=True,
         reference=_elastic_v1,
     ),
     tensor_row(
         2,
         "elastic",
-        ("displacement", "interpolation", "fill"),
-        (
-            (_DISPLACEMENT, InterpolationMode.BILINEAR, None),
-            (_DISPLACEMENT, InterpolationMode.NEAREST, (0.1, 0.9, 0.5)),
-        ),
+        PLANAR,
+        tuple((_DISPLACEMENT, InterpolationMode(mode), fill) for mode, fill in _VALUES),
         _of_tensors,
-        partial(KernelOp, memory="planar"),
         holds_tensors=True,
     ),
 )

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from accel.ops import OPS, LutOp
+from accel.ops import OPS
+from accel.ops.row import LutOp
 
 _LEVELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel.ops import OPS, EffectOp, IndexOp, LutOp, Params, ResampleOp, resample
+from accel.ops import OPS, Params, resample
 from accel.ops.index import Index
-from accel.ops.row import EffectKind
+from accel.ops.row import EffectKind, EffectOp, IndexOp, LutOp, ResampleOp
 from accel.planning import lut
 from accel.recipe import Step
 

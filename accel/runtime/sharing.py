@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from accel.backend import AcceleratorBackend, Backend, HostBackend, supports_all
-from accel.errors import only
+from accel.errors import attempt, only
 from accel.planning.partition import Partition, partition, told
 from accel.planning.plan import Decode, Plan
 from accel.system import counters, memory
@@ -16,31 +16,25 @@ from accel.system.memory import Allocate
 
 def run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> torch.Tensor:
     """``AcceleratorBackend.run_on``, of images that the host computes as well."""
-
-    def run(own: Plan) -> torch.Tensor | Exception:
-        try:
-            return backend.run_on(own, device)
-        except Exception as error:
-            return error
-
     parts = _parts(backend, plan, device)
     if parts is None:
         return backend.run_on(plan, device)
     with torch.inference_mode(False):
-        return only([_together(backend, parts, run, memory.results.empty)]).to(device)
+        made = [_together(backend, parts, lambda own: backend.run_on(own, device), memory.results.empty)]
+        return only(made).to(device)
 
 
 def run_all(backend: HostBackend, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
     """``HostBackend.run_all``, of images that another backend computes as well."""
-
-    def run(own: Plan) -> torch.Tensor | Exception:
-        return backend.run_all([own], allocate)[0]
-
     parts = [_parts(backend, plan) for plan in plans]
     if not any(parts):
         return backend.run_all(plans, allocate)
-    pairs = zip(parts, plans, strict=True)
-    return [run(plan) if part is None else _together(backend, part, run, allocate) for part, plan in pairs]
+    return [
+        _together(backend, part, lambda own: backend.run(own, allocate), allocate)
+        if part
+        else attempt(backend.run, plan, allocate)
+        for part, plan in zip(parts, plans, strict=True)
+    ]
 
 
 def describe(backend: Backend, plan: Plan) -> list[str]:
@@ -79,7 +73,7 @@ def _parts(backend: Backend, plan: Plan, device: torch.device | None = None) -> 
 
 
 def _together(
-    backend: Backend, parts: Partition, run: Callable[[Plan], torch.Tensor | Exception], allocate: Allocate
+    backend: Backend, parts: Partition, run: Callable[[Plan], torch.Tensor], allocate: Allocate
 ) -> torch.Tensor | Exception:
     """The result of both parts of a plan, or the error of the first image that failed, which speaks for the batch."""
     for reason in parts.reasons.elements():
@@ -88,7 +82,7 @@ def _together(
         raise RuntimeError(f"{min(parts.reasons)}, and the backend is its own host")
     if not parts.own.decodes:
         return run_all(backend.on_host, [parts.left], allocate)[0]
-    values, result = run_all(backend.on_host, [parts.left], memory.results.empty)[0], run(parts.own)
+    values, result = run_all(backend.on_host, [parts.left], memory.results.empty)[0], attempt(run, parts.own)
     if isinstance(values, torch.Tensor) and isinstance(result, torch.Tensor):
         places = sorted([item.position for wanted in parts.left.decodes for item in wanted.items])
         merge(result, places, values, places)

@@ -220,9 +220,7 @@ class _Buffers:
         try:
             return self._idle.pop()
         except IndexError:
-            return self._make()
-
-    def _make(self) -> _Buffer | None:
+            pass
         try:
             self._unmade.pop()
         except IndexError:

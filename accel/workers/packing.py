@@ -28,12 +28,8 @@ class Packed(NamedTuple):
 
     data: torch.Tensor
     tensors: tuple[tuple[int, torch.dtype, torch.Size], ...]
-    start: int
-    sizes: tuple[int, ...]
-    headers: tuple[Header | Raw, ...]
-    names: tuple[str, ...]
-    selections: tuple[Selection, ...]
-    origins: tuple[tuple[Any, ...] | None, ...]
+    start: int  # of the sources
+    sources: tuple[tuple[int, Header | Raw, str, Selection, tuple[Any, ...] | None], ...]  # sizes, and fields of Source
     recipes: tuple[tuple[Any, ...], ...]
 
 
@@ -45,29 +41,18 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
     numbers = {key: number for number, key in enumerate(sources)}
     tensors = _Tensors()
     stowed = tuple(tensors.stow(_numbered(recipe, numbers)) for recipe in recipes)
-    origins = tuple(
-        None if source.origin is None else tensors.stow(_numbered(source.origin, numbers))
-        for source in sources.values()
-    )
-    sizes = tuple(len(source.data) for source in sources.values())
-    shape = (tensors.size + sum(sizes),)
+    described = []
+    for source in sources.values():
+        origin = None if source.origin is None else tensors.stow(_numbered(source.origin, numbers))
+        described.append((len(source.data), source.header, source.name, source.selection, origin))
+    shape = (tensors.size + sum(size for size, *_ in described),)
     data = memory.shared(shape, torch.uint8) if shared else torch.empty(shape, dtype=torch.uint8, device="cpu")
     tensors.write(data)
     target, position = data.numpy(), tensors.size
-    for source, size in zip(sources.values(), sizes, strict=True):
+    for source, (size, *_) in zip(sources.values(), described, strict=True):
         target[position : position + size] = np.frombuffer(source.data, np.uint8)
         position += size
-    return Packed(
-        data,
-        tuple(tensors.places),
-        tensors.size,
-        sizes,
-        tuple(source.header for source in sources.values()),
-        tuple(source.name for source in sources.values()),
-        tuple(source.selection for source in sources.values()),
-        origins,
-        stowed,
-    )
+    return Packed(data, tuple(tensors.places), tensors.size, tuple(described), stowed)
 
 
 class _Stowed(NamedTuple):
@@ -145,9 +130,7 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
 
     pixels: Any = packed.data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)
-    for size, header, name, selection, made_of in zip(
-        packed.sizes, packed.headers, packed.names, packed.selections, packed.origins, strict=True
-    ):
+    for size, header, name, selection, made_of in packed.sources:
         origin = None if made_of is None else restored(*made_of)
         sources.append(Source(view[position : position + size], header, name, selection, origin=origin))
         position += size

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backend import Options
+from accel.backend import HostBackend, Options
 from accel.backends.cpu import effects, passes, stages
-from accel.backends.shared.host import ComparedHost
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
 from accel.codec import decode
@@ -46,7 +45,7 @@ class CpuOptions(Options):
             raise ValueError(f"decode must be one of {', '.join(decode.ENGINES)}, got {self.decode!r}")
 
 
-class CpuBackend(ComparedHost):
+class CpuBackend(HostBackend):
     """Exact always: ``exact=False`` changes nothing here."""
 
     Options = CpuOptions
@@ -75,23 +74,19 @@ class CpuBackend(ComparedHost):
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
         if not self._prepared:
             self.prepare()
-        results: list[torch.Tensor | Exception] = []
-        targets = []
-        for plan in plans:
-            tensor, target = plan.target(allocate)
-            results.append(tensor)
-            targets.append(target)
+        targets = [plan.target(allocate) for plan in plans]
         failed: dict[tuple[int, int], Exception] = {}
 
         def work(image: tuple[int, Decode]) -> None:
             number, wanted = image
             plan = plans[number]
             try:
-                self._image(wanted, plan.shape[0], targets[number], planar=not plan.interleaved)
+                self._image(wanted, plan.shape[0], targets[number][1], planar=not plan.interleaved)
             except Exception as error:
                 failed[number, wanted.items[0].position] = error
 
         self._parallel.each([(number, wanted) for number, plan in enumerate(plans) for wanted in plan.decodes], work)
+        results: list[torch.Tensor | Exception] = [tensor for tensor, _ in targets]
         for number, position in sorted(failed, reverse=True):  # a plan's first image that failed speaks for it
             results[number] = failed[number, position]
         failed.clear()  # the errors refer to it
@@ -106,7 +101,10 @@ class CpuBackend(ComparedHost):
         ]
 
     def agrees(self, op: str) -> bool:
-        """See ``accel.backends.shared.host.ComparedHost``."""
+        """Whether its kernel of an op ("resize" among them) equals the installed Pillow and torchvision.
+
+        Accelerators whose kernels repeat its arithmetic ask.
+        """
         return stages.resizes_as_pillow() if op == "resize" else effects.agrees(op)
 
     def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:

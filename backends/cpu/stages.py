@@ -110,17 +110,16 @@ def _same(channels: int) -> ValueTable:
 # -- should a version of Pillow ever resize in another way ---------------------------------------------------
 
 
+_TRIED = ((61, 53, 22, 25), (97, 31, 24, 29), (29, 97, 40, 33), (97, 1, 5, 2))
+"""Height and width, before and after."""
+
+
 @cache
 def resizes_as_pillow() -> bool:
     """Whether the kernel's resize equals the installed Pillow's, on a few images of all proportions."""
     noise = np.random.default_rng(0).integers(0, 256, (97, 97, 3), np.uint8)
     for resample in SUPPORT:
-        for height, width, new_height, new_width in (
-            (61, 53, 22, 25),
-            (97, 31, 24, 29),
-            (29, 97, 40, 33),
-            (97, 1, 5, 2),
-        ):
+        for height, width, new_height, new_width in _TRIED:
             picture = np.ascontiguousarray(noise[:height, :width])
             found = np.empty((new_height, new_width, 3), np.uint8)
             if not np.array_equal(_resized(picture, resample, found), _by_pillow(picture, resample, found)):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.shared.host import ComparedHost
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines
 from accel.errors import DecodeError
@@ -120,7 +119,7 @@ class CudaBackend(AcceleratorBackend):
 
     def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
         """See ``accel.backend.Backend``. The kernels' arithmetic is the host's, which is compared with Pillow's."""
-        compared = cast(ComparedHost, self.on_host)
+        compared: Any = self.on_host
         if not isinstance(stage, Effect):
             if stage.resample not in SUPPORT or compared.agrees("resize"):
                 return None

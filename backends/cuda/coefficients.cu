@@ -31,33 +31,24 @@ struct Taps {
     double beyond;                 // and how far beyond it the point lies
 };
 
-FUNCTION double raw_coefficient(const CoefficientJob& job, const Taps& taps, int t) {
-    if (job.resample < ATEN_POINT)
-        return kernel_at(job.resample & 7, (t + taps.first - taps.center + 0.5) * taps.shrink);
-    double sum = 0.0;  // coefficients beyond an edge add up at the pixel there
+// Without antialiasing. Coefficients beyond an edge add up at the pixel there; ATen counts its bits by the largest sum
+// that there is on the way.
+FUNCTION double point_coefficient(const CoefficientJob& job, const Taps& taps, int t, double& largest) {
+    double sum = 0.0;
     for (int j = 0; j < 2 * taps.reach; ++j) {
         const int position = lesser(greater(taps.index - taps.reach + 1 + j, 0), job.length - 1);
         if (position != taps.first + t) continue;
         const double x = fabs(j + 1 - taps.reach - taps.beyond);
         sum += taps.reach == 2 ? cubic(-0.75, x) : kernel_at(BILINEAR, x);
+        largest = greater(largest, sum);
     }
     return sum;
 }
 
-// ATen counts its bits by the largest coefficient there is on the way to the sums at an edge.
-FUNCTION double largest_of_point(const CoefficientJob& job, const Taps& taps) {
+FUNCTION double raw_coefficient(const CoefficientJob& job, const Taps& taps, int t) {
     double largest = 0.0;
-    for (int t = 0; t < taps.count; ++t) {
-        double sum = 0.0;
-        for (int j = 0; j < 2 * taps.reach; ++j) {
-            const int position = lesser(greater(taps.index - taps.reach + 1 + j, 0), job.length - 1);
-            if (position != taps.first + t) continue;
-            const double x = fabs(j + 1 - taps.reach - taps.beyond);
-            sum += taps.reach == 2 ? cubic(-0.75, x) : kernel_at(BILINEAR, x);
-            largest = greater(largest, sum);
-        }
-    }
-    return largest;
+    if (job.resample >= ATEN_POINT) return point_coefficient(job, taps, t, largest);
+    return kernel_at(job.resample & 7, (t + taps.first - taps.center + 0.5) * taps.shrink);
 }
 
 FUNCTION Taps taps_of(const CoefficientJob& job, int position) {
@@ -92,9 +83,10 @@ FUNCTION double coefficient_at(const CoefficientJob& job, const Taps& taps, int 
 
 FUNCTION double largest_at(const CoefficientJob& job, int position) {
     const Taps taps = taps_of(job, position);
-    if (job.resample >= ATEN_POINT) return largest_of_point(job, taps);
     double largest = 0.0;
-    for (int t = 0; t < taps.count; ++t) largest = greater(largest, coefficient_at(job, taps, t));
+    for (int t = 0; t < taps.count; ++t)
+        if (job.resample >= ATEN_POINT) point_coefficient(job, taps, t, largest);
+        else largest = greater(largest, coefficient_at(job, taps, t));
     return largest;
 }
 

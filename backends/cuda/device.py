@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Protocol
 
@@ -26,43 +26,50 @@ class Mark(Protocol):
         """Wait until it is."""
 
 
-class Device(Protocol):
-    """Memory, launches and marks on the current stream of one device.
+class Device:
+    """Memory, launches and marks on the current stream of one device; here, of a host that does all at once.
 
     Attributes:
         torch_device: what torch calls it.
     """
 
-    torch_device: torch.device
+    def __init__(self, torch_device: torch.device) -> None:
+        self.torch_device = torch_device
 
     def enter(self) -> AbstractContextManager[Any]:
         """Make it this thread's current device for a while."""
+        return nullcontext()
 
     def prepare(self) -> None:
         """Compile and load all kernels."""
+        raise NotImplementedError
 
     def pinned(self, size: int) -> torch.Tensor:
         """Host memory, uint8[size], that it can copy from by itself."""
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
 
     def trim(self) -> None:
         """Give pinned memory that nobody has any more back to the system, which torch would keep for ever."""
 
     def mark(self) -> Mark | None:
         """A mark behind all that is queued; None where that is done already."""
+        return None
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
         """Queue ``blocks`` blocks of a kernel on the addresses of items and owners."""
+        raise NotImplementedError
 
     def free_memory(self) -> int:
         """About how many bytes may still be taken."""
+        raise NotImplementedError
 
 
-class CudaDevice:
+class CudaDevice(Device):
     """One GPU. What is queued goes to torch's current stream of the thread that calls."""
 
     def __init__(self, device: torch.device) -> None:
         assert device.index is not None
-        self.torch_device = device
+        super().__init__(device)
 
     def enter(self) -> AbstractContextManager[Any]:
         return torch.cuda.device(self.torch_device)

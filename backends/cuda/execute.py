@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,6 @@ from accel.backends.cuda.schedule import Launch, Schedule, Sent
 Bytes = npt.NDArray[np.uint8]
 
 
-class _Placed(NamedTuple):
-    """A launch, and the offsets in the upload of its descriptors and their owners."""
-
-    launch: Launch
-    items: int
-    owners: int
-
-
 class Execution:
     """One run of a schedule: its host memory is filled (``pixels``, ``sent``), then ``upload``, then ``launch``.
 
@@ -34,15 +26,10 @@ class Execution:
     def __init__(self, schedule: Schedule, device: Device, pool: PinnedPool) -> None:
         self._schedule, self._device, self._pool = schedule, device, pool
         upload = schedule.upload
-        self._placed = [
-            _Placed(
-                launch,
-                offset_of(upload.take(len(launch.rows) * launch.dtype.itemsize)),
-                offset_of(upload.take(launch.total * 4)),
-            )
-            for level in schedule.levels
-            for launch in level.values()
-        ]
+        self._placed: list[tuple[Launch, int, int]] = []  # and the offsets of its descriptors and their owners
+        for launch in (launch for level in schedule.levels for launch in level.values()):
+            items = offset_of(upload.take(len(launch.rows) * launch.dtype.itemsize))
+            self._placed.append((launch, items, offset_of(upload.take(launch.total * 4))))
         self._buffer = pool.take(upload.size)
         self._given_back = False
         self._host: Bytes = self._buffer.numpy()
@@ -50,7 +37,7 @@ class Execution:
     @property
     def launches(self) -> list[str]:
         """The kernels that ``launch`` launches, in order."""
-        return [placed.launch.kernel for placed in self._placed]
+        return [launch.kernel for launch, *_ in self._placed]
 
     def pixels(self, number: int, size: int) -> Bytes:
         """The host memory for the pixels of a decode, uint8[size]."""

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 
 from accel.backends.cuda.cache import SOURCES, cached_path, key
 from accel.backends.cuda.compile import UNITS, label_of, unit_of
+from accel.backends.cuda.device import Device
 from accel.errors import BackendUnavailable
 from accel.system import fork
 
@@ -35,28 +35,16 @@ def unavailable() -> str | None:
     return None
 
 
-class HostDevice:
-    """The host in the place of a GPU; see ``device.Device`` for what a device is."""
+class HostDevice(Device):
+    """The host in the place of a GPU."""
 
     def __init__(self) -> None:
-        self.torch_device = torch.device("cpu")
-
-    def enter(self) -> AbstractContextManager[None]:
-        return nullcontext()
+        super().__init__(torch.device("cpu"))
 
     def prepare(self) -> None:
         for names in UNITS.values():
             for name in names:
                 function(name)
-
-    def pinned(self, size: int) -> torch.Tensor:
-        return torch.empty(size, dtype=torch.uint8, device="cpu")
-
-    def trim(self) -> None:
-        """Ordinary memory went back by itself."""
-
-    def mark(self) -> None:
-        """Everything before is done already."""
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
         """Run it at once.

@@ -54,19 +54,18 @@ class Decoder:
     def decode(self, wanted: Sequence[Decode]) -> list[Pixels | None]:
         """The pixels of every box, decoded in the order of torch's current stream; None where it declines."""
         found: list[Pixels | None] = [None] * len(wanted)
+        offered = [number for number, each in enumerate(wanted) if accepts(each)]
         with self._lock:
             codec, decoder = self._ready()
             for channels, space in ((1, codec.ColorSpec.GRAY), (3, codec.ColorSpec.SRGB)):
                 params = codec.DecodeParams(apply_exif_orientation=False, color_spec=space)
-                numbers = [n for n, each in enumerate(wanted) if each.channels == channels and accepts(each)]
-                if not numbers:
-                    continue
-                streams = [_stream(codec, wanted[n]) for n in numbers]
-                images = decoder.decode(streams, params=params, cuda_stream=self._stream())
+                numbers = [number for number in offered if wanted[number].channels == channels]
+                streams = [_stream(codec, wanted[number]) for number in numbers]
+                images = decoder.decode(streams, params=params, cuda_stream=self._stream()) if streams else []
                 for number, image in zip(numbers, images, strict=True):
                     found[number] = _pixels(image, wanted[number])
-        for each, pixels in zip(wanted, found, strict=True):
-            if pixels is None and accepts(each):
+        for number in offered:
+            if found[number] is None:
                 counters.fallback("nvImageCodec declined a JPEG on the device; the host decoded it")
         return found
 

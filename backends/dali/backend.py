@@ -118,7 +118,7 @@ class DaliBackend(AcceleratorBackend):
             result = self._go_on(plan._replace(decodes=tuple(left)), device)
         elif len(finished) == 1:
             # DALI's own memory; on a GPU it comes back to DALI only when the device has done all that was queued
-            return finished[0].tensor
+            return finished[0][1]
         else:
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
         for positions, values in finished:

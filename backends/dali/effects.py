@@ -11,8 +11,6 @@ from accel.planning.stages import Effect
 
 def add_effect(chain: OperatorChain, effect: Effect) -> str | None:
     """Add the operators of an effect on the whole of what comes in; the reason where DALI has none."""
-    if chain.channels == 1 and effect.op in ("adjust_saturation", "adjust_hue"):
-        return None
     found = _EFFECTS.get(effect.op)
     if found is None:
         return _REFUSED.get(effect.op, f"DALI has no {effect.op}")

@@ -20,6 +20,9 @@ from accel.planning.partition import going_on, split
 from accel.planning.plan import Decode, Plan
 from accel.system import counters
 
+Values = tuple[list[int], torch.Tensor]
+"""The places of images in the batch, and their final values [images, channels, height, width]."""
+
 UNDECODABLE = "DALI cannot decode a file; the cpu backend decides"
 
 
@@ -89,16 +92,10 @@ def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
     return found
 
 
-class Finished(NamedTuple):
-    """Final values [images, channels, height, width], and the places of the images in the batch."""
-
-    positions: list[int]
-    tensor: torch.Tensor
-
-
-def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tuple[list[Finished], list[Decode]]:
+def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tuple[list[Values], list[Decode]]:
     """Run images that DALI finishes; the values, and the files that it cannot decode."""
-    found, left = [], []
+    found: list[Values] = []
+    left: list[Decode] = []
     for group, outputs in _run(works, pool):
         if outputs.tensors is None:
             counters.fallback(UNDECODABLE)
@@ -106,7 +103,7 @@ def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tu
         else:
             values = from_dlpack(outputs.tensors.as_tensor())
             values = values.permute(0, 3, 1, 2) if plan.interleaved else values
-            found.append(Finished([_position(work) for work in group], values))
+            found.append(([_position(work) for work in group], values))
     return found, left
 
 

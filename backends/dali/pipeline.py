@@ -58,11 +58,7 @@ class Pipeline:
         dali = _dali()
         # the pool's threads run one batch at a time: several batches at once take several pipelines
         self._pipeline = dali.Pipeline(
-            batch_size=most,
-            num_threads=threads,
-            device_id=device,
-            prefetch_queue_depth=1,
-            exec_dynamic=True,
+            batch_size=most, num_threads=threads, device_id=device, prefetch_queue_depth=1, exec_dynamic=True
         )
         with self._pipeline:
             self._pipeline.set_outputs(self._define(dali, hw_load))

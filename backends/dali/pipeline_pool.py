@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from accel.backends.dali.operator_chain import Numbers, Structure
@@ -58,34 +57,23 @@ class PipelinePool:
         return list(self._run(structure, samples, 0))
 
     def _run(self, structure: Structure, samples: Sequence[Sample], first: int) -> Iterator[Outputs]:
+        fed = tuple(zip(*(sample.fed for sample in samples), strict=True))
+        pipeline, outputs, sound = self._take(structure, len(samples)), None, False
         try:
-            with self._taken(structure, len(samples)) as pipeline:
-                fed = tuple(zip(*(sample.fed for sample in samples), strict=True))
-                outputs = pipeline.run([sample.source for sample in samples], [sample.box for sample in samples], fed)
+            outputs = pipeline.run([sample.source for sample in samples], [sample.box for sample in samples], fed)
+            sound = True
         except RuntimeError as error:
-            if not cannot_decode(error):
+            sound = cannot_decode(error)
+            if not sound:
                 raise
-            outputs = None
+        finally:
+            self._give_back(pipeline, sound)
         if outputs is not None or len(samples) == 1:
             yield Outputs(first, len(samples), outputs)
             return
         middle = len(samples) // 2
         yield from self._run(structure, samples[:middle], first)
         yield from self._run(structure, samples[middle:], first + middle)
-
-    @contextmanager
-    def _taken(self, structure: Structure, count: int) -> Iterator[Pipeline]:
-        """A pipeline for so many images; it is kept afterwards, also where DALI could not decode an image."""
-        pipeline = self._take(structure, count)
-        sound = False
-        try:
-            yield pipeline
-            sound = True
-        except RuntimeError as error:
-            sound = cannot_decode(error)
-            raise
-        finally:
-            (self._keep if sound else self._drop)(pipeline)
 
     def _take(self, structure: Structure, count: int) -> Pipeline:
         with self._lock:
@@ -102,20 +90,18 @@ class PipelinePool:
             self._used.add(pipeline)
         return pipeline
 
-    def _keep(self, pipeline: Pipeline) -> None:
+    def _give_back(self, pipeline: Pipeline, sound: bool) -> None:
+        """Keep a pipeline for others, if it is sound."""
         with self._lock:
             self._used.discard(pipeline)
-            self._idle.setdefault(pipeline.structure, []).append(pipeline)
-            self._idle.move_to_end(pipeline.structure)
+            if sound:
+                self._idle.setdefault(pipeline.structure, []).append(pipeline)
+                self._idle.move_to_end(pipeline.structure)
             while sum(map(len, self._idle.values())) > _KEPT:
                 oldest = next(iter(self._idle))
                 self._idle[oldest].pop(0)
                 if not self._idle[oldest]:
                     del self._idle[oldest]
-
-    def _drop(self, pipeline: Pipeline) -> None:
-        with self._lock:
-            self._used.discard(pipeline)
 
     def _abandon(self) -> None:
         """In a forked child: keep DALI's objects for ever, for to end them is to wait for threads that are not here."""

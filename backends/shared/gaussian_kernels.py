@@ -1,7 +1,7 @@
 """Gaussian blur on pixels [height, width, channels], as torch adds it up and torchvision rounds it.
 
 torch sums the products of a whole window in float32, which is rounded to uint8 in the end. Here two passes make a sum
-that lies within a bound of torch's (``bounds_of``); where no half lies within the bound both round alike, and at the
+that lies within a bound of torch's (``find_bounds``); where no half lies within the bound both round alike, and at the
 few values that are left the window is summed as torch does it.
 """
 
@@ -43,28 +43,27 @@ def _error(weights: Any, highest: Any, cap: Any, twice: Any) -> Any:
 
 
 @njit(error_model="numpy")
-def bounds_of(window: Any, across: Any, down: Any) -> Any:
+def find_bounds(window: Any, across: Any, down: Any, bounds: Any) -> None:
     """Make ``across`` and ``down``, whose outer product is nearly the window, and say how far their sums may be off.
 
-    Returns:
-        How far from torch's float32 sum over a window of values 0..255 that of ``blur``'s two passes may lie: for sums
-        below 127, and for all. No less than 1/2, which leaves nothing to the passes, if the window's weights are not
-        what is assumed: finite, none below 0, with a sum of about 1.
+    ``bounds``: gets how far from torch's float32 sum over a window of values 0..255 that of ``blur``'s two passes
+    may lie: for sums below 127, and for all. No less than 1/2, which leaves nothing to the passes, if the window's
+    weights are not what is assumed: finite, none below 0, with a sum of about 1.
 
     Rounding to nearest errs by half an ulp of the result at most, and adding to a float errs by no more than what is
     added (the float itself would be as near). All terms are >= 0, so that partial sums only grow: the i-th is at most
     255 times the sum of the first i weights, and the errors so far; nor is it above the last.
     """
     high, wide = window.shape
-    across[:], down[:] = _F32(0), _F32(0)
+    across[:], down[:], bounds[:] = _F32(0), _F32(0), 1.0
     total = _F64(0)
     for i in range(high):
         for j in range(wide):
             if not window[i, j] >= 0:
-                return 1.0, 1.0
+                return
             total += _F64(window[i, j])
     if not abs(total - 1) < 1e-3:
-        return 1.0, 1.0
+        return
     for axis in range(2):  # the sums of columns and rows, without what is next to nothing at their ends
         weights = down if axis else across
         count = weights.shape[0]
@@ -91,13 +90,7 @@ def bounds_of(window: Any, across: Any, down: Any) -> Any:
     # float64 rounds as well, and so does 1/2 minus the bound in float32
     dark = (_error(flat, 255.0, _DARK + 0.5, True)[0] + ours) * (1 + 1e-6) + 2.0**-24
     bright = (_error(flat, 255.0, 512.0, True)[0] + ours) * (1 + 1e-6) + 2.0**-24
-    return (dark if bright < 0.5 else bright), bright
-
-
-@njit
-def find_bounds(window: Any, across: Any, down: Any, bounds: Any) -> None:
-    """``bounds_of``, into an array."""
-    bounds[0], bounds[1] = bounds_of(window, across, down)
+    bounds[0], bounds[1] = (dark if bright < 0.5 else bright), bright
 
 
 # -- the blur -------------------------------------------------------------------------------------------------
@@ -197,7 +190,7 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
     Args:
         src, out: the pixels, and the result of the same shape.
         window: the weights, float32 [rows, columns].
-        across, down, dark, bright: of ``bounds_of``.
+        across, down, dark, bright: of ``find_bounds``.
         fused: whether torch adds products with one rounding, or with two.
 
     Returns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accel.ops.index import Index
-from accel.planning.stages import Axis, Pass
+from accel.planning.stages import Pass
 
 
 def through(view: Index, window: Index) -> Index:
@@ -15,8 +15,5 @@ def through(view: Index, window: Index) -> Index:
 
 def onto_view(stage: Pass) -> Pass:
     """The rest of a stage when its view is an image of its own."""
-    return stage._replace(rows=_onto_view(stage.rows), columns=_onto_view(stage.columns))
-
-
-def _onto_view(axis: Axis) -> Axis:
-    return axis._replace(view=Index.identity(axis.view.length))
+    rows, columns = (axis._replace(view=Index.identity(axis.view.length)) for axis in (stage.rows, stage.columns))
+    return stage._replace(rows=rows, columns=columns)

@@ -20,8 +20,7 @@ import torch
 
 from accel.backends.cuda import backend, host
 from accel.backends.cuda.jpeg import Decoder, Wanted
-from accel.backends.cuda.jpeg.decoder import KERNELS
-from accel.backends.cuda.jpeg.layout import SUBSEQUENCE, TABLE_SIZE
+from accel.backends.cuda.jpeg.layout import KERNELS, SUBSEQUENCE, TABLE_SIZE
 from bench.gpu import sass
 
 MULTIPROCESSORS, SCHEDULERS, HERTZ = 132, 4, 1.755e9  # an H200

@@ -15,7 +15,7 @@ from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import compare
 from accel.planning.plan import plan
 from accel.system.cores import cores
-from bench.gpu.peers import OWN_DRAWS, PEERS, Run
+from bench.gpu.peers import OWN_DRAWS, PEERS, Run, made
 from bench.gpu.setting import Setting, in_turns, recorded, transformed, wait
 from bench.measure import levels
 from bench.pipelines import PIPELINES
@@ -30,9 +30,9 @@ def measure(setting: Setting) -> dict[str, Any]:
         "accel, exact=False": _accel(setting, exact=False),
     }
     missing = {}
-    for name, make in PEERS.items():
+    for name in PEERS:
         try:
-            contestants[name] = make(setting)
+            contestants[name] = made(name, setting)
             contestants[name]()
         except Exception as error:  # not installed, or no such device: said in the result
             contestants.pop(name, None)
@@ -55,7 +55,9 @@ def measure(setting: Setting) -> dict[str, Any]:
             "rounds": times[name]["rounds"],
             **({"own draws": True} if name in OWN_DRAWS else stats.as_data()),
         }
-    found["the host decodes, by part, ms"] = _parts(setting)
+    backend, recipes = recorded(setting.photos, setting.device, decode="host")
+    _parts(setting, backend, recipes)  # the second counts
+    found["the host decodes, by part, ms"] = _parts(setting, backend, recipes)
     return found
 
 
@@ -69,15 +71,8 @@ def _pillow(setting: Setting) -> Run:
     return lambda: torch.stack(list(pool.map(transformed, setting.photos))).to(setting.device)
 
 
-def _parts(setting: Setting) -> dict[str, float]:
+def _parts(setting: Setting, backend: Any, recipes: Any) -> dict[str, float]:
     """Where the time goes where the host decodes, part after part, each waited for, in milliseconds."""
-    backend, recipes = recorded(setting.photos, setting.device, decode="host")
-    for _ in range(2):  # the second counts
-        found = _parts_once(setting, backend, recipes)
-    return found
-
-
-def _parts_once(setting: Setting, backend: Any, recipes: Any) -> dict[str, float]:
     engine, device = backend._engine(setting.device), setting.device
     found: dict[str, float] = {}
 

@@ -28,15 +28,12 @@ def torchvision(setting: Setting) -> Run:
     """``torchvision.io.decode_jpeg`` on the device, of the whole batch, and transforms.v2."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    _need_cuda(setting)
     encoded = _as_tensors(setting.photos)
     return lambda: _by_v2(decode_jpeg(encoded, ImageReadMode.RGB, device=setting.device), setting.photos)
 
 
 def torchcodec(setting: Setting) -> Run:
     """TorchCodec's decoder on the device, of the whole batch, and torchvision's transforms.v2."""
-    _need("torchcodec")
-    _need_cuda(setting)
     from torchcodec.decoders import decode_jpeg
 
     encoded = _as_tensors(setting.photos)
@@ -45,8 +42,6 @@ def torchcodec(setting: Setting) -> Run:
 
 def dali(setting: Setting, hardware: float) -> Run:
     """Decoding only of the crop, ``hardware`` of the images by the hardware decoder, and all cores."""
-    _need("nvidia.dali")
-    _need_cuda(setting)
     from nvidia.dali import fn, pipeline_def, types
 
     files = [np.frombuffer(photo.data, np.uint8) for photo in setting.photos]
@@ -83,8 +78,6 @@ def dali(setting: Setting, hardware: float) -> Run:
 
 def dali_torchvision(setting: Setting) -> Run:
     """DALI's own torchvision API on pictures that torchvision decodes on the device, one by one; its own draws."""
-    _need("nvidia.dali.experimental.torchvision")
-    _need_cuda(setting)
     from nvidia.dali.experimental import torchvision as T
     from torchvision.io import ImageReadMode, decode_jpeg
 
@@ -108,9 +101,6 @@ def dali_torchvision(setting: Setting) -> Run:
 
 def cvcuda(setting: Setting) -> Run:
     """nvImageCodec's decoder and CV-CUDA's operators on batches of images of different sizes."""
-    _need("cvcuda")
-    _need("nvidia.nvimgcodec")
-    _need_cuda(setting)
     import cvcuda
     from nvidia import nvimgcodec
 
@@ -148,25 +138,34 @@ def cvcuda(setting: Setting) -> Run:
     return path
 
 
-PEERS: dict[str, Callable[[Setting], Run]] = {
-    "torchvision on the device": torchvision,
-    "TorchCodec on the device": torchcodec,
-    **{f"DALI, mixed, {load:.0%} by the hardware": partial(dali, hardware=load) for load in (0.0, 0.65, 0.8, 1.0)},
-    "DALI's torchvision API": dali_torchvision,
-    "CV-CUDA": cvcuda,
+PEERS: dict[str, tuple[Callable[[Setting], Run], tuple[str, ...]]] = {
+    "torchvision on the device": (torchvision, ()),
+    "TorchCodec on the device": (torchcodec, ("torchcodec",)),
+    **{
+        f"DALI, mixed, {load:.0%} by the hardware": (partial(dali, hardware=load), ("nvidia.dali",))
+        for load in (0.0, 0.65, 0.8, 1.0)
+    },
+    "DALI's torchvision API": (dali_torchvision, ("nvidia.dali.experimental.torchvision",)),
+    "CV-CUDA": (cvcuda, ("cvcuda", "nvidia.nvimgcodec")),
 }
+"""Their functions, and the modules that they need."""
 OWN_DRAWS = {"DALI's torchvision API"}
 """Those whose pixels cannot be compared."""
 
 
-def _need(module: str) -> None:
-    if find_spec(module.split(".")[0]) is None or find_spec(module) is None:
-        raise RuntimeError(f"{module} is not installed")
+def made(name: str, setting: Setting) -> Run:
+    """One of them.
 
-
-def _need_cuda(setting: Setting) -> None:
+    Raises:
+        RuntimeError: it cannot run here.
+    """
+    make, modules = PEERS[name]
+    for module in modules:
+        if find_spec(module.split(".")[0]) is None or find_spec(module) is None:
+            raise RuntimeError(f"{module} is not installed")
     if setting.device.type != "cuda":
         raise RuntimeError("needs a CUDA device")
+    return make(setting)
 
 
 def _as_tensors(photos: Sequence[Photo]) -> list[torch.Tensor]:

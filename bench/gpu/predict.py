@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from accel.backends.cuda.jpeg import Wanted
-from accel.backends.cuda.jpeg.decoder import KERNELS, is_plain
+from accel.backends.cuda.jpeg.decoder import is_plain
+from accel.backends.cuda.jpeg.layout import KERNELS
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import Table, show

@@ -1,10 +1,16 @@
-"""Training from a folder of photos: images per second, and the share of a step that waits for data."""
+"""Training from a folder of photos: images per second, the share of a step that waits for data, and a trace by
+torch.profiler of a loop that nobody changed: whether batches are made beside the training step."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 from typing import Any
 
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from accel.backends.cuda.compile import UNITS
 from accel.cli.data import open_folder
 from accel.cli.harness import Contestant, from_loader
 from accel.cli.pipelines import PIPELINES
@@ -48,3 +54,67 @@ def loop(
     where = {"device": str(setting.device)} if backend == "cuda" else {}
     how = {"batch_size": batch_size, "num_workers": workers}
     return from_loader(backend, data, backend, {**where, **options}, how, target=setting.device)
+
+
+MODEL = "resnet50"
+OURS = frozenset(kernel for kernels in UNITS.values() for kernel in kernels)
+
+Span = tuple[float, float]
+"""From when to when, in microseconds."""
+
+
+def overlap(setting: Setting) -> dict[str, Any]:
+    """Trains a few steps with ``pin_memory=True`` and two workers, and writes a trace (chrome://tracing, Perfetto).
+
+    Of accel's kernels it says how long they take a step, and which share of that time the device was training as well;
+    of the loop, the share of it in which the device did neither.
+    """
+    device, batch_size, steps = setting.device, min(len(setting.photos), 256), min(setting.steps, 10)
+    training = Training(MODEL, 1000, device)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    contestant = loop(setting, batch_size, steps + WARM_UP, 2, "cuda", {})
+    with contestant.in_force():
+        batches = contestant.epoch(0)
+        training.epoch(islice(batches, WARM_UP), WARM_UP - 1)
+        with profile(activities=activities) as recorded:
+            training.epoch(batches, 0)
+    recorded.export_chrome_trace(str(setting.trace))
+    kernels = [
+        (event.name, (event.time_range.start, event.time_range.end))
+        for event in recorded.events() or ()
+        if event.device_type != DeviceType.CPU
+    ]
+    return {"trace": setting.trace.name, "model": MODEL, "batch": batch_size, "steps": steps, **summary(kernels, steps)}
+
+
+def summary(kernels: Sequence[tuple[str, Span]], steps: int) -> dict[str, Any]:
+    """Figures from the names and times of all that ran on the device; {} where nothing did."""
+    if not kernels:
+        return {}
+    ours = [span for name, span in kernels if name in OURS]
+    others = merged(span for name, span in kernels if name not in OURS and not name.startswith("Mem"))  # copies
+    own = sum(end - start for start, end in ours)
+    busy = merged(span for _, span in kernels)
+    first, last = busy[0][0], busy[-1][1]
+    return {
+        "ms a step": (last - first) / 1000 / steps,
+        "accel's kernels, ms a step": own / 1000 / steps,
+        "share of them beside training": sum(covered(span, others) for span in ours) / own if own else None,
+        "share of time the device stands still": 1 - sum(end - start for start, end in busy) / (last - first),
+    }
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same times without overlaps, in order."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def covered(span: Span, others: Sequence[Span]) -> float:
+    """How much of a span lies in others, which do not overlap."""
+    return sum(max(min(span[1], end) - max(span[0], start), 0.0) for start, end in others)

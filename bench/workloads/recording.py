@@ -16,8 +16,7 @@ import accel
 from accel.cli import screen
 from accel.cli.arguments import Red
 from accel.cli.costs import ratio, take_turns
-from accel.cli.error_stats import Different
-from accel.cli.harness import Batch, compare
+from accel.cli.harness import Batch, Contestant, check
 from bench import usage
 from bench.job import Job
 from bench.pipelines import PIPELINES
@@ -69,15 +68,17 @@ def _check(job: Job, steps: Steps) -> None:
     """Check that recorded batches have torchvision's values.
 
     Raises:
-        Red: it does not.
+        Red: they do not.
     """
-    with accel.image_backend("cpu", threads=1):
-        recorded = [batch.clone() for batch in _batches(job, steps, {}, 0) if isinstance(batch, torch.Tensor)]
-    for number, (wanted, found) in enumerate(zip(_batches(job, steps, {}, 0), recorded, strict=True)):
-        try:
-            compare(wanted, found, job.names(number))
-        except Different as error:
-            raise Red(f"what accel recorded differs from torchvision: {error}") from error
+
+    def epoch(seed: int) -> Iterator[Batch]:
+        return (batch.to("cpu") for batch in _batches(job, steps, {}, seed))
+
+    plain = Contestant("torchvision", epoch, job.names)
+    recorded = Contestant("what accel recorded", epoch, job.names, plain)
+    recorded.context = partial(accel.image_backend, "cpu", threads=1)
+    for difference in check([plain, recorded]).values():
+        raise Red(difference)
 
 
 def _round(job: Job, steps: Steps, backend: str, seed: int) -> dict[str, float]:
@@ -107,7 +108,7 @@ def _through(transforms: list[Any], image: Any) -> Any:
     return image
 
 
-def _batches(job: Job, steps: Steps, spent: dict[str, float], seed: int) -> Iterator[Batch]:
+def _batches(job: Job, steps: Steps, spent: dict[str, float], seed: int) -> Iterator[torch.Tensor]:
     """The epoch, step by step; the seconds each step took are added to ``spent``."""
     for step in [*(name for name, _ in steps), "stack"]:
         spent.setdefault(step, 0.0)

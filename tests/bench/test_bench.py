@@ -26,7 +26,7 @@ from bench.contestants.contestant import Contestant, Epoch
 from bench.contestants.scripts import TorchvisionV1
 from bench.job import Images, Job
 from bench.machine import ROOT
-from bench.measure import Entry, Result, check_likely, levels, take_turns
+from bench.measure import Entry, check_likely, levels, take_turns
 from bench.pipelines import PIPELINES, Draw, boxes_after, boxes_of
 from bench.tables import tables
 from bench.workloads import WORKLOADS, scaling, side_by_side
@@ -213,8 +213,9 @@ def test_differences_of_the_inexact_are_stated(paths: list[str]) -> None:
     job = job_of(paths[:4])
     inexact = _Wrong(0, by=10 / 255 / 0.229)
     inexact.exact = False  # type: ignore[misc]
-    results = take_turns([Entry("right", V1, job), Entry("other", inexact, job, "right")], rounds=2)
-    stated = results[1].stats
+    other = Entry("other", inexact, job, "right")
+    take_turns([Entry("right", V1, job), other], rounds=2)
+    stated = other.stats
     assert stated is not None
     assert stated.largest == pytest.approx(10, abs=1e-3)
     assert stated.share == pytest.approx(1 / (2 * 3 * 224 * 224))
@@ -258,14 +259,15 @@ def test_a_contestant_that_fails_is_listed(paths: list[str]) -> None:
     missing.modules = ("no_such_module",)  # type: ignore[misc]
     others = {"fails": _Broken(_raise), "makes nothing": _Broken(int), "missing": missing}
     some = [Entry("right", V1, job), *(Entry(name, each, job, "right") for name, each in others.items())]
-    right, *failed = take_turns(some, rounds=1)
+    take_turns(some, rounds=1)
+    right, *failed = some
     assert len(right.rounds) == 1
     reasons = [each.why_not or "" for each in failed]
     assert "its library is too old" in reasons[0]
     assert "the epoch ends before it" in reasons[1]
     assert reasons[2] == "not installed: no_such_module"
     assert not any(each.rounds for each in failed)
-    notes = tables({"title": "t", "entries": [measure.as_data(each, [right]) for each in failed]})[0].notes
+    notes = tables({"title": "t", "entries": [measure.as_data(each, right) for each in failed]})[0].notes
     assert len(notes) == 3
 
 
@@ -276,12 +278,12 @@ def test_medians_and_ratios_are_those_of_the_rounds() -> None:
     images = pixels(10)
     long = Job(PIPELINES["cifar"], images, range(10), 5)
     short = Job(PIPELINES["cifar"], images, range(5), 5)
-    first = Result(Entry("first", V1, long), [Cost(9, 4), Cost(2, 3), Cost(3, 8)])
-    other = Result(Entry("other", V1, short), [Cost(1, 1), Cost(1, 1), Cost(0.5, 2)])
+    first = Entry("first", V1, long, None, [Cost(9, 4), Cost(2, 3), Cost(3, 8)])
+    other = Entry("other", V1, short, None, [Cost(1, 1), Cost(1, 1), Cost(0.5, 2)])
     assert (first.seconds, first.cpu_seconds) == (0.3, 0.4)
-    assert measure.ratio(first, [first, other]) == 1
-    assert measure.ratio(other, [first, other]) == 3  # of 4.5, 1 and 3
-    data = measure.as_data(first, [first])
+    assert measure.ratio(first, first) == 1
+    assert measure.ratio(other, first) == 3  # of 4.5, 1 and 3
+    data = measure.as_data(first, first)
     assert (data["lowest ms"], data["highest ms"]) == (200, 900)
 
 

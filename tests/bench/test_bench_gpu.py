@@ -17,7 +17,7 @@ from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.decoder import KERNELS
 from bench import train
 from bench.gpu import __main__ as command
-from bench.gpu import augment, checks, decode, emit, fused, overlap, path, peers, predict, resources, sass, training
+from bench.gpu import checks, decode, fused, kernels, path, peers, predict, resources, sass, training
 from bench.gpu.setting import Photo, Setting
 from bench.machine import ROOT
 from bench.pipelines import Draw
@@ -38,7 +38,7 @@ def run(image_folder: Path, tmp_path: Path, *parts: str, status: int = 0) -> dic
 def test_the_measurements(
     image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(emit, "REPEATS", 1)
+    monkeypatch.setattr(kernels, "REPEATS", 1)
     found = run(image_folder, tmp_path, "emit", "path", "quality")
     assert found["device"] == "host"
     assert {"versions", "commit", "machine", "data"} <= found.keys()
@@ -139,9 +139,9 @@ def test_training_is_measured(image_folder: Path, tmp_path: Path, monkeypatch: p
 def test_policies_are_measured_beside_the_plain_pipeline(
     image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(augment, "REPEATS", 1)
+    monkeypatch.setattr(kernels, "REPEATS", 1)
     found = run(image_folder, tmp_path, "augment")["augment"]
-    assert found.keys() == augment.POLICIES.keys()
+    assert found.keys() == kernels.POLICIES.keys()
     assert found["plain"]["path, times plain"] == found["plain"]["kernels, times plain"] == 1
     assert found["plain"]["launches"] == ["coefficients", "pass3"]
     assert found["RandAugment"]["launches"] == ["coefficients", "pass3", "effects", "effects", "pass3"]
@@ -155,15 +155,15 @@ def test_policies_are_measured_beside_the_plain_pipeline(
 def test_a_policy_with_wrong_values_is_not_reported(
     image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = augment.batch
-    monkeypatch.setattr(augment, "batch", lambda *arguments: made(*arguments) + 1)
+    made = kernels.batch
+    monkeypatch.setattr(kernels, "batch", lambda *arguments: made(*arguments) + 1)
     assert "not torchvision's" in run(image_folder, tmp_path, "augment", status=1)["augment"]["failed"]
 
 
 def test_the_loop_is_traced(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(train.MODELS, "small", models.shufflenet_v2_x0_5)
-    monkeypatch.setattr(overlap, "MODEL", "small")
-    monkeypatch.setattr(overlap, "WARM_UP", 2)
+    monkeypatch.setattr(training, "MODEL", "small")
+    monkeypatch.setattr(training, "WARM_UP", 2)
     found = run(image_folder, tmp_path, "overlap")["overlap"]
     assert found["steps"] == 1
     trace = json.loads(gzip.decompress((tmp_path / found["trace"]).read_bytes()))
@@ -181,14 +181,14 @@ def test_what_a_trace_says() -> None:
         ("Memcpy HtoD (Pinned -> Device)", (50.0, 55.0)),
         ("Memcpy DtoH (Device -> Pinned)", (110.0, 130.0)),
     ]
-    found = overlap.summary(kernels, 2)
+    found = training.summary(kernels, 2)
     assert found == {
         "ms a step": pytest.approx(0.065),
         "accel's kernels, ms a step": pytest.approx(0.03),
         "share of them beside training": pytest.approx(30 / 60),
         "share of time the device stands still": pytest.approx(30 / 130),
     }
-    assert overlap.summary([], 2) == {}
+    assert training.summary([], 2) == {}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")

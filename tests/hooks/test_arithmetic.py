@@ -16,7 +16,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 import accel
-from accel.ops import OPS, TensorOp
+from accel.ops import OPS
+from accel.ops.row import TensorOp
 from accel.system import arithmetic
 from tests.support import helpers
 from tests.support.helpers import assert_same

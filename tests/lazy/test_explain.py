@@ -125,13 +125,18 @@ def test_drafted_and_closed_images() -> None:
 
 
 def test_every_recorded_step_can_be_explained() -> None:
-    from accel.ops import OPS, ValueOp
+    from accel.ops import OPS
+    from accel.ops.row import KernelOp, PatchOp, TensorOp
 
     with accel.image_backend("cpu"):
         source = Image.open(BytesIO(helpers.jpeg(64, 48)))
+        values: Any = F.to_tensor(source)
         for op in OPS.values():
             for params in op.samples:
-                if isinstance(op, ValueOp):
+                if isinstance(op, (KernelOp, PatchOp)):
+                    made = values.then_kernel(op.name, params)
+                elif isinstance(op, TensorOp):
                     continue
-                image = source.then(op.name, params)  # type: ignore[attr-defined]
-                assert f"{op.name}(" in accel.explain(image)
+                else:
+                    made = source.then(op.name, params)  # type: ignore[attr-defined]
+                assert f"{op.name}(" in accel.explain(made)

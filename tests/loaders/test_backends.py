@@ -138,19 +138,37 @@ def batch(broken: tuple[int, ...] = (), count: int = 12) -> torch.Tensor:
     return torch.stack([F.to_tensor(F.resize(Image.open(BytesIO(each)), [20, 30])) for each in streams])
 
 
-def test_a_broken_file_is_named(backend: Backend) -> None:
+WAYS = pytest.mark.parametrize("options", [{}, {"memory": 1}, {"exact": False}], ids=str)
+
+
+@pytest.fixture
+def way(backend: Backend, options: dict[str, Any]) -> tuple[Backend, float]:
+    """A backend with options, and by how much its values may differ (they are 0 to 1)."""
+    if (backend.name == "cpu" and options) or (backend.name == "dali" and "memory" in options):
+        pytest.skip("it has no such option, or no other way for it")
+    apart = 0.0 if options.get("exact", True) else {"dali": 20 / 255, "cuda": 0 if ON_HOST else 6 / 255}[backend.name]
+    return backend._replace(options={**backend.options, **options}), apart
+
+
+@WAYS
+def test_a_broken_file_is_named(way: tuple[Backend, float]) -> None:
+    backend, apart = way
     with pytest.raises(accel.DecodeError, match=r"\(image 3 of a batch of 12\)") as caught:
         backend.made(lambda: batch((3, 7)) + 0 if backend.name == "cpu" else batch((3, 7)))
     assert caught.value.position == 3
-    backend.equals_torchvision(batch)  # nothing was left behind
+    assert (torch.clone(backend.made(batch)[0]) - batch()).abs().max() <= apart  # nothing was left behind
 
 
+@WAYS
 @pytest.mark.parametrize("broken", [(0,), (3, 7), (11,), tuple(range(12))], ids=str)
-def test_a_broken_file_is_replaced_and_the_others_are_right(backend: Backend, broken: tuple[int, ...]) -> None:
+def test_a_broken_file_is_replaced_and_the_others_are_right(way: tuple[Backend, float], broken: Any) -> None:
+    backend, apart = way
     before = accel.stats()["replaced"]
     with backend.chosen(on_error="replace"):
         found = torch.clone(backend.computed(batch(broken)))
     expected = batch()
     expected[list(broken)] = 0
-    assert torch.equal(found, expected)
+    assert (found - expected).abs().max() <= apart
+    assert (found - expected).abs().mean() <= apart / 25
+    assert not found[list(broken)].any()
     assert accel.stats()["replaced"] == before + len(broken)

@@ -17,7 +17,8 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import accel
-from accel.ops import OPS, KernelOp, tensor_op
+from accel.ops import OPS, tensor_op
+from accel.ops.row import KernelOp
 from accel.ops.tensors import thawed
 from accel.workers import packing
 from tests.support import fake_accelerator

@@ -18,7 +18,8 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.ops import OPS, EffectOp
+from accel.ops import OPS
+from accel.ops.row import EffectOp
 from accel.planning.plan import plan
 from accel.planning.stages import Effect
 from tests.support import helpers
@@ -50,17 +51,18 @@ def test_any_sequence_of_steps(steps: list[tuple[str, float]], grey: bool) -> No
 
 def test_hue_of_every_colour() -> None:
     """All 2 ** 24 colours to HSV and back, both ways through Pillow's own tables."""
-    from accel.backends.cpu import compiled
+    from accel.backends.cpu import effects
 
+    shift_hue = effects._KERNELS["adjust_hue"]
     red_green = np.stack(np.meshgrid(np.arange(256), np.arange(256), indexing="ij"), -1).astype(np.uint8)
     for blue in range(0, 256, 5):
         colours = np.concatenate([red_green, np.full((256, 256, 1), blue, np.uint8)], 2)
         image, out = Image.fromarray(colours), np.empty_like(colours)
         with accel.image_backend("torchvision"):
             expected = np.asarray(F.adjust_hue(image, 0.3))
-        compiled.shift_hue(colours, int(0.3 * 255), out)
+        shift_hue(colours, (0.3,), out)
         assert np.array_equal(out, expected)
-        compiled.shift_hue(colours, 77, out)
+        shift_hue(colours, (0.303,), out)
         assert not np.array_equal(out, expected)
 
 

@@ -17,9 +17,10 @@ from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel.backends.shared import gaussian
+from rig.batches import noise
 from tests.support import helpers
 from tests.support.backends import Backend
-from tests.support.cuda import needs_compiler, noise
+from tests.support.cuda import needs_compiler
 from tests.support.gaussian import assert_equal, stripes
 from tests.support.processes import ROOT, in_child
 
@@ -132,7 +133,7 @@ def test_without_fused_instructions() -> None:
     helpers.python(
         """
 import torch
-from tests.support.cuda import noise
+from rig.batches import noise
 from tests.support.gaussian import assert_equal, stripes
 for kernel in ([3, 3], [5, 9], [23, 23]):
     assert_equal([noise(40, 50), noise(30, 40, "L"), stripes()], kernel, [1.2, 0.9])

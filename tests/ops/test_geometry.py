@@ -17,8 +17,9 @@ from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel.ops.resample import rows_first
+from rig.batches import noise
 from tests.support.backends import BACKENDS, Backend
-from tests.support.cuda import noise, stacked
+from tests.support.cuda import stacked
 from tests.support.helpers import MEAN, STD, Named, assert_same, pictures
 from tests.support.steps import ON_IMAGES, ON_TENSORS, TO_TENSOR, outcome
 

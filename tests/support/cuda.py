@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from shutil import which
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -42,12 +41,6 @@ def assert_equals_torchvision(function: Callable[[], Any], **options: Any) -> An
     found = on_device(function, **options)
     assert_same(found, expected)
     return found
-
-
-def noise(height: int, width: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
-    """Noise shows every weight, and every pixel that is not where it should be."""
-    shape = (height, width, 3) if mode == "RGB" else (height, width)
-    return Image.fromarray(np.random.default_rng([height, width, seed]).integers(0, 256, shape, dtype=np.uint8))
 
 
 def stacked(images: Sequence[Image.Image], transform: Callable[[Image.Image], torch.Tensor]) -> torch.Tensor:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import random
+import warnings
 from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
 import numpy as np
+import torch
 from hypothesis import strategies as st
 from PIL import Image
 
+from accel.backends.cuda import backend
+from accel.backends.cuda.jpeg import Wanted
+from accel.codec.header import claim
 from bench.fuzz.coder import Coder, random_blocks
-from bench.fuzz.files import KINDS, encode, picture
+from bench.fuzz.files import KINDS, encode, picture, pillow
+
+LARGEST = 1 << 18  # pixels: a damaged header may promise many
 
 
 def damaged(data: bytes, rng: np.random.Generator, *, header: bool) -> bytes:
@@ -30,6 +38,42 @@ def damaged(data: bytes, rng: np.random.Generator, *, header: bool) -> bytes:
         case _:
             changed[at:at] = rng.bytes(int(rng.integers(1, 5)))
     return bytes(changed)
+
+
+def check_on_device(files: dict[int, bytes]) -> tuple[int, list[str]]:
+    """How many of these files the device's decoder takes, all or a part, and what of it is not Pillow's."""
+    decoder = backend._Engine(torch.device("cpu")).jpeg
+    wanted: dict[int, Wanted] = {}
+    for number, data in files.items():
+        rng, header = random.Random(number), claim(data)
+        if (
+            header is not None
+            and not header.progressive
+            and header.ordinary
+            and header.width * header.height <= LARGEST
+        ):
+            top, left = rng.randrange(header.height), rng.randrange(header.width)
+            box = (top, left, rng.randint(1, header.height - top), rng.randint(1, header.width - left))
+            whole = (0, 0, header.height, header.width)
+            wanted[number] = Wanted(data, rng.choice((whole, box, box)), 1 if header.mode == "L" else 3)
+    decoding = decoder.decode(list(wanted.values()))
+    flagged, taken, wrong = set(decoding.flagged()), 0, list[str]()
+    for place, (number, (data, box, channels)) in enumerate(wanted.items()):
+        if decoding.addresses[place] is None or place in flagged:
+            continue
+        taken += 1
+        top, left, height, width = box
+        pixels = decoding.read(place, height * width * channels).reshape(height, width, channels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                expected = pillow(bytes(data))[top : top + height, left : left + width]
+            except Exception as error:
+                wrong.append(f"file {number}: {error!r} is Pillow's, not pixels")
+                continue
+        if not np.array_equal(expected, pixels):
+            wrong.append(f"file {number}: other pixels than Pillow's")
+    return taken, wrong
 
 
 @st.composite

@@ -35,21 +35,15 @@ class Call(NamedTuple):
         Raises:
             NotFinite: one is NaN or infinite.
         """
-        given = self._given(args, kwargs)
+        others = self.names[len(args) :]
+        if kwargs or others or len(args) > len(self.names):
+            rest = {**self.defaults, **kwargs}
+            if len(args) > len(self.names) or not kwargs.keys() <= set(others) <= rest.keys():
+                return None
+            args = (*args, *[rest[name] for name in others])
         try:
-            return None if given is None else self.accept(of, given)
+            return self.accept(of, args)
         except NotFinite:
             raise
         except Exception:
             return None  # the original says what is wrong
-
-    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params | None:
-        """The arguments in order; None for what is no call of such a function."""
-        if len(args) == len(self.names) and not kwargs:
-            return args
-        rest = {**self.defaults, **kwargs}
-        try:
-            given = (*args, *(rest.pop(name) for name in self.names[len(args) :]))
-        except KeyError:
-            return None
-        return None if rest.keys() - self.defaults.keys() or len(given) != len(self.names) else given

@@ -9,8 +9,8 @@ from accel.hooks.patch import Function
 from accel.hooks.recording.calls import Call
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.image import LazyImage
-from accel.ops import OPS, LutOp, Op, Params
-from accel.ops.row import Accept, Picture
+from accel.ops import Op, Params
+from accel.ops.row import Accept, LutOp, Picture
 from accel.planning import lut
 
 
@@ -33,7 +33,7 @@ def recorder(row: Op, accept: Accept, lazy_only: bool = False) -> Callable[[Func
     """
 
     def instead(original: Function) -> Function:
-        call = Call.of(original, accept)
+        call, is_lut = Call.of(original, accept), isinstance(row, LutOp)
 
         def function(*args: Any, **kwargs: Any) -> Any:
             if call.first in kwargs:
@@ -42,10 +42,10 @@ def recorder(row: Op, accept: Accept, lazy_only: bool = False) -> Callable[[Func
             lazy = lazy_image(image) if not lazy_only or is_lazy(image) else None
             if lazy is not None:
                 width, height = lazy.size
-                picture = Picture((len(lazy.getbands()), height, width))
-                params = call.params(picture, args[1:], kwargs)
-                if params is not None and _makes_levels(row, params, picture.shape[0]):
-                    return recorded(lazy, row.name, params)
+                channels = 3 if lazy.mode == "RGB" else 1
+                params = call.params(Picture((channels, height, width)), args[1:], kwargs)
+                if params is not None and (not is_lut or _makes_levels(row.name, params, channels)):
+                    return lazy.then(row.name, params, "RGB" if row.channels(channels, params) == 3 else "L")
             return original(*args, **kwargs)  # which also raises what is to be raised
 
         return function
@@ -53,21 +53,14 @@ def recorder(row: Op, accept: Accept, lazy_only: bool = False) -> Callable[[Func
     return instead
 
 
-def _makes_levels(row: Op, params: Params, channels: int) -> bool:
-    """Whether Pillow takes these parameters, where the op is a table of levels (which will be wanted anyway)."""
-    if isinstance(row, LutOp):
-        try:
-            lut.table(row.name, params, channels)
-        except Exception:
-            return False  # the original says what is wrong
+def _makes_levels(name: str, params: Params, channels: int) -> bool:
+    """Whether Pillow takes these parameters of an op that is a table of levels (which will be wanted anyway)."""
+    try:
+        lut.table(name, params, channels)
+    except Exception:
+        return False  # the original says what is wrong
     return True
 
 
 def is_lazy(image: Any) -> bool:
     return isinstance(image, LazyImage) and image.recipe is not None
-
-
-def recorded(image: LazyImage, name: str, params: Params) -> LazyImage:
-    """A lazy image with one of these ops recorded."""
-    channels = OPS[name].channels(3 if image.mode == "RGB" else 1, params)
-    return image.then(name, params, "RGB" if channels == 3 else "L")

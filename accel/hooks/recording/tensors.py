@@ -20,8 +20,9 @@ from accel.hooks.recording.calls import Call
 from accel.hooks.recording.tensor_geometry import ON_PIXELS, inside, takes_pixels
 from accel.hooks.recording.tensor_values import recorded_value
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops import OPS, KernelOp, Op, Params, ValueOp, tensor_op
+from accel.ops import OPS, Op, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
+from accel.ops.row import KernelOp, ValueOp
 from accel.ops.tensors import DTYPES, frozen
 
 T = TypeVar("T", bound=LazyTensorBase)
@@ -31,14 +32,12 @@ T = TypeVar("T", bound=LazyTensorBase)
 def _call(name: str) -> Call:
     """How the one function that records a row is called."""
     ((hook, accept),) = OPS[name].hooks.items()
-    call = Call.of(found(hook), accept)
-    assert call.names == OPS[name].params, name
-    return call
+    return Call.of(found(hook), accept)
 
 
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
     """The tensor after a call of the function ``name`` of the table; None where torchvision decides."""
-    op, lazy = tensor_op(name), image.lazy
+    lazy = image.lazy
     on_pixels = ON_PIXELS.get(name)
     if on_pixels is not None and takes_pixels(image):
         with suppress(Exception):  # torchvision says what is wrong
@@ -47,6 +46,7 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
                 return moved  # type: ignore[return-value]
     if lazy.shape[0] not in (1, 3) or lazy.dtype not in DTYPES:
         return None
+    op = tensor_op(name)
     if not in_float32() or not (op.elementwise or without_autocast()):
         return None
     params = _call(name).params(lazy, args, kwargs)

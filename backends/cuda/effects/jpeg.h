@@ -1,8 +1,8 @@
 // What a JPEG file makes of a picture, without the file: its entropy coding loses nothing, so there is none here.
 //
 // Two stages: samples as the decoder has them, from pixels; and pixels from those. libjpeg-turbo's arithmetic: colour
-// (jccolor.c), subsampling and its borders (jcsample.c, jcprepct.c), the "islow" forward DCT (jfdctint.c), quantisation
-// (jcdctmgr.c), fancy upsampling (jdsample.c); the inverse DCT and colour are the decoder's.
+// (jccolor.c, jdcolor.c), subsampling and its borders (jcsample.c, jcprepct.c), the "islow" transforms (jfdctint.c,
+// islow.h), quantisation (jcdctmgr.c), fancy upsampling (jdsample.c).
 
 #pragma once
 #include "effects/effect.h"
@@ -140,5 +140,7 @@ FUNCTION int chroma(const Effect& effect, int c, int y, int x) {
 FUNCTION u32 decoded(const Effect& effect, int y, int x) {
     const int luma = read(reinterpret_cast<const u8*>(effect.source) + static_cast<i64>(y) * effect.columns + x);
     if (effect.channels == 1) return luma;
-    return rgb_of(luma, chroma(effect, 1, y, x) - 128, chroma(effect, 2, y, x) - 128);
+    const int cb = chroma(effect, 1, y, x) - 128, cr = chroma(effect, 2, y, x) - 128;
+    return packed(luma + ((91881 * cr + 32768) >> 16), luma + ((-22554 * cb - 46802 * cr + 32768) >> 16),
+                  luma + ((116130 * cb + 32768) >> 16));
 }

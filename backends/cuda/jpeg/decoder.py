@@ -12,18 +12,12 @@ import torch
 from accel.backends.cuda.descriptors import Region, bind
 from accel.backends.cuda.device import Device, Mark
 from accel.backends.cuda.jpeg import headers, layout
-from accel.backends.cuda.jpeg.layout import STATE, Batch
+from accel.backends.cuda.jpeg.layout import KERNELS, STATE, Batch
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import Header, Raw
 from accel.planning.plan import Decode
-
-KERNELS = (
-    *("jpeg_count", "jpeg_offsets", "jpeg_unstuff", "jpeg_tables"),
-    *("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc", "jpeg_transform", "jpeg_pixels"),
-)
-"""In the order of their launches."""
 
 _ALIGNED = 64
 _FIXED = 1 << 15  # bytes that every file takes: tables, descriptions

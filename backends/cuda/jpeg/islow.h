@@ -1,5 +1,4 @@
-// libjpeg-turbo's arithmetic from coefficients to samples and from those to colours: the "islow" inverse DCT (jidctint.c,
-// after Loeffler, Ligtenberg and Moschytz, 1989), and jdcolor.c.
+// libjpeg-turbo's "islow" inverse DCT (jidctint.c, after Loeffler, Ligtenberg and Moschytz, 1989).
 
 #pragma once
 #include "shim.h"
@@ -22,10 +21,4 @@ template <int SHIFT> FUNCTION void inverse_dct(int* x) {
     x[1] = (a1 + b2) >> SHIFT, x[6] = (a1 - b2) >> SHIFT;
     x[2] = (a2 + b1) >> SHIFT, x[5] = (a2 - b1) >> SHIFT;
     x[3] = (a3 + b0) >> SHIFT, x[4] = (a3 - b0) >> SHIFT;
-}
-
-// A pixel of its luma and of chromas around 0, in 16 bits after the binary point.
-FUNCTION u32 rgb_of(int luma, int cb, int cr) {
-    return packed(luma + ((91881 * cr + 32768) >> 16), luma + ((-22554 * cb - 46802 * cr + 32768) >> 16),
-                  luma + ((116130 * cb + 32768) >> 16));
 }

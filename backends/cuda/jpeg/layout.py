@@ -22,6 +22,12 @@ COMPONENTS, TABLES, BLOCK, GROUP, PIXELS, SUBSEQUENCE, SPAN = (
     for name in ("COMPONENTS", "TABLES", "BLOCK", "GROUP", "PIXELS", "SUBSEQUENCE", "SPAN")
 )
 
+KERNELS = (
+    *("jpeg_count", "jpeg_offsets", "jpeg_unstuff", "jpeg_tables"),
+    *("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc", "jpeg_transform", "jpeg_pixels"),
+)
+"""In the order of their launches."""
+
 _ALIGNED = 64
 _AHEAD = 64  # bytes behind a stream that are padding, or that are looked at in vain
 
@@ -140,18 +146,8 @@ def _blocks(pictures: npt.NDArray[Any]) -> dict[str, Integers]:
     spans = _ceil(8 * _scan_bytes(pictures), SUBSEQUENCE * THREADS)
     groups = _ceil(_needed_blocks(pictures["components"]), GROUP).sum(1)
     pixels = _ceil(pictures["height"].astype(np.int64) * pictures["width"], PIXELS * THREADS)
-    return {
-        "jpeg_count": tiles,
-        "jpeg_offsets": one,
-        "jpeg_unstuff": tiles,
-        "jpeg_tables": one,
-        "jpeg_synchronise": spans,
-        "jpeg_join": one,
-        "jpeg_coefficients": spans,
-        "jpeg_dc": COMPONENTS * one,
-        "jpeg_transform": groups,
-        "jpeg_pixels": pixels,
-    }
+    taken = tiles, one, tiles, one, spans, one, spans, COMPONENTS * one, groups, pixels
+    return dict(zip(KERNELS, taken, strict=True))
 
 
 def _sizes(pictures: npt.NDArray[Any], blocks: dict[str, Integers]) -> dict[str, Integers]:

@@ -1,5 +1,5 @@
-// From coefficients to pixels, with libjpeg-turbo's arithmetic: dequantisation, the inverse DCT and colour (islow.h),
-// fancy upsampling (jdsample.c).
+// From coefficients to pixels, with libjpeg-turbo's arithmetic: dequantisation, the inverse DCT (islow.h), fancy
+// upsampling (jdsample.c), colour (jdcolor.c).
 
 #include "jpeg/islow.h"
 #include "jpeg/picture.h"
@@ -137,7 +137,11 @@ FUNCTION u32 colour_at(const Picture& picture, int y, int x) {
     if (picture.colour == GREY) return first * (picture.channels == 3 ? 0x010101 : 1);
     const int second = upsampled(picture.components[1], y, x), third = upsampled(picture.components[2], y, x);
     if (picture.colour == RGB) return first | second << 8 | third << 16;
-    return rgb_of(first, second - 128, third - 128);
+    const int cb = second - 128, cr = third - 128;  // 16 bits after the binary point
+    const int red = clip8(first + ((91881 * cr + 32768) >> 16));
+    const int green = clip8(first + ((-22554 * cb - 46802 * cr + 32768) >> 16));
+    const int blue = clip8(first + ((116130 * cb + 32768) >> 16));
+    return red | green << 8 | blue << 16;
 }
 
 // A thread makes PIXELS of the region's pixels that follow each other, and so whole words of its memory.

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
@@ -24,18 +22,17 @@ from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
 from accel.switch import current
+from rig.batches import noise
 from tests.support.cuda import (
     DEVICE,
-    ON_HOST,
     assert_equals_torchvision,
     host_only,
     needs_compiler,
-    noise,
     on_device,
     pipeline,
     stacked,
 )
-from tests.support.helpers import assert_same, jpeg, pictures, undecodable
+from tests.support.helpers import assert_same, pictures
 from tests.support.processes import in_threads
 
 pytestmark = needs_compiler
@@ -264,39 +261,6 @@ def test_should_pillow_resize_otherwise_the_host_does(monkeypatch: pytest.Monkey
     monkeypatch.setattr(stages, "resizes_as_pillow", lambda: False)
     monkeypatch.setattr(backend.CudaBackend, "_run", lambda *_: pytest.fail("the kernels ran"))
     assert_equals_torchvision(pipeline)
-
-
-# -- broken files -------------------------------------------------------------------------------------------
-
-
-def files(broken: tuple[int, ...], count: int = 12) -> list[bytes]:
-    return [undecodable(seed=n) if n in broken else jpeg(64, 48, seed=n) for n in range(count)]
-
-
-def opened(streams: list[bytes]) -> torch.Tensor:
-    return stacked(
-        [Image.open(BytesIO(each)) for each in streams], lambda image: F.to_tensor(F.resize(image, [20, 30]))
-    )
-
-
-@pytest.mark.parametrize("options", [{"memory": 1}, {"exact": False}], ids=str)
-def test_a_broken_file_is_named(options: dict[str, Any]) -> None:
-    with pytest.raises(accel.DecodeError, match=r"\(image 3 of a batch of 12\)") as caught:
-        on_device(lambda: opened(files((3, 7))), **options)
-    assert caught.value.position == 3
-    assert_equals_torchvision(lambda: opened(files(())))  # nothing was left behind
-
-
-@pytest.mark.parametrize("options", [{"memory": 1}, {"exact": False}], ids=str)
-def test_a_broken_file_is_replaced_and_the_others_are_right(options: dict[str, Any]) -> None:
-    before = accel.stats()["replaced"]
-    found = on_device(lambda: opened(files((3, 7))), on_error="replace", **options)
-    with accel.image_backend("torchvision"):
-        expected = opened(files(()))
-    expected[[3, 7]] = 0
-    inexact = not ON_HOST and not options.get("exact", True)
-    assert (found - expected).abs().max() <= (6 / 255 if inexact else 0)
-    assert accel.stats()["replaced"] == before + 2
 
 
 # -- threads and processes ----------------------------------------------------------------------------------

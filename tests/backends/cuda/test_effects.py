@@ -19,7 +19,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
 import accel
-from accel import ops, testing
+from accel import testing
 from accel.backends.cpu import CpuBackend
 from accel.backends.cpu import effects as on_host
 from accel.backends.cuda import CudaBackend, backend, encoding, host
@@ -27,10 +27,11 @@ from accel.backends.cuda.descriptors import MEASURED
 from accel.backends.cuda.effects import arguments, lowering
 from accel.backends.cuda.effects.arguments import ARGUMENTS
 from accel.backends.cuda.execute import Execution
-from accel.ops import OPS
+from accel.ops import OPS, row
 from accel.planning.plan import plan
 from accel.runtime import sharing
-from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, noise, on_device, stacked
+from rig.batches import noise
+from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, on_device, stacked
 from tests.support.helpers import MEAN, STD, assert_same, jpeg, picture, pictures, seed_everything, undecodable
 from tests.support.steps import STEPS
 from tests.support.transforms import made
@@ -87,7 +88,7 @@ def batch(transform: Callable[[Image.Image], Any], seed: int, size: int = 40) ->
 
 def test_every_effect_has_a_kernel() -> None:
     by_pillow = {"reduce", "resize_box"}  # on the host
-    assert {name for name, op in OPS.items() if isinstance(op, ops.EffectOp)} == ARGUMENTS.keys() | by_pillow
+    assert {name for name, op in OPS.items() if isinstance(op, row.EffectOp)} == ARGUMENTS.keys() | by_pillow
 
 
 # -- policies -----------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 from accel.runtime import sharing
-from tests.support.cuda import assert_equals_torchvision, needs_compiler, noise, stacked
+from rig.batches import noise
+from tests.support.cuda import assert_equals_torchvision, needs_compiler, stacked
 
 pytestmark = needs_compiler
 

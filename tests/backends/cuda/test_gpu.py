@@ -22,7 +22,8 @@ from accel.backends.cuda.backend import CudaBackend
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
 from accel.switch import current
-from tests.support.cuda import noise, stacked
+from rig.batches import noise
+from tests.support.cuda import stacked
 from tests.support.helpers import jpeg
 from tests.support.processes import in_threads
 

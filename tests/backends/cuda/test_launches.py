@@ -17,7 +17,8 @@ from torchvision.transforms.v2 import functional as F2
 import accel
 from accel.backends.cuda import device, host
 from accel.backends.cuda.descriptors import PASS
-from tests.support.cuda import DEVICE, assert_equals_torchvision, host_only, needs_compiler, noise, stacked
+from rig.batches import noise
+from tests.support.cuda import DEVICE, assert_equals_torchvision, host_only, needs_compiler, stacked
 from tests.support.helpers import jpeg, undecodable
 
 pytestmark = needs_compiler

@@ -318,27 +318,6 @@ def test_an_error_of_another_kind_is_not_taken_for_a_broken_file(monkeypatch: py
 # -- broken files -------------------------------------------------------------------------------------------
 
 
-def files(broken: tuple[int, ...], count: int = 12) -> list[bytes]:
-    return [undecodable(seed=n) if n in broken else jpeg(64, 48, seed=n) for n in range(count)]
-
-
-def test_a_broken_file_is_named() -> None:
-    with pytest.raises(accel.DecodeError, match=r"\(image 3 of a batch of 12\)") as caught:
-        by_dali(lambda: opened(files((3, 7))), exact=False)
-    assert caught.value.position == 3
-    near(by_dali(lambda: opened(files(())), exact=False), by_torchvision(lambda: opened(files(()))), exact=False)
-
-
-@pytest.mark.parametrize("broken", [(0,), (3, 7), (11,), tuple(range(12))], ids=str)
-def test_a_broken_file_is_replaced_and_the_others_are_delivered(broken: tuple[int, ...]) -> None:
-    before = accel.stats()["replaced"]
-    found = by_dali(lambda: opened(files(broken)), exact=False, on_error="replace")
-    wanted = by_torchvision(lambda: opened(files(())))
-    wanted[list(broken)] = 0
-    near(found, wanted, exact=False)
-    assert accel.stats()["replaced"] == before + len(broken)
-
-
 @BOTH
 def test_what_dali_declines_and_pillow_reads_is_right(exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third file alone is DALI's failure: the other way round it would be lost."""

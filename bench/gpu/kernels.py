@@ -1,0 +1,144 @@
+"""The kernels alone: what part of the device's copy bandwidth they reach for the bytes that they must move; and
+augmenting pipelines beside the plain one: the same photos and crops, and what a policy does to them in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torchvision import transforms as T
+
+from accel.backends.cuda.execute import Execution
+from accel.backends.cuda.lowering import schedule_of
+from accel.planning.plan import Plan, plan
+from accel.planning.stages import Effect, Pass
+from accel.runtime import read
+from bench.gpu.setting import Setting, batch, in_turns, recorded
+
+REPEATS = 10
+
+
+def emit(setting: Setting) -> dict[str, Any]:
+    """Launches over pixels that are on the device, for each dtype and layout, beside a copy of as many bytes."""
+    found = {}
+    for name, dtype, interleaved in (
+        ("float32, NCHW", torch.float32, False),
+        ("float16, NCHW", torch.float16, False),
+        ("float16, channels_last", torch.float16, True),
+        ("uint8, channels_last", torch.uint8, True),
+    ):
+        found[name] = _one(setting, dtype, interleaved)
+    return found
+
+
+def uploaded(backend: Any, program: Plan, device: torch.device) -> tuple[Execution, torch.Tensor]:
+    """A plan's launches, all that they need sent to the device, and its result, which ``launch`` makes."""
+    engine = backend._engine(device)
+    with engine.device.enter():
+        result = program.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
+        execution = Execution(schedule_of(program, [None] * len(program.decodes)), engine.device, engine.pool)
+        for number, wanted in enumerate(program.decodes):
+            pixels = read.pixels(wanted, program.shape[0], backend.options)
+            np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
+        for fill in execution.sent():
+            fill()
+        execution.upload(result)
+    return execution, result
+
+
+def _one(setting: Setting, dtype: torch.dtype, interleaved: bool) -> dict[str, Any]:
+    backend, recipes = recorded(setting.photos, setting.device)
+    program = plan(recipes)
+    tables = {id(item.table): item.table.to(dtype) for wanted in program.decodes for item in wanted.items}
+    decodes = tuple(
+        wanted._replace(items=tuple(item._replace(table=tables[id(item.table)]) for item in wanted.items))
+        for wanted in program.decodes
+    )
+    program = program._replace(dtype=dtype, interleaved=interleaved, decodes=decodes)
+    execution, result = uploaded(backend, program, setting.device)
+    with backend._engine(setting.device).device.enter():
+        moved = sum(w.box[2] * w.box[3] * w.channels for w in program.decodes) + result.numel() * result.itemsize
+        source = torch.zeros(moved // 2, dtype=torch.uint8, device=setting.device)
+        target = torch.empty_like(source)
+
+        def launches() -> None:
+            for _ in range(REPEATS):
+                execution.launch()
+
+        def copies() -> None:
+            for _ in range(REPEATS):
+                target.copy_(source)
+
+        times = in_turns({"kernels": launches, "copy": copies}, setting.rounds, setting.device)
+    kernels, copy = (times[name]["median"] / REPEATS for name in ("kernels", "copy"))
+    return {
+        "bytes": moved,
+        "kernels ms": 1000 * kernels,
+        "kernels GB/s": moved / kernels / 1e9,
+        "copy GB/s": moved / copy / 1e9,
+        "share of copy bandwidth": copy / kernels,
+    }
+
+
+POLICIES: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda image: image,
+    "RandAugment": T.RandAugment(),
+    "TrivialAugmentWide": T.TrivialAugmentWide(),
+    "AutoAugment": T.AutoAugment(),
+    "ColorJitter": T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+    "GaussianBlur, 23 x 23": T.GaussianBlur(23),
+}
+
+
+def augment(setting: Setting) -> dict[str, Any]:
+    """For every policy the whole path and its launches alone, and how many times the plain pipeline's that is.
+
+    Raises:
+        AssertionError: values differ from torchvision's.
+    """
+    paths: dict[str, Callable[[], object]] = {}
+    kernels: dict[str, Callable[[], object]] = {}
+    found: dict[str, Any] = {}
+    for name, policy in POLICIES.items():
+        backend, recipes = recorded(setting.photos, setting.device, policy)
+        wanted = plan(recipes)
+        _check(setting, name, backend.run_on(wanted, setting.device).cpu())
+        execution, result = uploaded(backend, wanted, setting.device)
+        found[name] = {"launches": execution.launches, "bytes": moved(wanted)}
+        paths[name] = lambda backend=backend, recipes=recipes: backend.run_on(plan(recipes), setting.device)  # type: ignore[misc]
+        kernels[name] = lambda execution=execution, result=result: [execution.launch() for _ in range(REPEATS)]  # type: ignore[misc]
+    for kind, contestants, repeats in (("path", paths, 1), ("kernels", kernels, REPEATS)):
+        times = in_turns(contestants, setting.rounds, setting.device)
+        plain = times["plain"]["median"]
+        for name, each in times.items():
+            found[name][f"{kind} ms"] = 1000 * each["median"] / repeats
+            found[name][f"{kind}, times plain"] = each["median"] / plain
+    return found
+
+
+def moved(wanted: Plan) -> int:
+    """The bytes that the stages of a plan must at least read and write; tables and parameters are left out."""
+    count, channels, height, width = wanted.shape
+    total = count * channels * height * width * wanted.dtype.itemsize
+    for each in wanted.decodes:
+        for item in each.items:
+            (rows, columns), channels = each.box[2:], each.channels
+            for stage in item.stages[:-1]:
+                if isinstance(stage, Pass) and not stage._replace(levels=None).changes((rows, columns)):
+                    continue  # part of the stage before it
+                total += rows * columns * channels
+                if isinstance(stage, Effect):
+                    channels = stage.output_channels
+                rows, columns = stage.output_size
+                if not (isinstance(stage, Effect) and stage.kind == "statistic"):  # that writes a table
+                    total += rows * columns * channels
+            total += rows * columns * channels
+    return total
+
+
+def _check(setting: Setting, name: str, found: torch.Tensor) -> None:
+    wanted = batch(setting.photos, POLICIES[name])
+    if not torch.equal(found, wanted):
+        raise AssertionError(f"{name}: its values are not torchvision's; nothing is reported")
