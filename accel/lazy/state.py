@@ -201,8 +201,10 @@ def materialize(tensor: Any, allocate: Allocate) -> torch.Tensor:
             return tensor  # type: ignore[no-any-return]
         if not isinstance(lazy.progress, Done):
             value = lazy.compute(allocate).as_subclass(tensor.becomes)
-            with shell.suspended():
-                alias = value.detach() if lazy.aliased else None
+            alias = None
+            if lazy.aliased:
+                with shell.suspended():
+                    alias = value.detach()
             with changing:
                 lazy.progress, lazy.pending = Done(value, alias), None
         value, alias = lazy.progress
