@@ -102,6 +102,11 @@ class Backend:
         return cast(HostBackend, companion(self.host, self.options))
 
 
+def supports_all(backend: Backend) -> bool:
+    """Whether a backend leaves nothing to its host."""
+    return not isinstance(backend, Backend) or type(backend).supports is Backend.supports
+
+
 class HostBackend(Backend):
     """A backend that computes in host memory. It has ``run`` or ``run_all``; each is made of the other."""
 

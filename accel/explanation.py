@@ -16,9 +16,10 @@ from accel.lazy.tensor_base import pending_state
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
+from accel.planning.order import has_tail, parts
 from accel.planning.plan import Plan, plan
 from accel.planning.stages import Axis, Effect, Stage
-from accel.planning.torch_tail import has_tail, tailed_plans
+from accel.planning.torch_tail import tailed_plans
 from accel.recipe import Branch, Recipe, Source, Step
 from accel.runtime import sharing
 
@@ -77,8 +78,8 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
     decode, item = next((d, i) for d in first.decodes for i in d.items if i.position == place[1])
     header = decode.source.header
     lines.append(f"  first source: {decode.source!r}, {_content(decode.source)}")
-    steps = recipe.steps + recipe.values + recipe.kernels
-    lines.append("  recorded: " + (" -> ".join(map(_step, steps + after)) or "nothing yet"))
+    recorded = [_steps(recipe.steps), *map(_step, after)]
+    lines.append("  recorded: " + (" -> ".join(filter(None, recorded)) or "nothing yet"))
     top, left, height, width = decode.box
     share = 100 * height * width / (header.height * header.width)
     verb = "read" if raw[0] else "decode"
@@ -86,8 +87,9 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
     for number, stage in enumerate(item.stages):
         lines.append(f"  stage {number + 1}: {_stage(stage)}")
     lines.append(f"  values: table of {item.table.shape[0]} x 256 {_name(item.table.dtype)}")
-    if recipe.kernels:
-        names = " -> ".join(name for name, _ in recipe.kernels if name != THREADS)
+    kernels = parts(recipe.steps)[2]
+    if kernels:
+        names = " -> ".join(name for name, _ in kernels if name != THREADS)
         lines.append(f"  then torchvision's own kernels, on the values, where they are: {names}")
     if len(plans) > 1:
         lines.append(f"  images that differ in what comes before that are {len(plans)} plans; this is one")
@@ -102,8 +104,12 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
 def _content(source: Source) -> str:
     if source.origin is None:
         return f"{len(source.data)} bytes"
-    origin = source.origin
-    return "lazy itself: " + " -> ".join(map(_step, origin.steps + origin.values + origin.kernels))
+    return f"lazy itself: {_steps(source.origin.steps)}"
+
+
+def _steps(steps: tuple[Step, ...]) -> str:
+    """Steps in the order of the plan."""
+    return " -> ".join(_step(step) for part in parts(steps) for step in part)
 
 
 def _many(count: int, what: str) -> str:
@@ -118,7 +124,7 @@ def _step(step: Step) -> str:
 
 def _short(value: Any) -> str:
     if isinstance(value, Branch):
-        return " -> ".join(map(_step, value.steps + value.values + value.kernels)) or "the image"
+        return _steps(value.steps) or "the image"
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, tuple):

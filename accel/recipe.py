@@ -83,20 +83,16 @@ class Source:
 
 
 class Recipe(NamedTuple):
-    """One lazy image: its source, the steps on pixels, then those on single values, then torchvision's kernels."""
+    """One lazy image: its source, and the steps in the order in which they were recorded (``accel.planning.order``)."""
 
     source: Source
     steps: tuple[Step, ...] = ()
-    values: tuple[Step, ...] = ()
-    kernels: tuple[Step, ...] = ()
 
 
 class Branch(NamedTuple):
     """Another image made of the same source, as a parameter of a step that mixes the two."""
 
     steps: tuple[Step, ...]
-    values: tuple[Step, ...]
-    kernels: tuple[Step, ...]
 
 
 def selection_of(recipes: Sequence[Recipe]) -> Selection:

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from accel.cli import screen
-from accel.cli.arguments import Red
+from accel.cli.arguments import Red, command
 from accel.cli.costs import Clock, Cost
 from accel.cli.tables import Table, show
 from bench import machine
@@ -72,7 +72,8 @@ def measure(data: Path, rounds: int) -> dict[str, Any]:
     return {**machine.provenance(), "load": os.getloadavg(), "medians": medians, "runs": found}
 
 
-def main() -> None:
+@command("startup")
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.startup", description=str(__doc__).partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="a folder of photos")
     parser.add_argument("--rounds", type=int, default=3)
@@ -82,7 +83,8 @@ def main() -> None:
     rows = [(name, f"{each['seconds']:.2f}", f"{each['cpu_seconds']:.2f}") for name, each in result["medians"].items()]
     show(Table("start to first batch", ("", "seconds", "CPU seconds"), rows))
     screen.write_json(args.out, result)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

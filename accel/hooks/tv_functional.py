@@ -19,7 +19,7 @@ from accel.lazy.from_pixels import lazy_image
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
-from accel.planning import values
+from accel.planning import order, values
 from accel.recipe import Recipe, Source
 
 
@@ -69,14 +69,15 @@ def _as_image(tensor: LazyTensorBase) -> LazyImage | None:
     if channels not in (1, 3) or dtype not in (torch.uint8, torch.float16, torch.float32, torch.float64):
         return None
     mode, size = "RGB" if channels == 3 else "L", (width, height)
-    source, steps, value_steps, kernels = lazy.recipes[0]
-    table = None if kernels or any(name == "erase" for name, _ in value_steps) else values.table(channels, value_steps)
+    source, steps = lazy.recipes[0]
+    pixel_steps, value_steps, kernels = order.parts(steps)
+    table = None if kernels or values.erases(value_steps) else values.table(channels, value_steps)
     levels = None if table is None else _levels(table)
     if levels is None:
-        origin = Recipe(source, steps, value_steps, (*kernels, ("to_levels", ())))
+        origin = Recipe(source, (*steps, ("to_levels", ())))
         pixels = Source(b"", Raw(width, height, mode), f"{source.name}, as a tensor", source.selection, origin=origin)
         return LazyImage.of_recipe(Recipe(pixels), mode, size)
-    image = LazyImage.of_recipe(Recipe(source, steps), mode, size)
+    image = LazyImage.of_recipe(Recipe(source, pixel_steps), mode, size)
     if bool((levels != torch.arange(256)).any()):
         image = image.then("point", (levels.numpy().tobytes(),))
     return image

@@ -161,10 +161,11 @@ def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Head
 def _lazy(source: Source, mode: Any) -> LazyTensor:
     header = source.header
     to_rgb = _name(mode) == _RGB and header.mode == "L"
-    steps: tuple[Step, ...] = (("convert", ("RGB",)),) if to_rgb else ()
+    steps: tuple[Step, ...] = (("pil_to_tensor", ()),)
+    if to_rgb:
+        steps = (("convert", ("RGB",)), *steps)
     shape = (3 if to_rgb or header.mode == "RGB" else 1, header.height, header.width)
-    recipe = Recipe(source, steps, (("pil_to_tensor", ()),))
-    return LazyTensor.of((recipe,), (), shape, torch.uint8, interleaved=True)
+    return LazyTensor.of((Recipe(source, steps),), (), shape, torch.uint8, interleaved=True)
 
 
 _READERS: dict[str, Function] = {

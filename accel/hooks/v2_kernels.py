@@ -17,7 +17,7 @@ from torchvision.transforms.v2 import functional as F
 from accel.hooks.patch import Function, Item
 from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.tensor_values import in_place, numbers, recorded_erase, recorded_value
-from accel.hooks.recording.tensors import recorded
+from accel.hooks.recording.tensors import recorded, then
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
@@ -114,10 +114,10 @@ def _resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
 ) -> LazyTensorBase | None:
-    if tensor_geometry.takes_pixels(image):
-        lazy = tensor_geometry.resized_crop(image, top, left, height, width, size, interpolation, antialias)
-        if lazy is not None:
-            return lazy
+    args = (top, left, height, width, size, interpolation, antialias)
+    steps = tensor_geometry.steps(image.lazy, "v2.resized_crop", args, {})
+    if steps is not None:
+        return then(image, steps)
     cropped = _crop(image, top, left, height, width)
     if cropped is None:
         return None
@@ -139,7 +139,7 @@ def _gaussian_noise(
         noise = mean + torch.randn_like(like) * sigma
     else:
         noise = ((mean * 255) + torch.randn_like(like) * (sigma * 255)).to(torch.int16)
-    return image.then_kernel("gaussian_noise", (noise.reshape(lazy.shape), bool(clip)))
+    return image.then(("gaussian_noise", (noise.reshape(lazy.shape), bool(clip))), kernel=True)
 
 
 def to_dtype(image: LazyTensorBase, dtype: Any = torch.float, scale: bool = False) -> LazyTensorBase | None:

@@ -93,7 +93,7 @@ def mixed(name: str, param: str) -> Function:
         if name == "mixup" and not inpt.lazy.dtype.is_floating_point:
             return original(self, inpt, params)
         self._check_image_or_video(inpt, batch_size=params["batch_size"])
-        return inpt.then_on_batch((name, (frozen(params[param]),)))
+        return inpt.then((name, (frozen(params[param]),)), on_batch=True)
 
     return transform
 

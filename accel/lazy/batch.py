@@ -139,7 +139,7 @@ class Batch:
         self._arrived: dict[int, tuple[Recipe, ...]] = {}
 
     def add(self, images: Images, member: Member) -> None:
-        """Let images stand in a place, as long as somebody refers to them: before all that stood there so far."""
+        """Let images stand in a place, as long as somebody refers to them; what they were made from, no longer."""
         images.member = member
         self._members.setdefault(member.number, []).append(weakref.ref(images))
 
@@ -201,11 +201,10 @@ def _open(loader: int | None, packed: Packed, lengths: dict[int, int]) -> Batch:
 
 def compute_together(states: Iterable[Images]) -> None:
     """Have these computed together, from the first use of one of them on."""
-    batch, states = Batch(), tuple(states)
-    for number, images in enumerate(states):
+    batch, several = Batch(), tuple(states)
+    batch.together = frozenset(range(len(several)))
+    for number, images in enumerate(several if len(several) > 1 else ()):
         batch.add(images, Member(batch, number))
-    if len(states) > 1:
-        batch.together = frozenset(range(len(states)))
 
 
 def companions(images: Images) -> list[Images]:

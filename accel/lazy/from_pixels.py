@@ -98,7 +98,7 @@ def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
         return None
     data = image.permute(1, 2, 0).numpy().tobytes()
     source = Source(data, Raw(width, height, "RGB" if channels == 3 else "L"), _IN_MEMORY, selection)
-    recipe = Recipe(source, (), (("pil_to_tensor", ()),))
+    recipe = Recipe(source, (("pil_to_tensor", ()),))
     interleaved = channels > 1 and image.stride(0) == 1
     return LazyTensor.of((recipe,), (), (channels, height, width), torch.uint8, interleaved)
 

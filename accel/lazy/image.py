@@ -83,10 +83,10 @@ class LazyImage(LazyImageBase):
         if self._parent:
             self.used_again()
         self._parent = True
-        source, steps, values, _ = self._recipe
+        source, steps = self._recipe
         op = OPS[name]
         height, width = op.size((self._size[1], self._size[0]), params)
-        made = self._made(Recipe(source, (*steps, (name, params)), values), mode or self._mode, (width, height))
+        made = self._made(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height))
         if op.renews is not None and op.renews(params):
             made._info = {}
         return made
@@ -142,11 +142,10 @@ class LazyImage(LazyImageBase):
             self.used_again()
         self._parent = self._loaded = True
         assert self._recipe is not None
-        source, steps, _, _ = self._recipe
+        source, steps = self._recipe
         if source.origin is not None and not steps:  # values that were an image for a while
-            origin = source.origin
-            return cls.of((origin._replace(kernels=(*origin.kernels, step)),), (), shape, dtype, interleaved)
-        return cls.of((Recipe(source, steps, (step,)),), (), shape, dtype, interleaved)
+            source, steps = source.origin
+        return cls.of((Recipe(source, (*steps, step)),), (), shape, dtype, interleaved)
 
     def as_uint8_tensor(self, cls: type[T]) -> T:
         """This image as a uint8 tensor, which torchvision strides [height, width, channel]."""

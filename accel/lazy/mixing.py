@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.planning.order import has_kernels
 from accel.recipe import Branch, Recipe
 
 
@@ -20,7 +21,7 @@ def multiplied(one: Any, other: Any) -> Any:
     if not is_lazy(tensor) or type(weight) is not torch.Tensor or not _is_weight(tensor, weight):
         return NotImplemented
     step = "weighted", (weight.item(), weight.dtype)
-    return tensor.then_kernel(*step, dtype=torch.promote_types(weight.dtype, tensor.lazy.dtype))
+    return tensor.then(step, dtype=torch.promote_types(weight.dtype, tensor.lazy.dtype), kernel=True)
 
 
 def _is_weight(tensor: LazyTensorBase, weight: torch.Tensor) -> bool:
@@ -38,7 +39,7 @@ def add_in_place(tensor: LazyTensorBase, other: Any, *, alpha: Any = 1) -> Any:
     if not same or len(lazy.recipes) > 1 or lazy.after or more.after or lazy.part is not None:
         return NotImplemented
     (recipe,), (summand,) = lazy.recipes, more.recipes
-    if recipe.source is not summand.source or not recipe.kernels:
+    if recipe.source is not summand.source or not has_kernels(recipe.steps):
         return NotImplemented
-    lazy.recipes = (Recipe(*recipe[:3], (*recipe.kernels, ("plus", (Branch(*summand[1:]),)))),)
+    lazy.recipes = (Recipe(recipe.source, (*recipe.steps, ("plus", (Branch(summand.steps),)))),)
     return tensor

@@ -61,7 +61,7 @@ def _lazy(image: Any) -> LazyState | None:
     if recipe is None:
         return None
     width, height = image.size
-    recipe = Recipe(recipe.source, recipe.steps, (("pil_to_tensor", ()),))
+    recipe = Recipe(recipe.source, (*recipe.steps, ("pil_to_tensor", ())))
     return LazyState((recipe,), (), (len(image.getbands()), height, width), torch.uint8, True)
 
 

@@ -147,7 +147,7 @@ def _ordered(tensor: LazyTensorBase, memory_format: torch.memory_format) -> Any:
         return NotImplemented
     if lazy.after:
         ordered = memory_format == torch.preserve_format
-        return tensor if ordered else tensor.then_kernel("contiguous", (memory_format,))
+        return tensor if ordered else tensor.then(("contiguous", (memory_format,)), kernel=True)
     if interleaved == lazy.interleaved:
         return tensor
     return _onwards(tensor, tensor.then(interleaved=interleaved), ("contiguous", (memory_format,)))

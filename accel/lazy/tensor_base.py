@@ -19,6 +19,7 @@ from accel.lazy import shell, state
 from accel.lazy.state import Done, ImageShape, LazyState, peek
 from accel.ops import OPS, tensor_op
 from accel.ops.helpers import same_threads
+from accel.ops.row import ValueOp
 from accel.recipe import Recipe, Step
 from accel.system import counters, memory
 from accel.system.caller import caller
@@ -77,51 +78,43 @@ class LazyTensorBase(torch.Tensor):
         """
         return state.materialize(self, allocate)
 
-    def then(self, *steps: Step, dtype: torch.dtype | None = None, interleaved: bool | None = None) -> Self:
-        """A new tensor: this one with more steps on single values recorded, which lead to ``dtype``."""
-        lazy = self.lazy
-        if lazy.after:
-            return self.then_on_batch(*steps, dtype=dtype)
-        recipes = tuple(
-            [
-                Recipe(source, pixels, values + steps) if not after else Recipe(source, pixels, values, after + steps)
-                for source, pixels, values, after in lazy.recipes
-            ]
-        )
-        return self._made(recipes, lazy.shape, lazy.dtype if dtype is None else dtype, interleaved)
+    def then(
+        self,
+        *steps: Step,
+        dtype: torch.dtype | None = None,
+        interleaved: bool | None = None,
+        kernel: bool = False,
+        on_batch: bool = False,
+    ) -> Self:
+        """A new tensor: this one with more steps recorded; behind steps on the batch as a whole, on that.
 
-    def then_on_batch(self, *steps: Step, dtype: torch.dtype | None = None) -> Self:
-        """A new tensor: this one with more steps on the batch as a whole recorded, of the same shape."""
-        lazy = self.lazy
-        return self._made(lazy.recipes, lazy.shape, lazy.dtype if dtype is None else dtype, after=steps)
-
-    def then_on_pixels(self, *steps: Step, interleaved: bool | None = None) -> Self:
-        """A new tensor: this one with more steps on its pixels recorded, ahead of the steps on values.
-
-        ``interleaved``: how torchvision's tensor lies in memory then; None: as before.
+        Args:
+            dtype: what they lead to. interleaved: how an image lies in memory then. None: as before.
+            kernel: torchvision is to run the last of them, of several images on the batch as a whole.
+            on_batch: they act on several images at once.
         """
         lazy = self.lazy
-        channels, height, width = lazy.shape
+        shape = lazy.shape
         for name, params in steps:
-            height, width = OPS[name].size((height, width), params)
-        recipes = tuple([Recipe(source, pixels + steps, values) for source, pixels, values, _ in lazy.recipes])
-        return self._made(recipes, (channels, height, width), lazy.dtype, interleaved)
-
-    def then_kernel(
-        self, name: str, params: tuple[Any, ...], dtype: torch.dtype | None = None, interleaved: bool | None = None
-    ) -> Self:
-        """A new tensor: this one with one more of torchvision's kernels recorded, on a batch as on a whole."""
-        lazy, op = self.lazy, tensor_op(name)
-        on_batch = bool(lazy.after) or len(lazy.recipes) > 1
-        onto = lazy.after if on_batch else lazy.recipes[0].kernels
-        steps: tuple[Step, ...] = (() if op.elementwise else same_threads(onto)) + ((name, params),)
-        channels, height, width = lazy.shape
-        shape = (op.channels(channels, params), *op.size((height, width), params))
-        dtype = lazy.dtype if dtype is None else dtype
+            op = OPS[name]
+            if not isinstance(op, ValueOp):
+                height, width = op.size((shape[1], shape[2]), params)
+                shape = op.channels(shape[0], params), height, width
+        on_batch = on_batch or bool(lazy.after) or (kernel and len(lazy.recipes) > 1)
+        if kernel and not tensor_op(name).elementwise:
+            steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
+        recipes, after = lazy.recipes, lazy.after
         if on_batch:
-            return self._made(lazy.recipes, shape, dtype, after=steps)
-        source, pixels, values, _ = lazy.recipes[0]
-        return self._made((Recipe(source, pixels, values, onto + steps),), shape, dtype, interleaved)
+            after, interleaved = after + steps, None
+        else:
+            recipes = tuple([Recipe(source, before + steps) for source, before in recipes])
+        dtype = lazy.dtype if dtype is None else dtype
+        interleaved = lazy.interleaved if interleaved is None else interleaved
+        made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)
+        if lazy.member is not None or lazy.progress is not None:
+            # what comes after can be done to what was submitted
+            made.lazy.succeed(lazy, *((lazy.part, lazy.since) if len(after) > len(lazy.after) else (None, ())))
+        return made
 
     def as_lazy(self, cls: type[T]) -> T:
         """The same values, not computed, as a tensor of another class."""
@@ -132,23 +125,6 @@ class LazyTensorBase(torch.Tensor):
         same.lazy.aliased = lazy.aliased
         same.lazy.succeed(lazy, lazy.progress, lazy.since)
         return same
-
-    def _made(
-        self,
-        recipes: tuple[Recipe, ...],
-        shape: ImageShape,
-        dtype: torch.dtype,
-        interleaved: bool | None = None,
-        after: tuple[Step, ...] = (),
-    ) -> Self:
-        lazy = self.lazy
-        interleaved = lazy.interleaved if interleaved is None else interleaved
-        after = lazy.after + after
-        made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)
-        if lazy.member is not None or lazy.progress is not None:
-            # what comes after can be done to what was submitted
-            made.lazy.succeed(lazy, *((lazy.part, lazy.since) if len(after) > len(lazy.after) else (None, ())))
-        return made
 
     @classmethod
     def __torch_function__(

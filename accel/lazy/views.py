@@ -69,7 +69,7 @@ def _part(batch: LazyTensorBase, chosen: int | range, index: Any) -> LazyTensorB
     numbers = (chosen,) if isinstance(chosen, int) else chosen
     recipes = tuple([recipe for number in numbers for recipe in lazy.recipes[number * each : (number + 1) * each]])
     if lazy.after:
-        recipes = tuple([Recipe(*recipe[:3], recipe.kernels + lazy.after) for recipe in recipes])
+        recipes = tuple([Recipe(recipe.source, recipe.steps + lazy.after) for recipe in recipes])
     lead = inner if isinstance(chosen, int) else (len(chosen), *inner)
     offset = int(batch.storage_offset()) + numbers[0] * each * prod(lazy.shape)
     return _view(batch, batch.of(recipes, lead, lazy.shape, lazy.dtype, lazy.interleaved, offset=offset), index)

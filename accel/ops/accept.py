@@ -43,6 +43,7 @@ def are_numbers(values: Any, name: str, largest: float = sys.float_info.max) -> 
             return False
     for value in values:
         if not abs(value) <= largest:
+            float(value)  # of some ints there is none: torchvision says so
             raise NotFinite(f"{name} must be finite{' in float32' * (largest == FLOAT32)}, got {value}")
     return True
 
@@ -56,6 +57,8 @@ def numbers(name: str, least: float = -math.inf, most: float = math.inf) -> Acce
     """Accept numbers of which the first is one of these."""
 
     def accept(of: Subject, params: Params) -> Params | None:
+        if most < math.inf and isinstance(params[0], (int, float)) and not least <= params[0] <= most:
+            return None  # NaN is not either, and torchvision says so
         finite = are_numbers(params, name, FLOAT32) if isinstance(of, Picture) else are_numbers(params, name)
         return params if finite and least <= params[0] <= most else None
 

@@ -83,12 +83,13 @@ _FACTORS = ((0.0,), (0.37,), (1.0,), (1.73,))
 _PERMUTATIONS = (((2, 0, 1),), ((1, 0, 2),))
 _STATISTIC = partial(EffectOp, kind="statistic")
 _MIX = partial(EffectOp, kind="mix")
+_DRAWN = partial(ValueOp, drawn=True)
 
 ROWS = (
     *_everywhere(
         "adjust_brightness",
         partial(_lut, renews=always),
-        ValueOp,
+        _DRAWN,
         (*_FACTORS, (-0.4,)),
         accept.factor,
         tensor_samples=_FACTORS,
@@ -104,12 +105,12 @@ ROWS = (
     *_everywhere(
         "posterize",
         _lut,
-        partial(ValueOp, takes="pixels"),
+        partial(_DRAWN, takes="pixels"),
         ((1,), (3,), (8,)),
         accept.bits,
         v1_accept=accept.of_uint8(accept.bits),
     ),
-    *_everywhere("solarize", _lut, ValueOp, ((0,), (100.5,), (256,)), accept.threshold, tensor_samples=((0,), (0.43,))),
+    *_everywhere("solarize", _lut, _DRAWN, ((0,), (100.5,), (256,)), accept.threshold, tensor_samples=((0,), (0.43,))),
     *_everywhere("adjust_contrast", partial(_STATISTIC, renews=always), KernelOp, _FACTORS, accept.factor),
     *_everywhere(
         "autocontrast", _STATISTIC, KernelOp, hooks={"PIL.ImageOps.autocontrast": accept.only(0, None, None, False)}

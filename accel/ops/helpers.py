@@ -60,8 +60,10 @@ def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
 def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """The step to record between these kernels and the next one, for that to run on as many threads as here; or ()."""
     here = THREADS, (torch.get_num_threads(),)
-    known = next((step for step in reversed(steps) if step[0] == THREADS), None)
-    return () if known == here else (here,)
+    for step in reversed(steps):
+        if step[0] == THREADS:
+            return () if step == here else (here,)
+    return (here,)
 
 
 def _helper(name: str, params: tuple[str, ...], apply: Callable[..., torch.Tensor], **more: Any) -> KernelOp:

@@ -11,7 +11,7 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import resample
 from accel.ops.index import Positions, nearest
-from accel.ops.row import Axes, EffectOp, IndexOp, Params, ResampleOp, given_size
+from accel.ops.row import Axes, EffectOp, IndexOp, Params, ResampleOp, Size, given_size
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
@@ -20,6 +20,12 @@ F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vfli
 def _lower_crop(axes: Axes, params: Params, code: int) -> Axes:
     top, left, height, width = params
     return axes[0].crop(top, height, code), axes[1].crop(left, width, code)
+
+
+def _leaves(size: Size, params: Params) -> bool:
+    """Whether a crop shows more than the image."""
+    top, left, height, width = params
+    return bool(top < 0 or left < 0 or top + height > size[0] or left + width > size[1])
 
 
 def _lower_pad(axes: Axes, params: Params, code: int) -> Axes:
@@ -65,6 +71,7 @@ ROWS = (
         size=lambda size, params: (params[2], params[3]),
         lower=_lower_crop,
         fill=lambda params, channels: (0,) * channels,
+        fills=_leaves,
     ),
     IndexOp(
         "hflip",
@@ -93,6 +100,7 @@ ROWS = (
         size=lambda size, params: (size[0] + params[1] + params[3], size[1] + params[0] + params[2]),
         lower=_lower_pad,
         fill=lambda params, channels: (params[5] * channels)[:channels] if params[5] else (0,) * channels,
+        fills=lambda size, params: params[4] == "constant",
     ),
     IndexOp(
         "resize_nearest",

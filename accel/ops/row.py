@@ -86,10 +86,12 @@ class IndexOp(Op):
         lower: the maps of rows and columns after it, from those before it, the parameters, and the code of the fill
             colour that ``fill`` names.
         fill: the colour it may bring in, one value per channel from (params, channels).
+        fills: whether that colour may show, from the input's size and the parameters.
     """
 
     lower: Callable[[Axes, Params, int], Axes]
     fill: Callable[[Params, int], tuple[int, ...]] | None = None
+    fills: Callable[[Size, Params], bool] = lambda size, params: True
 
 
 class ResampleOp(Op):
@@ -134,8 +136,15 @@ class TensorOp(Op):
     takes: Takes = "floats"
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ValueOp(TensorOp):
-    """Treats every value by itself: run on 0..255 it gives a table of values."""
+    """Treats every value by itself: run on 0..255 it gives a table of values.
+
+    Attributes:
+        drawn: its parameters are drawn for every image. A table of float values, for one image alone, would be dear.
+    """
+
+    drawn: bool = False
 
 
 class PatchOp(TensorOp):

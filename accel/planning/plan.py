@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from accel.planning import values
+from accel.planning.order import Steps, parts
 from accel.planning.stages import Box, Stage, chain
 from accel.planning.values import Patch
 from accel.recipe import Recipe, Source, Step
@@ -82,30 +83,37 @@ def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
-    """Plan a batch of images that come out with the same shape and dtype; without their ``kernels``.
+    """Plan a batch of images that come out with the same shape and dtype, up to what torchvision runs of their steps.
 
     Raises:
         ValueError: they do not, or there is none.
     """
     if not recipes:
         raise ValueError("a plan needs at least one image")
-    plans = plans_of(recipes, (interleaved,) * len(recipes))
+    plans = plans_of([(source, *parts(steps)) for source, steps in recipes], (interleaved,) * len(recipes))
     if len(plans) > 1:
         outputs = sorted({(*each.shape[1:], each.dtype) for each, _ in plans}, key=str)
         raise ValueError(f"images of one plan must come out alike, got {outputs}")
     return plans[0][0]
 
 
-def plans_of(recipes: Sequence[Recipe], interleaved: Sequence[bool]) -> list[tuple[Plan, list[int]]]:
-    """A plan for all images that come out alike and are to lie alike in memory; and which of the recipes they are."""
+def plans_of(
+    images: Sequence[tuple[Source, Steps, Steps, Steps]], interleaved: Sequence[bool]
+) -> list[tuple[Plan, list[int]]]:
+    """A plan for all images that come out alike and are to lie alike in memory; and which they are.
+
+    Args:
+        images: the source of each, and its steps (see ``parts``), of which the last are left out.
+        interleaved: see ``Plan``, of each.
+    """
     groups: dict[tuple[Any, ...], _Group] = {}
-    for number, (source, steps, value_steps, _) in enumerate(recipes):
+    for number, (source, steps, value_steps, _) in enumerate(images):
         header = source.header
         channels = _channels(header.mode, steps)
         box, stages, depth = chain((header.height, header.width), channels, steps)
         size = stages[-1].output_size
-        table, patches = values.table(depth, value_steps), values.patches(depth, value_steps)
-        key = table.shape[0], *size, table.dtype, interleaved[number]
+        table, patches = values.table_and_patches(depth, value_steps)
+        key = depth, *size, table.dtype, interleaved[number]
         group = groups.get(key)
         if group is None:
             group = groups[key] = _Group([], {})

@@ -1,16 +1,17 @@
 """Plans, and the kernels of torchvision that finish their images.
 
-A recipe's ``kernels`` run on the values that its other steps give. Those come from as few plans as possible: one for
-all images that come out alike there.
+What torchvision runs of a recipe's steps acts on the values that the others give. Those come from as few plans as
+possible: one for all images that come out alike there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from accel.planning.order import Steps, parts
 from accel.planning.plan import Plan, plans_of
-from accel.recipe import Branch, Recipe, Step
+from accel.recipe import Branch, Recipe, Source, Step
 
 
 class Tail(NamedTuple):
@@ -35,36 +36,31 @@ class TailedPlans(NamedTuple):
 
 def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
     """Plan images of which some have kernels."""
-    bases: list[Recipe] = []
+    bases: list[tuple[Source, Steps, Steps, Steps]] = []
     owners: list[int] = []
-    numbers: dict[tuple[int, ...], int] = {}
+    interleaved: list[bool] = []
+    numbers: dict[tuple[Any, ...], int] = {}
 
     def tail(recipe: Recipe, owner: int) -> Tail:
-        key = tuple(map(id, recipe[:3]))
+        source, steps = recipe
+        on_pixels, on_values, after = parts(steps)
+        key = id(source), tuple(map(id, on_pixels)), tuple(map(id, on_values))
         if key not in numbers:
             numbers[key] = len(bases)
-            bases.append(recipe)
+            bases.append((source, on_pixels, on_values, ()))
+            # as torchvision's tensor of an image lies in memory, which decides how its values add up
+            interleaved.append(on_values[:1] == (("pil_to_tensor", ()),))
             owners.append(owner)
         kernels = []
-        for name, params in recipe.kernels:
+        for name, params in after:
             if any(isinstance(each, Branch) for each in params):
-                params = tuple(tail(Recipe(recipe.source, *branch), owner) for branch in params)
+                params = tuple(tail(Recipe(source, *branch), owner) for branch in params)
             kernels.append((name, params))
         return Tail(numbers[key], tuple(kernels))
 
     tails = tuple(tail(recipe, number) for number, recipe in enumerate(recipes))
-    plans = plans_of(bases, [_lies_interleaved(recipe) for recipe in bases])
+    plans = plans_of(bases, interleaved)
     places = {number: (n, place) for n, (_, own) in enumerate(plans) for place, number in enumerate(own)}
     return TailedPlans(
         tuple(each for each, _ in plans), tuple(places[number] for number in range(len(bases))), tuple(owners), tails
     )
-
-
-def _lies_interleaved(recipe: Recipe) -> bool:
-    """Whether torchvision's tensor of an image lies in memory as pixels do, which decides how its values add up."""
-    return bool(recipe.values) and recipe.values[0][0] == "pil_to_tensor"
-
-
-def has_tail(recipes: Sequence[Recipe]) -> bool:
-    """Whether a plan alone does not make the images."""
-    return any(recipe.kernels or recipe.source.origin is not None for recipe in recipes)

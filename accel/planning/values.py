@@ -32,19 +32,20 @@ def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     Raises:
         What torchvision raises for such parameters (a zero std, a mean of the wrong length, ...).
     """
-    if _erases(steps):
+    if erases(steps):
         steps = tuple([step for step in steps if step[0] != "erase"])
     return _table(channels, steps)
 
 
-def _erases(steps: tuple[Step, ...]) -> bool:
+def erases(steps: tuple[Step, ...]) -> bool:
+    """Whether some of the steps put values in."""
     return "erase" in [name for name, _ in steps]
 
 
-def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
-    """The rectangles that the steps erase, in order, as the steps after them leave them."""
-    if not _erases(steps):
-        return ()
+def table_and_patches(channels: int, steps: tuple[Step, ...]) -> tuple[torch.Tensor, tuple[Patch, ...]]:
+    """The table, and the rectangles that the steps erase, in order, as the steps after them leave them."""
+    if not erases(steps):
+        return _table(channels, steps), ()
     found = []
     for number, (name, params) in enumerate(steps):
         if name == "erase":
@@ -54,7 +55,7 @@ def patches(channels: int, steps: tuple[Step, ...]) -> tuple[Patch, ...]:
                 for later, values in steps[number + 1 :]:
                     patch = patch if later == "erase" else tensor_op(later).apply(patch, *values)
             found.append(Patch(top, left, height, width, patch))
-    return tuple(found)
+    return table(channels, steps), tuple(found)
 
 
 @lru_cache(maxsize=256)

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backend import AcceleratorBackend, backend_of, host_of
+from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
 from accel.errors import DecodeError, only
 from accel.options import Selection
-from accel.planning.plan import plan
-from accel.planning.torch_tail import TailedPlans, has_tail, tailed_plans
+from accel.planning.order import has_tail
+from accel.planning.plan import Plan, plan
+from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
 from accel.runtime import sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
@@ -44,7 +45,8 @@ def tensors(
     Raises:
         DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
     """
-    return only(several([(recipes, interleaved)], allocate))
+    results = several([(recipes, interleaved)], allocate)
+    return results[0] if isinstance(results[0], torch.Tensor) else only(results)
 
 
 def several(
@@ -60,12 +62,17 @@ def several(
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
             plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in plain]
-            results.update(zip(plain, sharing.run_all(host_of(selection), plans, allocate), strict=True))
+            results.update(zip(plain, _run_all(selection, plans, allocate), strict=True))
         others = [place for place in own if place not in results]
         if others:
             finished = _finished([batches[place] for place in others], selection, allocate)
             results.update(zip(others, finished, strict=True))
     return [results[place] for place in range(len(batches))]
+
+
+def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
+    host = host_of(selection)
+    return host.run_all(plans, allocate) if supports_all(host) else sharing.run_all(host, plans, allocate)
 
 
 def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
@@ -99,7 +106,7 @@ def _finished(
     """Compute batches that torchvision's kernels finish; the plans of all of them are run together."""
     tailed = [_tailed_plans(recipes) for recipes, _ in batches]
     plans = [each for whole in tailed if isinstance(whole, TailedPlans) for each in whole.plans]
-    made = iter(sharing.run_all(host_of(selection), plans, memory.results.empty))
+    made = iter(_run_all(selection, plans, memory.results.empty))
     parallel = _parallel(getattr(selection.options, "threads", None))
     results: list[torch.Tensor | Exception] = []
     for whole, (_, interleaved) in zip(tailed, batches, strict=True):

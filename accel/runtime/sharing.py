@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from accel.backend import AcceleratorBackend, Backend, HostBackend
+from accel.backend import AcceleratorBackend, Backend, HostBackend, supports_all
 from accel.errors import attempt, only
 from accel.planning.partition import Partition, partition, told
 from accel.planning.plan import Decode, Plan
@@ -66,7 +66,7 @@ def _parts(backend: Backend, plan: Plan, device: torch.device | None = None) -> 
         stages = (stage for item in wanted.items for stage in item.stages)
         return next((reason for stage in stages if (reason := backend.supports(stage, device)) is not None), None)
 
-    if not isinstance(backend, Backend) or type(backend).supports is Backend.supports:
+    if supports_all(backend):
         return None
     parts = partition(plan, refused)
     return parts if parts.reasons else None

@@ -16,8 +16,11 @@ import torch
 from accel.codec.header import Header, Raw
 from accel.ops import OPS
 from accel.options import Selection
-from accel.recipe import Branch, Recipe, Source
+from accel.recipe import Branch, Recipe, Source, Step
 from accel.system import memory
+
+Stowed = tuple[int, tuple[Step, ...]]
+"""A recipe: the number of its source, and its steps with stand-ins for the tensors among their parameters."""
 
 
 class Packed(NamedTuple):
@@ -29,8 +32,8 @@ class Packed(NamedTuple):
     data: torch.Tensor
     tensors: tuple[tuple[int, torch.dtype, torch.Size], ...]
     start: int  # of the sources
-    sources: tuple[tuple[int, Header | Raw, str, Selection, tuple[Any, ...] | None], ...]  # sizes, and fields of Source
-    recipes: tuple[tuple[Any, ...], ...]
+    sources: tuple[tuple[int, Header | Raw, str, Selection, Stowed | None], ...]  # sizes, and fields of Source
+    recipes: tuple[Stowed, ...]
 
 
 def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
@@ -40,10 +43,14 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
         _gather(recipe, sources)
     numbers = {key: number for number, key in enumerate(sources)}
     tensors = _Tensors()
-    stowed = tuple(tensors.stow(_numbered(recipe, numbers)) for recipe in recipes)
+
+    def stowed(recipe: Recipe) -> Stowed:
+        return numbers[id(recipe.source)], _changed(recipe.steps, tensors.stowed)
+
+    given = tuple(map(stowed, recipes))
     described = []
     for source in sources.values():
-        origin = None if source.origin is None else tensors.stow(_numbered(source.origin, numbers))
+        origin = None if source.origin is None else stowed(source.origin)
         described.append((len(source.data), source.header, source.name, source.selection, origin))
     shape = (tensors.size + sum(size for size, *_ in described),)
     data = memory.shared(shape, torch.uint8) if shared else torch.empty(shape, dtype=torch.uint8, device="cpu")
@@ -52,10 +59,10 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
     for source, (size, *_) in zip(sources.values(), described, strict=True):
         target[position : position + size] = np.frombuffer(source.data, np.uint8)
         position += size
-    return Packed(data, tuple(tensors.places), tensors.size, tuple(described), stowed)
+    return Packed(data, tuple(tensors.places), tensors.size, tuple(described), given)
 
 
-class _Stowed(NamedTuple):
+class _StandIn(NamedTuple):
     """Stands for a tensor among parameters."""
 
     number: int
@@ -67,18 +74,14 @@ class _Tensors:
     def __init__(self) -> None:
         self.places: list[tuple[int, torch.dtype, torch.Size]] = []
         self.size = 0
-        self._numbers: dict[int, _Stowed] = {}
+        self._numbers: dict[int, _StandIn] = {}
         self._tensors: list[torch.Tensor] = []
 
-    def stow(self, recipe: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A recipe (or branch), or what is left of one, with stand-ins for the tensors."""
-        return tuple(_changed(steps, self._stowed) for steps in recipe)
-
-    def _stowed(self, value: Any) -> Any:
+    def stowed(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in self._numbers:
-            self._numbers[id(value)] = _Stowed(len(self._tensors))
+            self._numbers[id(value)] = _StandIn(len(self._tensors))
             self._tensors.append(value)
             self.places.append((self.size, value.dtype, value.shape))
             self.size += -(-value.numel() * value.itemsize // 16) * 16
@@ -93,15 +96,13 @@ def _slice(data: torch.Tensor, offset: int, dtype: torch.dtype, shape: torch.Siz
     return data[offset : offset + shape.numel() * dtype.itemsize].view(dtype).view(shape)
 
 
-def _changed(steps: Any, change: Callable[[Any], Any]) -> Any:
-    """Steps, or the number of a source, with every parameter changed of those steps that hold tensors."""
-    if type(steps) is not tuple or not any(OPS[name].holds_tensors for name, _ in steps):
-        return steps
+def _changed(steps: tuple[Step, ...], change: Callable[[Any], Any]) -> tuple[Step, ...]:
+    """Steps with every parameter changed of those that hold tensors."""
 
     def changed(value: Any) -> Any:
-        return Branch(*(_changed(each, change) for each in value)) if isinstance(value, Branch) else change(value)
+        return Branch(_changed(value.steps, change)) if isinstance(value, Branch) else change(value)
 
-    return tuple((name, tuple(map(changed, params))) for name, params in steps)
+    return tuple([(step[0], tuple(map(changed, step[1]))) if OPS[step[0]].holds_tensors else step for step in steps])
 
 
 def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
@@ -112,10 +113,6 @@ def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
         sources[id(source)] = source
 
 
-def _numbered(recipe: Recipe, numbers: dict[int, int]) -> tuple[Any, ...]:
-    return (numbers[id(recipe.source)], *recipe[1:])
-
-
 def unpack(packed: Packed) -> tuple[Recipe, ...]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
     tensors = [_slice(packed.data, *place) for place in packed.tensors]
@@ -123,10 +120,10 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
     position = packed.start
 
     def tensor(value: Any) -> Any:
-        return tensors[value.number] if isinstance(value, _Stowed) else value
+        return tensors[value.number] if isinstance(value, _StandIn) else value
 
-    def restored(number: int, *steps: Any) -> Recipe:
-        return Recipe(sources[number], *(_changed(each, tensor) for each in steps))
+    def restored(number: int, steps: tuple[Step, ...]) -> Recipe:
+        return Recipe(sources[number], _changed(steps, tensor))
 
     pixels: Any = packed.data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)

@@ -26,7 +26,7 @@ def agrees(run: Callable[[Plan], torch.Tensor]) -> bool:
         pixels = np.clip(waves[..., None] + noise, 0, 255).astype(np.uint8)
         raw = Raw(width, height, "RGB" if channels == 3 else "L")
         source = Source(pixels.reshape(-1).data, raw, "pixels", Selection(STEPS_ASIDE, Options()))
-        found = run(plan([Recipe(source, (("jpeg", (quality,)),), (("pil_to_tensor", ()),))])).cpu()
+        found = run(plan([Recipe(source, (("jpeg", (quality,)), ("pil_to_tensor", ())))])).cpu()
         if not np.array_equal(found[0].permute(1, 2, 0), by_pillow(pixels, "jpeg", (quality,))):
             counters.fallback("the installed Pillow encodes JPEG in a way that accel does not know; Pillow encodes")
             return False

@@ -53,7 +53,7 @@ def planned(seed: int) -> Plan:
     with accel.image_backend("reference"):
         images: Any = [picture.open() for picture in draw.sample(helpers.pictures(), 4)]
     chosen = draw.choices(images, k=6)
-    recipes = [Recipe(each.recipe.source, (first, *steps(draw, each.size, mode), SHOWN), values) for each in chosen]
+    recipes = [Recipe(each.recipe.source, (first, *steps(draw, each.size, mode), SHOWN, *values)) for each in chosen]
     return plan(recipes, interleaved=draw.random() < 0.5)
 
 

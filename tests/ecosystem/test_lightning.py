@@ -38,23 +38,16 @@ class Module(lightning.LightningModule):  # type: ignore[misc]
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
+QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("step", ["fit", "predict"])
-def test_a_trainer(image_folder: Path, tmp_path: Path, workers: int, step: str) -> None:
-    paths = sorted(map(str, image_folder.rglob("*.jpg")))
-
+def test_a_trainer(paths: list[str], tmp_path: Path, workers: int, step: str) -> None:
     def run() -> Any:
         lightning.seed_everything(1, workers=True, verbose=False)
         module = Module()
-        trainer = lightning.Trainer(
-            max_epochs=2,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=tmp_path,
-        )
+        trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", default_root_dir=tmp_path, **QUIET)
         loader = DataLoader(helpers.Files(paths, TRAIN), 4, shuffle=step == "fit", num_workers=workers)
         getattr(trainer, step)(module, loader)
         return module.seen, [parameter.detach() for parameter in module.parameters()]
@@ -63,21 +56,13 @@ def test_a_trainer(image_folder: Path, tmp_path: Path, workers: int, step: str) 
     assert len(seen) == (6 if step == "fit" else 3)
 
 
-def test_half_precision_computes_each_image_once(image_folder: Path, tmp_path: Path) -> None:
+def test_half_precision_computes_each_image_once(paths: list[str], tmp_path: Path) -> None:
     """Lightning casts a batch, and then sends it to the device."""
-    paths = sorted(map(str, image_folder.rglob("*.jpg")))
 
     def run() -> Any:
         lightning.seed_everything(1, workers=True, verbose=False)
         module = Module()
-        trainer = lightning.Trainer(
-            accelerator="cpu",
-            precision="bf16-true",
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=tmp_path,
-        )
+        trainer = lightning.Trainer(accelerator="cpu", precision="bf16-true", default_root_dir=tmp_path, **QUIET)
         trainer.predict(module, DataLoader(helpers.Files(paths, TRAIN), 4))
         return module.seen
 

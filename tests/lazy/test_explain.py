@@ -134,7 +134,7 @@ def test_every_recorded_step_can_be_explained() -> None:
         for op in OPS.values():
             for params in op.samples:
                 if isinstance(op, (KernelOp, PatchOp)):
-                    made = values.then_kernel(op.name, params)
+                    made = values.then((op.name, params), kernel=isinstance(op, KernelOp))
                 elif isinstance(op, TensorOp):
                     continue
                 else:

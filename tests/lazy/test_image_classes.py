@@ -20,6 +20,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
+from tests.support.helpers import under_both
 
 
 class Own(Image.Image):
@@ -60,13 +61,6 @@ NEW: dict[str, Callable[[], Any]] = {
     "crop of own": lambda: F.crop(own(), 0, 0, 20, 20),
     "of a tensor": lambda: F.to_pil_image(F.to_tensor(picture())),
 }
-
-
-def under_both(function: Callable[[], Any]) -> tuple[Any, Any]:
-    with accel.image_backend("torchvision"):
-        plain = function()
-    with accel.image_backend("cpu"):
-        return function(), plain
 
 
 @pytest.mark.parametrize("old", OLD)

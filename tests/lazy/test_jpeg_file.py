@@ -18,6 +18,7 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
+from tests.support.helpers import under_both
 
 
 class Own(Image.Image):
@@ -35,13 +36,6 @@ def path(tmp_path: Path) -> Path:
     file = tmp_path / "picture.jpg"
     file.write_bytes(content.getvalue())
     return file
-
-
-def under_both(function: Callable[[], Any]) -> tuple[Any, Any]:
-    with accel.image_backend("torchvision"):
-        plain = function()
-    with accel.image_backend("cpu"):
-        return function(), plain
 
 
 def saved(image: Image.Image, **options: Any) -> bytes:

@@ -100,6 +100,22 @@ def test_a_broken_image_spoils_no_other(tmp_path: Path) -> None:
                 broken.sum()
 
 
+def test_a_sample_alone_is_nobodys_companion(paths: list[str]) -> None:
+    lazy: list[bool] = []
+
+    def alone(samples: list[Any]) -> torch.Tensor:
+        batch = samples[0][0].unsqueeze(0)
+        lazy.append(is_lazy(batch))
+        return batch
+
+    results = []
+    for backend in ("torchvision", "cpu"):
+        with accel.image_backend(backend):
+            results.append(next(iter(DataLoader(Files(paths, SIZES), batch_size=1, collate_fn=alone))))
+    assert_same(results[1], results[0])
+    assert lazy == [False, True]
+
+
 def test_steps_after_the_others_were_computed(paths: list[str]) -> None:
     """Computed images are not yet anybody's: more can be recorded, in place as well, and is not forgotten."""
     later: list[Callable[[torch.Tensor], Any]] = [

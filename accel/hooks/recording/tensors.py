@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from math import prod
 from typing import Any, TypeVar
@@ -16,14 +15,16 @@ from typing import Any, TypeVar
 import torch
 
 from accel.hooks.patch import found
+from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.calls import Call
-from accel.hooks.recording.tensor_geometry import ON_PIXELS, inside, takes_pixels
-from accel.hooks.recording.tensor_values import recorded_value
+from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, Op, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
-from accel.ops.row import KernelOp, ValueOp
+from accel.ops.row import IndexOp, KernelOp, TensorOp, ValueOp
 from accel.ops.tensors import DTYPES, frozen
+from accel.planning import order
+from accel.recipe import Step
 
 T = TypeVar("T", bound=LazyTensorBase)
 
@@ -37,50 +38,65 @@ def _call(name: str) -> Call:
 
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
     """The tensor after a call of the function ``name`` of the table; None where torchvision decides."""
-    lazy = image.lazy
-    on_pixels = ON_PIXELS.get(name)
-    if on_pixels is not None and takes_pixels(image):
-        with suppress(Exception):  # torchvision says what is wrong
-            moved = on_pixels(image, *args, **kwargs)
-            if moved is not None:
-                return moved  # type: ignore[return-value]
+    op, lazy = tensor_op(name), image.lazy
+    steps = tensor_geometry.steps(lazy, name, args, kwargs)
+    if steps is None:
+        params = _accepted(lazy, op, args, kwargs)
+        if params is None:
+            return None
+        steps = () if _changes_nothing(lazy, op, params) else ((name, params),)
+    return then(image, steps) if steps else image
+
+
+def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params | None:
+    """The parameters of a step that is the call itself; None where torchvision decides."""
     if lazy.shape[0] not in (1, 3) or lazy.dtype not in DTYPES:
         return None
-    op = tensor_op(name)
     if not in_float32() or not (op.elementwise or without_autocast()):
         return None
-    params = _call(name).params(lazy, args, kwargs)
-    if params is None:
-        return None
-    params = tuple(map(frozen, params))
-    if isinstance(op, ValueOp) and not (params and lazy.dtype.is_floating_point):  # a float table for one image is dear
-        return recorded_value(image, (name, params), lazy.dtype)
-    if _changes_nothing(image, op, params):
-        return image
-    crops = name.endswith(".crop")
-    memory = op.memory if isinstance(op, KernelOp) else None
-    planar = (
-        (memory == "planar" and not _only_turns_over(name, params))
-        or (lazy.view and name == "v2.resize")
-        or (crops and not inside(image, *params))
-    )
-    called = image.then_kernel(name, params, interleaved=memory == "interleaved" or (lazy.interleaved and not planar))
-    if crops and inside(image, *params):
-        called.lazy.view = lazy.view or params[3] < lazy.shape[2]
-    return called
+    params = _call(op.name).params(lazy, args, kwargs)
+    return None if params is None else tuple(map(frozen, params))
 
 
-def _changes_nothing(image: LazyTensorBase, op: Op, params: Params) -> bool:
+def _changes_nothing(lazy: LazyState, op: Op, params: Params) -> bool:
     """Whether torchvision's function returns the image itself."""
-    channels, *size = image.lazy.shape
+    channels, *size = lazy.shape
     if op.name == "v2.resize":
         return list(op.size((size[0], size[1]), params)) == size
     return op.keeps(channels, params)
 
 
-def _only_turns_over(name: str, params: Params) -> bool:
-    """Whether it is a rotation by 0 or 180 degrees, which v2 does by flips."""
-    return name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None
+def then(image: T, steps: tuple[Step, ...]) -> T:
+    """The tensor after a call that is recorded as these steps; it lies in memory as torchvision's does."""
+    lazy = image.lazy
+    interleaved, view = lazy.interleaved, lazy.view
+    for name, params in steps:
+        viewed, view = view, False
+        if name in _CROPS:
+            memory = None if order.shows(("crop", params), lazy.shape[1:]) else "planar"
+            view = memory is None and (viewed or params[3] < lazy.shape[2])
+        elif name in _RESIZES:
+            memory = "planar" if viewed else None
+        elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
+            memory = None  # it is done by flips
+        else:
+            memory = _MEMORY[name]
+        interleaved = interleaved if memory is None else memory == "interleaved"
+    called = image.then(*steps, interleaved=interleaved, kernel=order.is_kernel(name, lazy.dtype))
+    called.lazy.view = view
+    return called
+
+
+def _memory(op: Op) -> str | None:
+    if isinstance(op, KernelOp):
+        return op.memory
+    return None if isinstance(op, ValueOp) or (isinstance(op, IndexOp) and op.fill is None) else "planar"
+
+
+_MEMORY = {name: _memory(op) for name, op in OPS.items()}
+"""How torchvision's tensor lies in memory after an op on it, whatever it did before; None: as before."""
+
+_CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}
 
 
 def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +110,7 @@ def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
             fits = prod(lazy.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
             if fits and not (lazy.after or matrix.requires_grad or mean.requires_grad) and without_autocast():
                 dtype = torch.promote_types(lazy.dtype, mean.dtype)
-                return inpt.then_kernel("linear_transformation", (matrix, mean), dtype)
+                return inpt.then(("linear_transformation", (matrix, mean)), dtype=dtype, kernel=True)
         return original(self, inpt, *params)
 
     return transform

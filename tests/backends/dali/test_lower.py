@@ -42,7 +42,7 @@ def shares(*recipes: Recipe, exact: bool = False, on_host: bool = True) -> Parti
 
 def operators(*steps: Step, values: tuple[Step, ...] = (TENSOR, NORMALIZE)) -> tuple[list[str], list[str]]:
     """The names of what DALI does for an RGB image of 200 x 150, and why it does no more."""
-    found = shares(Recipe(source(jpeg(200, 150)), steps, values))
+    found = shares(Recipe(source(jpeg(200, 150)), steps + values))
     return [name for work in found.given for name in work.structure.names[1:]], list(found.reasons)
 
 
@@ -62,7 +62,7 @@ def test_parameters_are_no_part_of_the_structure() -> None:
         steps: list[Step] = [("crop", (number, 2 * number, 50 + number, 70)), ("resize", (40, 30, 2))]
         steps += [("hflip", ())] * (number % 2)
         steps += [("vflip", ())] * (number % 3 == 0)
-        recipes.append(Recipe(source(jpeg(100 + number, 90 + number)), tuple(steps), (TENSOR, NORMALIZE)))
+        recipes.append(Recipe(source(jpeg(100 + number, 90 + number)), (*steps, TENSOR, NORMALIZE)))
     found = shares(*recipes)
     assert len({work.structure for work in found.finished}) == 1
     assert len({work.fed for work in found.finished}) == 6
@@ -71,7 +71,7 @@ def test_parameters_are_no_part_of_the_structure() -> None:
 
 
 def test_regions_only_are_decoded() -> None:
-    work = shares(Recipe(source(jpeg(200, 150)), tuple(CORE), (TENSOR,))).finished[0]
+    work = shares(Recipe(source(jpeg(200, 150)), (*CORE, TENSOR))).finished[0]
     assert work.box == (10, 20, 100, 120)
     resize = work.fed[:3]
     assert resize == ((50, 60), (0.0, 120.0), (100.0, 0.0))  # from the right to the left: flipped
@@ -79,7 +79,7 @@ def test_regions_only_are_decoded() -> None:
 
 def test_a_window_of_a_resize_is_all_that_is_resized() -> None:
     steps = (("resize", (75, 100, 2)), ("crop", (10, 20, 40, 50)))
-    work = shares(Recipe(source(jpeg(200, 150)), steps, (TENSOR,))).finished[0]
+    work = shares(Recipe(source(jpeg(200, 150)), (*steps, TENSOR))).finished[0]
     size, start, end = work.fed[:3]
     top, left = work.box[:2]
     assert size == (40, 50)
@@ -99,21 +99,21 @@ def test_a_window_of_a_resize_is_all_that_is_resized() -> None:
     ],
 )
 def test_filters_antialias_as_torchs_do(code: Aten, filter: tuple[str, bool]) -> None:
-    work = shares(Recipe(source(jpeg(200, 150)), (("resize", (50, 60, code)),), (TENSOR,))).finished[0]
+    work = shares(Recipe(source(jpeg(200, 150)), (("resize", (50, 60, code)), TENSOR))).finished[0]
     assert work.structure.operators[0] == ("resize", filter)
 
 
 def test_few_columns_are_decoded_with_their_neighbours() -> None:
     """libjpeg-turbo's chroma of a few columns is not that of the whole picture."""
     for left, width, first in ((0, 1, 0), (30, 3, 30), (199, 1, 195), (197, 2, 195)):
-        work = shares(Recipe(source(jpeg(200, 150)), (("crop", (0, left, 9, width)),), (TENSOR,)), exact=True).begun[0]
+        work = shares(Recipe(source(jpeg(200, 150)), (("crop", (0, left, 9, width)), TENSOR)), exact=True).begun[0]
         assert work.box == (0, first, 9, 5)
         assert work.structure.names == ["decoders.image_slice", "crop"]
         assert work.fed == ((0, left - first), (9, width))
 
 
 def test_exact_decodes_and_no_more() -> None:
-    work = shares(Recipe(source(jpeg(200, 150)), tuple(CORE), (TENSOR,)), exact=True).begun[0]
+    work = shares(Recipe(source(jpeg(200, 150)), (*CORE, TENSOR)), exact=True).begun[0]
     assert work.structure.names == ["decoders.image_slice"]
     assert work.rest is None  # all of it
 
@@ -140,7 +140,7 @@ def test_what_dali_cannot_do_is_left_with_a_reason(steps: tuple[Step, ...], reas
 
 
 def test_where_it_does_not_finish_on_a_gpu_it_decodes_and_leaves_the_rest() -> None:
-    recipe = Recipe(source(jpeg(200, 150)), (("adjust_contrast", (0.7,)), ("adjust_hue", (0.2,))), (TENSOR,))
+    recipe = Recipe(source(jpeg(200, 150)), (("adjust_contrast", (0.7,)), ("adjust_hue", (0.2,)), TENSOR))
     assert shares(recipe).begun[0].structure.names == ["decoders.image_slice", "contrast"]
     assert shares(recipe, on_host=False).begun[0].structure.names == ["decoders.image_slice"]
 
@@ -156,15 +156,15 @@ def test_files_that_are_not_plainly_intact_are_left() -> None:
     data = jpeg(64, 48)
     two_scans = data[:-2] + b"\xff\xda" + data[-2:]
     for stream in (data[:-2], two_scans):
-        found = shares(Recipe(source(stream), (), (TENSOR,)))
+        found = shares(Recipe(source(stream), (TENSOR,)))
         assert list(found.reasons) == [NOT_INTACT]
         assert len(found.left) == 1
-    assert not shares(*[Recipe(source(data), (), (TENSOR,))]).left
+    assert not shares(*[Recipe(source(data), (TENSOR,))]).left
 
 
 def test_giant_regions_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lowering, "_LARGEST", 100 * 100 * 3)
-    whole, part = Recipe(source(jpeg(200, 150)), (), (TENSOR,)), Recipe(source(jpeg(200, 150)), tuple(CORE), (TENSOR,))
+    whole, part = Recipe(source(jpeg(200, 150)), (TENSOR,)), Recipe(source(jpeg(200, 150)), (*CORE, TENSOR))
     assert shares(whole).reasons == {TOO_LARGE: 1}
     assert shares(whole, exact=True).reasons == {TOO_LARGE: 1}
     assert shares(part).reasons == {TOO_LARGE: 1}  # 100 x 120
@@ -174,7 +174,7 @@ def test_giant_regions_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_kind_of_file_is_taken() -> None:
     for named in pictures():
-        assert len(shares(Recipe(source(named.data), (("convert", ("RGB",)),), (TENSOR,))).finished) == 1, named
+        assert len(shares(Recipe(source(named.data), (("convert", ("RGB",)), TENSOR))).finished) == 1, named
 
 
 # -- levels -------------------------------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""The order of steps: a recipe has them as they were recorded, a plan takes first those on pixels, then those on single
+values, of which it makes a table, and then torchvision's own functions on what comes out.
+
+So a step on pixels that is recorded on a tensor leads the steps on values before it, and may do so where that gives
+the same:
+
+- nothing leads values that were put in (``erase``), or a function that torchvision runs;
+- what only shows pixels that are there, in other places, leads all else: what becomes of a level does not depend on its
+  place;
+- what makes new levels, or brings in a colour, leads no values but the pixels themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from accel.ops import OPS
+from accel.ops.row import IndexOp, KernelOp, PatchOp, Size, TensorOp, ValueOp
+from accel.recipe import Recipe, Step
+
+Steps = tuple[Step, ...]
+
+_ON_VALUES = {op.name for op in OPS.values() if isinstance(op, TensorOp)}
+_KERNELS = {op.name for op in OPS.values() if isinstance(op, KernelOp)}
+_DRAWN = {op.name for op in OPS.values() if isinstance(op, ValueOp) and op.drawn}
+_LATER = _KERNELS | _DRAWN
+_STAY = _KERNELS | {op.name for op in OPS.values() if isinstance(op, PatchOp)}
+
+
+def parts(steps: Steps) -> tuple[Steps, Steps, Steps]:
+    """A recipe's steps on pixels, those on single values, and the first that torchvision runs with all after it."""
+    pixels: list[Step] = []
+    values: list[Step] = []
+    for step in steps:
+        name = step[0]
+        if name not in _ON_VALUES:
+            pixels.append(step)
+        elif name in _LATER and (name in _KERNELS or _are_floats(values)):
+            return tuple(pixels), tuple(values), steps[len(pixels) + len(values) :]
+        else:
+            values.append(step)
+    return tuple(pixels), tuple(values), ()
+
+
+def has_kernels(steps: Steps) -> bool:
+    """Whether torchvision runs some of a recipe's steps."""
+    for step in steps:
+        if step[0] in _LATER:
+            return step[0] in _KERNELS or bool(parts(steps)[2])
+    return False
+
+
+def has_tail(recipes: Sequence[Recipe]) -> bool:
+    """Whether a plan alone does not make the images."""
+    return any(recipe.source.origin is not None or has_kernels(recipe.steps) for recipe in recipes)
+
+
+def is_kernel(name: str, dtype: torch.dtype) -> bool:
+    """Whether torchvision runs a step on values of this dtype, whatever comes before it."""
+    return name in _KERNELS or (name in _DRAWN and dtype.is_floating_point)
+
+
+def _are_floats(values: list[Step]) -> bool:
+    dtypes = [params[0] for _, params in values if params and isinstance(params[0], torch.dtype)]
+    return bool(dtypes) and dtypes[-1].is_floating_point
+
+
+def may_lead(new: Steps, steps: Steps, size: Size) -> bool:
+    """Whether new steps on pixels may lead those of a tensor whose images are of this (height, width)."""
+    are_pixels = True
+    for name, _ in steps:
+        if name in _ON_VALUES and name != "pil_to_tensor":
+            if name in _STAY or (name in _DRAWN and has_kernels(steps)):
+                return False
+            are_pixels = False
+    return are_pixels or False not in [shows(step, size) for step in new]
+
+
+def shows(step: Step, size: Size) -> bool:
+    """Whether a step does nothing but to show some of the pixels of an image of this (height, width)."""
+    op = OPS[step[0]]
+    return isinstance(op, IndexOp) and (op.fill is None or not op.fills(size, step[1]))
