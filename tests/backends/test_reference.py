@@ -17,9 +17,10 @@ from torchvision.transforms.v2 import functional as F2
 import accel
 from accel.backend import AcceleratorBackend, HostBackend, backend_of
 from accel.backends.reference import backend as reference
-from accel.ops import OPS, EffectOp, IndexOp, LutOp, ResampleOp
+from accel.ops import OPS
 from accel.ops.index import Index
 from accel.ops.resample import Aten
+from accel.ops.row import EffectOp, IndexOp, LutOp, ResampleOp
 from accel.planning.plan import Plan, plan
 from accel.recipe import Recipe, Step
 from accel.runtime import sharing
