@@ -46,7 +46,7 @@ def test_ops_on_pixels_have_no_values() -> None:
         tensor_op("crop")
 
 
-@pytest.mark.parametrize(("row", "hook"), HOOKED, ids=str)
+@pytest.mark.parametrize(("row", "hook"), HOOKED, ids=lambda value: getattr(value, "name", value))
 def test_checks_take_the_samples_and_nothing_else(row: Op, hook: str) -> None:
     function = accel.hooks.patch.found(hook)
     call = Call.of(function, row.hooks[hook])
