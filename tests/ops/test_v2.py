@@ -101,6 +101,20 @@ def test_colours_of_grey_lie_in_memory_as_torchvisions(made: Callable[[Any], Any
     assert_equal_runs(lambda: v2.RGB()(made(pictures()[3].open())))
 
 
+UNPADDED = (v2.Pad(0), T.Pad([0, 0]), v2.Pad((0, 0, 0, 1)), v2.Pad(0, padding_mode="edge"))
+
+
+@pytest.mark.parametrize(
+    "made", [[v2.ToImage()], [v2.PILToTensor()], [v2.ToImage(), SCALED]], ids=["image", "uint8", "float"]
+)
+def test_a_pad_by_nothing_lies_in_memory_as_torchvisions(made: list[Any]) -> None:
+    def run() -> Any:
+        padded = [v2.Compose([*made, pad])(pictures()[0].open()) for pad in UNPADDED]
+        return padded, [v2.GaussianNoise()(each) for each in padded]  # which fills memory in its order
+
+    assert_equal_runs(run)
+
+
 def test_sample_with_boxes_and_masks() -> None:
     pipeline = v2.Compose([v2.ToImage(), v2.RandomResizedCrop((64, 48)), v2.RandomHorizontalFlip(), SCALED])
 
