@@ -40,8 +40,7 @@ def add_parser(commands: Any) -> None:
         description="Run every image of a folder through torchvision and through an image backend: every op of "
         "accel's table, and the standard pipelines. Print the largest difference of each, and write a contact sheet "
         "of the worst images: torchvision, accel, and 32 times their difference.",
-        epilog="Exit status: 0 all equal, or as near as the table of ops says (with --inexact, any difference), "
-        "1 different, 2 wrong usage.",
+        epilog="Exit status: 0 all equal (with --inexact, any difference), 1 different, 2 wrong usage.",
     )
     add = parser.add_argument
     add("folder", type=Path, metavar="DIR", help="an ImageFolder tree or a flat folder of images")

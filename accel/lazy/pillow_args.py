@@ -64,7 +64,7 @@ def blur_step(filter: Any) -> Step | None:
     if filter is ImageFilter.GaussianBlur:
         filter = ImageFilter.GaussianBlur()
     name = _BLURS.get(type(filter))
-    if name is None:
+    if name is None or isinstance(filter.radius, np.generic):  # which some versions of Pillow refuse
         return None
     radii = filter.radius if isinstance(filter.radius, (list, tuple)) else (filter.radius,) * 2
     if len(radii) != 2 or not all(isinstance(radius, (int, float)) and abs(radius) < _WIDEST for radius in radii):

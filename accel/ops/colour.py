@@ -156,7 +156,7 @@ ROWS = (
     tensor_row(
         2,
         "grayscale_to_rgb",
-        ELEMENTWISE,
+        partial(PLANAR, elementwise=True),
         channels=lambda channels, params: 3,
         keeps=lambda channels, params: channels == 3,
     ),

@@ -42,10 +42,11 @@ def _format(dtype: np.dtype[Any]) -> str:
     if dtype.names:
         return "".join(_format(dtype[name]) for name in dtype.names)
     base, shape = dtype.subdtype or (dtype, ())
-    return f"{math.prod(shape)}{_CODES[base.kind, base.itemsize]}"
+    return f"{math.prod(shape)}{_CODES[base.str[1:]]}"
 
 
-_CODES = {("u", 8): "Q", ("i", 8): "q", ("u", 4): "I", ("i", 4): "i", ("f", 8): "d"}
+_CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
+"""The codes of ``struct``, by NumPy's."""
 
 
 class Region(IntEnum):

@@ -124,6 +124,7 @@ LEFT_TO_PILLOW: dict[str, Callable[[], Any]] = {
     "negative": lambda: changed(ImageFilter.BoxBlur(1), -1.0),
     "word": lambda: ImageFilter.GaussianBlur("2"),  # type: ignore[arg-type]
     "array": lambda: ImageFilter.GaussianBlur(np.float32(2)),  # type: ignore[arg-type]
+    "number of NumPy's": lambda: ImageFilter.GaussianBlur(np.float64(2)),
     "three": lambda: ImageFilter.GaussianBlur((1, 2, 3)),
     "large": lambda: ImageFilter.BoxBlur(70000),
 }

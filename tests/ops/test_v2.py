@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
 from accel.lazy.tensor_base import LazyTensorBase
-from tests.support.helpers import pictures, python, run
+from tests.support.helpers import assert_equal_runs, pictures, python, run
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SCALED = v2.ToDtype(torch.float32, scale=True)
@@ -93,6 +94,25 @@ def test_a_resize_to_the_same_size_is_the_same_object() -> None:
     with accel.image_backend("cpu"):
         image = v2.functional.to_image(pictures()[0].open())
         assert v2.functional.resize(image, list(image.shape[-2:])) is image
+
+
+@pytest.mark.parametrize("made", [v2.ToImage(), v2.PILToTensor(), T.ToTensor()], ids=lambda made: type(made).__name__)
+def test_colours_of_grey_lie_in_memory_as_torchvisions(made: Callable[[Any], Any]) -> None:
+    assert_equal_runs(lambda: v2.RGB()(made(pictures()[3].open())))
+
+
+UNPADDED = (v2.Pad(0), T.Pad([0, 0]), v2.Pad((0, 0, 0, 1)), v2.Pad(0, padding_mode="edge"))
+
+
+@pytest.mark.parametrize(
+    "made", [[v2.ToImage()], [v2.PILToTensor()], [v2.ToImage(), SCALED]], ids=["image", "uint8", "float"]
+)
+def test_a_pad_by_nothing_lies_in_memory_as_torchvisions(made: list[Any]) -> None:
+    def run() -> Any:
+        padded = [v2.Compose([*made, pad])(pictures()[0].open()) for pad in UNPADDED]
+        return padded, [v2.GaussianNoise()(each) for each in padded]  # which fills memory in its order
+
+    assert_equal_runs(run)
 
 
 def test_sample_with_boxes_and_masks() -> None:
@@ -177,6 +197,7 @@ def test_what_is_computed_early_is_counted() -> None:
 WITHOUT_VECTORS = """
 import sys
 import torch
+from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 import accel

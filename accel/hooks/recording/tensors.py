@@ -79,6 +79,8 @@ def then(image: T, steps: tuple[Step, ...]) -> T:
             memory = "planar" if viewed else None
         elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
             memory = None  # it is done by flips
+        elif name in _PADS and _pads_nothing(name, params):
+            memory = None  # torch clones
         else:
             memory = _MEMORY[name]
         interleaved = interleaved if memory is None else memory == "interleaved"
@@ -96,6 +98,14 @@ def _memory(op: Op) -> str | None:
 _MEMORY = {name: _memory(op) for name, op in OPS.items()}
 """How torchvision's tensor lies in memory after an op on it, whatever it did before; None: as before."""
 
+
+def _pads_nothing(name: str, params: Params) -> bool:
+    """Whether a pad by a colour adds no pixel."""
+    padding, mode = (params[:4], params[4]) if name == "pad" else (params[0], params[2])
+    return mode == "constant" and not any(padding if isinstance(padding, tuple) else (padding,))
+
+
+_PADS = {"pad", "v1.pad", "v2.pad"}
 _CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}
 
 

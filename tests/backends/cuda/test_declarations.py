@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accel.backends.cuda import declarations, host
 from accel.backends.cuda import descriptors as work
-from accel.backends.cuda import host
 from accel.backends.cuda.declarations import constant, enumerators, structure
 from accel.backends.cuda.jpeg import layout as pictures
 from accel.codec.jpeg import header_fields, idct, layout_fields
@@ -80,6 +80,12 @@ def test_numbers_are_those_of_the_compiler(file: str, tmp_path: Path) -> None:
 def test_other_declarations_would_show(tmp_path: Path) -> None:
     wrong = ["LINES == 7", "offsetof(Patch, top) == 32", "std::is_same<decltype(Patch::top), u32>::value"]
     assert refused("patch.cu", ["LINES == 8", *wrong], tmp_path) == wrong
+
+
+def test_fields_of_all_types_are_packed() -> None:
+    for code in declarations._CODES.values():
+        packed = work.packer(np.dtype([("field", code, (2,))]))(1, 2)
+        assert packed == np.array([1, 2], code).tobytes()
 
 
 def test_what_is_not_declared_is_named() -> None:
