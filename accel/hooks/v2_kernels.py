@@ -160,6 +160,11 @@ def _normalize(image: LazyTensorBase, mean: Any, std: Any, inplace: bool = False
     return in_place(image, lazy) if inplace and lazy is not None else lazy
 
 
+def _erase(image: LazyTensorBase, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
+    lazy = None if inplace and image.lazy.aliased else recorded_erase(image, i, j, h, w, v)
+    return in_place(image, lazy) if inplace and lazy is not None else lazy
+
+
 _RECORDERS: dict[Function, Function] = {
     F.center_crop: _center_crop,
     F.five_crop: _five_crop,
@@ -168,6 +173,6 @@ _RECORDERS: dict[Function, Function] = {
     F.gaussian_noise: _gaussian_noise,
     F.to_dtype: to_dtype,
     F.normalize: _normalize,
-    F.erase: recorded_erase,
+    F.erase: _erase,
 }
 PATCHES = tuple(patch for functional, record in _RECORDERS.items() for patch in kernels(functional, record))

@@ -16,7 +16,8 @@ What is recorded or a part may be submitted. Whoever asks for the values holds t
 so they are computed once; they come from the submission, or the batch, or what is ready, or else from the recipes. A
 submission that has nothing to give (others of it failed, its values were taken, this process was forked since) leaves
 the state recorded, and so does an error: the next one to ask has them computed again. Steps are recorded on what is not
-ready or done, and make a state of their own. In the end the tensor object becomes the values, and its state is gone.
+ready or done, and make a state of their own. In the end the tensor object becomes the values, and its state is gone;
+as long as it cannot (something refers to it weakly) it gives them to whoever asks.
 
 Any thread may look: at a state by ``peek`` (the object's class and attributes may be exchanged at any moment), at
 ``progress`` without a lock; a submission and the end are told under ``changing``, which is held for no longer. A forked
@@ -199,7 +200,8 @@ def materialize(tensor: Any, allocate: Allocate) -> torch.Tensor:
     with log.flushing, lazy.lock:
         if peek(tensor) is None:
             return tensor  # type: ignore[no-any-return]
-        if not isinstance(lazy.progress, Done):
+        fresh = not isinstance(lazy.progress, Done)
+        if fresh:
             value = lazy.compute(allocate).as_subclass(tensor.becomes)
             alias = None
             if lazy.aliased:
@@ -209,12 +211,20 @@ def materialize(tensor: Any, allocate: Allocate) -> torch.Tensor:
                 lazy.progress, lazy.pending = Done(value, alias), None
         value, alias = lazy.progress
         assert value is not None
-        if not shell.swap(tensor, value):
-            value.__dict__.update(shell.attributes(tensor))
-            shell.replaced(tensor, value)
-            return value
-        lazy.progress = Done(None, alias)
-        return tensor  # type: ignore[no-any-return]
+        if (fresh or not value.requires_grad) and shell.swap(tensor, value if fresh else _same(value)):
+            lazy.progress = Done(None, alias)
+            return tensor  # type: ignore[no-any-return]
+        value.__dict__.update(shell.attributes(tensor))
+        shell.replaced(tensor, value)
+        return value
+
+
+def _same(value: torch.Tensor) -> torch.Tensor:
+    """The same values as another object: one that somebody may have is not to become the shell."""
+    with shell.suspended():
+        same = value.detach().as_subclass(type(value))
+    same.__dict__.update(value.__dict__)
+    return same
 
 
 def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:

@@ -123,7 +123,7 @@ def stack_lazy(tensors: Sequence[torch.Tensor], dim: int = 0, *, out: Any = None
 def clone(tensor: LazyTensorBase, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
     lazy, copy = tensor.lazy, tensor.then()
     if lazy.part is not None:
-        copy.lazy.progress, copy.lazy.since = lazy.part.twin(), lazy.since
+        copy.lazy.progress, copy.lazy.since = lazy.part.twin(copied=True), lazy.since
     return _ordered(copy, memory_format)
 
 

@@ -63,18 +63,19 @@ class Part:
 
     Attributes:
         first: its first image, of the task's.
-        shared: somebody else takes them too.
+        shared: somebody else takes them too. copied: and is not to have the same memory.
     """
 
     submission: Submission
     task: Task
     first: int
     shared: bool = False
+    copied: bool = False
     _taken: bool = False
 
-    def twin(self) -> Part:
-        """The same part for somebody else, who gets a copy of what is on a device."""
-        return Part(self.submission, self.task, self.first, shared=True)
+    def twin(self, copied: bool = False) -> Part:
+        """The same part for somebody else, who gets a copy of what is on a device; of all, if that is wanted."""
+        return Part(self.submission, self.task, self.first, shared=True, copied=copied or self.copied)
 
     def __str__(self) -> str:
         queue = self.submission.queue
@@ -105,7 +106,7 @@ class Part:
             if queue is not None:
                 queue.start_now(self.submission)
             result = self.task.result()
-            if self.shared and queue is not None:
+            if self.copied or (self.shared and queue is not None):
                 return result[self.first : self.first + count].clone()
             return _detached(result, self.first, count)
         except CancelledError:

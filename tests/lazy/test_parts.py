@@ -113,6 +113,8 @@ def test_of_a_step_on_a_part_nothing_else_is_computed() -> None:
         lambda batch, part: F1.normalize(part, [0.5] * 3, [0.5] * 3, inplace=True),
         lambda batch, part: F.normalize(batch, [0.5] * 3, [0.5] * 3, inplace=True),
         lambda batch, part: F1.erase(part, 1, 2, 5, 6, torch.zeros(3, 1, 1), inplace=True),
+        lambda batch, part: F.erase(part, 1, 2, 5, 6, torch.zeros(3, 1, 1), inplace=True),
+        lambda batch, part: F.erase(batch, 1, 2, 5, 6, torch.zeros(3, 1, 1), inplace=True),
         lambda batch, part: batch.transpose_(0, 3).add_(1),
         lambda batch, part: part.sum(),
         lambda batch, part: batch.sum(),
@@ -147,6 +149,21 @@ def test_normalize_in_place_is_recorded() -> None:
         assert same is image
         lazy.append(is_lazy(image))
         return image
+
+    lazy: list[bool] = []
+    helpers.assert_equal_runs(run)
+    assert lazy == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("erase", "tensor"), [(F1.erase, F1.to_tensor), (F.erase, F1.to_tensor), (F.erase, F.to_image)]
+)
+def test_erase_in_place_is_recorded(erase: Callable[..., Any], tensor: Callable[..., Any]) -> None:
+    def run() -> Any:
+        image = tensor(images()[0])
+        same = erase(image, 1, 2, 5, 6, torch.ones(3, 1, 1, dtype=image.dtype), inplace=True)
+        lazy.append(is_lazy(image))
+        return image, same
 
     lazy: list[bool] = []
     helpers.assert_equal_runs(run)

@@ -61,6 +61,18 @@ def turns_while(start: Callable[[], concurrent.futures.Future[Any]]) -> int:
     return turns
 
 
+def test_a_clone_of_what_was_submitted_has_memory_of_its_own() -> None:
+    def run() -> Any:
+        image = F.to_tensor(Image.open(BytesIO(jpeg(40, 30))))
+        future = accel.submit(image) if accel.get_image_backend() != "torchvision" else None
+        copy, again = image.clone(), image.clone().clone()
+        copy.mul_(2)
+        again.mul_(3)
+        return image, image if future is None else future.result(WAIT), copy, again
+
+    helpers.assert_equal_runs(run)
+
+
 def test_the_interpreter_is_free_while_it_computes() -> None:
     accel.set_image_backend("cpu", threads=1)
     file = BytesIO(jpeg(2400, 1600))

@@ -272,6 +272,20 @@ def test_any_use_of_a_shell_that_cannot_become_its_values(use: Callable[[torch.T
         assert_same(lazy, plain)
 
 
+@pytest.mark.parametrize("use", [lambda x: x.to("cpu"), lambda x: x.mul_(2), lambda x: x.requires_grad_(False)])
+def test_values_that_were_handed_out_stay_values(use: Callable[[torch.Tensor], Any]) -> None:
+    """Though nothing keeps the shell from becoming its values any more."""
+    for lazy, plain in both_of_each():
+        reference = weakref.ref(lazy)
+        found, expected = use(lazy), use(plain)
+        del reference
+        for value in (found, expected):
+            value.add_(1)
+        assert_same(lazy.sum(), plain.sum())
+        assert_same(found, expected)
+        assert_same(lazy, plain)
+
+
 @pytest.mark.parametrize("use", ["add", "numpy", "to-cpu", "sum", "add_", "repr"])
 def test_a_used_tensor_is_plain(make: Maker, use: str) -> None:
     lazy, _ = both(make)

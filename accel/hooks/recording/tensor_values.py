@@ -46,11 +46,11 @@ def in_place(tensor: LazyTensorBase, after: LazyTensorBase) -> LazyTensorBase:
     return tensor
 
 
-def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> T | None:
+def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any) -> T | None:
     """The tensor with a rectangle erased; None where the original decides."""
     if v is tensor:  # RandomErasing found no rectangle that fits, and puts the image where the image is
         return tensor.then() if (i, j, h, w) == (0, 0, *tensor.lazy.shape[1:]) else None
-    params = erased(tensor.lazy, (i, j, h, w, v, inplace))
+    params = erased(tensor.lazy, (i, j, h, w, v, False))
     return None if params is None else tensor.then(("erase", params))
 
 
