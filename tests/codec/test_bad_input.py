@@ -1,7 +1,5 @@
 """Bad files and bad arguments: torchvision's exceptions where it would raise, DecodeError later, never a hang."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable

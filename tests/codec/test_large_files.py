@@ -1,7 +1,5 @@
 """Large JPEG files: opened by their header, read when their pixels are recorded."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

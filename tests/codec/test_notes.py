@@ -1,7 +1,5 @@
 """Which file, which sample and which place in the batch an error came from: notes, and DecodeError's own text."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Iterator

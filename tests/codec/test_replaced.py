@@ -1,7 +1,5 @@
 """``on_error="replace"``: an epoch goes through every damaged file; what is black, counted, and what still raises."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle

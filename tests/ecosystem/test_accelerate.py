@@ -1,7 +1,5 @@
 """Accelerate: its documented training loop, and loaders that it makes anew, shares out or dispatches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

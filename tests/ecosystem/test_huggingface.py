@@ -1,7 +1,5 @@
 """Hugging Face datasets: set_transform, with_transform, set_format, streams, and images that map writes back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ They are no part of torchvision's wheel: here are the same pipelines of its publ
 ``ACCEL_TORCHVISION_TREE`` names a source tree of torchvision's.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """timm's loaders: create_loader with PrefetchLoader and fast_collate, as its training script makes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

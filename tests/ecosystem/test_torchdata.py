@@ -3,8 +3,6 @@
 Each as its documentation has it, with accel's two lines in front.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings that torch's results depend on besides arguments: lazy values have them as where they were recorded."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from io import BytesIO

@@ -1,7 +1,5 @@
 """torchvision's datasets, a user's own ways to open images, and every format: the same with and without accel."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The tables of ``accel.hooks``: all that accel replaces is in them, and every original comes back."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from io import BytesIO

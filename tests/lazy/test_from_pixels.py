@@ -1,7 +1,5 @@
 """Pixel sources: eager Pillow images become lazy at the first step that is recorded on them."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An image's class, as other people's code asks for it, and once the image has gone elsewhere."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Opening files: ways to name one, what stays Pillow's, what is left open or closed, decompression bombs."""
 
-from __future__ import annotations
-
 import gc
 import os
 import warnings

@@ -1,7 +1,5 @@
 """Images of Image.open are Pillow's JpegImageFile, those made of them are not; both can be given another class."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Large files are read when more than their header is asked for; files of several pictures begin as lazy images."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle

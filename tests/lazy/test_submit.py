@@ -1,7 +1,5 @@
 """accel.submit: futures of lazy images, on the host and on an accelerator."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import gc

@@ -1,7 +1,5 @@
 """Uses of a lazy tensor by code that takes it for an ordinary one: attributes, its memory, tracers, fake tensors."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

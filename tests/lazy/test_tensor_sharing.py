@@ -1,7 +1,5 @@
 """Lazy tensors between threads and processes, and the memory that they use again."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

@@ -1,7 +1,5 @@
 """Hard use: threads, and pools of processes."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Gradients, function transforms, saving, other processes and threads: torch's further uses of lazy tensors."""
 
-from __future__ import annotations
-
 import copy
 import io
 import multiprocessing

@@ -1,7 +1,5 @@
 """Batches that nobody stacked: lists of images, and collate functions that take images one by one."""
 
-from __future__ import annotations
-
 import gc
 import io
 import operator

@@ -1,7 +1,5 @@
 """Hard use: batches that somebody keeps, sends on, caches, or collates in ways of his own."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

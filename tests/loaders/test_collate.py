@@ -1,7 +1,5 @@
 """DataLoader with collate functions and samples of a user's own."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """ImageFolder and DataLoader: the same batches, whatever the workers and the start method."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random

@@ -1,7 +1,5 @@
 """Batches of a user's own classes: they arrive as they are, and are only looked through where there is a need."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Callable
 from dataclasses import dataclass, field

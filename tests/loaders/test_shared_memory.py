@@ -1,7 +1,5 @@
 """Where /dev/shm is missing, tiny or full; and how much shared memory the workers of a loader take."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Pillow's ImageEnhance and ImageOps on lazy images, as timm's policies use them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import Any

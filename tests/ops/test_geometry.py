@@ -1,7 +1,5 @@
 """Resizes, crops, flips, pads, layouts and dtypes of noise, on every backend: each equals torchvision's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pillow's resize with a box or a reducing gap, reduce, thumbnail and extents on lazy images: lazy, and Pillow's."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

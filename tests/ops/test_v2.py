@@ -1,7 +1,5 @@
 """torchvision.transforms.v2: from Pillow images and, after ToImage(), in torch's own uint8 arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

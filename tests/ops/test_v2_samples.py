@@ -1,7 +1,5 @@
 """All of transforms.v2 on lazy images with boxes, masks, keypoints and labels beside them, in tuples and in dicts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any

@@ -1,7 +1,5 @@
 """Batches on a device that runs everything as late as it may (rig/deferred_device.py)."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 ``ACCEL_TEST_PHOTOS=DIR`` runs the pipelines on the JPEG files of a folder instead of the tests' own pictures.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

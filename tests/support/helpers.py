@@ -1,7 +1,5 @@
 """Helpers of all tests: pictures made with Pillow, random states, comparisons, small datasets."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """The cuda backend around its kernels: options, errors, chunks, memory, threads, the device's decoder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from functools import partial

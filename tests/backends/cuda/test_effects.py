@@ -1,7 +1,5 @@
 """The cuda backend's effects: colour, filters, warps and erasing on its own kernels, few launches for any batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
