@@ -157,7 +157,7 @@ def test_a_large_file_that_becomes_of_another_class(large: Path) -> None:
     assert not {name for name in names[1] - names[0] if name.startswith("_")}
 
 
-def test_an_image_that_is_dropped_warns_as_pillows() -> None:
+def test_an_image_that_is_dropped_warns_as_pillows(large: Path) -> None:
     code = """if True:
         import gc, sys, warnings
         from PIL import Image
@@ -171,13 +171,7 @@ def test_an_image_that_is_dropped_warns_as_pillows() -> None:
                 gc.collect()
             print(backend, [each.category.__name__ for each in seen])
     """
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"accel-dropped-{os.getpid()}.jpg"
-    noise = np.random.default_rng(0).integers(0, 256, (500, 700, 3), np.uint8)
-    try:
-        Image.fromarray(noise).save(path, quality=95)
-        lines = helpers.python(code, str(path)).split("\n")
-    finally:
-        path.unlink()
+    lines = helpers.python(code, str(large)).split("\n")
     assert lines[0].split(" ", 1)[1] == lines[1].split(" ", 1)[1] == "['ResourceWarning']"
 
 

@@ -70,6 +70,7 @@ def test_an_epoch_kept_whole(paths: list[str], workers: int, persistent: bool) -
     for epoch in range(3):
         part = []
         for images, labels in train:
+            assert workers == 0 or (type(images) is torch.Tensor and images.__dict__ == {})
             part.append([images, labels])
             if epoch == 1 and len(part) == 5:
                 break

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,46 +120,6 @@ def test_iterable_datasets(paths: list[str], workers: int, batch_size: int | Non
 
 
 # -- what arrives from a worker -----------------------------------------------------------------------------
-
-
-def test_a_batch_from_a_worker_is_plain_and_stays_what_it_is(paths: list[str]) -> None:
-    """Even after its loader is gone, and while later batches arrive."""
-    large = T.Compose([T.Resize((300, 300)), T.ToTensor()])
-    expected = [images.clone() for images, _ in epoch(Files(paths, large), batch_size=2)]
-    kept = []
-    with accel.image_backend("cpu"):
-        for _ in range(3):
-            for images, _ in DataLoader(Files(paths, large), batch_size=2, num_workers=2, timeout=TIMEOUT):
-                assert type(images) is torch.Tensor
-                assert images.__dict__ == {}
-                kept.append(images)
-    gc.collect()
-    for number, images in enumerate(kept):
-        assert_same(images, expected[number % len(expected)])
-        images += number  # they are the user's own
-    for number, images in enumerate(kept):
-        assert_same(images, expected[number % len(expected)] + number)
-
-
-def test_views_of_batches_from_workers_stay_what_they_are(paths: list[str]) -> None:
-    large = T.Compose([T.Resize((300, 300)), T.ToTensor()])
-    views: list[Callable[[torch.Tensor], Any]] = [
-        lambda images: images[1, :, 5:9],
-        lambda images: images.numpy()[1, :, 5:9],
-        lambda images: images.permute(0, 2, 3, 1)[..., 1],
-        lambda images: images.flatten()[7:99],
-        lambda images: images.detach()[0],
-        lambda images: memoryview(images.numpy().reshape(-1)[:50]),
-    ]
-    expected = [images for images, _ in epoch(Files(paths, large), batch_size=2)] * 4
-    kept = []
-    with accel.image_backend("cpu"):
-        for _ in range(4):
-            for images, _ in DataLoader(Files(paths, large), batch_size=2, num_workers=1, timeout=TIMEOUT):
-                kept.append(views[len(kept) % len(views)](images))
-                del images
-    for number, (view, images) in enumerate(zip(kept, expected, strict=True)):
-        assert np.array_equal(np.asarray(view), np.asarray(views[number % len(views)](images))), number
 
 
 def keeps_its_batches(samples: list[Any], kept: list[Any] = []) -> Any:  # noqa: B006  a worker's own memory
@@ -365,20 +324,6 @@ def test_epochs_leak_nothing(paths: list[str], workers: int, leave: bool) -> Non
         time.sleep(0.1)
     assert threads <= before[0]
     assert files <= before[1]
-
-
-def test_leaving_a_persistent_loader_early(paths: list[str]) -> None:
-    accel.set_image_backend("cpu")
-    loader = DataLoader(Files(paths, FIXED), batch_size=2, num_workers=2, persistent_workers=True, timeout=TIMEOUT)
-    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED), batch_size=2))
-    kept = []
-    for _ in range(3):
-        for images, _ in loader:
-            kept.append(images)
-            break
-    assert_same(list(loader), expected)
-    for images in kept:
-        assert_same(images, expected[0][0])
 
 
 def test_two_loaders_at_once(paths: list[str]) -> None:

@@ -31,7 +31,7 @@ from tests.support.cuda import (
     stacked,
 )
 from tests.support.helpers import assert_same, pictures
-from tests.support.processes import in_threads
+from tests.support.processes import in_child, in_threads
 
 pytestmark = needs_compiler
 
@@ -283,16 +283,9 @@ def test_many_threads_at_once() -> None:
 
 @host_only
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_after_a_fork() -> None:
     expected = assert_equals_torchvision(pipeline)
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if torch.equal(on_device(pipeline), expected) else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(lambda: torch.equal(on_device(pipeline), expected))()
 
 
 def test_under_inference_mode_the_values_are_ordinary() -> None:
