@@ -197,10 +197,7 @@ USES: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("use", USES)
 def test_uses(use: Callable[[], Any]) -> None:
-    expected, states = helpers.run("torchvision", use)
-    actual, states_after = helpers.run("cpu", use)
-    assert states_after == states
-    assert_same(actual, expected)
+    helpers.assert_equal_runs(use)
 
 
 # -- other processes ----------------------------------------------------------------------------------------

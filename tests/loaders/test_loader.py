@@ -82,10 +82,7 @@ def test_options_of_the_loader(paths: list[str], workers: int, options: dict[str
         seeded = {"generator": torch.Generator().manual_seed(7)} if "generator" in options else {}
         return epoch(Files(paths, TRAIN), num_workers=workers, **{**options, **seeded})
 
-    expected, states = helpers.run("torchvision", run)
-    actual, states_after = helpers.run("cpu", run)
-    assert states == states_after
-    assert_same(actual, expected)
+    helpers.assert_equal_runs(run)
 
 
 class Overtaken(Files):
