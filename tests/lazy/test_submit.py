@@ -441,9 +441,3 @@ def test_late_is_told(paths: list[str], fake: Choose) -> None:
     first.to("cpu")
     second.to("cpu")
     assert (accel.stats()["in flight"], accel.stats()["waiting"]) == (0, 0)
-
-
-def test_jpeg_from_memory() -> None:
-    accel.set_image_backend("cpu")
-    image = Image.open(BytesIO(jpeg(40, 30)))
-    assert_same(accel.submit(image).result(WAIT), F.pil_to_tensor(plain(lambda: Image.open(BytesIO(jpeg(40, 30))))))

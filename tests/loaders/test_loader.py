@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import ImageFilter
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import Files, Stream, assert_same, is_lazy, open_rgb
+from tests.support.helpers import Each, Files, Stream, assert_same, is_lazy, open_rgb
 from tests.support.loaders import FIXED, TIMEOUT, TRAIN, check, epoch
+from tests.support.processes import in_threads
 
 # -- datasets and loaders -----------------------------------------------------------------------------------
 
@@ -144,23 +145,15 @@ def test_a_worker_that_keeps_its_batches(paths: list[str]) -> None:
 # -- where the backend comes from ---------------------------------------------------------------------------
 
 
-class Names(Dataset[Any]):
-    """Says which backend is in force where it is asked, and what opening a file gives."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> Any:
-        return accel.get_image_backend(), type(open_rgb(self.path)).__name__, get_worker_info() is not None
+def asked(path: str) -> Any:
+    """Which backend is in force where it is asked, and what opening a file gives."""
+    return accel.get_image_backend(), type(open_rgb(path)).__name__, get_worker_info() is not None
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
 def test_workers_get_the_backend_in_force_at_iter(paths: list[str], method: str) -> None:
     options: dict[str, Any] = {"batch_size": None, "num_workers": 1, "multiprocessing_context": method}
-    loader = DataLoader(Names(paths[0]), timeout=TIMEOUT, **options)
+    loader = DataLoader(Each(paths[:1] * 4, asked), timeout=TIMEOUT, **options)
     with accel.image_backend("cpu"):
         iterator = iter(loader)
     assert accel.get_image_backend() == "torchvision"
@@ -169,7 +162,7 @@ def test_workers_get_the_backend_in_force_at_iter(paths: list[str], method: str)
 
 
 def test_workers_stay_with_torchvision_in_a_context(paths: list[str]) -> None:
-    loader = DataLoader(Names(paths[0]), batch_size=None, num_workers=1, timeout=TIMEOUT)
+    loader = DataLoader(Each(paths[:1] * 4, asked), batch_size=None, num_workers=1, timeout=TIMEOUT)
     accel.set_image_backend("cpu")
     with accel.image_backend("torchvision"):
         iterator = iter(loader)
@@ -214,23 +207,14 @@ if __name__ == "__main__":
 # -- randomness in workers ----------------------------------------------------------------------------------
 
 
-class Randoms(Dataset[Any]):
-    """The states of a worker's random generators before and after a sample was made."""
-
-    def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> Any:
-        image = TRAIN(open_rgb(self.paths[index]))
-        return image, torch.rand(2), random.random(), np.random.rand()  # noqa: NPY002
+def drawn(path: str) -> Any:
+    """What a worker's random generators give when a sample has been made."""
+    return TRAIN(open_rgb(path)), torch.rand(2), random.random(), np.random.rand()  # noqa: NPY002
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_workers_draw_the_same_numbers(paths: list[str], workers: int) -> None:
-    check(Randoms(paths), num_workers=workers, shuffle=True)
+    check(Each(paths, drawn), num_workers=workers, shuffle=True)
 
 
 def seed_worker(number: int, offset: int) -> None:
@@ -238,7 +222,7 @@ def seed_worker(number: int, offset: int) -> None:
 
 
 def test_a_users_worker_init_fn(paths: list[str]) -> None:
-    check(Randoms(paths), num_workers=2, worker_init_fn=partial(seed_worker, offset=5))
+    check(Each(paths, drawn), num_workers=2, worker_init_fn=partial(seed_worker, offset=5))
 
 
 # -- counting -----------------------------------------------------------------------------------------------
@@ -336,18 +320,11 @@ def test_two_loaders_at_once(paths: list[str]) -> None:
 
 def test_a_loader_inside_a_loader(paths: list[str]) -> None:
     """A dataset that runs a DataLoader of its own, inside a worker."""
-    check(Nested(paths), num_workers=1, batch_size=2)
 
+    def first_batch(index: int) -> Any:
+        return next(iter(DataLoader(Files(paths[index:], FIXED), batch_size=3)))[0]
 
-class Nested(Dataset[Any]):
-    def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> Any:
-        return next(iter(DataLoader(Files(self.paths[index:], FIXED), batch_size=3)))[0]
+    check(Each(range(4), first_batch), num_workers=1, batch_size=2)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -367,10 +344,7 @@ def test_the_pin_step(paths: list[str], workers: int) -> None:
 
 def test_a_loader_used_by_a_thread(paths: list[str]) -> None:
     accel.set_image_backend("cpu")
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.extend(epoch(Files(paths, FIXED))))
-    thread.start()
-    thread.join(60)
+    (results,) = in_threads([lambda: epoch(Files(paths, FIXED))])
     expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED)))
     assert_same(results, expected)
     with accel.image_backend("torchvision"):

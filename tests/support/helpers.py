@@ -5,7 +5,7 @@ import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -234,6 +234,20 @@ class Files(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return self.transform(open_rgb(self.paths[index])), index
+
+
+class Each(Dataset[Any]):
+    """What a function makes of each of some things."""
+
+    def __init__(self, things: Sequence[Any], make: Callable[[Any], Any]) -> None:
+        self.things = things
+        self.make = make
+
+    def __len__(self) -> int:
+        return len(self.things)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(self.things[index])
 
 
 class Stream(IterableDataset[Any]):

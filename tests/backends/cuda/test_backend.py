@@ -1,7 +1,7 @@
 """The cuda backend around its kernels: options, errors, chunks, memory, threads, the device's decoder."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -33,19 +33,9 @@ from tests.support.cuda import (
 from tests.support.helpers import assert_same, pictures
 from tests.support.processes import in_child, in_threads
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("poisoned")]
 
 ON = torch.empty(0, device=DEVICE).device
-
-
-@pytest.fixture(autouse=True)
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Memory that nobody has written is not zero."""
-    monkeypatch.setattr(host.HostDevice, "pinned", lambda self, size: torch.full((size,), 171, dtype=torch.uint8))
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)  # torch.empty gives NaN, and the largest integers
-    yield
-    torch.use_deterministic_algorithms(before)
 
 
 # -- options, and whether it can run ------------------------------------------------------------------------
