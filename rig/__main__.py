@@ -3,8 +3,6 @@
 Exit status: 0 all are equal and nothing was found, 1 something was, 77 the way cannot be gone here.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence

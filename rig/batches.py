@@ -1,7 +1,5 @@
 """Small batches that take every way through the cuda backend's kernels, each equal to torchvision's in every bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from io import BytesIO

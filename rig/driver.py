@@ -5,8 +5,6 @@ The host's kernels run at once what the driver is given. ``install`` puts the st
     LD_LIBRARY_PATH=<folder with libcuda.so.1> python -m rig.driver <check>
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys

@@ -4,8 +4,6 @@ A schedule takes pieces of the memory that is uploaded and of scratch memory, th
 each file is one. By itself all of a block is one allocation, so an access to the next piece would go unnoticed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The kernels on the host, built otherwise: with their threads in other orders, or to find races (races.h)."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import subprocess

@@ -3,8 +3,6 @@ process. Misaligned loads and stores are among it, signed overflow, and numbers 
 and with ``kernels()``, every access to memory that the backend has not given to them.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Every test leaves the process as it found it."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Iterator

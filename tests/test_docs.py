@@ -1,7 +1,5 @@
 """README, docs/ and CONTRIBUTING: links that resolve, names that exist, and a site that builds."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import pkgutil

@@ -1,7 +1,5 @@
 """One image's way through accel's files, from its opening to the tensor, counted (docs/architecture.md tells it)."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """PTX's arithmetic where NumPy has no such function; on arrays of one value for each thread."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The cuda backend's device with the kernels' PTX in it: the host's memory, of which every piece is known."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections import Counter

@@ -4,8 +4,6 @@ So threads that parted meet again where their ways do. A barrier holds until all
 it, and it must be the same one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Strict memory: global memory is known allocations, shared memory is the variables; every access is checked."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Any

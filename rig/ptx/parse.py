@@ -1,7 +1,5 @@
 """PTX text to kernels: registers, shared variables, instructions with their lines; and their basic blocks."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``pytest -p rig.ptx.plugin <tests of the cuda backend>``: what they run on the host, the interpreter runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

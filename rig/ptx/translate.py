@@ -4,8 +4,6 @@ Floating-point arithmetic is IEEE's, rounded after every instruction: what a com
 refused.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The reference backend is a plan's definition: every other backend makes of random plans what it does."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Plans of which a backend supports a part: its host runs the rest, and the results are put together."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

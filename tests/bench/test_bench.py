@@ -1,7 +1,5 @@
 """The benchmark: that it measures what it says, and reports nothing on a red check. No timings are asserted."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

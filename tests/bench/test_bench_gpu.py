@@ -1,7 +1,5 @@
 """``python -m bench.gpu``: every command of it runs, here on the host; no timings are asserted."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``python -m bench.ops``: differences are found, contestants that are missing are named, the table has every row."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """End-to-end training in the benchmark: the same losses, the figures it gives, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

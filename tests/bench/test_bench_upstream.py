@@ -3,8 +3,6 @@
 On a tree that is made up: torchvision's own tests are no part of this project.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """bench.fuzz: a thousand files of it; and that it would see a wrong pixel, a crash, a hang, memory that grows."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import itertools

@@ -1,7 +1,5 @@
 """bench stands on the rig and accel, the rig on accel; neither imports tests, or changes the path to import from."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

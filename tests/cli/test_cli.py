@@ -1,7 +1,5 @@
 """The command line, and the rooms it shares with the benchmark: what it says, writes and exits with."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

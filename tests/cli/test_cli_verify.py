@@ -1,7 +1,5 @@
 """``python -m accel verify``: equal folders pass, and whatever differs is found, named and shown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables: whole in a terminal of 80 columns, Markdown where the output goes elsewhere."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

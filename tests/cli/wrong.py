@@ -1,7 +1,5 @@
 """A backend that is not exact, for tests of what commands say of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Pixels copied from Pillow's own memory equal ``Image.tobytes``."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bad files and bad arguments: torchvision's exceptions where it would raise, DecodeError later, never a hang."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable
@@ -13,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageFile
-from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import default_loader
@@ -22,10 +19,9 @@ from torchvision.transforms import functional as F
 import accel
 from tests.support import helpers
 from tests.support.damage import BROKEN, GOOD, PROGRESSIVE, scan_at
-from tests.support.helpers import MEAN, STD, Files, assert_same, is_lazy, outcome
+from tests.support.helpers import MEAN, STD, assert_same, is_lazy, outcome
+from tests.support.loaders import FIXED, epoch
 
-TIMEOUT = 100
-FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
 GREY = helpers.jpeg(50, 41, "L")
 
 
@@ -178,14 +174,6 @@ def test_decode_error_names_the_file_and_the_reason(tmp_path: Path) -> None:
     assert type(raised.value)("one string") is not None  # DataLoader rebuilds exceptions so
 
 
-def test_decode_error_names_the_place_in_the_batch() -> None:
-    with accel.image_backend("cpu"):
-        files = [GOOD, GOOD, helpers.undecodable(), GOOD]
-        batch = torch.stack([F.to_tensor(Image.open(BytesIO(data))) for data in files])
-    with pytest.raises(accel.DecodeError, match=r"image 2 of a batch of 4"):
-        batch.sum()
-
-
 def test_one_bad_image_leaves_the_others() -> None:
     with accel.image_backend("cpu"):
         tensors = [F.to_tensor(Image.open(BytesIO(data))) for data in (GOOD, helpers.undecodable(), GOOD)]
@@ -202,43 +190,6 @@ def test_one_bad_image_leaves_the_others() -> None:
 # -- in a loader --------------------------------------------------------------------------------------------
 
 
-def broken_folder(root: Path, data: bytes) -> tuple[str, str]:
-    """Twelve files of which number 6 is broken; and the broken one's path."""
-    helpers.write_image_folder(root, broken={6: data})
-    return str(root), str(root / "dog" / "006.jpg")
-
-
-def epoch(dataset: Any, workers: int, **options: Any) -> list[Any]:
-    if workers:
-        options["timeout"] = TIMEOUT
-    return [
-        (images + 0 if isinstance(images, torch.Tensor) else images, labels)
-        for images, labels in helpers.batches(DataLoader(dataset, batch_size=4, num_workers=workers, **options))
-    ]
-
-
-def values(dataset: Any, workers: int) -> Any:
-    return [images for images, _ in epoch(dataset, workers)]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", ["empty", "text", "half", "no-eoi", "no-tables"])
-def test_bad_files_in_a_loader(tmp_path: Path, workers: int, name: str) -> None:
-    root, broken = broken_folder(tmp_path, BROKEN[name])
-    dataset = ImageFolder(root, FIXED)
-    with pytest.raises(OSError) as expected:
-        values(dataset, workers)
-    with accel.image_backend("cpu"), pytest.raises(OSError) as actual:
-        values(dataset, workers)
-    if name == "no-tables":
-        assert type(actual.value) is accel.DecodeError
-        assert broken in str(actual.value)
-        assert "dataset index 6" in str(actual.value)
-        assert "image 2 of a batch of 4" in str(actual.value)
-    else:
-        assert type(actual.value) is type(expected.value)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_file_vanishes_between_epochs(tmp_path: Path, workers: int) -> None:
     root = helpers.write_image_folder(tmp_path)
@@ -246,67 +197,7 @@ def test_a_file_vanishes_between_epochs(tmp_path: Path, workers: int) -> None:
     (root / "cat" / "003.jpg").unlink()
     for backend in ("torchvision", "cpu"):
         with accel.image_backend(backend), pytest.raises(FileNotFoundError, match=r"003\.jpg"):
-            values(dataset, workers)
-
-
-def collate_list(samples: list[Any]) -> Any:
-    return [image for image, _ in samples], [index for _, index in samples]
-
-
-def touches(image: Image.Image) -> torch.Tensor:
-    return F.to_tensor(Image.fromarray(np.asarray(image).copy()).resize((32, 24)))
-
-
-@pytest.mark.parametrize("how", ["list", "touched", "batch"])
-def test_the_dataset_index_in_the_message_is_the_right_one(tmp_path: Path, how: str) -> None:
-    """Whether a batch is computed at once, image by image, or a transform asks for the pixels itself."""
-    _, broken = broken_folder(tmp_path, helpers.undecodable())
-    files = [str(path) for path in sorted(tmp_path.rglob("*.jpg"), key=lambda path: path.name)]
-    dataset = Files(files, touches if how == "touched" else FIXED)
-    options = {"collate_fn": collate_list} if how == "list" else {}
-    with accel.image_backend("cpu"), pytest.raises(accel.DecodeError) as raised:
-        epoch(dataset, 1, **options)
-    message = str(raised.value)
-    assert broken in message
-    assert "dataset index 4" not in message  # the first of its batch
-    assert "dataset index 6" in message or "dataset index" not in message
-
-
-def test_no_dataset_index_where_there_is_none(tmp_path: Path) -> None:
-    _, broken = broken_folder(tmp_path, helpers.undecodable())
-    files = [str(path) for path in sorted(tmp_path.rglob("*.jpg"))]
-    with accel.image_backend("cpu"), pytest.raises(accel.DecodeError) as raised:
-        helpers.batches(DataLoader(helpers.Stream(files, FIXED), batch_size=4, num_workers=1, timeout=TIMEOUT))
-    assert broken in str(raised.value)
-    assert "dataset index" not in str(raised.value)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", ["no-tables", "half", "no-eoi", "progressive-half"])
-def test_replace_finishes_the_epoch(tmp_path: Path, workers: int, name: str) -> None:
-    """Black pixels of the broken file's size go through the steps; all other images are right."""
-    root, _ = broken_folder(tmp_path, BROKEN[name])
-    steps = T.Compose([T.Pad(3, (255, 0, 9)), T.Resize((24, 32)), T.ToTensor(), T.Normalize(MEAN, STD)])
-    dataset = ImageFolder(root, steps)
-    before = accel.stats()["replaced"]
-    with accel.image_backend("cpu", on_error="replace"):
-        batches = epoch(dataset, workers)
-    assert accel.stats()["replaced"] == before + 1
-    black = steps(Image.new("RGB", (64, 48)))
-    number = 0
-    for images, _ in batches:
-        for image in images:
-            expected = black if number == 6 else steps(default_loader(dataset.samples[number][0]))
-            assert torch.equal(image, expected), number
-            number += 1
-    assert number == 12
-
-
-def test_replace_when_the_pixels_are_asked_for() -> None:
-    with accel.image_backend("cpu", on_error="replace"):
-        image = Image.open(BytesIO(helpers.undecodable()))
-        assert image.getextrema() == ((0, 0),) * 3
-        assert np.asarray(image.resize((5, 5))).max() == 0
+            epoch(dataset, num_workers=workers)
 
 
 def test_a_broken_file_that_was_replaced_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:

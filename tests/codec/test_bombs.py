@@ -1,7 +1,5 @@
 """Hard use: decompression bombs. (Mutated files: test_fuzz.py.)"""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from io import BytesIO

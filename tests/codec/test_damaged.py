@@ -1,7 +1,5 @@
 """Errors of damaged files: torchvision's own types and texts, at once where it can be known, and notes where from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

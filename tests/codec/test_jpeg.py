@@ -3,8 +3,6 @@
 ``ACCEL_TEST_PHOTOS=DIR`` also decodes the JPEG files of a folder.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import struct

@@ -1,7 +1,5 @@
 """Regions of JPEG files of every sampling, by the decoders that stand on libjpeg-turbo's; and the largest sizes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """Which file, which sample and which place in the batch an error came from: notes, and DecodeError's own text."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from torch._utils import ExceptionWrapper
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Subset
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import default_loader
@@ -226,41 +224,26 @@ def test_pixels_that_a_dataset_asks_for(tmp_path: Path, workers: int) -> None:
     assert "image 2 of a batch of 4, dataset index 6" in shown
 
 
-class InMemory(Dataset[Any]):
-    def __init__(self, streams: list[bytes]) -> None:
-        self.streams = streams
-
-    def __len__(self) -> int:
-        return len(self.streams)
-
-    def __getitem__(self, index: int) -> Any:
-        return FIXED(Image.open(BytesIO(self.streams[index])).convert("RGB"))
+def decoded(stream: bytes) -> Any:
+    return FIXED(Image.open(BytesIO(stream)).convert("RGB"))
 
 
 def test_without_a_file_the_sample_is_said() -> None:
     with accel.image_backend("cpu"):
-        _, shown = raised(InMemory([damage.GOOD, KINDS["half"], damage.GOOD]))
+        _, shown = raised(helpers.Each([damage.GOOD, KINDS["half"], damage.GOOD], decoded))
     assert "accel: image 1 of a batch of 3, dataset index 1" in shown
 
 
 # -- what is left alone -------------------------------------------------------------------------------------
 
 
-class Failing(Dataset[Any]):
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> Any:
-        raise self.error
-
-
 def test_errors_of_the_users_own_have_no_note() -> None:
+    def fail(_: Any) -> Any:
+        raise KeyError("label")
+
     for backend in ("torchvision", "cpu"):
         with accel.image_backend(backend):
-            found, _ = raised(Failing(KeyError("label")))
+            found, _ = raised(helpers.Each(range(3), fail))
         assert not hasattr(found, "__notes__")
 
 
@@ -295,20 +278,16 @@ def test_one_note_however_often_an_error_is_raised() -> None:
     error = OSError("image file is truncated")
     error.__notes__ = ["mine"]
 
-    def fail() -> None:
+    def fail(_: Any) -> None:
         with Image.new("RGB", (2, 2)) as image:
             image.point(lambda _: throw(error))
 
     def throw(error: Exception) -> int:
         raise error
 
-    class Shared(Failing):
-        def __getitem__(self, index: int) -> Any:
-            fail()
-
     with accel.image_backend("cpu"):
         for _ in range(3):
-            raised(Shared(error))
+            raised(helpers.Each(range(3), fail))
     assert error.__notes__ == ["mine", "accel: image 0 of a batch of 3, dataset index 0"]
 
 

@@ -1,7 +1,5 @@
 """``on_error="replace"``: an epoch goes through every damaged file; what is black, counted, and what still raises."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import GifImagePlugin, Image, ImageFile, TiffImagePlugin
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision import io
 from torchvision import transforms as T
 from torchvision.datasets.folder import default_loader
@@ -74,15 +72,8 @@ def write_all(root: Path) -> dict[str, Path]:
     return paths
 
 
-class Samples(Dataset[Any]):
-    def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> Any:
-        return STEPS(default_loader(self.paths[index]))
+def sample(path: str) -> torch.Tensor:
+    return STEPS(default_loader(path))  # type: ignore[no-any-return]
 
 
 # -- an epoch -----------------------------------------------------------------------------------------------
@@ -96,7 +87,7 @@ def test_an_epoch_goes_through_every_damaged_file(tmp_path: Path, backend: Backe
     good = STEPS(default_loader(str(paths["empty, next"])))
     before = count()
     with backend.chosen(on_error="replace"):
-        loader = DataLoader(Samples(list(map(str, paths.values()))), 5, **LOADERS[how])
+        loader = DataLoader(helpers.Each(list(map(str, paths.values())), sample), 5, **LOADERS[how])
         found = torch.cat([batch + 0 for batch in helpers.batches(loader)])
     for kind, image in zip(paths, found, strict=True):
         expected = STEPS(Image.new("RGB", size_of(kind))) if kind in KINDS else good

@@ -5,8 +5,6 @@ Each file does what the library's documentation does, with accel's two lines in 
 the table of libraries and versions; ``pip install -e ".[ecosystem]"`` brings those that install quickly.
 """
 
-from __future__ import annotations
-
 import pytest
 from PIL import Image
 

@@ -3,8 +3,6 @@
 It adds methods and properties to Pillow's class when it is imported; so that happens in a process of its own.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

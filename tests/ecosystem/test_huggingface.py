@@ -1,7 +1,5 @@
 """Hugging Face datasets: set_transform, with_transform, set_format, streams, and images that map writes back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +74,7 @@ def test_default_collate_of_a_streamed_dataset(rows: Any) -> None:
     def run() -> Any:
         return list(DataLoader(stream, 4))
 
-    expected, states = helpers.run("torchvision", run)
-    actual, states_after = helpers.run("cpu", run)
-    assert states_after == states
-    assert_same(actual, expected)
+    helpers.assert_equal_runs(run)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -1,7 +1,5 @@
 """Ignite: a supervised trainer and evaluator, and loaders that ``auto_dataloader`` makes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

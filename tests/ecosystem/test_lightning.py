@@ -1,7 +1,5 @@
 """Lightning: its Trainer makes the loaders anew, with samplers and worker_init_fn of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LitData: data sets optimised from JPEG files keep their bytes, and stream back as images or tensors."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Mosaic Streaming: MDS shards with JPEG columns keep the files' bytes, and stream back as lazy images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ They are no part of torchvision's wheel: here are the same pipelines of its publ
 ``ACCEL_TORCHVISION_TREE`` names a source tree of torchvision's.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision import tv_tensors
 
 from tests.support import helpers
@@ -28,19 +26,9 @@ TREE = os.environ.get("ACCEL_TORCHVISION_TREE")
 PHOTOS = [helpers.jpeg(500, 375, seed=seed) for seed in range(4)]
 
 
-class Photos(Dataset[Any]):
-    def __init__(self, transform: Callable[[Image.Image], Any]) -> None:
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(PHOTOS)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.transform(Image.open(BytesIO(PHOTOS[index])).convert("RGB"))
-
-
 def epoch(transform: Callable[[Image.Image], Any], workers: int) -> list[Any]:
-    return helpers.batches(DataLoader(Photos(transform), 2, num_workers=workers, collate_fn=list))
+    photos = helpers.Each(PHOTOS, lambda photo: transform(Image.open(BytesIO(photo)).convert("RGB")))
+    return helpers.batches(DataLoader(photos, 2, num_workers=workers, collate_fn=list))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -1,7 +1,5 @@
 """Ray: remote functions and Ray Data as their documentation has them, with accel's two lines in front."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

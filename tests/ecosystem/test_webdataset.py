@@ -1,7 +1,5 @@
 """WebDataset: shards of JPEG files, read as its documentation reads them, and written."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,5 @@
 """Settings that torch's results depend on besides arguments: lazy values have them as where they were recorded."""
 
-from __future__ import annotations
-
-import threading
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
@@ -22,6 +19,7 @@ from accel.system import arithmetic
 from tests.support import helpers
 from tests.support.helpers import assert_same
 from tests.support.loaders import epoch
+from tests.support.processes import in_threads
 
 LARGE = helpers.jpeg(500, 375)  # large enough for torch to share out its sums among threads
 SMALL = helpers.jpeg(80, 60)
@@ -37,11 +35,7 @@ def _as_it_was() -> Iterator[None]:
 
 
 def in_a_thread(function: Callable[[], Any]) -> Any:
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    thread.join()
-    return results[0]
+    return in_threads([function])[0]
 
 
 # -- the number of threads ----------------------------------------------------------------------------------

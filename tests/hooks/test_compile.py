@@ -1,7 +1,5 @@
 """torch.compile, TorchScript and export beside lazy images and tensors: as without accel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any

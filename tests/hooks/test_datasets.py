@@ -1,7 +1,5 @@
 """torchvision's datasets, a user's own ways to open images, and every format: the same with and without accel."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json
@@ -16,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
 from torchvision.transforms import v2
@@ -253,26 +251,13 @@ def opened_from(kind: str, path: Path) -> Image.Image:
     return image.convert("RGB")
 
 
-class Own(Dataset[Any]):
-    """Images that are opened in one way."""
-
-    def __init__(self, kind: str, paths: list[Path], transform: Any) -> None:
-        self.kind, self.paths, self.transform = kind, paths, transform
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.transform(opened_from(self.kind, self.paths[index])), index
-
-
 @pytest.mark.parametrize("kind", ["path", "file object", "with", "gzip", "bytes", "loaded", "turned"])
 @pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES)
 def test_own_ways_to_open(tmp_path: Path, pipeline: Any, kind: str) -> None:
     paths = [tmp_path / f"{number}.jpg" for number in range(3)]
     for number, path in enumerate(paths):
         path.write_bytes(jpeg(70 + number, 60, seed=number, exif=helpers.exif(3 * number or 1)))
-    check(lambda: Own(kind, paths, pipeline))
+    check(lambda: helpers.Each(paths, lambda path: (pipeline(opened_from(kind, path)),)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -282,8 +267,8 @@ def test_hugging_face_style_in_a_loader(tmp_path: Path, workers: int) -> None:
         path.write_bytes(jpeg(70 + number, 60, seed=number))
 
     def epoch() -> Any:
-        loader = DataLoader(Own("loaded", paths, V1), 4, num_workers=workers)
-        return [(images.to("cpu"), labels) for images, labels in helpers.batches(loader)]
+        loaded = helpers.Each(paths, lambda path: V1(opened_from("loaded", path)))
+        return [images.to("cpu") for images in helpers.batches(DataLoader(loaded, 4, num_workers=workers))]
 
     assert_equal_runs(epoch)
 

@@ -1,7 +1,5 @@
 """Lazy samples through transforms of v2 without torch's pytree: what is asked, drawn and made is torchvision's."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Imports and changes, and when they happen: nothing heavy before it is needed. Each in a process of its own."""
 
-from __future__ import annotations
-
 from tests.support import helpers
 
 HEAVY = ("numba", "llvmlite", "nvidia.nvimgcodec", "nvidia.dali", "cupy", "cuda", "triton", "rich", "matplotlib")

@@ -1,7 +1,5 @@
 """torchvision.io's readers give lazy tensors with exactly torchvision's values."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from io import BytesIO

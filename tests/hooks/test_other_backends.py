@@ -1,7 +1,5 @@
 """Backends of other distributions: found by their entry points, asked for their reasons, never imported early."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

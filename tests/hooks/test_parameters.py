@@ -1,7 +1,5 @@
 """Parameters drawn with less work: the same numbers, in the same order, and the same state afterwards."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import threading
 from io import BytesIO

@@ -1,9 +1,7 @@
 """The tables of ``accel.hooks``: all that accel replaces is in them, and every original comes back."""
 
-from __future__ import annotations
-
 import sys
-import threading
+from functools import partial
 from io import BytesIO
 from types import FunctionType, ModuleType
 from typing import Any
@@ -20,6 +18,7 @@ from accel import hooks, switch
 from accel.hooks import patch
 from tests.support import helpers
 from tests.support.patches import Place, Same, place, table
+from tests.support.processes import in_threads
 
 NOT_EVERYWHERE = ("os.environ", "torch._utils.ExceptionWrapper.__init__")
 """Names that are replaced where Ray is installed, and before Python 3.11."""
@@ -210,12 +209,11 @@ def test_an_unknown_version_of_torchvision_is_refused_and_nothing_stays(monkeypa
 
 
 def test_switching_from_many_threads_at_once() -> None:
-    start, failures = threading.Barrier(8), []
+    failures = []
     data = helpers.jpeg(30, 20)
     expected = Image.open(BytesIO(data)).tobytes()
 
     def work(number: int) -> None:
-        start.wait()
         for turn in range(60):
             with accel.image_backend("cpu" if (turn + number) % 2 else "torchvision"):
                 name = accel.get_image_backend()
@@ -225,11 +223,7 @@ def test_switching_from_many_threads_at_once() -> None:
             if turn % 7 == number % 7:
                 accel.set_image_backend("cpu" if number % 2 else "torchvision")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    in_threads([partial(work, number) for number in range(8)])
     assert not failures
     accel.set_image_backend("torchvision")
     assert_installed(False)

@@ -1,7 +1,5 @@
 """Private names of torch, torchvision and Pillow: one that is gone is named at the switch, and nothing is changed."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The switch: names, options, contexts."""
 
-from __future__ import annotations
-
 import contextvars
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Casts, memory orders and copies on the way to a device: each image is computed once, and nothing is left over."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """``accel.explain``: what is recorded, what would run it, and who asked for pixels."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from pathlib import Path
 from typing import Any

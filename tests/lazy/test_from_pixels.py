@@ -1,7 +1,5 @@
 """Pixel sources: eager Pillow images become lazy at the first step that is recorded on them."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable
@@ -293,29 +291,22 @@ def test_any_sequence_fused_equals_torchvision(
         assert_same(found, expected)
 
 
-class Mixed:
-    """Files and pixels, grey and colour, in turns."""
-
-    def __init__(self) -> None:
-        self.transform = v1.Compose(
-            [v1.RandomCrop(32, padding=4), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]
-        )
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> Any:
-        if index % 3 == 0:
-            image = Image.open(BytesIO(helpers.jpeg(40, 50, seed=index))).convert("RGB")
-        else:
-            image = picture(32, 32, "L" if index % 3 == 1 else "RGB", index).convert("RGB")
-        return self.transform(image), index
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loaders_of_files_and_pixels(workers: int) -> None:
+    """Files and pixels, grey and colour, in turns."""
+    transform = v1.Compose(
+        [v1.RandomCrop(32, padding=4), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]
+    )
+
+    def sample(index: int) -> Any:
+        if index % 3 == 0:
+            image = Image.open(BytesIO(helpers.jpeg(40, 50, seed=index)))
+        else:
+            image = picture(32, 32, "L" if index % 3 == 1 else "RGB", index)
+        return transform(image.convert("RGB")), index
+
     def epoch() -> Any:
-        loader = DataLoader(Mixed(), 5, num_workers=workers)  # type: ignore[arg-type]
+        loader = DataLoader(helpers.Each(range(12), sample), 5, num_workers=workers)
         return [(images.to("cpu"), labels) for images, labels in helpers.batches(loader)]
 
     assert_equal_runs(epoch)

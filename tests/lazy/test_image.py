@@ -1,7 +1,5 @@
 """The PIL surface: a LazyImage is, for whatever a script does with it, the image Pillow would have given."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """An image's class, as other people's code asks for it, and once the image has gone elsewhere."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
@@ -70,8 +68,7 @@ def test_instances_and_subclasses_of_its_class(old: str, new: str) -> None:
         one, other = OLD[old](), NEW[new]()
         return isinstance(one, type(other)), issubclass(type(one), type(other))
 
-    lazy, plain = under_both(facts)
-    assert lazy == plain
+    helpers.assert_equal_runs(facts)
 
 
 def test_pillows_own_classes_know_nothing_of_it() -> None:
@@ -153,8 +150,7 @@ def test_what_is_pickled_is_pillows(name: str) -> None:
         image = pickle.loads(pickle.dumps(MADE[name]()))
         return type(image), image.mode, image.info, image.tobytes()
 
-    lazy, plain = under_both(facts)
-    assert lazy == plain
+    helpers.assert_equal_runs(facts)
 
 
 @pytest.mark.parametrize("name", MADE)

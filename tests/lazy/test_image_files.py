@@ -1,11 +1,8 @@
 """Opening files: ways to name one, what stays Pillow's, what is left open or closed, decompression bombs."""
 
-from __future__ import annotations
-
 import gc
 import os
 import warnings
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -148,26 +145,6 @@ def test_other_formats_stay_pillows() -> None:
 
 
 # -- decompression bombs ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("limit", [None, 200 * 150, 200 * 150 - 1, 200 * 150 // 2, 200 * 150 // 2 - 1])
-def test_decompression_bombs(limit: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from torchvision.datasets import folder
-
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-
-    def opening(load: Callable[[], Any]) -> list[Any]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            result = outcome(lambda: load().size)
-        return [result, *((warning.category, str(warning.message)) for warning in caught)]
-
-    for load in (lambda: Image.open(BytesIO(COLOUR.data)), lambda: folder.default_loader(str(path))):
-        expected = opening(load)
-        with accel.image_backend("cpu"):
-            assert opening(load) == expected
 
 
 @pytest.mark.parametrize("size", [(300, 200), (60, 50), (40, 30)])

@@ -1,7 +1,5 @@
 """Images of Image.open are Pillow's JpegImageFile, those made of them are not; both can be given another class."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Callable
@@ -118,8 +116,7 @@ def test_pickled(path: Path, used: bool) -> None:
         again = pickle.loads(pickle.dumps(image))
         return isinstance(again, JpegImageFile), again.layers, again.layer, np.asarray(again).tolist()
 
-    lazy, plain = under_both(facts)
-    assert lazy == plain
+    helpers.assert_equal_runs(facts)
 
 
 def test_pickled_with_pixels_needs_no_accel(path: Path, tmp_path: Path) -> None:
@@ -201,5 +198,4 @@ def test_thumbnail_and_draft() -> None:
         also.verify()
         return np.asarray(small).tolist(), drafted.mode, drafted.size, np.asarray(drafted).tolist()
 
-    lazy, plain = under_both(facts)
-    assert lazy == plain
+    helpers.assert_equal_runs(facts)

@@ -1,7 +1,5 @@
 """Sources that are asked again: what is kept of them, for how long, and that it is torchvision's to the last bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

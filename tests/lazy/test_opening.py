@@ -1,7 +1,5 @@
 """Large files are read when more than their header is asked for; files of several pictures begin as lazy images."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle
@@ -129,6 +127,43 @@ def test_the_rest_is_read_by_whatever_needs_it(large: Path, number: int, way: st
     assert_same(actual, expected)
 
 
+METHODS: dict[str, Callable[[Any], Any]] = {
+    "convert": lambda image: image.convert("RGB"),
+    "grey": lambda image: image.convert("L"),
+    "copy": lambda image: image.copy(),
+    "crop": lambda image: image.crop((10, 20, 300, 400)),
+    "resize": lambda image: image.resize((64, 48), Image.Resampling.BILINEAR),
+    "box": lambda image: image.resize((64, 48), Image.Resampling.BILINEAR, (1.5, 2.5, 600, 401)),
+    "reduce": lambda image: image.reduce(3),
+    "transpose": lambda image: image.transpose(Image.Transpose.ROTATE_90),
+    "extent": lambda image: image.transform((64, 48), Image.Transform.EXTENT, (1, 2, 300.5, 200)),
+    "resized_crop": lambda image: F.resized_crop(image, 10, 20, 300, 200, [64, 64]),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("by", ["path", "file"])
+def test_what_is_made_of_one_is_lazy(large: Path, name: str, by: str) -> None:
+    method = METHODS[name]
+    expected = method(Image.open(large))
+    with accel.image_backend("cpu"), large.open("rb") as file:
+        image = Image.open(large if by == "path" else file)
+        made = method(image)
+        assert is_lazy(image)
+        assert is_lazy(made)
+        assert made.tobytes() == expected.tobytes()
+        assert image.tobytes() == Image.open(large).tobytes()
+
+
+def test_an_image_without_a_file_has_no_recipe() -> None:
+    with accel.image_backend("cpu"):
+        image = helpers.picture(8, 6)
+        plain = image.tobytes()
+        image.__class__ = accel.LazyImage
+        assert not is_lazy(image)
+        assert image.tobytes() == plain
+
+
 def test_the_file_is_closed_when_it_has_been_read(large: Path) -> None:
     before = descriptors()
     with accel.image_backend("cpu"):
@@ -159,7 +194,7 @@ def test_a_large_file_that_becomes_of_another_class(large: Path) -> None:
     assert not {name for name in names[1] - names[0] if name.startswith("_")}
 
 
-def test_an_image_that_is_dropped_warns_as_pillows() -> None:
+def test_an_image_that_is_dropped_warns_as_pillows(large: Path) -> None:
     code = """if True:
         import gc, sys, warnings
         from PIL import Image
@@ -173,13 +208,7 @@ def test_an_image_that_is_dropped_warns_as_pillows() -> None:
                 gc.collect()
             print(backend, [each.category.__name__ for each in seen])
     """
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"accel-dropped-{os.getpid()}.jpg"
-    noise = np.random.default_rng(0).integers(0, 256, (500, 700, 3), np.uint8)
-    try:
-        Image.fromarray(noise).save(path, quality=95)
-        lines = helpers.python(code, str(path)).split("\n")
-    finally:
-        path.unlink()
+    lines = helpers.python(code, str(large)).split("\n")
     assert lines[0].split(" ", 1)[1] == lines[1].split(" ", 1)[1] == "['ResourceWarning']"
 
 

@@ -1,7 +1,5 @@
 """Parts of a lazy batch: as lazy as it is, views of its values as torch's are, computed together and once."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from io import BytesIO

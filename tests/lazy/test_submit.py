@@ -1,7 +1,5 @@
 """accel.submit: futures of lazy images, on the host and on an accelerator."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import gc
@@ -26,7 +24,7 @@ from tests.support import helpers
 from tests.support.fake_accelerator import CPU0, Fake, Recorder, installed
 from tests.support.helpers import assert_same, is_lazy, jpeg, open_rgb, undecodable
 from tests.support.loaders import batch, tensor
-from tests.support.processes import eventually
+from tests.support.processes import eventually, in_child, plain
 
 Choose = Callable[..., None]
 WAIT = 300  # seconds, none of which is waited in vain: the first test may have kernels to compile
@@ -36,11 +34,6 @@ WAIT = 300  # seconds, none of which is waited in vain: the first test may have 
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Choose]:
     with installed(monkeypatch) as choose:
         yield choose
-
-
-def plain(function: Callable[[], Any]) -> Any:
-    with accel.image_backend("torchvision"):
-        return function()
 
 
 # -- on the host --------------------------------------------------------------------------------------------
@@ -384,20 +377,20 @@ def test_fork_after_use(paths: list[str], fake: Choose, backend: str) -> None:
     future = accel.submit(pending)
     if backend == "fake":
         waiting = [images.pin_memory() for images in waiting]
-    child = os.fork()
-    if child == 0:  # its parent's threads are not there
-        status = 1
-        try:
-            Fake.gated = False
-            sums = [images.double().sum().item() for images in (pending, *waiting)]
-            sums.append(accel.submit(batch(paths)).result(WAIT).double().sum().item())
-            del waiting, pending
-            gc.collect()
-            status = 0 if sums == [expected] * 6 else 2
-        finally:
-            os._exit(status)
+
+    def used() -> bool:
+        """Its parent's threads are not there."""
+        nonlocal waiting, pending
+        Fake.gated = False
+        sums = [images.double().sum().item() for images in (pending, *waiting)]
+        sums.append(accel.submit(batch(paths)).result(WAIT).double().sum().item())
+        del waiting, pending
+        gc.collect()
+        return sums == [expected] * 6
+
+    child = in_child(used)
+    assert child()
     Fake.gate.release(100)
-    assert os.waitpid(child, 0)[1] == 0
     assert future.result(WAIT).double().sum().item() == expected
     assert [images.to("cpu").double().sum().item() for images in waiting] == [expected] * 4
 
@@ -460,9 +453,3 @@ def test_late_is_told(paths: list[str], fake: Choose) -> None:
     first.to("cpu")
     second.to("cpu")
     assert (accel.stats()["in flight"], accel.stats()["waiting"]) == (0, 0)
-
-
-def test_jpeg_from_memory() -> None:
-    accel.set_image_backend("cpu")
-    image = Image.open(BytesIO(jpeg(40, 30)))
-    assert_same(accel.submit(image).result(WAIT), F.pil_to_tensor(plain(lambda: Image.open(BytesIO(jpeg(40, 30))))))

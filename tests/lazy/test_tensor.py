@@ -1,7 +1,5 @@
 """LazyTensor: answers about itself at once, computes when it is used, and is then a plain tensor."""
 
-from __future__ import annotations
-
 import copy
 import operator
 import pickle

@@ -1,7 +1,5 @@
 """Uses of a lazy tensor by code that takes it for an ordinary one: attributes, its memory, tracers, fake tensors."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
@@ -80,8 +78,7 @@ def test_attributes_last_as_long_as_on_torchs(kind: str, use: str) -> None:
         own = {name: getattr(result, name, "gone") for name in ("image_ids", "path")}
         return own, own["image_ids"] is tensor.image_ids, tensor.image_ids, sorted(vars(result)), result + 0
 
-    lazy, plain = under_both(attributes)
-    assert_same(lazy, plain)
+    helpers.assert_equal_runs(attributes)
 
 
 def test_a_deep_copy_stays_lazy() -> None:
@@ -116,8 +113,7 @@ def test_its_memory_can_be_resized(kind: str, way: str) -> None:
         result = RESIZED[way](tensor)
         return list(result) if isinstance(result, torch.Size) else result
 
-    lazy, plain = under_both(resized)
-    assert_same(lazy, plain)
+    helpers.assert_equal_runs(resized)
 
 
 # -- tracers and fake tensors -------------------------------------------------------------------------------
@@ -213,5 +209,4 @@ def test_a_mode_of_a_users_own_sees_the_use_alone() -> None:
             result = tensor * 2
         return mode.names, result, tensor
 
-    lazy, plain = under_both(seen)
-    assert_same(lazy, plain)
+    helpers.assert_equal_runs(seen)

@@ -1,7 +1,5 @@
 """C++ code that asks a lazy tensor for its memory, past Python: it gets the values or an exception, never null."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

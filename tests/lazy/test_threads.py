@@ -1,10 +1,10 @@
 """Hard use: threads, and pools of processes."""
 
-from __future__ import annotations
-
+import copy
 import itertools
 import multiprocessing
 import os
+import pickle
 import sys
 import time
 import warnings
@@ -16,6 +16,7 @@ import pytest
 import torch
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
+from torchvision.transforms.v2.functional import to_image
 
 import accel
 from accel import switch
@@ -44,23 +45,31 @@ USES: list[Callable[[torch.Tensor], Any]] = [
     lambda lazy: (lazy.shape, lazy.dtype, lazy.stride(), lazy.size(-1)),
     lambda lazy: lazy.half().float() + 0,
     lambda lazy: lazy.to(torch.float64, copy=True),
+    lambda lazy: lazy.to("cpu").numpy().copy(),
+    lambda lazy: lazy.contiguous().numpy().copy(),
+    lambda lazy: pickle.loads(pickle.dumps(lazy)) + 0,
+    lambda lazy: copy.deepcopy(lazy) + 0,
 ]
 
 
-@pytest.mark.parametrize("batch", [False, True])
-def test_one_lazy_tensor_in_many_threads(paths: list[str], batch: bool, restless: None) -> None:
+@pytest.mark.parametrize("kind", ["image", "batch", "tv"])
+def test_one_lazy_tensor_in_many_threads(paths: list[str], kind: str, restless: None) -> None:
     def make() -> torch.Tensor:
-        tensors = [F.to_tensor(open_rgb(path).resize((20, 24))) for path in paths[:4]]
-        return torch.stack(tensors) if batch else tensors[0]
+        images = [open_rgb(path).resize((20, 24)) for path in paths[:4]]
+        if kind == "tv":
+            return to_image(images[0])
+        tensors = list(map(F.to_tensor, images))
+        return torch.stack(tensors) if kind == "batch" else tensors[0]
 
     reference = plain(make)
     expected = [use(reference) for use in USES]
     for turn in range(60):
         with accel.image_backend("cpu"):
             lazy = make()
-        uses = USES[turn % 8 :] + USES[: turn % 8]
+        first = turn % len(USES)
+        uses = USES[first:] + USES[:first]
         results = in_threads([lambda use=use, lazy=lazy: use(lazy) for use in uses])
-        assert_same(results, expected[turn % 8 :] + expected[: turn % 8])
+        assert_same(results, expected[first:] + expected[:first])
         assert_same(lazy, reference)
 
 

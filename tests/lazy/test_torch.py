@@ -1,12 +1,9 @@
 """Gradients, function transforms, saving, other processes and threads: torch's further uses of lazy tensors."""
 
-from __future__ import annotations
-
 import copy
 import io
 import multiprocessing
 import pickle
-import threading
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -200,10 +197,7 @@ USES: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("use", USES)
 def test_uses(use: Callable[[], Any]) -> None:
-    expected, states = helpers.run("torchvision", use)
-    actual, states_after = helpers.run("cpu", use)
-    assert states_after == states
-    assert_same(actual, expected)
+    helpers.assert_equal_runs(use)
 
 
 # -- other processes ----------------------------------------------------------------------------------------
@@ -273,39 +267,6 @@ def test_process_pools() -> None:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         means = pool.map(mean_of, [single(), batch(), opened()])
     assert means == [mean_of(value) for value in (single(), batch(), opened())]
-
-
-# -- threads ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("make", [single, batch, tv_image], ids=["image", "batch", "tv"])
-def test_threads_that_use_the_same_tensor_at_once(make: Callable[[], Any]) -> None:
-    expected, _ = helpers.run("torchvision", make)
-    uses: list[Callable[[torch.Tensor], Any]] = [
-        lambda images: images + 0,
-        lambda images: torch.clone(images),
-        lambda images: torch.from_numpy(images.numpy()),
-        lambda images: images.to("cpu"),
-        lambda images: images.contiguous(),
-        lambda images: torch.stack([images, images])[1],
-    ]
-    for _ in range(15):
-        with accel.image_backend("cpu"):
-            images = make()
-        start, results = threading.Barrier(len(uses)), {}
-
-        def use(number: int, images: Any = images, start: Any = start, results: Any = results) -> None:
-            start.wait()
-            results[number] = uses[number](images)
-
-        threads = [threading.Thread(target=use, args=(number,)) for number in range(len(uses))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert sorted(results) == list(range(len(uses)))
-        for result in results.values():
-            assert torch.equal(result, expected)
 
 
 def test_a_file_written_with_lazy_tensors_needs_no_accel(tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 """Batches that nobody stacked: lists of images, and collate functions that take images one by one."""
 
-from __future__ import annotations
-
 import gc
 import io
 import operator
-import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from torchvision.transforms import v2
 import accel
 from tests.support import helpers
 from tests.support.helpers import Files, assert_same, is_lazy
+from tests.support.processes import in_threads
 
 SIZES = T.Compose([T.Resize(30), T.ToTensor(), T.Normalize([0.5], [0.25])])  # every picture has another shape
 
@@ -139,18 +138,7 @@ def test_threads_that_use_one_image_each(paths: list[str]) -> None:
     for _ in range(20):
         with accel.image_backend("cpu"):
             images = batches(paths)[0][0]
-        start, results = threading.Barrier(8), {}
-
-        def use(number: int, images: Any = images, start: Any = start, results: Any = results) -> None:
-            start.wait()
-            results[number] = torch.clone(images[number % 4])
-
-        threads = [threading.Thread(target=use, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert_same([results[number] for number in range(8)], plain * 2)
+        assert_same(in_threads([partial(torch.clone, image) for image in images * 2]), plain * 2)
 
 
 def copied(samples: list[Any]) -> Any:

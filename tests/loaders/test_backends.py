@@ -1,7 +1,5 @@
 """An unchanged script on every backend: loaders, submission, broken files."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Hard use: batches that somebody keeps, sends on, caches, or collates in ways of his own."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable
@@ -72,6 +70,7 @@ def test_an_epoch_kept_whole(paths: list[str], workers: int, persistent: bool) -
     for epoch in range(3):
         part = []
         for images, labels in train:
+            assert workers == 0 or (type(images) is torch.Tensor and images.__dict__ == {})
             part.append([images, labels])
             if epoch == 1 and len(part) == 5:
                 break

@@ -1,7 +1,5 @@
 """DataLoader with collate functions and samples of a user's own."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,10 +57,6 @@ class Batch:
         self.images = images
 
 
-def collate_own_type(samples: list[Any]) -> Any:
-    return Batch(collate_stack(samples)[0])
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     "collate",
@@ -71,14 +65,6 @@ def collate_own_type(samples: list[Any]) -> Any:
 )
 def test_collate_functions(paths: list[str], workers: int, collate: Callable[..., Any]) -> None:
     check(Files(paths, TRAIN), num_workers=workers, collate_fn=collate)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_batch_of_the_users_own_type(paths: list[str], workers: int) -> None:
-    options = {"num_workers": workers, "collate_fn": collate_own_type}
-    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, TRAIN), **options))
-    actual, _ = helpers.run("cpu", lambda: epoch(Files(paths, TRAIN), **options))
-    assert_same([batch.images for batch in actual], [batch.images for batch in expected])
 
 
 class Mapping(dict[str, Any]):

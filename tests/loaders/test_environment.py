@@ -1,7 +1,5 @@
 """Odd environments: each works, with one line in the log."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

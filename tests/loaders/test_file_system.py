@@ -1,7 +1,5 @@
 """torch's sharing strategy "file_system", the only one of macOS: what workers leave in the file system."""
 
-from __future__ import annotations
-
 import os
 import time
 

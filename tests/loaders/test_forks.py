@@ -1,7 +1,5 @@
 """Hard use: forked children of the consumer, and nothing that grows."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

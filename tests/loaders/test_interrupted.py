@@ -1,7 +1,5 @@
 """Hard use: loaders that are killed, interrupted, left early, many at once, and nested."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

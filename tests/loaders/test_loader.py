@@ -1,7 +1,5 @@
 """ImageFolder and DataLoader: the same batches, whatever the workers and the start method."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,15 +15,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import ImageFilter
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import Files, Stream, assert_same, is_lazy, open_rgb
+from tests.support.helpers import Each, Files, Stream, assert_same, is_lazy, open_rgb
 from tests.support.loaders import FIXED, TIMEOUT, TRAIN, check, epoch
+from tests.support.processes import in_threads
 
 # -- datasets and loaders -----------------------------------------------------------------------------------
 
@@ -85,10 +83,7 @@ def test_options_of_the_loader(paths: list[str], workers: int, options: dict[str
         seeded = {"generator": torch.Generator().manual_seed(7)} if "generator" in options else {}
         return epoch(Files(paths, TRAIN), num_workers=workers, **{**options, **seeded})
 
-    expected, states = helpers.run("torchvision", run)
-    actual, states_after = helpers.run("cpu", run)
-    assert states == states_after
-    assert_same(actual, expected)
+    helpers.assert_equal_runs(run)
 
 
 class Overtaken(Files):
@@ -125,46 +120,6 @@ def test_iterable_datasets(paths: list[str], workers: int, batch_size: int | Non
 # -- what arrives from a worker -----------------------------------------------------------------------------
 
 
-def test_a_batch_from_a_worker_is_plain_and_stays_what_it_is(paths: list[str]) -> None:
-    """Even after its loader is gone, and while later batches arrive."""
-    large = T.Compose([T.Resize((300, 300)), T.ToTensor()])
-    expected = [images.clone() for images, _ in epoch(Files(paths, large), batch_size=2)]
-    kept = []
-    with accel.image_backend("cpu"):
-        for _ in range(3):
-            for images, _ in DataLoader(Files(paths, large), batch_size=2, num_workers=2, timeout=TIMEOUT):
-                assert type(images) is torch.Tensor
-                assert images.__dict__ == {}
-                kept.append(images)
-    gc.collect()
-    for number, images in enumerate(kept):
-        assert_same(images, expected[number % len(expected)])
-        images += number  # they are the user's own
-    for number, images in enumerate(kept):
-        assert_same(images, expected[number % len(expected)] + number)
-
-
-def test_views_of_batches_from_workers_stay_what_they_are(paths: list[str]) -> None:
-    large = T.Compose([T.Resize((300, 300)), T.ToTensor()])
-    views: list[Callable[[torch.Tensor], Any]] = [
-        lambda images: images[1, :, 5:9],
-        lambda images: images.numpy()[1, :, 5:9],
-        lambda images: images.permute(0, 2, 3, 1)[..., 1],
-        lambda images: images.flatten()[7:99],
-        lambda images: images.detach()[0],
-        lambda images: memoryview(images.numpy().reshape(-1)[:50]),
-    ]
-    expected = [images for images, _ in epoch(Files(paths, large), batch_size=2)] * 4
-    kept = []
-    with accel.image_backend("cpu"):
-        for _ in range(4):
-            for images, _ in DataLoader(Files(paths, large), batch_size=2, num_workers=1, timeout=TIMEOUT):
-                kept.append(views[len(kept) % len(views)](images))
-                del images
-    for number, (view, images) in enumerate(zip(kept, expected, strict=True)):
-        assert np.array_equal(np.asarray(view), np.asarray(views[number % len(views)](images))), number
-
-
 def keeps_its_batches(samples: list[Any], kept: list[Any] = []) -> Any:  # noqa: B006  a worker's own memory
     """A collate function whose worker looks at its old batches again, and changes them."""
     batch = torch.stack([image for image, _ in samples])
@@ -190,23 +145,15 @@ def test_a_worker_that_keeps_its_batches(paths: list[str]) -> None:
 # -- where the backend comes from ---------------------------------------------------------------------------
 
 
-class Names(Dataset[Any]):
-    """Says which backend is in force where it is asked, and what opening a file gives."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> Any:
-        return accel.get_image_backend(), type(open_rgb(self.path)).__name__, get_worker_info() is not None
+def asked(path: str) -> Any:
+    """Which backend is in force where it is asked, and what opening a file gives."""
+    return accel.get_image_backend(), type(open_rgb(path)).__name__, get_worker_info() is not None
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
 def test_workers_get_the_backend_in_force_at_iter(paths: list[str], method: str) -> None:
     options: dict[str, Any] = {"batch_size": None, "num_workers": 1, "multiprocessing_context": method}
-    loader = DataLoader(Names(paths[0]), timeout=TIMEOUT, **options)
+    loader = DataLoader(Each(paths[:1] * 4, asked), timeout=TIMEOUT, **options)
     with accel.image_backend("cpu"):
         iterator = iter(loader)
     assert accel.get_image_backend() == "torchvision"
@@ -215,7 +162,7 @@ def test_workers_get_the_backend_in_force_at_iter(paths: list[str], method: str)
 
 
 def test_workers_stay_with_torchvision_in_a_context(paths: list[str]) -> None:
-    loader = DataLoader(Names(paths[0]), batch_size=None, num_workers=1, timeout=TIMEOUT)
+    loader = DataLoader(Each(paths[:1] * 4, asked), batch_size=None, num_workers=1, timeout=TIMEOUT)
     accel.set_image_backend("cpu")
     with accel.image_backend("torchvision"):
         iterator = iter(loader)
@@ -260,23 +207,14 @@ if __name__ == "__main__":
 # -- randomness in workers ----------------------------------------------------------------------------------
 
 
-class Randoms(Dataset[Any]):
-    """The states of a worker's random generators before and after a sample was made."""
-
-    def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> Any:
-        image = TRAIN(open_rgb(self.paths[index]))
-        return image, torch.rand(2), random.random(), np.random.rand()  # noqa: NPY002
+def drawn(path: str) -> Any:
+    """What a worker's random generators give when a sample has been made."""
+    return TRAIN(open_rgb(path)), torch.rand(2), random.random(), np.random.rand()  # noqa: NPY002
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_workers_draw_the_same_numbers(paths: list[str], workers: int) -> None:
-    check(Randoms(paths), num_workers=workers, shuffle=True)
+    check(Each(paths, drawn), num_workers=workers, shuffle=True)
 
 
 def seed_worker(number: int, offset: int) -> None:
@@ -284,7 +222,7 @@ def seed_worker(number: int, offset: int) -> None:
 
 
 def test_a_users_worker_init_fn(paths: list[str]) -> None:
-    check(Randoms(paths), num_workers=2, worker_init_fn=partial(seed_worker, offset=5))
+    check(Each(paths, drawn), num_workers=2, worker_init_fn=partial(seed_worker, offset=5))
 
 
 # -- counting -----------------------------------------------------------------------------------------------
@@ -369,20 +307,6 @@ def test_epochs_leak_nothing(paths: list[str], workers: int, leave: bool) -> Non
     assert files <= before[1]
 
 
-def test_leaving_a_persistent_loader_early(paths: list[str]) -> None:
-    accel.set_image_backend("cpu")
-    loader = DataLoader(Files(paths, FIXED), batch_size=2, num_workers=2, persistent_workers=True, timeout=TIMEOUT)
-    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED), batch_size=2))
-    kept = []
-    for _ in range(3):
-        for images, _ in loader:
-            kept.append(images)
-            break
-    assert_same(list(loader), expected)
-    for images in kept:
-        assert_same(images, expected[0][0])
-
-
 def test_two_loaders_at_once(paths: list[str]) -> None:
     accel.set_image_backend("cpu")
     options: dict[str, Any] = {"batch_size": 2, "num_workers": 1, "timeout": TIMEOUT}
@@ -396,18 +320,11 @@ def test_two_loaders_at_once(paths: list[str]) -> None:
 
 def test_a_loader_inside_a_loader(paths: list[str]) -> None:
     """A dataset that runs a DataLoader of its own, inside a worker."""
-    check(Nested(paths), num_workers=1, batch_size=2)
 
+    def first_batch(index: int) -> Any:
+        return next(iter(DataLoader(Files(paths[index:], FIXED), batch_size=3)))[0]
 
-class Nested(Dataset[Any]):
-    def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> Any:
-        return next(iter(DataLoader(Files(self.paths[index:], FIXED), batch_size=3)))[0]
+    check(Each(range(4), first_batch), num_workers=1, batch_size=2)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -427,10 +344,7 @@ def test_the_pin_step(paths: list[str], workers: int) -> None:
 
 def test_a_loader_used_by_a_thread(paths: list[str]) -> None:
     accel.set_image_backend("cpu")
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.extend(epoch(Files(paths, FIXED))))
-    thread.start()
-    thread.join(60)
+    (results,) = in_threads([lambda: epoch(Files(paths, FIXED))])
     expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED)))
     assert_same(results, expected)
     with accel.image_backend("torchvision"):

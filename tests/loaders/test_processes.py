@@ -1,7 +1,5 @@
 """Processes that multiprocessing starts anew take the switch along; those that have no use for it import nothing."""
 
-from __future__ import annotations
-
 import multiprocessing.spawn
 import os
 import pickle

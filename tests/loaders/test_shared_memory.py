@@ -1,7 +1,5 @@
 """Where /dev/shm is missing, tiny or full; and how much shared memory the workers of a loader take."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -69,11 +67,16 @@ def test_no_shared_memory_file_system(tmp_path: Path, paths: list[str], options:
     assert not done.stderr
 
 
+@pytest.fixture
+def arena() -> Arena:
+    made = Arena.make(torch.multiprocessing)
+    assert made is not None
+    return made
+
+
 @linux
-def test_what_there_is_no_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_there_is_no_memory_for_is_refused(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no signal ends the process when it is written to."""
-    arena = Arena.make(torch.multiprocessing)
-    assert arena is not None
 
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -85,10 +88,8 @@ def test_what_there_is_no_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 @linux
-def test_a_file_that_may_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_not_grow(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """As under a limit of the size of files."""
-    arena = Arena.make(torch.multiprocessing)
-    assert arena is not None
 
     def limited(*_: int) -> None:
         raise OSError(27, "File too large")
@@ -130,9 +131,7 @@ SIZE = 1 << 20
 
 
 @linux
-def test_what_one_worker_had_the_next_one_takes() -> None:
-    arena = Arena.make(torch.multiprocessing)
-    assert arena is not None
+def test_what_one_worker_had_the_next_one_takes(arena: Arena) -> None:
     for _ in range(50):
         slots = [written(arena, SIZE) for _ in range(5)]
         assert len(set(slots)) == 5
@@ -146,9 +145,7 @@ def test_what_one_worker_had_the_next_one_takes() -> None:
 
 
 @linux
-def test_pages_that_nobody_takes_go_back() -> None:
-    arena = Arena.make(torch.multiprocessing)
-    assert arena is not None
+def test_pages_that_nobody_takes_go_back(arena: Arena) -> None:
     for slot in [written(arena, SIZE) for _ in range(20)]:
         freed(arena, slot)
     assert pages(arena) >= 20 * SIZE
@@ -158,9 +155,7 @@ def test_pages_that_nobody_takes_go_back() -> None:
 
 
 @linux
-def test_slots_of_all_sizes_do_not_overlap() -> None:
-    arena = Arena.make(torch.multiprocessing)
-    assert arena is not None
+def test_slots_of_all_sizes_do_not_overlap(arena: Arena) -> None:
     order = torch.Generator().manual_seed(0)
     held: list[tuple[int, int, int]] = []
     for number in range(600):
@@ -180,9 +175,7 @@ def test_slots_of_all_sizes_do_not_overlap() -> None:
 
 
 @linux
-def test_as_many_slots_as_there_are_batches_kept() -> None:
-    arena = Arena.make(torch.multiprocessing)
-    assert arena is not None
+def test_as_many_slots_as_there_are_batches_kept(arena: Arena) -> None:
     slots = [arena.take(100) for _ in range(255)]
     assert len(set(slots)) == 255
     assert arena.take(100) is None

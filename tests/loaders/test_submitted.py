@@ -3,8 +3,6 @@
 torch starts that thread only where there is an accelerator; here it is told that there is one.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -1,7 +1,5 @@
 """Steps on whole batches (MixUp, CutMix, others in a collate function), and kernels on many images at once."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Colour ops, filters, warps and policies on lazy Pillow images: exact, with nothing computed early."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable

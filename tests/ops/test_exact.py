@@ -3,8 +3,6 @@
 ``ACCEL_TEST_PHOTOS=DIR`` runs the pipelines on the JPEG files of a folder instead of the tests' own pictures.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,8 +17,9 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.exact import COLOUR, EVAL, GREY, MEAN, MODES, PADDINGS, PHOTOS, PICTURES, STD, TRAIN, check, rgb
+from tests.support.exact import COLOUR, EVAL, GREY, MEAN, PADDINGS, PHOTOS, PICTURES, STD, TRAIN, check, rgb
 from tests.support.helpers import Named, assert_equal_runs, is_lazy
+from tests.support.steps import FILTERS
 
 # -- the usual recipes --------------------------------------------------------------------------------------
 
@@ -62,21 +61,13 @@ def test_recipes(transform: Callable[[Any], Any]) -> None:
         check(transform, lazy=True if seed == 0 else None, seed=seed)
 
 
-def test_recipes_through_the_default_loader(paths: list[str]) -> None:
-    from torchvision.datasets.folder import default_loader
-
-    for transform in (TRAIN, EVAL):
-        for number, path in enumerate(paths):
-            assert_equal_runs(lambda: transform(default_loader(path)), number)  # noqa: B023
-
-
 def test_wrong_variants_would_be_seen() -> None:
     """The comparison tells other filters, other crops and other flips apart."""
     right = T.Compose([T.Resize(72), T.CenterCrop(64), T.ToTensor()])
     size = (72, 96)
     actual, _ = helpers.run("cpu", lambda: right(rgb(COLOUR)))
     wrong: list[Callable[[Any], Any]] = [
-        T.Compose([T.Resize(72, mode), T.CenterCrop(64), T.ToTensor()]) for mode in MODES if mode != Mode.BILINEAR
+        T.Compose([T.Resize(72, mode), T.CenterCrop(64), T.ToTensor()]) for mode in FILTERS if mode != Mode.BILINEAR
     ]
     wrong.append(lambda image: F.to_tensor(F.crop(F.resize(image, size), 4, 15, 64, 64)))  # torchvision's is at 16
     wrong.append(lambda image: F.to_tensor(F.crop(F.resize(image, size), 5, 16, 64, 64)))
@@ -97,7 +88,7 @@ def test_wrong_variants_would_be_seen() -> None:
 # -- geometry -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("mode", FILTERS, ids=lambda mode: mode.value)
 def test_filters_of_random_resized_crops(mode: Mode) -> None:
     check(T.Compose([T.RandomResizedCrop((40, 56), interpolation=mode), T.ToTensor()]), lazy=True)
 

@@ -1,7 +1,5 @@
 """Dtypes, casts, batches, normalisation and torch's defaults, after the pixels: the same values bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

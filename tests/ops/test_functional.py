@@ -1,7 +1,5 @@
 """accel.functional: torchvision's functions on anything that holds an image."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Gaussian blur: torchvision's bits, whatever torch's settings; and what decides between the two sums."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

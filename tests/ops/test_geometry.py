@@ -1,7 +1,5 @@
 """Resizes, crops, flips, pads, layouts and dtypes of noise, on every backend: each equals torchvision's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
@@ -21,7 +19,7 @@ from rig.batches import noise
 from tests.support.backends import BACKENDS, Backend
 from tests.support.cuda import stacked
 from tests.support.helpers import MEAN, STD, Named, assert_same, pictures
-from tests.support.steps import ON_IMAGES, ON_TENSORS, TO_TENSOR, outcome
+from tests.support.steps import FILTERS, ON_IMAGES, ON_TENSORS, TO_TENSOR, outcome
 
 
 @pytest.fixture(autouse=True)
@@ -34,14 +32,6 @@ def by_itself(backend: Backend) -> Iterator[None]:
         assert not {reason for reason in new if "pixels of a lazy image" not in reason}
 
 
-FILTERS = (
-    InterpolationMode.NEAREST,
-    InterpolationMode.BILINEAR,
-    InterpolationMode.BICUBIC,
-    InterpolationMode.BOX,
-    InterpolationMode.HAMMING,
-    InterpolationMode.LANCZOS,
-)
 VECTORISED = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 # (height, width) before and after: scales from 1/20 to 20, both orders of the passes, one axis alone
@@ -199,12 +189,6 @@ def test_any_pipeline(picture: Named, images: list[Any], to_tensor: Any, tensors
         assert found is expected
     else:
         assert_same(found, expected)
-
-
-def test_v2_pipeline(backend: Backend) -> None:
-    to_floats = [v2.ToDtype(torch.float32, True), v2.Normalize(MEAN, STD), v2.ToPureTensor()]
-    transform = v2.Compose([v2.ToImage(), v2.CenterCrop([70, 50]), *to_floats])
-    backend.equals_torchvision(lambda: torch.stack([transform(noise(90 + n, 80, seed=n)) for n in range(3)]))
 
 
 def test_a_wrong_weight_would_show(backend: Backend) -> None:

@@ -1,7 +1,5 @@
 """``PIL.ImageOps`` on lazy images: recorded on every backend, and Pillow's in pixels, mode, size, info and errors."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Pillow's own blurs on lazy images: recorded on every backend, and Pillow's in every bit."""
 
-from __future__ import annotations
-
 import io
 import random
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Any sequence of recorded steps: fused equals one step at a time equals torchvision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows of the table: a class for each kind, and facts that hold for all of them."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

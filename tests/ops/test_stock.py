@@ -4,8 +4,6 @@ Each goes over some samples of a loader, which seed the generators one by one. A
 for a kind of image must be refused alike.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Random pipelines of stock transforms: fused equals torchvision, and what is refused is refused alike."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

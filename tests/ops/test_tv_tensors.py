@@ -1,7 +1,5 @@
 """Torch functions of a lazy ``tv_tensors.Image``: torchvision's class and values, with either return type."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

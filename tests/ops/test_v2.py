@@ -1,20 +1,17 @@
 """torchvision.transforms.v2: from Pillow images and, after ToImage(), in torch's own uint8 arithmetic."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
 from accel.lazy.tensor_base import LazyTensorBase
-from tests.support.helpers import assert_equal_runs, pictures, python, run
+from tests.support.helpers import Files, assert_equal_runs, pictures, python, run
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SCALED = v2.ToDtype(torch.float32, scale=True)
@@ -115,77 +112,17 @@ def test_a_pad_by_nothing_lies_in_memory_as_torchvisions(made: list[Any]) -> Non
     assert_equal_runs(run)
 
 
-def test_sample_with_boxes_and_masks() -> None:
-    pipeline = v2.Compose([v2.ToImage(), v2.RandomResizedCrop((64, 48)), v2.RandomHorizontalFlip(), SCALED])
-
-    def sample() -> Any:
-        image = pictures()[0].open()
-        boxes = tv_tensors.BoundingBoxes(
-            [[10, 10, 60, 50]],
-            format="XYXY",
-            canvas_size=image.size[::-1],  # type: ignore[call-overload]
-        )
-        mask = tv_tensors.Mask(torch.arange(image.size[0] * image.size[1]).view(1, *image.size[::-1]) % 7)
-        return pipeline(image, {"boxes": boxes, "masks": mask, "label": 3})
-
-    for seed in range(4):
-        (expected, target), states = run("torchvision", sample, seed)
-        (found, found_target), states_after = run("cpu", sample, seed)
-        assert states_after == states
-        assert isinstance(found, LazyTensorBase)
-        same(found, expected)
-        same(found_target["boxes"], target["boxes"])
-        same(found_target["masks"], target["masks"])
-        assert found_target["label"] == 3
-
-
-class Pictures(Dataset[Any]):
-    """The colour pictures, through a pipeline."""
-
-    def __init__(self, steps: list[Any]) -> None:
-        self.files = [picture for picture in pictures() if picture.open().mode == "RGB"]
-        self.pipeline = v2.Compose(steps)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.pipeline(self.files[index].open()), index % 3
-
-
-def mixed(batch: Any) -> Any:
-    return v2.MixUp(num_classes=3)(*torch.utils.data.default_collate(batch))
-
-
-@pytest.mark.parametrize("collate", [None, mixed], ids=["default", "mixup"])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_loaders(workers: int, collate: Callable[..., Any] | None) -> None:
-    dataset = Pictures(STAYS_LATE["train"])
-
-    def batches() -> Any:
-        loader = DataLoader(dataset, 3, num_workers=workers, collate_fn=collate)
-        return [(images.to("cpu"), labels) for images, labels in loader]
-
-    expected, _ = run("torchvision", batches)
-    found, _ = run("cpu", batches)
-    assert len(found) == len(expected)
-    for (images, labels), (wanted, wanted_labels) in zip(found, expected, strict=True):
-        assert type(images) is torch.Tensor
-        same(images, wanted)
-        assert torch.equal(labels, wanted_labels)
-
-
 def brighter(image: torch.Tensor) -> torch.Tensor:
     """A transform of somebody's own."""
     return image.clamp(min=9)
 
 
-def test_what_is_computed_early_is_counted() -> None:
+def test_what_is_computed_early_is_counted(paths: list[str]) -> None:
     """And named, where a batch of it could have been one program."""
     steps = [v2.ToImage(), v2.Resize((40, 31)), v2.ColorJitter(0.4), brighter, SCALED]
     accel.set_image_backend("cpu")
     before = accel.stats()
-    files = Pictures(steps)
+    files = Files(paths, v2.Compose(steps))
     list(DataLoader(files, 3, num_workers=1))
     after = accel.stats()
     assert after["computed early"] - before["computed early"] == len(files)

@@ -1,7 +1,5 @@
 """All of transforms.v2 on lazy images with boxes, masks, keypoints and labels beside them, in tuples and in dicts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any
@@ -9,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, default_collate
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
@@ -195,36 +192,3 @@ DTYPES: list[dict[Any, Any]] = [
 def test_dtypes_by_type(dtypes: dict[Any, Any], first: Any) -> None:
     same(lambda: v2.ToDtype(dtypes, scale=True), first, lambda: (image(), target()), 1)
     same(lambda: v2.ToDtype(dtypes, scale=True), first, lambda: (image(), 3), 1)
-
-
-class Samples(torch.utils.data.Dataset[Any]):
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> Any:
-        file = BytesIO(jpeg(60, 40, seed=index))
-        return v2.Compose([v2.ToImage(), v2.RandomResizedCrop(24), SCALED, v2.ToPureTensor()])(Image.open(file)), index
-
-
-MIXED = {
-    "mixup": v2.MixUp(num_classes=6),
-    "cutmix": v2.CutMix(num_classes=6),
-    "either": v2.RandomChoice([v2.CutMix(num_classes=6), v2.MixUp(num_classes=6)]),
-}
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("where", ["collate", "loop"])
-@pytest.mark.parametrize("name", MIXED)
-def test_mixtures_of_a_batch(name: str, where: str, workers: int) -> None:
-    mix = MIXED[name]
-
-    def collate(samples: Any) -> Any:
-        return mix(*default_collate(samples))
-
-    def batches() -> Any:
-        loader = DataLoader(Samples(), 3, num_workers=workers, collate_fn=collate if where == "collate" else None)
-        return [known(batch if where == "collate" else mix(*batch)) for batch in loader]
-
-    expected, states = run("torchvision", batches, 2)
-    assert run("cpu", batches, 2) == (expected, states)

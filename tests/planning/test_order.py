@@ -1,7 +1,5 @@
 """The order of steps: what a plan moves ahead gives the same as what was recorded, whatever that was."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Plans: as few passes and as few pixels as the result needs, as pure data that anybody can run."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from io import BytesIO

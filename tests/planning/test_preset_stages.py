@@ -3,8 +3,6 @@
 torchvision's own presets; those of its training references, composed as they do for Pillow images; timm's.
 """
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

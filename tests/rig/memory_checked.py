@@ -5,8 +5,6 @@ every block of memory between pages that may not be touched. Other allocators ar
 (test_memory_checked.py).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -7,8 +7,6 @@ threads run in another order, and signed overflow is an error, as it would be on
 is not Pillow's; what the sanitizers find ends the process. 77: there are no sanitizers here.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

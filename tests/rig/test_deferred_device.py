@@ -1,7 +1,6 @@
 """Batches on a device that runs everything as late as it may (rig/deferred_device.py)."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -79,15 +78,15 @@ def expected(data: list[bytes]) -> torch.Tensor:
         return batch(data)
 
 
-def right(deferred: Deferred, count: int = 9) -> list[bool]:
+def right(deferred: Deferred, count: int = 9, make: Callable[[int], list[bytes]] = files) -> list[bool]:
     """Which of many batches come out right, submitted and dropped before anything of them runs."""
     found = []
     for seed in range(count):
-        result, event = deferred.submitted(files(seed))
+        result, event = deferred.submitted(make(seed))
         found.append(deferred.read(result, event))
         del result, event
     deferred.finish()
-    return [torch.equal(values[0], expected(files(seed))) for seed, values in enumerate(found)]
+    return [torch.equal(values[0], expected(make(seed))) for seed, values in enumerate(found)]
 
 
 def test_many_batches_in_flight(deferred: Deferred) -> None:
@@ -103,14 +102,7 @@ def test_files_that_are_flagged_are_filled_in_behind(deferred: Deferred) -> None
         data[1] = data[1][:marker] + b"\x55" + data[1][marker:]  # bits are left over
         return data
 
-    found = []
-    for seed in range(4):
-        result, event = deferred.submitted(damaged(seed))
-        found.append(deferred.read(result, event))
-        del result, event
-    deferred.finish()
-    for seed, values in enumerate(found):
-        assert torch.equal(values[0], expected(damaged(seed)))
+    assert right(deferred, 4, damaged) == [True] * 4
 
 
 def test_chunks_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:

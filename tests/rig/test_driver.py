@@ -1,7 +1,5 @@
 """A GPU's device, through the installed cuda.core, onto a driver that the host stands in for (rig/driver.py)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

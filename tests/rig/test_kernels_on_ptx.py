@@ -1,7 +1,5 @@
 """The kernels as NVRTC compiles them, run without a GPU (rig/ptx): what they make equals torchvision's."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

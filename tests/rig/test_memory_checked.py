@@ -4,8 +4,6 @@ glibc's own, made strict: nothing that was freed stays as it is. And one that pu
 not be touched, and has freed ones untouchable for good (bench/guard): the first wrong access ends the process.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import signal

@@ -1,7 +1,5 @@
 """The interpreter of PTX (rig/ptx) itself: its arithmetic is exact, and what a kernel must not do is found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any

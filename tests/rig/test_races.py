@@ -1,7 +1,5 @@
 """The kernels on the host with their threads in other orders, and searched for races."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The kernels under AddressSanitizer and UBSan; sanitized_decoder.py has the JPEG decoder's."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The backends that run here, for tests that ask of each of them the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from importlib.util import find_spec

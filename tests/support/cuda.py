@@ -3,8 +3,6 @@
 They run its kernels on the host, or on the device that $ACCEL_TEST_DEVICE names.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from shutil import which

@@ -1,7 +1,5 @@
 """Damaged image files of every kind, by name; and the ways to read one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Helpers of the libraries' tests: a pipeline, and the proof that accel ran it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 ``ACCEL_TEST_PHOTOS=DIR`` runs the pipelines on the JPEG files of a folder instead of the tests' own pictures.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +10,11 @@ from typing import Any
 
 from PIL import Image
 from torchvision import transforms as T
-from torchvision.transforms import InterpolationMode as Mode
 
 from tests.support import helpers
 from tests.support.helpers import MEAN, STD, Named, assert_same, is_lazy, outcome, random_states, run, seed_everything
 
 PHOTOS = os.environ.get("ACCEL_TEST_PHOTOS")
-MODES = (Mode.NEAREST, Mode.BILINEAR, Mode.BICUBIC, Mode.BOX, Mode.HAMMING, Mode.LANCZOS)
 PADDINGS = ("constant", "edge", "reflect", "symmetric")
 TRAIN = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)])
 EVAL = T.Compose([T.Resize(72), T.CenterCrop(64), T.ToTensor(), T.Normalize(MEAN, STD)])

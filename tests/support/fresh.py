@@ -1,7 +1,5 @@
 """Fresh interpreters without the seconds that importing torch takes: forks of a process that has just done that."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -3,8 +3,6 @@
 Run by fresh.py, with the number of a listening socket. A request is JSON; standard input, output and error come along.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Gaussian blurs compared with torchvision's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

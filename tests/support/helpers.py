@@ -1,13 +1,11 @@
 """Helpers of all tests: pictures made with Pillow, random states, comparisons, small datasets."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -236,6 +234,20 @@ class Files(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return self.transform(open_rgb(self.paths[index])), index
+
+
+class Each(Dataset[Any]):
+    """What a function makes of each of some things."""
+
+    def __init__(self, things: Sequence[Any], make: Callable[[Any], Any]) -> None:
+        self.things = things
+        self.make = make
+
+    def __len__(self) -> int:
+        return len(self.things)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(self.things[index])
 
 
 class Stream(IterableDataset[Any]):

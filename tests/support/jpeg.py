@@ -1,7 +1,5 @@
 """Helpers of the JPEG decoders' tests beside bench.fuzz's files: damage, and hypothesis' files."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Iterator

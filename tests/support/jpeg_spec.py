@@ -4,8 +4,6 @@ Slow and plain, for whole pictures, one thing after the other; the kernels' own 
 Section numbers are those of ITU-T T.81. Files are taken to be intact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

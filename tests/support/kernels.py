@@ -1,7 +1,5 @@
 """Helpers of the compiled kernel's tests: images, axes, windows, and walls around memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Epochs of a DataLoader with and without accel, and the pipelines they run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Where the tables of ``accel.hooks`` change something, and what is there now."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from accel import hooks

@@ -1,7 +1,5 @@
 """The pipelines that most people train with, composed as their sources do for Pillow images."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Callable

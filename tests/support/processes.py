@@ -1,7 +1,5 @@
 """Helpers of the tests of hard use: loaders of large batches, and scripts in processes of their own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

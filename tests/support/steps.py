@@ -1,7 +1,5 @@
 """Steps of pipelines, with random arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

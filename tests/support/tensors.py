@@ -1,7 +1,5 @@
 """Lazy tensors of every form, for the tests that use them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

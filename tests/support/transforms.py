@@ -1,7 +1,5 @@
 """The stock transforms of torchvision, v1 and v2, in one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

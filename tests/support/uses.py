@@ -1,7 +1,5 @@
 """Uses of a Pillow image that need its pixels."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Compiled code takes addresses of parameters only: of its own arrays numba would let go while they are in use."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which Pythons the check takes: `.ci/pythons`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

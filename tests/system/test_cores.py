@@ -1,7 +1,5 @@
 """How many cores are this process's, from made-up machines."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

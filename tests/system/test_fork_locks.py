@@ -1,7 +1,5 @@
 """Forks while other threads hold locks of ours, or numba's: the child computes, whatever they were doing."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Logging: nobody waits for it who may be waited for, and nothing is lost. What may hang runs in its own process."""
 
-from __future__ import annotations
-
 import ast
 import io
 import logging

@@ -1,7 +1,5 @@
 """Memory for results and for files: used again once nobody looks at it, and bounded."""
 
-from __future__ import annotations
-
 import gc
 import random
 import tracemalloc

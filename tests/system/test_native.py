@@ -1,7 +1,5 @@
 """Compiled code: made of what the sources say, kept where it serves again, and loaded without numba."""
 
-from __future__ import annotations
-
 import ast
 import logging
 import os

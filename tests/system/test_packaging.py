@@ -1,7 +1,5 @@
 """The distribution: what a wheel holds, and which names are public."""
 
-from __future__ import annotations
-
 import configparser
 import shutil
 import subprocess

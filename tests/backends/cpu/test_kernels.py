@@ -1,7 +1,5 @@
 """The compiled CPU kernel against Pillow and plain NumPy indexing, bit for bit."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 from functools import partial

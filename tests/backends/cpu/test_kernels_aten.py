@@ -1,7 +1,5 @@
 """torch's dialect of the resize, bit for bit: the compiled kernel against ``interpolate`` and torchvision."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import nullcontext
 

@@ -1,7 +1,5 @@
 """Kernels beyond 32 bits of address; memory that nobody touches costs nothing."""
 
-from __future__ import annotations
-
 import mmap
 from typing import Any
 

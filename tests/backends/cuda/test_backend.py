@@ -1,9 +1,7 @@
 """The cuda backend around its kernels: options, errors, chunks, memory, threads, the device's decoder."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -33,21 +31,11 @@ from tests.support.cuda import (
     stacked,
 )
 from tests.support.helpers import assert_same, pictures
-from tests.support.processes import in_threads
+from tests.support.processes import in_child, in_threads
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("poisoned")]
 
 ON = torch.empty(0, device=DEVICE).device
-
-
-@pytest.fixture(autouse=True)
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Memory that nobody has written is not zero."""
-    monkeypatch.setattr(host.HostDevice, "pinned", lambda self, size: torch.full((size,), 171, dtype=torch.uint8))
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)  # torch.empty gives NaN, and the largest integers
-    yield
-    torch.use_deterministic_algorithms(before)
 
 
 # -- options, and whether it can run ------------------------------------------------------------------------
@@ -285,16 +273,9 @@ def test_many_threads_at_once() -> None:
 
 @host_only
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_after_a_fork() -> None:
     expected = assert_equals_torchvision(pipeline)
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if torch.equal(on_device(pipeline), expected) else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(lambda: torch.equal(on_device(pipeline), expected))()
 
 
 def test_under_inference_mode_the_values_are_ordinary() -> None:

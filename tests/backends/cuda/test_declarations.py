@@ -1,7 +1,5 @@
 """What is read in the kernels' sources is what the compilers read there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping

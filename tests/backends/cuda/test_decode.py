@@ -1,7 +1,5 @@
 """accel's decoder on the device as a part of the cuda backend: which files it gets, and what becomes of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any

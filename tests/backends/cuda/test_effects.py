@@ -1,8 +1,6 @@
 """The cuda backend's effects: colour, filters, warps and erasing on its own kernels, few launches for any batch."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from io import BytesIO
 from typing import Any
@@ -22,7 +20,7 @@ import accel
 from accel import testing
 from accel.backends.cpu import CpuBackend
 from accel.backends.cpu import effects as on_host
-from accel.backends.cuda import CudaBackend, backend, encoding, host
+from accel.backends.cuda import CudaBackend, backend, encoding
 from accel.backends.cuda.descriptors import MEASURED
 from accel.backends.cuda.effects import arguments, lowering
 from accel.backends.cuda.effects.arguments import ARGUMENTS
@@ -36,17 +34,7 @@ from tests.support.helpers import MEAN, STD, assert_same, jpeg, picture, picture
 from tests.support.steps import STEPS
 from tests.support.transforms import made
 
-pytestmark = needs_compiler
-
-
-@pytest.fixture(autouse=True)
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Memory that nobody has written is not zero."""
-    monkeypatch.setattr(host.HostDevice, "pinned", lambda self, size: torch.full((size,), 171, dtype=torch.uint8))
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(before)
+pytestmark = [needs_compiler, pytest.mark.usefixtures("poisoned")]
 
 
 @pytest.fixture(autouse=True)
@@ -397,24 +385,6 @@ def test_chunks_make_no_difference(memory: int, launches: list[list[str]]) -> No
     policy = T.Compose([T.RandAugment(), T.RandomRotation(20)])
     assert_equals_torchvision(partial(batch, policy, 5), memory=memory)
     assert len(launches) == len(pictures()) if memory == 1 else 1 < len(launches) < len(pictures())
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_broken_file_in_such_a_batch() -> None:
-    def result(broken: tuple[int, ...]) -> torch.Tensor:
-        seed_everything(0)
-        policy = T.RandAugment()
-        streams = [undecodable(seed=n) if n in broken else jpeg(64, 48, seed=n) for n in range(8)]
-        images = [Image.open(BytesIO(each)) for each in streams]
-        return stacked(images, lambda image: F.to_tensor(policy(F.resize(image, [40, 40]))))
-
-    with pytest.raises(accel.DecodeError, match=r"\(image 2 of a batch of 8\)"):
-        on_device(lambda: result((2, 6)))
-    found = on_device(lambda: result((2, 6)), on_error="replace")
-    with accel.image_backend("torchvision"):
-        expected = result(())
-    kept = [n for n in range(8) if n not in (2, 6)]
-    assert torch.equal(found[kept], expected[kept])
 
 
 def test_launched_again_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """The cuda backend's passes alone: what the host does not run for them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from PIL import Image

@@ -4,8 +4,6 @@ The kernels' results are tested by the other files, which run on the GPU with AC
 (``python -m bench.gpu`` does it).
 """
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Results of every kernel of the device's JPEG decoder, compared with the specification in NumPy (jpeg_spec)."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The cuda backend with hard batches: giant pictures, every format, one broken file among many."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Launches that a GPU refuses or faults on: the stand-in refuses them as well, and no plan has any."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Odd and mutated files in batches through the device's JPEG decoder: Pillow's pixels, or none."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel.backends.cuda import jpeg as cuda_jpeg

@@ -1,7 +1,5 @@
 """Submission on a real device: that nothing waits which should not, and that memory lives as long as it is used."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

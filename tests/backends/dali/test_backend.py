@@ -1,7 +1,5 @@
 """The dali backend around its operators: options, exactness, results, broken files, structures, processes."""
 
-from __future__ import annotations
-
 import gc
 import os
 from functools import partial

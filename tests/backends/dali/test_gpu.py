@@ -1,7 +1,5 @@
 """DALI on a GPU: results, order and lifetimes on real streams."""
 
-from __future__ import annotations
-
 from functools import partial
 from io import BytesIO
 from typing import Any

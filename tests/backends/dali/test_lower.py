@@ -1,7 +1,5 @@
 """Lowering of plans by the dali backend, before DALI has any part in it: these tests need no DALI."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

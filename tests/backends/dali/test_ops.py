@@ -1,7 +1,5 @@
 """Every op of the table by DALI's operators (``exact=False``): how far it may be from torchvision, or who runs it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
