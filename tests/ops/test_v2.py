@@ -1,5 +1,6 @@
 """torchvision.transforms.v2: from Pillow images and, after ToImage(), in torch's own uint8 arithmetic."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
