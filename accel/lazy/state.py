@@ -67,7 +67,7 @@ class LazyState(Images):
         lead: the shape in front of ``shape``; () for a single image.
         shape: of one image. dtype: of the values.
         after: steps on the batch as a whole, on what the recipes give; these may change what they ``made``.
-        view: torchvision's tensor is a view of part of the columns of a larger one.
+        view: how wide the tensor is that torchvision's is a view of part of the columns of; 0: it is no such view.
         aliased: it is part of a batch, or has parts: what changes its values in place does so in the others.
         stacked: whether a batch was made of it.
         pending: a mark, as long as it has no values; see ``_Pending``.
@@ -92,7 +92,7 @@ class LazyState(Images):
         self.interleaved = interleaved
         self.after = after
         self.made = made or (shape, dtype)
-        self.view = False
+        self.view = 0
         self.stacked = False
         self.aliased = False
         self.progress = None

@@ -57,6 +57,12 @@ def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
     return batch.contiguous(memory_format=order)
 
 
+def _as_view(values: torch.Tensor, width: int) -> torch.Tensor:
+    """The values as a view of columns of so wide a tensor: torch adds them up in another order than dense ones."""
+    view = values.new_empty((*values.shape[:-1], width))[..., : values.shape[-1]]
+    return view.copy_(values)
+
+
 def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """The step to record between these kernels and the next one, for that to run on as many threads as here; or ()."""
     here = THREADS, (torch.get_num_threads(),)
@@ -79,6 +85,7 @@ ROWS = (
     _helper("plus", ("other",), torch.add, holds_tensors=True),
     _helper("mixup", ("lam",), _mixup),
     _helper("cutmix", ("box",), _cutmix),
+    _helper("as_view", ("width",), _as_view),
     _helper("contiguous", ("memory_format",), _ordered, elementwise=True),
     _helper(THREADS, ("number",), lambda values, number: values),
 )

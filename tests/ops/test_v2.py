@@ -1,10 +1,12 @@
 """torchvision.transforms.v2: from Pillow images and, after ToImage(), in torch's own uint8 arithmetic."""
 
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision import tv_tensors
@@ -12,7 +14,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 import accel
 from accel.lazy.tensor_base import LazyTensorBase
-from tests.support.helpers import Files, assert_equal_runs, pictures, python, run
+from tests.support.helpers import Files, assert_equal_runs, jpeg, pictures, python, run
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SCALED = v2.ToDtype(torch.float32, scale=True)
@@ -97,6 +99,21 @@ def test_a_resize_to_the_same_size_is_the_same_object() -> None:
 @pytest.mark.parametrize("made", [v2.ToImage(), v2.PILToTensor(), T.ToTensor()], ids=lambda made: type(made).__name__)
 def test_colours_of_grey_lie_in_memory_as_torchvisions(made: Callable[[Any], Any]) -> None:
     assert_equal_runs(lambda: v2.RGB()(made(pictures()[3].open())))
+
+
+@pytest.mark.parametrize("function", [v2.functional.adjust_contrast, T.functional.adjust_contrast], ids=["v2", "v1"])
+def test_contrast_of_a_grey_crop_adds_up_as_torchvisions(function: Callable[..., Any]) -> None:
+    """Its mean is that of a view of a larger tensor."""
+
+    data = jpeg(291, 213, "L")
+
+    def run() -> list[Any]:
+        image = T.ToTensor()(Image.open(BytesIO(data)))
+        crops = [T.functional.center_crop(image, [3 * size, 4 * size + 1]) for size in range(2, 40)]
+        crops += [T.functional.center_crop(crop, [5, 8]) for crop in crops]
+        return [function(crop, 0.7) + 0 for crop in crops]
+
+    assert_equal_runs(run)
 
 
 UNPADDED = (v2.Pad(0), T.Pad([0, 0]), v2.Pad((0, 0, 0, 1)), v2.Pad(0, padding_mode="edge"))

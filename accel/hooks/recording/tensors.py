@@ -70,11 +70,14 @@ def then(image: T, steps: tuple[Step, ...]) -> T:
     """The tensor after a call that is recorded as these steps; it lies in memory as torchvision's does."""
     lazy = image.lazy
     interleaved, view = lazy.interleaved, lazy.view
+    if view and lazy.shape[0] == 1 and steps[0][0] in _CONTRASTS:
+        steps = (("as_view", (view,)), *steps)
     for name, params in steps:
-        viewed, view = view, False
+        viewed, view = view, 0
         if name in _CROPS:
             memory = None if order.shows(("crop", params), lazy.shape[1:]) else "planar"
-            view = memory is None and (viewed or params[3] < lazy.shape[2])
+            if memory is None:
+                view = viewed or (lazy.shape[2] if params[3] < lazy.shape[2] else 0)
         elif name in _RESIZES:
             memory = "planar" if viewed else None
         elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
@@ -105,6 +108,7 @@ def _pads_nothing(name: str, params: Params) -> bool:
     return mode == "constant" and not any(padding if isinstance(padding, tuple) else (padding,))
 
 
+_CONTRASTS = {"v1.adjust_contrast", "v2.adjust_contrast"}  # of grey, the mean of the tensor itself
 _PADS = {"pad", "v1.pad", "v2.pad"}
 _CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}
 
