@@ -53,10 +53,11 @@ class Done(NamedTuple):
     """Values that are there.
 
     Attributes:
-        value: None where the tensor object itself has become them. alias: the same memory, for parts of the tensor.
+        value: what somebody has: the tensor object itself, where it has become them. alias: the same memory, for parts
+            of the tensor.
     """
 
-    value: torch.Tensor | None
+    value: torch.Tensor
     alias: torch.Tensor | None
 
 
@@ -210,13 +211,13 @@ def materialize(tensor: Any, allocate: Allocate) -> torch.Tensor:
             with changing:
                 lazy.progress, lazy.pending = Done(value, alias), None
         value, alias = lazy.progress
-        assert value is not None
         if (fresh or not value.requires_grad) and shell.swap(tensor, value if fresh else _same(value)):
-            lazy.progress = Done(None, alias)
+            # another thread may have come by the shell just before
+            lazy.progress = Done(tensor, alias)
             return tensor  # type: ignore[no-any-return]
         value.__dict__.update(shell.attributes(tensor))
         shell.replaced(tensor, value)
-        return value
+        return value  # type: ignore[no-any-return]
 
 
 def _same(value: torch.Tensor) -> torch.Tensor:

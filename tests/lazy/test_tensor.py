@@ -15,6 +15,7 @@ import torch
 from torchvision.transforms import functional as F
 
 import accel
+from accel.lazy import shell
 from tests.support import helpers
 from tests.support.helpers import assert_same, is_lazy, outcome
 from tests.support.tensors import (
@@ -281,6 +282,22 @@ def test_values_that_were_handed_out_stay_values(use: Callable[[torch.Tensor], A
             value.add_(1)
         assert_same(lazy.sum(), plain.sum())
         assert_same(found, expected)
+        assert_same(lazy, plain)
+
+
+def test_who_came_by_the_shell_just_before_has_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may be in C++ with the shell when it is exchanged, and get that object from there."""
+    swap, shells = shell.swap, []
+
+    def swapped(tensor: torch.Tensor, value: torch.Tensor) -> bool:
+        shells.append(value)
+        return swap(tensor, value)
+
+    monkeypatch.setattr(shell, "swap", swapped)
+    for lazy, plain in both_of_each():
+        for tensor in (lazy, plain):
+            tensor.mul_(2)
+        assert_same(shells.pop(), plain)
         assert_same(lazy, plain)
 
 
