@@ -53,7 +53,7 @@ class Images:
         recipes: one of each. interleaved: the memory of an image is ordered [height, width, channels].
         made: the shape and dtype that the recipes come out with.
         progress: how far they are computed; see ``accel.lazy.state``.
-        since: casts and orders recorded since they were submitted.
+        since: casts and orders recorded since they were submitted; set before ``progress``, which others may see.
         member: their place in a batch.
     """
 
@@ -90,11 +90,11 @@ class Images:
         """Have the values taken from a submission, unless they are there."""
         with changing:
             if not self.begun or isinstance(self.progress, Part):
-                self.progress, self.since = part, ()
+                self.since, self.progress = (), part
 
     def succeed(self, other: Images, progress: Any, since: tuple[Step, ...]) -> None:
         """Take the place of another one that it was made from, which is not expected to be used any more."""
-        self.progress, self.since = progress, since
+        self.since, self.progress = since, progress
         if other.member is not None:
             other.member.batch.add(self, other.member)
 

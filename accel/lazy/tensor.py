@@ -123,7 +123,7 @@ def stack_lazy(tensors: Sequence[torch.Tensor], dim: int = 0, *, out: Any = None
 def clone(tensor: LazyTensorBase, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
     lazy, copy = tensor.lazy, tensor.then()
     if lazy.part is not None:
-        copy.lazy.progress, copy.lazy.since = lazy.part.twin(copied=True), lazy.since
+        copy.lazy.since, copy.lazy.progress = lazy.since, lazy.part.twin(copied=True)
     return _ordered(copy, memory_format)
 
 
@@ -171,8 +171,9 @@ def _cast(tensor: LazyTensorBase, dtype: torch.dtype) -> Any:
 
 def _onwards(before: LazyTensorBase, after: LazyTensorBase, step: Step) -> LazyTensorBase:
     """The tensor after one step that can also be done to what has been submitted without it."""
-    if before.lazy.part is not None and not after.lazy.after:
-        after.lazy.progress, after.lazy.since = before.lazy.part, (*before.lazy.since, step)
+    part = before.lazy.part
+    if part is not None and not after.lazy.after:
+        after.lazy.since, after.lazy.progress = (*before.lazy.since, step), part
     return after
 
 

@@ -57,6 +57,9 @@ class Submission:
                 self.queue.release(self)
 
 
+_taking = fork.Lock()
+
+
 @dataclass(slots=True, eq=False)
 class Part:
     """The images of a task, next to each other, that one lazy tensor has of a submission.
@@ -96,12 +99,11 @@ class Part:
         Raises:
             DecodeError: an image cannot be decoded.
         """
-        if self._taken or self.submission.foreign:
-            return None
         queue = self.submission.queue
-        if queue is not None and queue.device is None:
-            return None
-        self._taken = not self.shared
+        with _taking:  # two tensors, of two threads, may have the same part
+            if self._taken or self.submission.foreign or (queue is not None and queue.device is None):
+                return None
+            self._taken = not self.shared
         try:
             if queue is not None:
                 queue.start_now(self.submission)
