@@ -1,4 +1,4 @@
-"""``torch.compile``, ``jit``, ``export``, ``dlpack`` and ``nn.Parameter``: lazy arguments are computed before torch looks at them.
+"""``torch.compile``, ``jit``, ``export``, ``dlpack``, ``nn.Parameter``: lazy arguments are computed before torch looks.
 
 A tracer would follow the computing itself. Where lazy tensors come to light inside a compiled function all the same,
 it is interrupted there (a graph break), and they are computed as if nothing were compiled.
