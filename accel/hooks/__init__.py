@@ -18,7 +18,6 @@ from accel.hooks import (
     dataloader,
     datasets_folder,
     multiprocessing,
-    nn_parameter,
     pillow_enhance,
     pillow_image_ops,
     pillow_open,
@@ -37,25 +36,12 @@ from accel.hooks import (
 from accel.hooks.patch import Patch, Undo
 from accel.system import counters, private_names, replaced
 
-PATCHES: tuple[Patch, ...] = (
-    *pillow_open.PATCHES,
-    *pillow_enhance.PATCHES,
-    *pillow_image_ops.PATCHES,
-    *datasets_folder.PATCHES,
-    *tv_io.PATCHES,
-    *tv_transforms.PATCHES,
-    *tv_functional.PATCHES,
-    *tv_functional_pil.PATCHES,
-    *v2_transforms.PATCHES,
-    *v2_forward.PATCHES,
-    *v2_functional.PATCHES,
-    *v2_kernels.PATCHES,
-    *table.PATCHES,
-    *nn_parameter.PATCHES,
-    *torch_compile.PATCHES,
-    *dataloader.PATCHES,
-    *multiprocessing.PATCHES,
-    *ray.PATCHES,
+_OF_PILLOW = (pillow_open, pillow_enhance, pillow_image_ops)
+_OF_V1 = (datasets_folder, tv_io, tv_transforms, tv_functional, tv_functional_pil)
+_OF_V2 = (v2_transforms, v2_forward, v2_functional, v2_kernels, table)
+_OF_TORCH = (torch_compile, dataloader, multiprocessing, ray)
+PATCHES: tuple[Patch, ...] = tuple(
+    row for hooked in (*_OF_PILLOW, *_OF_V1, *_OF_V2, *_OF_TORCH) for row in hooked.PATCHES
 )
 """Every row of every table."""
 

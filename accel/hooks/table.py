@@ -13,7 +13,7 @@ from accel.hooks.recording.images import recorder
 from accel.hooks.recording.tensor_values import is_recorded
 from accel.hooks.recording.tensors import recorded
 from accel.hooks.v2_kernels import kernels
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
+from accel.lazy.tensor_base import is_lazy, values_of
 from accel.ops import OPS, Op
 from accel.ops.row import Accept
 from accel.system.private_names import private
@@ -27,11 +27,6 @@ def _of_v1(name: str, original: Function, img: Any, *args: Any, **kwargs: Any) -
     return original(values_of(img) if is_lazy(img) else img, *args, **kwargs)
 
 
-def _of_v2(name: str, image: LazyTensorBase, *args: Any, **kwargs: Any) -> LazyTensorBase | None:
-    """A functional of ``torchvision.transforms.v2``: the lazy result, or None."""
-    return recorded(image, name, args, kwargs)
-
-
 def _patches(row: Op, hook: str, accept: Accept) -> tuple[Patch, ...]:
     if row.takes == "image":
         return (Shortcut(hook, recorder(row, accept, lazy_only=hook.startswith("PIL."))),)
@@ -40,7 +35,7 @@ def _patches(row: Op, hook: str, accept: Accept) -> tuple[Patch, ...]:
     module, _, name = hook.rpartition(".")
     if not hasattr(private(module, name), name):
         return ()
-    return kernels(found(hook), partial(_of_v2, row.name))
+    return kernels(found(hook), lambda image, *args, **kwargs: recorded(image, row.name, args, kwargs))
 
 
 PATCHES = tuple(

@@ -1,4 +1,4 @@
-"""``torch.compile``, ``jit``, ``export`` and ``dlpack``: lazy arguments are computed before torch looks at them.
+"""``torch.compile``, ``jit``, ``export``, ``dlpack``, ``nn.Parameter``: lazy arguments are computed before torch looks.
 
 A tracer would follow the computing itself. Where lazy tensors come to light inside a compiled function all the same,
 it is interrupted there (a graph break), and they are computed as if nothing were compiled.
@@ -60,6 +60,11 @@ def compile(original: Function) -> Function:
     return compile
 
 
+def _new(original: Function) -> Any:
+    """``torch.nn.Parameter.__new__``, which makes something else of other classes than tensors of torch's own."""
+    return staticmethod(materialized(original))
+
+
 def _materialized_compiled(function: Function) -> Function:
     call: Any = materialized(function)
     call._torchdynamo_wrapper_id = id(call)  # by which torch knows its own wrappers
@@ -81,6 +86,7 @@ def _materialized(value: Any, depth: int = 3) -> Any:
 
 PATCHES = (
     Attribute("torch.compile", compile),
+    Attribute("torch.nn.Parameter.__new__", _new),
     Attribute("torch.jit.trace", materialized),
     Attribute("torch.export.export", materialized),
     Attribute("torch.to_dlpack", materialized),

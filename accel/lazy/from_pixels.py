@@ -79,7 +79,8 @@ def _made(
     pixels: bytes | memoryview, image: Image.Image, size: tuple[int, int], mode: str, selection: Selection
 ) -> LazyImage:
     name = str(getattr(image, "filename", "")) or _IN_MEMORY
-    return LazyImage.of_pixels(Source(pixels, Raw(*size, mode=mode), name, selection), image.info)
+    recipe = Recipe(Source(pixels, Raw(*size, mode=mode), name, selection))
+    return LazyImage.of_recipe(recipe, mode, size, image.info)
 
 
 def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:

@@ -7,9 +7,11 @@ from then on the image is an ordinary one (``accel.lazy.image_base``).
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from multiprocessing.reduction import ForkingPickler
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T", bound=LazyTensorBase)
+
+_NO_INFO: Mapping[Any, Any] = MappingProxyType({})
 
 
 class LazyImage(LazyImageBase):
@@ -62,18 +66,10 @@ class LazyImage(LazyImageBase):
         return image if header.mode == "RGB" else image.then("convert", ("RGB",), "RGB")
 
     @staticmethod
-    def of_pixels(source: Source, info: dict[Any, Any]) -> LazyImage:
-        """The image that raw pixels are, with what Pillow's methods hand down of ``info``."""
-        header = source.header
-        image = LazyPlainImage._make(Recipe(source), header.mode, (header.width, header.height))
-        image._info = info.copy()
-        return image
-
-    @staticmethod
-    def of_recipe(recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
-        """The image that a recipe's pixels are, of no file, without ``info``."""
+    def of_recipe(recipe: Recipe, mode: str, size: tuple[int, int], info: Mapping[Any, Any] = _NO_INFO) -> LazyImage:
+        """The image that a recipe's pixels are, of no file, with what Pillow's methods hand down of ``info``."""
         image = LazyPlainImage._make(recipe, mode, size)
-        image._info = {}
+        image._info = dict(info)
         return image
 
     def then(self, name: str, params: tuple[Any, ...], mode: str | None = None) -> LazyImage:

@@ -10,7 +10,7 @@ import copyreg
 from abc import ABCMeta
 from copy import deepcopy
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
@@ -20,9 +20,6 @@ from accel.recipe import Recipe
 from accel.runtime import compute
 from accel.system import counters, log
 from accel.system.caller import caller
-
-if TYPE_CHECKING:
-    pass
 
 
 class LazyImageBase(Image.Image):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from PIL import Image
@@ -27,8 +28,7 @@ def _everywhere(
     accept: Accept = as_given,
     *,
     tensor_samples: tuple[Params, ...] | None = None,
-    v1_kind: Callable[..., TensorOp] | None = None,
-    v1_accept: Accept | None = None,
+    v1: Mapping[str, Any] = MappingProxyType({}),
     hooks: dict[str, Accept] | None = None,
     **more: Any,
 ) -> tuple[Op, ...]:
@@ -46,8 +46,7 @@ def _everywhere(
         hooks={f"{_V1}.{name}": accept, **(hooks or {})},
         **more,
     )
-    special = {"v1_kind": v1_kind, "v1_accept": v1_accept, **more}
-    return image, *tensor_rows(name, on_tensors, tensor_samples or samples, accept, **special)
+    return image, *tensor_rows(name, on_tensors, tensor_samples or samples, accept, v1=v1, **more)
 
 
 def _lut(name: str, *args: Any, **more: Any) -> LutOp:
@@ -108,7 +107,7 @@ ROWS = (
         partial(_DRAWN, takes="pixels"),
         ((1,), (3,), (8,)),
         accept.bits,
-        v1_accept=accept.of_uint8(accept.bits),
+        v1={"accept": accept.of_uint8(accept.bits)},
     ),
     *_everywhere("solarize", _lut, _DRAWN, ((0,), (100.5,), (256,)), accept.threshold, tensor_samples=((0,), (0.43,))),
     *_everywhere("adjust_contrast", partial(_STATISTIC, renews=always), KernelOp, _FACTORS, accept.factor),
@@ -119,7 +118,7 @@ ROWS = (
         "equalize",
         _STATISTIC,
         partial(PLANAR, takes="pixels"),
-        v1_accept=accept.of_uint8(as_given),
+        v1={"accept": accept.of_uint8(as_given)},
         hooks={"PIL.ImageOps.equalize": accept.only(None)},
     ),
     *_everywhere("adjust_saturation", _MIX, KernelOp, _FACTORS, accept.factor, keeps=_is_grey),
@@ -129,7 +128,7 @@ ROWS = (
         partial(PLANAR, elementwise=True),
         ((-0.5,), (-0.13,), (0.0,), (0.31,), (0.5,)),
         _hue,
-        v1_kind=partial(ELEMENTWISE, memory="interleaved"),
+        v1={"kind": partial(ELEMENTWISE, memory="interleaved")},
         keeps=_is_grey,
     ),
     *_everywhere("adjust_sharpness", partial(EffectOp, kind="neighbourhood"), KernelOp, _FACTORS, accept.factor),

@@ -50,6 +50,19 @@ def _fill(image: Any, params: Params) -> Any:
     return (params[5] * 3)[: len(image.getbands())] if params[5] else 0
 
 
+def _picked(name: str, mode: InterpolationMode, positions: Callable[[int, int, int], Positions]) -> IndexOp:
+    """The row of a resize of tensors that picks pixels; ``positions`` as above."""
+    return IndexOp(
+        name,
+        lambda tensor, params: F2.resize(tensor, list(params), mode),
+        ("height", "width"),
+        _SIZES,
+        takes="pixels",
+        size=given_size,
+        lower=_lower_by(positions),
+    )
+
+
 _FILTERS = tuple(int(code) for code in sorted(Resampling) if code in (1, 2, 3, 4, 5))
 _SIZES = ((17, 23), (64, 48), (1, 1), (300, 5))
 
@@ -76,15 +89,11 @@ ROWS = (
     IndexOp(
         "hflip",
         lambda image, params: F_pil.hflip(image),
-        (),
-        ((),),
         lower=lambda axes, params, code: (axes[0], axes[1].flip()),
     ),
     IndexOp(
         "vflip",
         lambda image, params: F_pil.vflip(image),
-        (),
-        ((),),
         lower=lambda axes, params, code: (axes[0].flip(), axes[1]),
     ),
     IndexOp(
@@ -132,22 +141,6 @@ ROWS = (
         size=lambda size, params: (-(-size[0] // params[1]), -(-size[1] // params[0])),
         kind="torchvision",
     ),
-    IndexOp(
-        "nearest",
-        lambda tensor, params: F2.resize(tensor, list(params), InterpolationMode.NEAREST),
-        ("height", "width"),
-        _SIZES,
-        takes="pixels",
-        size=given_size,
-        lower=_lower_by(lambda old, new, other: resample.nearest(old, new)),
-    ),
-    IndexOp(
-        "nearest_exact",
-        lambda tensor, params: F2.resize(tensor, list(params), InterpolationMode.NEAREST_EXACT),
-        ("height", "width"),
-        _SIZES,
-        takes="pixels",
-        size=given_size,
-        lower=_lower_by(resample.nearest_exact),
-    ),
+    _picked("nearest", InterpolationMode.NEAREST, lambda old, new, other: resample.nearest(old, new)),
+    _picked("nearest_exact", InterpolationMode.NEAREST_EXACT, resample.nearest_exact),
 )

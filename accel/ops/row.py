@@ -66,8 +66,8 @@ class Op:
 
     name: str
     reference: Callable[[Any, Params], Any]
-    params: tuple[str, ...]
-    samples: tuple[Params, ...]
+    params: tuple[str, ...] = ()
+    samples: tuple[Params, ...] = ((),)
     _: KW_ONLY
     hooks: Mapping[str, Accept] = field(default_factory=dict)
     takes: Takes = "image"

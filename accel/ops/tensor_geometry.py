@@ -164,6 +164,12 @@ _TILTED = (1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031)
 _CORNERS = ((0, 0), (47, 0), (47, 63), (0, 63)), ((3, 5), (44, 1), (40, 60), (2, 50))
 _FILL = (0.1, 0.9, 0.5)
 
+
+def _by_matrix(*samples: Params) -> dict[str, Any]:
+    """What is special to v1's function, which takes a matrix."""
+    return {"samples": samples, "accept": _matrix}
+
+
 ROWS = (
     *(tensor_row(1, name, ELEMENTWISE) for name in ("hflip", "vflip")),
     *(tensor_row(2, name, ELEMENTWISE) for name in ("horizontal_flip", "vertical_flip")),
@@ -179,7 +185,7 @@ ROWS = (
         partial(PLANAR, elementwise=True),
         (((1, 2, 3, 4), 0.7, "constant"), (5, 0, "edge"), ((2, 3), 0, "reflect"), ((4, 1, 2, 3), 0, "symmetric")),
         _padding,
-        v1_accept=lambda of, params: None if isinstance(params[1], (list, tuple)) else _padding(of, params),
+        v1={"accept": lambda of, params: None if isinstance(params[1], (list, tuple)) else _padding(of, params)},
         size=lambda size, params: _padded(size, params[0]),
     ),
     tensor_row(
@@ -198,42 +204,26 @@ ROWS = (
         _any_size,
         size=_resized,
     ),
-    tensor_row(
-        1,
-        "affine",
-        PLANAR,
-        ((_MATRIX, "nearest", None), (_MATRIX, "bilinear", (0.5,)), (_MATRIX, "nearest", _FILL)),
-        _matrix,
-    ),
-    tensor_row(
-        2,
+    *tensor_rows(
         "affine",
         PLANAR,
         ((13.0, (3, -5), 1.2, (4.0, -9.0), _NEAREST, None, None), (-50, (0, 0), 0.8, (0, 9), _BILINEAR, _FILL, (9, 4))),
         _affine,
+        v1=_by_matrix((_MATRIX, "nearest", None), (_MATRIX, "bilinear", (0.5,)), (_MATRIX, "nearest", _FILL)),
     ),
-    tensor_row(
-        1,
-        "rotate",
-        PLANAR,
-        ((_MATRIX, "nearest", False, None), (_MATRIX, "bilinear", True, (0.5,))),
-        _matrix,
-        size=_turned_v1,
-    ),
-    tensor_row(
-        2,
+    *tensor_rows(
         "rotate",
         PLANAR,
         ((13, _NEAREST, False, None, None), (90.0, _BILINEAR, True, None, 1), (-31.5, _BILINEAR, True, None, _FILL)),
         _rotate,
         size=_turned_v2,
+        v1={**_by_matrix((_MATRIX, "nearest", False, None), (_MATRIX, "bilinear", True, (0.5,))), "size": _turned_v1},
     ),
-    tensor_row(1, "perspective", PLANAR, ((_TILTED, "bilinear", None), (_TILTED, "nearest", _FILL)), _matrix),
-    tensor_row(
-        2,
+    *tensor_rows(
         "perspective",
         PLANAR,
         ((*_CORNERS, _BILINEAR, None, None), (None, None, _NEAREST, _FILL, _TILTED)),
         _perspective,
+        v1=_by_matrix((_TILTED, "bilinear", None), (_TILTED, "nearest", _FILL)),
     ),
 )

@@ -7,8 +7,9 @@ function is run on the values, image by image, when these are there.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -63,13 +64,12 @@ def tensor_rows(
     samples: tuple[Params, ...] = ((),),
     accept: Accept = as_given,
     *,
-    v1_kind: Callable[..., TensorOp] | None = None,
-    v1_accept: Accept | None = None,
+    v1: Mapping[str, Any] = MappingProxyType({}),
     **more: Any,
 ) -> tuple[TensorOp, TensorOp]:
-    """The rows of a function that v1 and v2 have alike, but for what is given for v1."""
-    v1 = tensor_row(1, name, v1_kind or kind, samples, v1_accept or accept, **more)
-    return v1, tensor_row(2, name, kind, samples, accept, **more)
+    """The rows of a function that v1 and v2 have alike, but for what ``v1`` has in place of it."""
+    alike = {"kind": kind, "samples": samples, "accept": accept, **more}
+    return tensor_row(1, name, **{**alike, **v1}), tensor_row(2, name, **alike)
 
 
 def names(module: Any, name: str) -> tuple[str, ...]:

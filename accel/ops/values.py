@@ -57,8 +57,6 @@ ROWS = (
     ValueOp(
         "pil_to_tensor",
         lambda image, params: F.pil_to_tensor(image),
-        (),
-        ((),),
         takes="image",
         apply=lambda pixels: pixels,
     ),

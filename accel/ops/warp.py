@@ -133,8 +133,6 @@ ROWS = (
     EffectOp(
         "transpose",
         lambda image, params: image.transpose(Image.Transpose.TRANSPOSE),
-        (),
-        ((),),
         size=lambda size, params: (size[1], size[0]),
         kind="warp",
     ),

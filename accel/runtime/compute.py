@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
-from accel.errors import DecodeError, only
+from accel.errors import DecodeError, attempt, only
 from accel.options import Selection
 from accel.planning.order import has_tail
 from accel.planning.plan import Plan, plan
@@ -86,7 +86,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
         return sharing.run_on(backend, plan(recipes, interleaved=interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
-    whole = tailed_plans(_with_pixels(recipes))
+    whole = _tailed_plans(recipes)
     _count(whole)
     made = []
     for number, each in enumerate(whole.plans):
@@ -104,13 +104,13 @@ def _finished(
     batches: Sequence[tuple[Sequence[Recipe], bool]], selection: Selection, allocate: Allocate
 ) -> list[torch.Tensor | Exception]:
     """Compute batches that torchvision's kernels finish; the plans of all of them are run together."""
-    tailed = [_tailed_plans(recipes) for recipes, _ in batches]
+    tailed = [attempt(_tailed_plans, recipes) for recipes, _ in batches]
     plans = [each for whole in tailed if isinstance(whole, TailedPlans) for each in whole.plans]
     made = iter(_run_all(selection, plans, memory.results.empty))
     parallel = _parallel(getattr(selection.options, "threads", None))
     results: list[torch.Tensor | Exception] = []
     for whole, (_, interleaved) in zip(tailed, batches, strict=True):
-        if isinstance(whole, DecodeError):
+        if isinstance(whole, Exception):
             results.append(whole)
             continue
         values: list[torch.Tensor] = []
@@ -128,11 +128,8 @@ def _finished(
     return results
 
 
-def _tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans | DecodeError:
-    try:
-        return tailed_plans(_with_pixels(recipes))
-    except DecodeError as error:
-        return error
+def _tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
+    return tailed_plans(_with_pixels(recipes))
 
 
 def _count(whole: TailedPlans) -> None:

@@ -275,11 +275,5 @@ def _count(place: int) -> int:
 
 counters.show("in flight", lambda: _count(0) + task.count_on_host())
 counters.show("waiting", lambda: _count(1))
-
-
-def _in_child() -> None:
-    _queues.clear()
-    _known_devices.clear()
-
-
-fork.register(in_child=_in_child)
+fork.register(in_child=_queues.clear)
+fork.register(in_child=_known_devices.clear)

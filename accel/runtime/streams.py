@@ -26,7 +26,8 @@ def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch
     module = _module(device)
     if module is None:
         return work(), None
-    stream = _side_stream(module, device)
+    with _lock:
+        stream = _side.get(device) or _side.setdefault(device, module.Stream(device))
     with module.stream(stream):
         result = work()
         return result, stream.record_event()
@@ -62,13 +63,6 @@ def usable(device: torch.device) -> bool:
 def _module(device: torch.device) -> Any:
     """torch's module for a type of devices that have streams, else None."""
     return None if device.type == "cpu" else torch.get_device_module(device)
-
-
-def _side_stream(module: Any, device: torch.device) -> Any:
-    with _lock:
-        if device not in _side:
-            _side[device] = module.Stream(device)
-        return _side[device]
 
 
 fork.register(in_child=_side.clear)

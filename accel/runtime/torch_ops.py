@@ -10,6 +10,7 @@ import torch
 
 from accel.ops import tensor_op
 from accel.ops.helpers import THREADS
+from accel.planning.plan import Plan
 from accel.planning.torch_tail import Tail, TailedPlans
 from accel.recipe import Step
 from accel.runtime.parallel import ParallelFor
@@ -23,7 +24,8 @@ def on_host(
     """Finish images that plans made, one by one: every number is then as torchvision has it."""
     bases = [made[plan][image] for plan, image in whole.places]
     first = _image(bases, whole.tails[0])
-    result = _empty((len(whole.tails), *first.shape), first.dtype, interleaved, allocate)
+    channels, height, width = first.shape
+    result = Plan((), (len(whole.tails), channels, height, width), first.dtype, interleaved).empty(allocate)
     result[0] = first
 
     # kernels have threads of their own: of twice as many as ours, some run while others wait for each other
@@ -44,13 +46,6 @@ def _threads(tail: Tail) -> int:
     """The largest number of threads that one of its kernels runs on."""
     branches = [each for _, params in tail.kernels for each in params if isinstance(each, Tail)]
     return max([threads or 1 for _, threads in _steps(tail.kernels)] + list(map(_threads, branches)), default=1)
-
-
-def _empty(shape: tuple[int, ...], dtype: torch.dtype, interleaved: bool, allocate: Allocate) -> torch.Tensor:
-    if not interleaved:
-        return allocate(shape, dtype)
-    count, channels, height, width = shape
-    return allocate((count, height, width, channels), dtype).permute(0, 3, 1, 2)
 
 
 def _check_alike(image: torch.Tensor, first: torch.Tensor) -> None:

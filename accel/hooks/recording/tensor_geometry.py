@@ -21,10 +21,7 @@ from accel.recipe import Step
 from accel.system import arithmetic
 from accel.system.private_names import private
 
-_geometry = private(
-    "torchvision.transforms.v2.functional._geometry",
-    "_parse_pad_padding",
-)
+_geometry = private("torchvision.transforms.v2.functional._geometry", "_parse_pad_padding")
 
 Steps = tuple[Step, ...] | None
 """None: there are none, or torchvision says what is wrong."""
