@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 import accel
@@ -38,7 +37,7 @@ from bench.contestants.scripts import AccelCpu
 from bench.job import Images, Job
 from bench.machine import ROOT, provenance
 from bench.measure import contestant, levels
-from bench.ops.measure import cut
+from bench.ops.measure import cut, floats
 from bench.ops.rows import OPS
 from bench.pipelines import PIPELINES, Draw, Pipeline
 
@@ -184,17 +183,13 @@ def _difference(name: str, op: Callable[[Any], Any], images: Sequence[Image.Imag
     stats, reason = ErrorStats(), None
     for image in images:
         with accel.image_backend("torchvision"):
-            wanted = _floats(op(image))
+            wanted = floats(op, image)
         with accel.image_backend("dali", device="cpu", exact=False, threads=1):
-            lazy = _floats(op(functional.decode(image)))
+            lazy = floats(op, functional.decode(image))
             left = [line for line in accel.explain(lazy).splitlines() if "left to" in line]
             stats.add(wanted, testing.computed(lazy))
         reason = left[0].partition("images: ")[2] if left else None
     return {"op": name, "left": reason, **stats.as_data()}
-
-
-def _floats(image: Any) -> Any:
-    return image if isinstance(image, torch.Tensor) else T.ToTensor()(image)
 
 
 # -- the command --------------------------------------------------------------------------------------------

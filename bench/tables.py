@@ -10,19 +10,15 @@ from accel.cli.tables import Table
 
 def tables(workload: dict[str, Any]) -> list[Table]:
     """The tables of one workload's part of a result file."""
-    found = []
-    makers = (
-        ("entries", _entries),
-        ("memory", _memory),
-        ("feed", _feed),
-        ("training", _training),
-        ("microseconds per image", _recording),
-        ("median ms", _imports),
-    )
-    for part, make in makers:
-        if part in workload:
-            found.append(make(workload))
-    return found
+    makers = {
+        "entries": _entries,
+        "memory": _memory,
+        "feed": _feed,
+        "training": _training,
+        "microseconds per image": _recording,
+        "median ms": _imports,
+    }
+    return [make(workload) for part, make in makers.items() if part in workload]
 
 
 def _filled(columns: dict[str, str], rows: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

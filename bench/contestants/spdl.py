@@ -63,15 +63,7 @@ def _without_ffmpeg() -> str | None:
 
 
 def _filter(draw: Draw) -> str:
-    steps = []
-    if draw.box is not None:
-        top, left, height, width = draw.box
-        steps.append(f"crop={width}:{height}:{left}:{top}:exact=1")
-    if draw.size is not None:
-        steps.append(f"scale={draw.size[1]}:{draw.size[0]}:flags=bilinear")
-    if draw.window is not None:
-        top, left, height, width = draw.window
-        steps.append(f"crop={width}:{height}:{left}:{top}:exact=1")
-    if draw.flip:
-        steps.append("hflip")
-    return ",".join([*steps, "format=rgb24"])
+    crop = "crop={3}:{2}:{1}:{0}:exact=1"
+    steps = ((crop, draw.box), ("scale={1}:{0}:flags=bilinear", draw.size), (crop, draw.window))
+    made = [step.format(*numbers) for step, numbers in steps if numbers is not None]
+    return ",".join([*made, *["hflip"] * draw.flip, "format=rgb24"])

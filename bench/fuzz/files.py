@@ -50,9 +50,10 @@ def picture(kind: str, height: int, width: int, channels: int = 3, seed: int = 0
     return pixels[..., 0] if channels == 1 else pixels
 
 
-def encode(pixels: Pixels, format: str = "JPEG", **options: Any) -> bytes:
+def encode(pixels: Pixels, format: str = "JPEG", mode: str | None = None, **options: Any) -> bytes:
     file = BytesIO()
-    Image.fromarray(pixels).save(file, format, **options)
+    image = Image.fromarray(pixels) if mode is None else Image.frombytes(mode, pixels.shape[1::-1], pixels.tobytes())
+    image.save(file, format, **options)
     return file.getvalue()
 
 
@@ -90,15 +91,8 @@ def _usual(rng: random.Random) -> bytes:
     if channels == 3:
         options |= rng.choice(({}, {"keep_rgb": True}, *({"subsampling": n} for n in range(3))))
     if channels == 4:
-        return _cmyk(picture("smooth", *_size(rng), 4, rng.randrange(1000)), **options)
+        return encode(picture("smooth", *_size(rng), 4, rng.randrange(1000)), mode="CMYK", **options)
     return encode(picture(rng.choice(KINDS), *_size(rng), channels, rng.randrange(1000)), **options)
-
-
-def _cmyk(pixels: Pixels, **options: Any) -> bytes:
-    file = BytesIO()
-    height, width = pixels.shape[:2]
-    Image.frombytes("CMYK", (width, height), pixels.tobytes()).save(file, "JPEG", **options)
-    return file.getvalue()
 
 
 def _components(rng: random.Random) -> list[tuple[int, int, int]]:

@@ -35,8 +35,8 @@ STEPS = np.dtype(
     [(name, np.int64) for name in ("warps", "symbols", "steps", "searched", "blocks", "mcus", "intervals", "longest")]
 )
 TRIPS = np.dtype(
-    [(name, STEPS) for name in ("first", "second", "later", "separate", "joining", "keeping")]
-    + [(name, np.int64) for name in ("rounds", "parts", "longest")]
+    [(name, STEPS) for name in ("first", "second", "later", "joining", "keeping")]
+    + [(name, np.int64) for name in ("rounds", "longest")]
 )
 
 
@@ -112,11 +112,11 @@ def decoded(wanted: Sequence[Wanted]) -> Counted:
     return seen[0]
 
 
-def trips(counted: Counted, size: int = SUBSEQUENCE, lead: int = 0, together: int = 256) -> npt.NDArray[Any]:
-    """TRIPS of every picture; ``together``: subsequences that a block synchronises, 0 for all."""
+def trips(counted: Counted) -> npt.NDArray[Any]:
+    """TRIPS of every picture."""
     found = np.zeros(len(counted.batch.pictures), TRIPS)
     items = ctypes.c_void_p(counted.batch.pictures.ctypes.data)
-    _counter()(len(found), items, size, lead, together, ctypes.c_void_p(found.ctypes.data))
+    _counter()(len(found), items, SUBSEQUENCE, ctypes.c_void_p(found.ctypes.data))
     return found
 
 
@@ -242,8 +242,3 @@ def seconds(counted: Counted, found: npt.NDArray[Any], work: dict[str, npt.NDArr
         name: LAUNCH + max(work[name].sum() / rate, moved[name].sum() / BANDWIDTH, chains.get(name, 0) / HERTZ)
         for name in KERNELS
     }
-
-
-def symbol_costs() -> Costs:
-    """The loop of ``jpeg_synchronise``."""
-    return costs(_unit("entropy")["jpeg_synchronise"], _WALKS[:2])

@@ -3,6 +3,7 @@ how far its pixels are from Pillow's, over the photos and files of every kind.""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
@@ -151,10 +152,8 @@ def quality(setting: Setting) -> dict[str, Any]:
 
 
 def _made(size: tuple[int, int], number: int, kind: str, options: dict[str, Any]) -> bytes:
-    stream = BytesIO()
     picture = samples.picture(number, (size[1], size[0])).convert("L" if kind == "grey" else "RGB")
-    picture.save(stream, "JPEG", quality=90, **options)
-    return stream.getvalue()
+    return encoded(np.asarray(picture), **options)
 
 
 def _opened(data: bytes) -> torch.Tensor:
@@ -162,14 +161,10 @@ def _opened(data: bytes) -> torch.Tensor:
 
 
 def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
-    stats, fallbacks = ErrorStats(), dict(accel.stats()["fallbacks"])
+    stats, fallbacks = ErrorStats(), Counter(accel.stats()["fallbacks"])
     for data in files:
         wanted = _opened(data)
         with accel.image_backend("cuda", device=str(setting.device), exact=False):
             stats.add(wanted, computed(partial(_opened, data), 0, setting.device))
-    declined = {
-        reason: count - fallbacks.get(reason, 0)
-        for reason, count in accel.stats()["fallbacks"].items()
-        if count > fallbacks.get(reason, 0)
-    }
-    return {"files": len(files), "max": int(stats.largest), "mean": stats.mean, "fallbacks": declined}
+    declined = Counter(accel.stats()["fallbacks"]) - fallbacks
+    return {"files": len(files), "max": int(stats.largest), "mean": stats.mean, "fallbacks": dict(declined)}

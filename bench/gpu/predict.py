@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -82,39 +82,6 @@ def chain(trips: Trips) -> int:
     return int(trips["longest"].max() + trips["joining"]["longest"].max() + trips["keeping"]["longest"].max())
 
 
-def tuning(batch: Batch, large: Wanted) -> Table:
-    """Every step of tuning: what the symbols' kernels would take without it, or with more of it."""
-    columns = ("", "million warp instructions a photo, `synchronise` to `coefficients`", "longest chain, steps")
-    rows = []
-    sizes = {f"subsequences of {size} bits": (size, 0, 256) for size in (512, 1024, 2048, 4096)}
-    leads = {f"guesses that begin {lead} bits earlier": (1024, lead, 256) for lead in (128, 256, 512)}
-    for name, options in {**sizes, **leads}.items():
-        trips = counts.trips(batch.counted, *options)
-        work = counts.instructions(batch.counted, trips)
-        symbols = sum(work[kernel] for kernel in ("jpeg_synchronise", "jpeg_join", "jpeg_coefficients")).mean()  # type: ignore[union-attr]
-        rows.append((name, f"{symbols / 1e6:.2f}", f"{chain(trips):,}"))
-    return Table("", columns, rows, list(_steps(batch, large)))
-
-
-def _steps(batch: Batch, large: Wanted) -> Iterator[str]:
-    trips, symbols = batch.trips, batch.trips["first"]["symbols"].mean()
-    walked = sum(trips[name]["symbols"].mean() for name in ("first", "second", "later", "joining"))
-    yield f"- a photo has {symbols:,.0f} symbols; they are walked {walked / symbols:.2f} times before the last pass"
-    kept, dense = trips["separate"]["steps"].mean(), (trips["second"]["steps"] + trips["later"]["steps"]).mean()
-    share = (kept - dense) / (trips["first"]["steps"].mean() + dense)
-    yield f"- dirty-lane compaction: {dense:,.0f} warp steps behind the first round, {kept:,.0f} without ({share:+.0%})"
-    now = counts.symbol_costs()
-    yield f"- a symbol takes {now.step:.0f} instructions, a block's end {now.block:.0f} more, an MCU's {now.mcu:.0f}"
-    big = predicted([large])
-    alone = counts.trips(big.counted, together=0)
-    steps = sum(alone[name]["steps"].sum() for name in ("first", "second", "later")) / counts.WARPS
-    tiles = big.trips["longest"].max() + big.trips["joining"]["longest"].max()
-    yield (
-        f"- tiles synchronised in parallel, then joined (12 megapixels): a chain of {tiles:,} steps "
-        f"({big.trips['joining']['longest'].max():,} of them joining); {steps:,.0f} if one block did it all"
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.predict", description="Predict the decoder's speed.")
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of photos [made for the run]")
@@ -138,7 +105,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     named |= {name: [decode.whole_file(file)] for name, file in decode.worst().items()}
     show(kernels(predicted(whole), predicted(crops)))
     show(batches(named))
-    show(tuning(predicted(whole), large))
     return 0
 
 

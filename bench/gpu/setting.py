@@ -6,7 +6,6 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,8 +107,6 @@ def in_turns(
     for function in contestants.values():
         seconds(function, device)
 
-    def turn(number: int, function: Callable[[], object]) -> float:
-        return seconds(function, device)
-
-    found = take_turns({name: partial(turn, function=each) for name, each in contestants.items()}, rounds)
+    turns = {name: lambda number, function=each: seconds(function, device) for name, each in contestants.items()}
+    found = take_turns(turns, rounds)
     return {name: {"rounds": each, "median": statistics.median(each)} for name, each in found.items()}

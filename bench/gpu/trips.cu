@@ -16,11 +16,10 @@ struct Steps {
     i64 longest;  // steps of the block of threads that takes longest
 };
 
-// `separate`: what `second` and `later`, the rounds behind the first, would be if threads kept their subsequences.
-// `rounds`, `parts`: of all blocks of threads together.
+// `second`, `later`: the rounds behind the first. `rounds`: of all blocks of threads together.
 struct Trips {
-    Steps first, second, later, separate, joining, keeping;
-    i64 rounds, parts, longest_synchronise;
+    Steps first, second, later, joining, keeping;
+    i64 rounds, longest_synchronise;
 };
 
 struct Recording {
@@ -75,9 +74,8 @@ static i64 side_by_side(const std::vector<const Recording*>& threads, Steps& ste
 
 static bool same(const Place& a, const Place& b) { return a.bit == b.bit && a.within == b.within; }
 
-// As the kernels of entropy.cu do it, with subsequences of `size` bits, guesses that begin `lead` bits earlier, and
-// `together` subsequences synchronised by one block of threads.
-static void count(const Picture& picture, int size, int lead, int together, Trips& trips) {
+// As the kernels of entropy.cu do it, with subsequences of `size` bits.
+static void count(const Picture& picture, int size, Trips& trips) {
     const Table* tables = reinterpret_cast<const Table*>(picture.tables);
     const int bits = state_of(picture).bits, count = (bits + size - 1) / size;
     auto end_of = [&](int i) { return std::min((i + 1) * size, bits); };
@@ -89,18 +87,13 @@ static void count(const Picture& picture, int size, int lead, int together, Trip
         ends[i] = walk(picture, tables, starts[i] = from, end_of(i), walks[i]);
         blocks[i] = walks[i].blocks;
     };
-    for (int base = 0; base < count; base += together) {
-        const int stop = std::min(base + together, count);
+    for (int base = 0; base < count; base += THREADS) {
+        const int stop = std::min(base + THREADS, count);
         i64 longest = 0;
         std::vector<const Recording*> threads;
-        std::vector<Recording> leads(stop - base, {picture, {}});
         for (int i = base; i < stop; ++i) {
-            Place from = {i * size, 0};
-            if (lead && i > base) from = walk(picture, tables, {i * size - lead, 0}, i * size, leads[i - base]);
-            take(i, from);
-            auto& all = leads[i - base].events;
-            all.insert(all.end(), walks[i].events.begin(), walks[i].events.end());
-            threads.push_back(&leads[i - base]);
+            take(i, {i * size, 0});
+            threads.push_back(&walks[i]);
         }
         longest += side_by_side(threads, trips.first);
         for (int round = 1;; ++round) {
@@ -112,28 +105,26 @@ static void count(const Picture& picture, int size, int lead, int together, Trip
             std::vector<Place> from;
             for (int i : changed) from.push_back(ends[i - 1]);
             for (size_t k = 0; k < changed.size(); ++k) take(changed[k], from[k]);
-            std::vector<const Recording*> dense, sparse(stop - base, nullptr);
-            for (int i : changed) dense.push_back(&walks[i]), sparse[i - base] = &walks[i];
-            longest += side_by_side(dense, round == 1 ? trips.second : trips.later);
-            side_by_side(sparse, trips.separate);
+            std::vector<const Recording*> again;
+            for (int i : changed) again.push_back(&walks[i]);
+            longest += side_by_side(again, round == 1 ? trips.second : trips.later);
         }
-        ++trips.parts;
         trips.longest_synchronise = std::max(trips.longest_synchronise, longest);
     }
-    const int parts = (count + together - 1) / together;
+    const int parts = (count + THREADS - 1) / THREADS;
     std::vector<Place> entered(parts);
-    for (int part = 1; part < parts; ++part) entered[part] = {part * together * size, 0};
+    for (int part = 1; part < parts; ++part) entered[part] = {part * THREADS * size, 0};
     for (bool again = true; again;) {
         again = false;
         std::vector<Place> next(parts);
-        for (int part = 1; part < parts; ++part) next[part] = ends[part * together - 1];
+        for (int part = 1; part < parts; ++part) next[part] = ends[part * THREADS - 1];
         std::vector<Recording> corrections(parts, {picture, {}});
         std::vector<const Recording*> threads(parts, nullptr);
         for (int part = 1; part < parts; ++part) {
             if (same(next[part], entered[part])) continue;
             Place place = entered[part] = next[part];
-            const int stop = std::min((part + 1) * together, count);
-            for (int i = part * together; i < stop; ++i) {
+            const int stop = std::min((part + 1) * THREADS, count);
+            for (int i = part * THREADS; i < stop; ++i) {
                 const Place before = ends[i];
                 take(i, place);
                 place = ends[i];
@@ -163,9 +154,9 @@ static void count(const Picture& picture, int size, int lead, int together, Trip
     }
 }
 
-extern "C" void count_trips(int pictures, const Picture* items, int size, int lead, int together, Trips* trips) {
+extern "C" void count_trips(int pictures, const Picture* items, int size, Trips* trips) {
     for (int i = 0; i < pictures; ++i) {
         trips[i] = {};
-        if (state_of(items[i]).reason == SOUND) count(items[i], size, lead, together ? together : 1 << 30, trips[i]);
+        if (state_of(items[i]).reason == SOUND) count(items[i], size, trips[i]);
     }
 }
