@@ -129,15 +129,19 @@ def test_what_is_pickled_needs_no_accel(tmp_path: Any) -> None:
         assert all(image.recipe is not None for image in images)  # type: ignore[attr-defined]
         (tmp_path / "pickle").write_bytes(pickle.dumps(images))
         torch.save([make() for make in MADE.values()], tmp_path / "torch")
+        used = [image for image in [make() for make in MADE.values()] if image.getpixel((0, 0)) is not None]
+        (tmp_path / "used").write_bytes(pickle.dumps(used))
     helpers.python(
         """if True:
         import pickle, sys, torch
         sys.modules["accel"] = None
         with open(f"{sys.argv[1]}/pickle", "rb") as file:
             images = pickle.load(file)
+        with open(f"{sys.argv[1]}/used", "rb") as file:
+            images += pickle.load(file)
         again = torch.load(f"{sys.argv[1]}/torch", weights_only=False)
-        for number, (one, other) in enumerate(zip(images, again, strict=True)):
-            assert type(one) is type(other) and type(one).__name__ == ("Image" if number else "JpegImageFile"), one
+        for number, (one, other) in enumerate(zip(images, again * 2, strict=True)):
+            assert type(one) is type(other) and type(one).__name__ == ("Image" if number % 5 else "JpegImageFile"), one
             assert one.size == other.size and one.tobytes() == other.tobytes()
         """,
         str(tmp_path),

@@ -119,22 +119,6 @@ def test_pickled(path: Path, used: bool) -> None:
     helpers.assert_equal_runs(facts)
 
 
-def test_pickled_with_pixels_needs_no_accel(path: Path, tmp_path: Path) -> None:
-    with accel.image_backend("cpu"):
-        for number, image in enumerate((Image.open(path), Image.open(path).copy())):
-            image.getpixel((0, 0))
-            (tmp_path / f"{number}.pickle").write_bytes(pickle.dumps(image))
-    code = """if True:
-    import pickle, sys
-    for number, name in enumerate(("JpegImageFile", "Image")):
-        with open(f"{sys.argv[1]}/{number}.pickle", "rb") as file:
-            image = pickle.load(file)
-        assert type(image).__name__ == name and image.size == (50, 40), image
-    assert "accel" not in sys.modules
-    """
-    helpers.python(code, str(tmp_path))
-
-
 @pytest.mark.parametrize("name", MADE)
 def test_another_class(path: Path, name: str) -> None:
     def facts() -> Any:
