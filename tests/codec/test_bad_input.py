@@ -22,8 +22,6 @@ from tests.support.damage import BROKEN, GOOD, PROGRESSIVE, scan_at
 from tests.support.helpers import MEAN, STD, assert_same, is_lazy, outcome
 from tests.support.loaders import FIXED, epoch
 
-GREY = helpers.jpeg(50, 41, "L")
-
 
 def garbled(data: bytes, seed: int) -> bytes:
     """The file with a few wrong bytes after its scan header."""

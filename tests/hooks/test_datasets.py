@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps
-from torch.utils.data import DataLoader
 from torchvision import datasets, tv_tensors
 from torchvision import transforms as v1
 from torchvision.transforms import v2
@@ -258,19 +257,6 @@ def test_own_ways_to_open(tmp_path: Path, pipeline: Any, kind: str) -> None:
     for number, path in enumerate(paths):
         path.write_bytes(jpeg(70 + number, 60, seed=number, exif=helpers.exif(3 * number or 1)))
     check(lambda: helpers.Each(paths, lambda path: (pipeline(opened_from(kind, path)),)))
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_hugging_face_style_in_a_loader(tmp_path: Path, workers: int) -> None:
-    paths = [tmp_path / f"{number}.jpg" for number in range(6)]
-    for number, path in enumerate(paths):
-        path.write_bytes(jpeg(70 + number, 60, seed=number))
-
-    def epoch() -> Any:
-        loaded = helpers.Each(paths, lambda path: V1(opened_from("loaded", path)))
-        return [images.to("cpu") for images in helpers.batches(DataLoader(loaded, 4, num_workers=workers))]
-
-    assert_equal_runs(epoch)
 
 
 # -- every format -------------------------------------------------------------------------------------------

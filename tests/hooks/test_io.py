@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import Named, assert_same, is_lazy, jpeg, outcome, picture, run
+from tests.support.helpers import Named, assert_same, attempt, is_lazy, jpeg, outcome, picture, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
 
@@ -32,14 +32,6 @@ def saved(kind: str, mode: str = "RGB", **options: Any) -> bytes:
     file = BytesIO()
     picture(60, 41, mode).save(file, kind, **options)
     return file.getvalue()
-
-
-def attempt(function: Callable[[], Any]) -> Any:
-    """A result, or the type and text of what is raised."""
-    try:
-        return function()
-    except Exception as error:
-        return type(error), str(error)
 
 
 def compare(function: Callable[[], Any]) -> Any:

@@ -17,6 +17,13 @@ from tests.support.helpers import assert_same, is_lazy, opened, outcome
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "picture.jpg"
+    path.write_bytes(COLOUR.data)
+    return path
+
+
 class Sized:
     """A file object whose ``read`` wants a size, of what remains at most so much, as of an archive."""
 
@@ -37,9 +44,7 @@ class Sized:
 # -- files --------------------------------------------------------------------------------------------------
 
 
-def test_ways_to_open(tmp_path: Path) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
+def test_ways_to_open(path: Path) -> None:
     expected = COLOUR.open()
     with accel.image_backend("cpu"):
         for argument in (path, str(path), os.fsencode(path), BytesIO(COLOUR.data)):
@@ -60,9 +65,7 @@ def test_ways_to_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["str", "path", "bytes", "file", "stream"])
-def test_filename(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
+def test_filename(path: Path, kind: str) -> None:
     with path.open("rb") as file:
         argument: Any = {
             "str": str(path),
@@ -77,9 +80,7 @@ def test_filename(tmp_path: Path, kind: str) -> None:
             assert Image.open(argument).filename == expected  # type: ignore[attr-defined]
 
 
-def test_a_users_file_is_left_open_and_pillows_own_closed(tmp_path: Path) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
+def test_a_users_file_is_left_open_and_pillows_own_closed(path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with accel.image_backend("cpu"), path.open("rb") as file:
         images = [Image.open(path) for _ in range(50)]
@@ -94,9 +95,7 @@ def test_a_users_file_is_left_open_and_pillows_own_closed(tmp_path: Path) -> Non
     assert_same(mine, COLOUR.open())
 
 
-def test_nothing_leaks_when_opening_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
+def test_nothing_leaks_when_opening_fails(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.jpg").write_text("no picture")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     gc.collect()
@@ -111,9 +110,7 @@ def test_nothing_leaks_when_opening_fails(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_the_with_statement(tmp_path: Path) -> None:
-    path = tmp_path / "picture.jpg"
-    path.write_bytes(COLOUR.data)
+def test_the_with_statement(path: Path) -> None:
     with accel.image_backend("cpu"), Image.open(path) as image:
         inside = image.convert("RGB").resize((20, 20))
         assert is_lazy(image)

@@ -70,16 +70,14 @@ def test_only_what_was_opened_is_a_file(path: Path, name: str) -> None:
             np.asarray(image).tolist(),
         )
 
-    lazy, plain = under_both(facts)
-    assert lazy == plain
+    helpers.assert_equal_runs(facts)
 
 
 @pytest.mark.parametrize(
     "options", [{"quality": "keep"}, {"subsampling": "keep"}, {"qtables": "keep"}, {"quality": 80}], ids=str
 )
 def test_saved_as_it_was(path: Path, options: dict[str, Any]) -> None:
-    lazy, plain = under_both(lambda: saved(Image.open(path), **options))
-    assert lazy == plain
+    lazy = helpers.assert_equal_runs(lambda: saved(Image.open(path), **options))
     assert lazy != saved(Image.fromarray(np.asarray(Image.open(path))))  # it would be seen if nothing were kept
 
 
@@ -93,8 +91,7 @@ def test_equality_is_pillows(path: Path) -> None:
         one, other = Image.open(path), Image.open(path)
         return [one == other, one != other, one == one.copy(), one.copy() == one, one.copy() == other.copy()]
 
-    lazy, plain = under_both(facts)
-    assert lazy == plain == [True, False, False, False, True]
+    assert helpers.assert_equal_runs(facts) == [True, False, False, False, True]
 
 
 def test_equal_to_one_that_pillow_opened(path: Path) -> None:
@@ -117,22 +114,6 @@ def test_pickled(path: Path, used: bool) -> None:
         return isinstance(again, JpegImageFile), again.layers, again.layer, np.asarray(again).tolist()
 
     helpers.assert_equal_runs(facts)
-
-
-def test_pickled_with_pixels_needs_no_accel(path: Path, tmp_path: Path) -> None:
-    with accel.image_backend("cpu"):
-        for number, image in enumerate((Image.open(path), Image.open(path).copy())):
-            image.getpixel((0, 0))
-            (tmp_path / f"{number}.pickle").write_bytes(pickle.dumps(image))
-    code = """if True:
-    import pickle, sys
-    for number, name in enumerate(("JpegImageFile", "Image")):
-        with open(f"{sys.argv[1]}/{number}.pickle", "rb") as file:
-            image = pickle.load(file)
-        assert type(image).__name__ == name and image.size == (50, 40), image
-    assert "accel" not in sys.modules
-    """
-    helpers.python(code, str(tmp_path))
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -169,8 +150,7 @@ def test_fill_by_type(path: Path) -> None:
     def padded() -> Any:
         return np.asarray(v2.Pad(2, fill=fill)(Image.open(path))).tolist()
 
-    lazy, plain = under_both(padded)
-    assert lazy == plain
+    helpers.assert_equal_runs(padded)
 
 
 def test_closed(path: Path) -> None:
@@ -182,8 +162,7 @@ def test_closed(path: Path) -> None:
             image.getpixel((0, 0))
         return str(raised.value)
 
-    lazy, plain = under_both(message)
-    assert lazy == plain
+    helpers.assert_equal_runs(message)
 
 
 def test_thumbnail_and_draft() -> None:

@@ -225,16 +225,17 @@ def test_cancelling(paths: list[str], fake: Choose) -> None:
     assert accel.submit(tensor(paths[0])).cancelled() is False
 
 
+def choose(backend: str, fake: Choose) -> None:
+    fake(device="cpu") if backend == "fake" else accel.set_image_backend(backend)
+
+
 def broken(seed: int = 0) -> Image.Image:
     return Image.open(BytesIO(undecodable(seed=seed)))
 
 
 @pytest.mark.parametrize("backend", ["cpu", "fake"])
 def test_errors(paths: list[str], fake: Choose, backend: str) -> None:
-    if backend == "fake":
-        fake(device="cpu")
-    else:
-        accel.set_image_backend("cpu")
+    choose(backend, fake)
     good, bad = tensor(paths[0]), F.to_tensor(F.resize(broken(), [24, 32]))
     future = accel.submit([good, bad, tensor(paths[2], 30)])
     with pytest.raises(accel.DecodeError, match=r"<bytes>: .*number 1 of a list of 3"):
@@ -366,10 +367,7 @@ def test_options_are_checked(fake: Choose) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
 @pytest.mark.parametrize("backend", ["cpu", "fake"])
 def test_fork_after_use(paths: list[str], fake: Choose, backend: str) -> None:
-    if backend == "fake":
-        fake(device="cpu")
-    else:
-        accel.set_image_backend("cpu")
+    choose(backend, fake)
     expected = plain(lambda: batch(paths)).double().sum().item()
     accel.submit(batch(paths)).result(WAIT)
     Fake.gated = True

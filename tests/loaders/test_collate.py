@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 import accel
@@ -170,20 +169,3 @@ def ten_crops(image: Image.Image) -> torch.Tensor:
 def test_ten_crops(paths: list[str], workers: int) -> None:
     batches = check(Files(paths, ten_crops), num_workers=workers)
     assert batches[0][0].shape == (4, 10, 3, 30, 20)
-
-
-JITTERED = T.Compose(
-    [
-        T.RandomResizedCrop(40),
-        T.ColorJitter(0.4, 0.4),
-        T.RandomRotation(20),
-        T.RandomCrop(30),
-        T.ToTensor(),
-        T.RandomErasing(1),
-    ]
-)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_pipelines_that_realise(paths: list[str], workers: int) -> None:
-    check(Files(paths, JITTERED), num_workers=workers, shuffle=True)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from tests.support import helpers
 from tests.support.fake_accelerator import CPU, CPU0, Fake, installed
 from tests.support.helpers import Files, assert_same, is_lazy, undecodable
 from tests.support.loaders import batch
-from tests.support.processes import ROOT, eventually, plain
+from tests.support.processes import ROOT, eventually, in_threads, plain
 
 Choose = Callable[..., None]
 TRAIN = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])
@@ -295,13 +296,10 @@ def test_threads(paths: list[str], fake: Choose) -> None:
         with epoch(Files(paths, FIXED), 0) as batches:
             results[name] = [images.to(name) for images, _ in batches]
 
-    threads = [threading.Thread(target=train, args=(name,)) for name in ("cpu", "cpu:0")]
     shared = batch(paths)
-    users = [threading.Thread(target=lambda: results.setdefault("shared", []).append(shared.to("cpu"))) for _ in "123"]
-    for thread in threads + users:
-        thread.start()
-    for thread in threads + users:
-        thread.join(60)
+    _, _, *results["shared"] = in_threads(
+        [partial(train, "cpu"), partial(train, "cpu:0"), *[lambda: shared.to("cpu") for _ in "123"]]
+    )
     assert_same(results["cpu"], expected(paths))
     assert_same(results["cpu:0"], expected(paths))
     assert_same(results["shared"], [plain(lambda: batch(paths))] * 3)

@@ -203,6 +203,14 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
         return type(error)
 
 
+def attempt(function: Callable[[], Any]) -> Any:
+    """The function's result, or the type and text of its error."""
+    try:
+        return function()
+    except Exception as error:
+        return type(error), str(error)
+
+
 # -- files and datasets -------------------------------------------------------------------------------------
 
 
