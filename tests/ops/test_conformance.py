@@ -60,6 +60,7 @@ def test_every_op_is_tried() -> None:
         "weighted",
         "mixup",
         "cutmix",
+        "as_view",
         "contiguous",
         "threads",
         "gaussian_noise",

@@ -18,7 +18,7 @@ from tests.support.steps import FILTERS, ON_IMAGES, ON_TENSORS, PICTURES, SIZE, 
 def touched(value: Any) -> Any:
     """The same value with its pixels computed: what comes next is not fused with what was."""
     if isinstance(value, Image.Image):
-        value.getpixel((0, 0))
+        value.load()
         return value
     _ = value == 0
     return value
