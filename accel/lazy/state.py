@@ -20,7 +20,7 @@ ready or done, and make a state of their own. In the end the tensor object becom
 as long as it cannot (something refers to it weakly) it gives them to whoever asks.
 
 Any thread may look: at a state by ``peek`` (the object's class and attributes may be exchanged at any moment), at
-``progress`` without a lock; a submission and the end are told under ``changing``, which is held for no longer. A forked
+``progress`` without a lock; a submission and the end are set under ``changing``, which is held for no longer. A forked
 child has all states as they are, and locks of its own: what another thread computes is not done there, and what was
 submitted is computed anew.
 """

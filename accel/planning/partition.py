@@ -38,7 +38,7 @@ def partition(plan: Plan, refused: Callable[[Decode], str | None]) -> Partition:
     return Partition(plan._replace(decodes=tuple(own)), plan._replace(decodes=tuple(left)), reasons)
 
 
-def told(reasons: Counter[str], to: str, of: int) -> list[str]:
+def reason_lines(reasons: Counter[str], to: str, of: int) -> list[str]:
     """Lines for ``accel.explain``: what of so many images is left to another backend."""
     return [f"left to the {to} backend, of {count} of {of} images: {reason}" for reason, count in reasons.items()]
 

@@ -8,7 +8,7 @@ import torch
 
 from accel.backend import AcceleratorBackend, Backend, HostBackend, supports_all
 from accel.errors import attempt, only
-from accel.planning.partition import Partition, partition, told
+from accel.planning.partition import Partition, partition, reason_lines
 from accel.planning.plan import Decode, Plan
 from accel.system import counters, memory
 from accel.system.memory import Allocate
@@ -44,7 +44,7 @@ def describe(backend: Backend, plan: Plan) -> list[str]:
     """
     lines, parts = backend.describe(plan), _parts(backend, plan)
     if parts is not None:
-        lines += told(parts.reasons, backend.host, plan.shape[0])
+        lines += reason_lines(parts.reasons, backend.host, plan.shape[0])
         lines += [f"  {line}" for line in describe(backend.on_host, parts.left)]
     return lines
 

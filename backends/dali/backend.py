@@ -21,7 +21,7 @@ from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import claim
 from accel.errors import DecodeError
-from accel.planning.partition import told
+from accel.planning.partition import reason_lines
 from accel.planning.plan import Plan
 from accel.runtime import sharing
 from accel.system import counters, fork, memory
@@ -172,7 +172,7 @@ class DaliBackend(AcceleratorBackend):
         lines = [f"runs: DALI on {on}: {', '.join(names) or 'nothing'}"]
         if self.options.exact:
             lines.append("then: the cpu or cuda backend, in Pillow's arithmetic")
-        return lines + told(parts.reasons, "cpu or cuda", plan.shape[0])
+        return lines + reason_lines(parts.reasons, "cpu or cuda", plan.shape[0])
 
 
 def _installed(name: str) -> bool:
