@@ -38,11 +38,6 @@ class Arguments(NamedTuple):
     then: Arguments | None = None
 
 
-def _of_three(arguments: Callable[[Params], Arguments]) -> Callable[[Params, Shape], Arguments]:
-    """Run it on three channels; one channel stays as it is."""
-    return lambda params, shape: arguments(params) if shape[2] == 3 else Arguments("COPIED")
-
-
 def _blur(params: Params, shape: Shape) -> Arguments | None:
     order = gaussian.order_of(params, shape)
     if order is None:
@@ -186,10 +181,10 @@ def _largest_sum(steps: list[int]) -> float:
 
 
 ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
-    "convert": lambda params, shape: Arguments("GREY" if shape[2] == 1 else "COPIED"),
+    "convert": lambda params, shape: Arguments("GREY"),
     "to_grayscale": lambda params, shape: Arguments("GREY"),
-    "adjust_saturation": _of_three(lambda params: Arguments("SATURATED", numbers=params)),
-    "adjust_hue": _of_three(lambda params: Arguments("HUE", counts=(int(params[0] * 255) & 255,))),
+    "adjust_saturation": lambda params, shape: Arguments("SATURATED", numbers=params),
+    "adjust_hue": lambda params, shape: Arguments("HUE", counts=(int(params[0] * 255) & 255,)),
     "permute_channels": _permuted,
     "adjust_sharpness": lambda params, shape: Arguments("SHARPENED", numbers=params),
     "gaussian_blur": _blur,
