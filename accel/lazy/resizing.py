@@ -95,7 +95,7 @@ def reduce_steps(size: tuple[int, int], factor: Any, box: Any) -> Steps | None:
     """``image.reduce(...)`` of an image of this (width, height) as steps; None as above."""
     factors = factor if isinstance(factor, (list, tuple)) else (factor, factor)
     if factors == (1, 1):
-        return None  # which Pillow has crop() do
+        return None  # which Pillow has crop() or copy() do
     try:
         across, down = map(operator.index, factors)
         edges = (0, 0, *size) if box is None else tuple(map(operator.index, box))

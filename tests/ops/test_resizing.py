@@ -1,5 +1,6 @@
 """Pillow's resize with a box or a reducing gap, reduce, thumbnail and extents on lazy images: lazy, and Pillow's."""
 
+from inspect import getsource
 from io import BytesIO
 from typing import Any
 
@@ -74,7 +75,8 @@ def test_a_box_of_the_size_asked_for_is_a_crop(box: Any) -> None:
 @pytest.mark.parametrize("box", [None, (0, 0, 97, 61), (3, 5, 90, 60), (96, 60, 97, 61), (10, 0, 31, 61)])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_reduce(factor: Any, box: Any, mode: str) -> None:
-    check(lambda: opened((97, 61), mode).reduce(factor, box))
+    lazy = factor not in (1, (1, 1)) or box in (None, (0, 0, 97, 61)) or "crop" in getsource(Image.Image.reduce)
+    check(lambda: opened((97, 61), mode).reduce(factor, box), lazy=lazy)  # Pillow 11 makes a crop by reducing by one
 
 
 @pytest.mark.parametrize(
