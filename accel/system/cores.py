@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from math import ceil
@@ -51,9 +51,8 @@ def ranks() -> int:
 
 def affinity() -> int:
     """The cores that the system lets this process run on."""
-    usable: Callable[[], int | None] | None = getattr(os, "process_cpu_count", None)  # from Python 3.13 on
-    if usable is not None:
-        return usable() or 1
+    if sys.version_info >= (3, 13):
+        return os.process_cpu_count() or 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -120,21 +119,23 @@ def quota(own: Path, root: Path) -> float | None:
     Returns:
         None where nothing limits it, or nothing can be read.
     """
-    return min(of_groups(own, root, "cpu", _quota_of_version_1, _quota_of_version_2), default=None)
+    said = of_groups(own, root, "cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"), ("cpu.max",))
+    limits = [text.split() for text in said if re.fullmatch(r"\d+\s+\d+\s*", text)]  # none: "max 100000", "-1 100000"
+    return min((int(time) / int(period) for time, period in limits), default=None)
 
 
 def cpuset(own: Path, root: Path) -> int | None:
-    """How many cores a process's control group has; arguments and result as of ``quota``."""
-    by_version = (_listed("cpuset.effective_cpus"), _listed("cpuset.cpus.effective"))
-    return min(map(int, of_groups(own, root, "cpuset", *by_version)), default=None)
+    """How many cores a process's control group has, listed as "0-3,8"; arguments and result as of ``quota``."""
+    said = of_groups(own, root, "cpuset", ("cpuset.effective_cpus",), ("cpuset.cpus.effective",))
+    parts = [re.findall(r"(\d+)-?(\d*)", text) for text in said]
+    return min((sum(int(last or first) - int(first) + 1 for first, last in part) for part in parts if part), default=None)
 
 
-Reader = Callable[[Path], float | None]
-
-
-def of_groups(own: Path, root: Path, controller: str, version_1: Reader, version_2: Reader) -> Iterator[float]:
-    """The limits of the process's group, and of those around it, as far as they are seen: a container sees its own as
-    the root."""
+def of_groups(
+    own: Path, root: Path, controller: str, version_1: tuple[str, ...], version_2: tuple[str, ...]
+) -> Iterator[str]:
+    """What these files say in the process's group, and in those around it, as far as they are seen: a container sees
+    its own as the root."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -143,31 +144,10 @@ def of_groups(own: Path, root: Path, controller: str, version_1: Reader, version
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        read = version_1 if controllers else version_2
+        names = version_1 if controllers else version_2
         for mounted in {root / controllers, root / controller} if controllers else {root}:
             group = mounted / path.lstrip("/")
             for folder in (group, *group.parents):
                 if folder == mounted or mounted in folder.parents:
-                    with suppress(OSError, ValueError):
-                        if (limit := read(folder)) is not None:
-                            yield limit
-
-
-def _quota_of_version_1(folder: Path) -> float | None:
-    limit, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-    return None if limit < 0 else limit / period
-
-
-def _quota_of_version_2(folder: Path) -> float | None:
-    limit, period = (folder / "cpu.max").read_text().split()
-    return None if limit == "max" else int(limit) / int(period)
-
-
-def _listed(name: str) -> Reader:
-    """How many cores a file lists, as "0-3,8"."""
-
-    def read(folder: Path) -> float | None:
-        parts = [part.split("-") for part in (folder / name).read_text().strip().split(",")]
-        return sum(int(part[-1]) - int(part[0]) + 1 for part in parts)
-
-    return read
+                    with suppress(OSError):
+                        yield "\n".join([(folder / name).read_text() for name in names])

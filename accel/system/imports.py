@@ -37,16 +37,14 @@ class _Compiling:
         self._held: Any = None
 
     def acquire(self) -> None:
-        module = sys.modules.get("numba.core.compiler_lock")
-        lock = getattr(module, "global_compiler_lock", None)  # not yet, while somebody else imports numba
-        if lock is not None:
-            lock.acquire()
-        self._held = lock
+        # there is none while somebody else imports numba
+        self._held = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
+        if self._held is not None:
+            self._held.acquire()
 
     def release(self) -> None:
-        lock, self._held = self._held, None
-        if lock is not None:
-            lock.release()
+        if self._held is not None:
+            self._held.release()
 
 
 fork.wait_for(importing, fork.IMPORTS)

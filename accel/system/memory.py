@@ -51,27 +51,22 @@ def shared(shape: Sequence[int], dtype: torch.dtype, *, sparse: bool = False) ->
     Raises:
         RuntimeError: torch's own, where the system has no memory to share.
     """
-    size = prod(shape) * dtype.itemsize
-    storage = _without_a_name(size, sparse)
+    size, storage = prod(shape) * dtype.itemsize, None
+    if size and get_sharing_strategy() == "file_descriptor":
+        with suppress(OSError, RuntimeError):
+            storage = _without_a_name(size, sparse)
     if storage is None:
         storage = torch.UntypedStorage._new_shared(size, device="cpu")
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
 
 
-def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage | None:
-    """As torch's sharing strategy "file_descriptor" makes it, but in no file system; None where that cannot be."""
-    if size == 0 or get_sharing_strategy() != "file_descriptor":
-        return None
-    try:
-        file = anonymous_file(size)
-    except OSError:
-        return None
+def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage:
+    """As torch's sharing strategy "file_descriptor" makes it, but in no file system."""
+    file = anonymous_file(size)
     try:
         if not sparse:  # without this, the first write to a page that there is no memory for would end the process
             os.posix_fallocate(file, 0, size)
         return torch.UntypedStorage._new_shared_fd_cpu(file, size)  # type: ignore[attr-defined,no-any-return]
-    except (OSError, RuntimeError):
-        return None
     finally:
         os.close(file)
 
@@ -99,13 +94,6 @@ def lease(memory: npt.NDArray[np.uint8], size: int) -> Lease:
     lease = memory[:size].view(Lease)
     lease._born = fork.count()
     return lease
-
-
-def leased(memory: npt.NDArray[np.uint8], size: int, on_release: Callable[[], None]) -> torch.Tensor:
-    """A uint8 tensor over the first ``size`` bytes; ``on_release`` is called once nothing looks at it."""
-    lent = lease(memory, size)
-    lent.on_release = on_release
-    return torch.from_numpy(lent)
 
 
 class _Idle(NamedTuple):
@@ -142,18 +130,17 @@ class Results:
             self._let_old_ones_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
         block = self._take(size)
-        return leased(block, size, lambda: self._give_back(block)).view(dtype).view(tuple(shape))
+        lent = lease(block, size)
+        lent.on_release = partial(self._give_back, block)
+        return torch.from_numpy(lent).view(dtype).view(tuple(shape))
 
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             self._clock += 1
             self._let_go()
-            fitting = [
-                (len(idle.block), -number)
-                for number, idle in enumerate(self._idle)
-                if size <= len(idle.block) <= 2 * size
-            ]
-            if fitting:  # the smallest, and of these the one that was used last
+            sizes = enumerate(len(idle.block) for idle in self._idle)
+            if fitting := [(found, -number) for number, found in sizes if size <= found <= 2 * size]:
+                # the smallest, and of these the one that was used last
                 return self._idle.pop(-min(fitting)[1]).block
         step = 1 << (size.bit_length() - 4)  # so that it fits what is a little larger, too
         return _huge_pages(-(-size // step) * step)
@@ -167,14 +154,8 @@ class Results:
     def _let_go(self) -> None:
         """Give back what has been idle for too long, by either measure; the lock is held."""
         oldest = time.monotonic() - self._SECONDS
-        self._idle = [
-            idle
-            for idle in self._idle
-            if self._clock - idle.clock <= self._patience(idle.block) and idle.since > oldest
-        ]
-
-    def _patience(self, block: npt.NDArray[np.uint8]) -> int:
-        return self._PATIENCE_SMALL if len(block) <= self._SMALL else self._PATIENCE
+        clocks = [self._clock - (self._PATIENCE_SMALL if is_small else self._PATIENCE) for is_small in (False, True)]
+        self._idle = [i for i in self._idle if i.since > oldest and i.clock >= clocks[len(i.block) <= self._SMALL]]
 
     def _give_back(self, block: npt.NDArray[np.uint8]) -> None:
         # may run inside any allocation, when the garbage collector finds a batch: never wait for the lock
@@ -197,38 +178,29 @@ def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
 
 
 class _Buffer(bytearray):
-    """A buffer; ``on_end`` is called when it goes."""
+    """One of a pool's; when it goes, another may be made in its place."""
 
-    def __init__(self, size: int, on_end: Callable[[], None]) -> None:
-        super().__init__(size)
-        self._on_end = on_end
+    def __init__(self, pool: _Buffers) -> None:
+        self.pool = pool
+        super().__init__(pool.size)
 
     def __del__(self) -> None:
-        self._on_end()
+        self.pool.free.insert(0, None)  # behind those that are there
 
 
 class _Buffers:
-    """At most so many buffers of one size, those in use included."""
+    """At most so many buffers of one size, those in use included. ``free``: what nobody uses; None: yet to be made."""
 
     def __init__(self, size: int, limit: int) -> None:
-        self._size = size
-        self._idle: list[_Buffer] = []
-        self._unmade = [None] * limit
+        self.size = size
+        self.free: list[_Buffer | None] = [None] * limit
 
     def take(self) -> _Buffer | None:
         """One that nobody uses; None if there is none."""
         try:
-            return self._idle.pop()
-        except IndexError:
-            pass
-        try:
-            self._unmade.pop()
+            return self.free.pop() or _Buffer(self)
         except IndexError:
             return None
-        return _Buffer(self._size, partial(self._unmade.append, None))
-
-    def give_back(self, buffer: _Buffer) -> None:
-        self._idle.append(buffer)
 
 
 class FileBuffers:
@@ -250,32 +222,30 @@ class FileBuffers:
         Three system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
         None where this fails, for whatever reason: reading in the usual way will tell.
         """
-        buffer = self._ordinary.take()
-        content: bytes | bytearray | None = None
+        unused = buffer = self._ordinary.take()
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 size = self._ORDINARY if buffer is None else os.preadv(descriptor, (buffer,), 0)
+                if buffer is not None and self._SMALL < size < self._ORDINARY:
+                    unused = None
+                    return buffer, size
                 if buffer is not None and size <= self._SMALL and (small := self._small.take()) is not None:
                     memoryview(small)[:size] = memoryview(buffer)[:size]
-                    content = small
-                elif self._SMALL < size < self._ORDINARY:
-                    content, buffer = buffer, None
-                else:
-                    content = _all_of(descriptor)
-                    size = len(content)
+                    return small, size
+                content = _all_of(descriptor)
+                return content, len(content)
             finally:
                 os.close(descriptor)
         except (OSError, AttributeError):  # not every system has these calls
-            content = None
-        if buffer is not None:
-            self._ordinary.give_back(buffer)
-        return None if content is None else (content, size)
+            return None
+        finally:
+            self.give_back(unused)
 
-    def give_back(self, buffer: bytes | bytearray) -> None:
+    def give_back(self, buffer: bytes | bytearray | None) -> None:
         """Let others use a buffer, which nobody may look at any more."""
         if type(buffer) is _Buffer:
-            (self._small if len(buffer) == self._SMALL else self._ordinary).give_back(buffer)
+            buffer.pool.free.append(buffer)
 
 
 def _all_of(descriptor: int) -> bytes:
