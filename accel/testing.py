@@ -104,9 +104,9 @@ def check(case: Case, backend: str, within: Within | None = None, **options: Any
     stream = picture(case.size, case.mode)
     op = OPS[case.op]
     with image_backend("torchvision"):
-        expected = _run(op, case.params, Image.open(io.BytesIO(stream)))
+        expected = run_op(op, case.params, Image.open(io.BytesIO(stream)))
     with image_backend(backend, **options):
-        lazy = _run(op, case.params, Image.open(io.BytesIO(stream)))
+        lazy = run_op(op, case.params, Image.open(io.BytesIO(stream)))
         found = computed(lazy)
         if isinstance(found, torch.Tensor):
             _compare_tensors(case, found, expected, within)
@@ -160,7 +160,8 @@ def picture(size: tuple[int, int], mode: str, quality: int = 90) -> bytes:
     return stream.getvalue()
 
 
-def _run(op: Op, params: Params, image: Any) -> Any:
+def run_op(op: Op, params: Params, image: Any) -> Any:
+    """Run an op's reference on a Pillow image, or on a tensor of it if that is what the op takes."""
     if op.takes == "pixels":
         image = OPS["pil_to_tensor"].reference(image, ())
     elif op.takes == "floats":
@@ -176,7 +177,7 @@ def _device(selection: Selection) -> torch.device:
 def _refused(case: Case) -> bool:
     try:
         with image_backend("torchvision"):
-            _run(OPS[case.op], case.params, Image.new(case.mode, case.size[::-1]))
+            run_op(OPS[case.op], case.params, Image.new(case.mode, case.size[::-1]))
     except Exception:
         return True
     return False

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 import warnings
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import features
@@ -13,14 +15,9 @@ from PIL import features
 import accel
 from accel.system.cores import found
 
-_PACKAGES = {
-    "torch": ("torch",),
-    "torchvision": ("torchvision",),
-    "Pillow": ("pillow",),
-    "numpy": ("numpy",),
-    "numba": ("numba",),
+_PACKAGES = ("torch", "torchvision", "Pillow", "numpy", "numba", "nvImageCodec", "cuda-core", "DALI")
+_DISTRIBUTIONS = {
     "nvImageCodec": ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12"),
-    "cuda-core": ("cuda-core",),
     "DALI": ("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
 }
 
@@ -28,13 +25,12 @@ _PACKAGES = {
 def versions() -> dict[str, str | None]:
     """The version of everything that may touch a pixel; None for what is not installed."""
     found: dict[str, str | None] = {"accel": accel.__version__, "Python": platform.python_version()}
-    for package, distributions in _PACKAGES.items():
-        found[package] = next(filter(None, map(_version, distributions)), None)
-    found["libjpeg-turbo (Pillow's)"] = features.version("libjpeg_turbo")
-    return found
+    for package in _PACKAGES:
+        found[package] = next(filter(None, map(_version, _DISTRIBUTIONS.get(package, (package,)))), None)
+    return {**found, "libjpeg-turbo (Pillow's)": features.version("libjpeg_turbo")}
 
 
-def machine() -> dict[str, str | int | list[str]]:
+def machine() -> dict[str, Any]:
     """The processor, the cores that this process may use and why so many, the CUDA devices and the system."""
     cores = found()
     return {
@@ -54,9 +50,8 @@ def _version(distribution: str) -> str | None:
 
 
 def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

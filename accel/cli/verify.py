@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from functools import partial
+from heapq import nlargest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torchvision import transforms
 from torchvision.datasets import folder as torchvision_folder
-from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
@@ -23,8 +23,7 @@ from accel.cli.harness import computed, device
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import Table, show
 from accel.ops import OPS, Op
-
-EQUAL, DIFFERENT = 0, 1
+from accel.testing import run_op
 
 Under = tuple[str, dict[str, Any], torch.device]
 """A backend, its options, and where it computes."""
@@ -54,21 +53,6 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-@dataclass
-class Worst:
-    """The images that differ most, of each only the pipeline in which it does so most."""
-
-    count: int
-    _rows: list[contact_sheet.Row] = field(default_factory=list)
-
-    def add(self, row: contact_sheet.Row) -> None:
-        self._rows = sorted([*self._rows, row], key=lambda each: -each.highest)[: self.count]
-
-    def rows(self) -> list[contact_sheet.Row]:
-        """Largest difference first."""
-        return self._rows
-
-
 class Failure(NamedTuple):
     """An image that one side could not do, or that came out in another shape or type."""
 
@@ -87,34 +71,38 @@ def run(args: argparse.Namespace) -> int:
         screen.note(text)
     pipelines = standard()
     rows = {name: ErrorStats(least=0) for name in pipelines}
-    worst, failures = Worst(args.worst), list[Failure]()
+    worst, failures = list[contact_sheet.Row](), list[Failure]()
     target = torch.device(args.device or device())
     with screen.Bar("comparing", len(data.files)) as bar:
         for number, file in enumerate(data.files):
             made = list(_compare(file, number, pipelines, rows, (backend, options, target)))
             failures += [each for each in made if isinstance(each, Failure)]
             shown = [each for each in made if isinstance(each, contact_sheet.Row)]
-            if shown:
-                worst.add(max(shown, key=lambda row: row.highest))
+            worst = most(args.worst, [*worst, *most(1, shown)])
             bar.advance()
     _show(rows, failures, backend, data.name)
-    if worst.rows():
+    if worst:
         args.sheet.parent.mkdir(parents=True, exist_ok=True)
-        contact_sheet.make(worst.rows(), backend).save(args.sheet)
+        contact_sheet.make(worst, backend).save(args.sheet)
         screen.note(f"contact sheet written to {args.sheet}")
     if args.json:
-        counts = {name: {"images": row.images, "equal": row.equal, "worst": row.worst} for name, row in rows.items()}
-        found = {name: {**counts[name], **row.as_data()} for name, row in rows.items()}
+        found = {
+            name: {"images": row.images, "equal": row.equal, "worst": row.worst, **row.as_data()}
+            for name, row in rows.items()
+        }
         failed = [failure._asdict() for failure in failures]
         screen.write_json(args.json, {"backend": backend, "options": options, "rows": found, "failures": failed})
     same = all(row.largest == 0 for row in rows.values())
-    return EQUAL if not failures and (same or args.inexact) else DIFFERENT
+    return int(bool(failures) or not (same or args.inexact))
+
+
+def most(count: int, rows: list[contact_sheet.Row]) -> list[contact_sheet.Row]:
+    """Those with the largest differences, the largest first."""
+    return nlargest(count, rows, key=lambda row: row.highest)
 
 
 def standard() -> dict[str, Pipeline]:
     """The ops of the table, each with its samples in turn, and the standard pipelines."""
-    found: dict[str, Pipeline] = {"decode": lambda image, number: image}
-    found |= {name: _op(op) for name, op in OPS.items()}
     crop, floats = transforms.RandomResizedCrop(224), transforms.ToTensor()
     jitter = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)
     to_floats = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
@@ -126,31 +114,21 @@ def standard() -> dict[str, Pipeline]:
         "ColorJitter pipeline": transforms.Compose([crop, jitter, floats]),
         "RandAugment pipeline": transforms.Compose([crop, transforms.RandAugment(), floats]),
     }
-    return found | {name: _transform(each) for name, each in pipelines.items()}
+    ops: dict[str, Pipeline] = {name: partial(_op, op) for name, op in OPS.items()}
+    transformed: dict[str, Pipeline] = {name: partial(_transformed, each) for name, each in pipelines.items()}
+    return {"decode": lambda image, number: image, **ops, **transformed}
 
 
-def _op(op: Op) -> Pipeline:
-    def run(image: Any, number: int) -> Any:
-        params = op.samples[number % len(op.samples)]
-        if op.takes == "pixels":
-            image = F.pil_to_tensor(image)
-        elif op.takes == "floats":
-            image = F.to_tensor(image)
-        return op.reference(image, params)
-
-    return run
+def _op(op: Op, image: Any, number: int) -> Any:
+    return run_op(op, op.samples[number % len(op.samples)], image)
 
 
-def _transform(transform: Callable[[Any], Any]) -> Pipeline:
-    return lambda image, number: transform(image)
+def _transformed(transform: Callable[[Any], Any], image: Any, number: int) -> Any:
+    return transform(image)
 
 
 def _compare(
-    file: str,
-    number: int,
-    pipelines: dict[str, Pipeline],
-    rows: dict[str, ErrorStats],
-    under: Under,
+    file: str, number: int, pipelines: dict[str, Pipeline], rows: dict[str, ErrorStats], under: Under
 ) -> Iterator[Failure | contact_sheet.Row]:
     """Take one file through all pipelines."""
     name, (backend, options, target) = Path(file).name, under

@@ -128,7 +128,9 @@ def cpuset(own: Path, root: Path) -> int | None:
     """How many cores a process's control group has, listed as "0-3,8"; arguments and result as of ``quota``."""
     said = of_groups(own, root, "cpuset", ("cpuset.effective_cpus",), ("cpuset.cpus.effective",))
     parts = [re.findall(r"(\d+)-?(\d*)", text) for text in said]
-    return min((sum(int(last or first) - int(first) + 1 for first, last in part) for part in parts if part), default=None)
+    return min(
+        (sum(int(last or first) - int(first) + 1 for first, last in part) for part in parts if part), default=None
+    )
 
 
 def of_groups(

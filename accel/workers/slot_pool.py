@@ -15,6 +15,7 @@ import itertools
 import os
 import pickle
 import weakref
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,7 +25,6 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from accel.system import counters, fork, memory
@@ -91,7 +91,7 @@ class _Loader:
         if self.arena is not None and self._process == os.getpid():
             self._release_inherited()
             lent = {slot for slot, lease in list(self._leases.items()) if lease() is not None}
-            for slot in self.arena.filled():
+            for slot in np.flatnonzero(self.arena.size).tolist():
                 if slot not in lent and slot not in self._inherited:
                     self.arena.give_back(slot)
 
@@ -118,29 +118,19 @@ def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
         _loader.reset(token)
 
 
-def _receive(number: int, slot: int, sent: int, layout: _Layout) -> Any:
-    """A tensor, in the parent: a plain one, with whose end the slot may be used again."""
+def _receive(number: int, slot: int, sent: int, size: int, dtype: torch.dtype, *place: Any) -> Any:
+    """A tensor, in the parent: a plain one, with whose end the slot may be used again.
+
+    ``place``: where it lies in so many bytes: offset, shape and strides.
+    """
     known = _known.get(number)
     if known is None:
         raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
-    return layout.on(known.lend(slot, layout.size, sent))
+    storage = torch.from_numpy(known.lend(slot, size, sent)).untyped_storage()
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 
 
 # -- a worker -----------------------------------------------------------------------------------------------
-
-
-class _Layout:
-    """The place of a tensor in the bytes of its storage."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.dtype, self.offset = tensor.dtype, tensor.storage_offset()
-        self.shape, self.strides = tuple(tensor.shape), tensor.stride()
-        self.size = tensor.untyped_storage().nbytes()
-
-    def on(self, content: npt.NDArray[np.uint8]) -> torch.Tensor:
-        storage = torch.from_numpy(content).untyped_storage()
-        empty = torch.empty(0, dtype=self.dtype, device="cpu")
-        return empty.set_(storage, self.offset, self.shape, self.strides)
 
 
 class SlotPool:
@@ -172,18 +162,21 @@ class SlotPool:
         return _Outgoing(self, batch) if self._looked_at else batch
 
     def message(self, tensor: torch.Tensor) -> Any:
-        """Reduce a tensor for the parent; NotImplemented where it lies in no slot. For any thread."""
+        """Reduce a tensor for the parent; None where it lies in no slot. For any thread."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
-            return NotImplemented
-        slot = self._looked_at.get(tensor.untyped_storage().data_ptr())
+            return None
+        storage = tensor.untyped_storage()
+        slot = self._looked_at.get(storage.data_ptr())
         if slot is None:
-            return NotImplemented
+            return None
         self._arena.sent[slot] += 1
-        return _receive, (self._number, slot, int(self._arena.sent[slot]), _Layout(tensor))
+        place = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+        return _receive, (self._number, slot, int(self._arena.sent[slot]), storage.nbytes(), tensor.dtype, *place)
 
 
 class _Outgoing:
-    """Stands for a batch between the worker's collate and the parent, where it unpickles as the batch."""
+    """Stands for a batch between the worker's collate and the parent, where it unpickles as the batch: what lies in
+    slots by where it lies."""
 
     def __init__(self, pool: SlotPool, batch: Any) -> None:
         self._pool = pool
@@ -191,8 +184,12 @@ class _Outgoing:
 
     def __reduce__(self) -> tuple[Any, ...]:
         stream = io.BytesIO()
+        sender = ForkingPickler(stream)
+        ordinary = sender.dispatch_table[torch.Tensor]
+        reducers = {torch.Tensor: lambda tensor: self._pool.message(tensor) or ordinary(tensor)}
+        sender.dispatch_table = ChainMap(reducers, sender.dispatch_table)
         try:
-            _Sender(self._pool, stream).dump(self._batch)
+            sender.dump(self._batch)
         except RuntimeError as error:  # torch's, without shared memory for a label: here nobody would hear of it
             return _refuse, (str(error),)
         return pickle.loads, (stream.getvalue(),)
@@ -200,17 +197,6 @@ class _Outgoing:
 
 def _refuse(message: str) -> None:
     raise RuntimeError(message)
-
-
-class _Sender(ForkingPickler):
-    """Pickles for the parent, and for no other process: what lies in slots by where it lies."""
-
-    def __init__(self, pool: SlotPool, stream: io.BytesIO) -> None:
-        super().__init__(stream)
-        self._pool = pool
-
-    def reducer_override(self, value: Any) -> Any:
-        return self._pool.message(value) if type(value) is torch.Tensor else NotImplemented
 
 
 _pool: SlotPool | None = None

@@ -93,10 +93,9 @@ def test_wrong_usage(arguments: tuple[str, ...], image_folder: Path, capsys: pyt
 
 
 def test_worst_come_first_and_no_more_than_asked() -> None:
-    worst = verify.Worst(2)
-    for highest in (1.0, 5.0, 0.0, 3.0):
-        worst.add(contact_sheet.Row("f", "p", torch.zeros(3, 2, 2), torch.zeros(3, 2, 2), highest))
-    assert [row.highest for row in worst.rows()] == [5, 3]
+    zeros = torch.zeros(3, 2, 2)
+    rows = [contact_sheet.Row("f", "p", zeros, zeros, highest) for highest in (1.0, 5.0, 0.0, 3.0)]
+    assert [row.highest for row in verify.most(2, rows)] == [5, 3]
 
 
 def test_the_sheet_shows_the_difference_times_32() -> None:
