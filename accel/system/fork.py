@@ -24,7 +24,7 @@ Hook = Callable[[], object]
 
 
 def register(**hooks: Hook) -> None:
-    """Call ``before`` ahead of every fork, ``in_parent`` and ``in_child`` after it, for as long as the process lives."""
+    """Call ``before`` ahead of every fork, ``in_parent`` and ``in_child`` after it, while the process lives."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**{when if when == "before" else f"after_{when}": hook for when, hook in hooks.items()})
 
