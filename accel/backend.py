@@ -173,12 +173,10 @@ def availability() -> dict[str, str | None]:
 
 def _reason(entry: EntryPoint, options: Options | None = None) -> str | None:
     """Why a backend cannot run here; one that fails to say so cannot."""
-    try:
-        return _load(entry).unavailable(options)
-    except BackendUnavailable as error:
-        return str(error)
-    except Exception as error:
-        return f"asking it failed: {type(error).__name__}: {error}"
+    reason = attempt(lambda: _load(entry).unavailable(options))
+    if isinstance(reason, BackendUnavailable):
+        return str(reason)
+    return f"asking it failed: {type(reason).__name__}: {reason}" if isinstance(reason, Exception) else reason
 
 
 def best() -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -66,12 +67,9 @@ def _short(value: Any) -> str:
 def cases() -> Iterator[Case]:
     """Yield every case of the table of ops; those that torchvision itself refuses are left out."""
     for op in OPS.values():
-        for params in op.samples:
-            for size in SIZES:
-                for mode in ("RGB", "L"):
-                    case = Case(op.name, params, size, mode)
-                    if not _refused(case):
-                        yield case
+        for given in product(op.samples, SIZES, ("RGB", "L")):
+            if not _refused(case := Case(op.name, *given)):
+                yield case
 
 
 class Within(NamedTuple):

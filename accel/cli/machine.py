@@ -13,6 +13,7 @@ import torch
 from PIL import features
 
 import accel
+from accel.errors import attempt
 from accel.system.cores import found
 
 _PACKAGES = ("torch", "torchvision", "Pillow", "numpy", "numba", "nvImageCodec", "cuda-core", "DALI")
@@ -26,7 +27,8 @@ def versions() -> dict[str, str | None]:
     """The version of everything that may touch a pixel; None for what is not installed."""
     found: dict[str, str | None] = {"accel": accel.__version__, "Python": platform.python_version()}
     for package in _PACKAGES:
-        found[package] = next(filter(None, map(_version, _DISTRIBUTIONS.get(package, (package,)))), None)
+        asked = (attempt(metadata.version, name) for name in _DISTRIBUTIONS.get(package, (package,)))
+        found[package] = next((version for version in asked if isinstance(version, str)), None)
     return {**found, "libjpeg-turbo (Pillow's)": features.version("libjpeg_turbo")}
 
 
@@ -40,13 +42,6 @@ def machine() -> dict[str, Any]:
         "cuda devices": _cuda_devices(),
         "system": f"{platform.system()} {platform.machine()}",
     }
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu_model() -> str:

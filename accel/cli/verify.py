@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from heapq import nlargest
 from pathlib import Path
@@ -22,13 +22,14 @@ from accel.cli.error_stats import Different, ErrorStats
 from accel.cli.harness import computed, device
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import Table, show
-from accel.ops import OPS, Op
+from accel.errors import attempt
+from accel.ops import OPS
 from accel.testing import run_op
 
-Under = tuple[str, dict[str, Any], torch.device]
+Side = tuple[str, dict[str, Any], torch.device]
 """A backend, its options, and where it computes."""
-Pipeline = Callable[[Any, int], Any]
-"""From a PIL image and its number in the folder, an image or a tensor."""
+Pipeline = Sequence[Callable[[Any], Any]]
+"""Ways from a PIL image to an image or a tensor, which a folder's images are taken in turn."""
 
 
 def add_parser(commands: Any) -> None:
@@ -114,29 +115,19 @@ def standard() -> dict[str, Pipeline]:
         "ColorJitter pipeline": transforms.Compose([crop, jitter, floats]),
         "RandAugment pipeline": transforms.Compose([crop, transforms.RandAugment(), floats]),
     }
-    ops: dict[str, Pipeline] = {name: partial(_op, op) for name, op in OPS.items()}
-    transformed: dict[str, Pipeline] = {name: partial(_transformed, each) for name, each in pipelines.items()}
-    return {"decode": lambda image, number: image, **ops, **transformed}
-
-
-def _op(op: Op, image: Any, number: int) -> Any:
-    return run_op(op, op.samples[number % len(op.samples)], image)
-
-
-def _transformed(transform: Callable[[Any], Any], image: Any, number: int) -> Any:
-    return transform(image)
+    ops = {name: [partial(run_op, op, params) for params in op.samples] for name, op in OPS.items()}
+    return {"decode": [lambda image: image], **ops, **{name: [each] for name, each in pipelines.items()}}
 
 
 def _compare(
-    file: str, number: int, pipelines: dict[str, Pipeline], rows: dict[str, ErrorStats], under: Under
+    file: str, number: int, pipelines: dict[str, Pipeline], rows: dict[str, ErrorStats], ours: Side
 ) -> Iterator[Failure | contact_sheet.Row]:
     """Take one file through all pipelines."""
-    name, (backend, options, target) = Path(file).name, under
-    for pipeline, function in pipelines.items():
-        with accel.image_backend("torchvision"):
-            wanted = _outcome(file, number, function, torch.device("cpu"))
-        with accel.image_backend(backend, **options):
-            found = _outcome(file, number, function, target)
+    name, plain = Path(file).name, ("torchvision", dict[str, Any](), torch.device("cpu"))
+    for pipeline, ways in pipelines.items():
+        if not ways:
+            continue
+        wanted, found = (_outcome(file, number, ways[number % len(ways)], side) for side in (plain, ours))
         try:
             if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
                 highest = rows[pipeline].add(wanted, found, name)
@@ -149,12 +140,11 @@ def _compare(
             yield Failure(name, pipeline, error.what)
 
 
-def _outcome(file: str, number: int, function: Pipeline, target: torch.device) -> torch.Tensor | Exception:
+def _outcome(file: str, seed: int, function: Callable[[Any], Any], side: Side) -> torch.Tensor | Exception:
     """The result as a tensor on the host, or the exception."""
-    try:
-        return computed(lambda: function(torchvision_folder.default_loader(file), number), number, target)
-    except Exception as error:  # files and libraries fail with anything
-        return error
+    backend, options, target = side
+    with accel.image_backend(backend, **options):
+        return attempt(computed, lambda: function(torchvision_folder.default_loader(file)), seed, target)
 
 
 def _show(rows: dict[str, ErrorStats], failures: list[Failure], backend: str, folder: str) -> None:

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from accel.system.private_names import private
 
-pytree = private("torch.utils._pytree", "tree_leaves", "tree_map")
+pytree = private("torch.utils._pytree", "tree_leaves", "tree_map_only")
 
 
 @contextmanager
@@ -60,10 +60,12 @@ class _Float32(TorchFunctionMode):
         result = func(*args, **kwargs)
         is_default = isinstance(result, torch.Tensor) and result.dtype == torch.get_default_dtype()
         given = pytree.tree_leaves((args, kwargs))
-        if not is_default or func in _CASTS or any(map(_states_dtype, given)):
+        tensors = [each for each in given if isinstance(each, torch.Tensor)]
+        said = any(isinstance(each, (torch.dtype, np.ndarray)) for each in given)
+        if not is_default or func in _CASTS or said or any(each.is_floating_point() for each in tensors):
             return result
-        if any(isinstance(each, torch.Tensor) for each in given):
-            args, kwargs = pytree.tree_map(_in_float32, (args, kwargs))
+        if tensors:
+            args, kwargs = pytree.tree_map_only(torch.Tensor, _in_float32, (args, kwargs))
             return func(*args, **kwargs)
         return func(*args, **{**kwargs, "dtype": torch.float32})
 
@@ -71,15 +73,8 @@ class _Float32(TorchFunctionMode):
 _CASTS = (torch.Tensor.double, torch.Tensor.half, torch.Tensor.bfloat16)
 
 
-def _states_dtype(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.is_floating_point()
-    return isinstance(value, (torch.dtype, np.ndarray))
-
-
-def _in_float32(value: Any) -> Any:
-    whole = isinstance(value, torch.Tensor) and value.dtype != torch.bool
-    return value.to(torch.float32) if whole else value
+def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dtype == torch.bool else tensor.to(torch.float32)
 
 
 # -- the number of threads ----------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ def cores() -> int:
 
 def found() -> Cores:
     """How many cores this process may use, and why; see ``share``."""
-    in_slurm = os.environ.get("SLURM_JOB_ID") is not None  # each look takes microseconds
-    return _found(affinity(), *map(os.environ.get, _VARIABLES if in_slurm else _VARIABLES[:1]))
+    names = _VARIABLES if os.environ.get("SLURM_JOB_ID") is not None else _VARIABLES[:1]  # each look takes microseconds
+    return _found(affinity(), tuple([(name, os.environ.get(name, "")) for name in names]))
 
 
 _TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
@@ -39,9 +39,8 @@ _VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *
 
 
 @lru_cache(maxsize=16)
-def _found(usable: int, *values: str | None) -> Cores:
-    environment = {name: value for name, value in zip(_VARIABLES, values, strict=False) if value is not None}
-    return share(usable, *_machine(), environment)
+def _found(usable: int, environment: tuple[tuple[str, str], ...]) -> Cores:
+    return share(usable, *_machine(), dict(environment))
 
 
 def ranks() -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import _thread
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -92,7 +91,7 @@ NATIVE_STDERR, IMPORTS, SWITCH, COMPILING, COUNTERS, SWAPS = range(6)
 
 _waited_for: list[tuple[int, Holdable]] = []
 _held: dict[int, list[Holdable]] = {}  # by each thread that is forking just now
-_interrupts: list[tuple[int]] = []  # signals that were lost to a fork
+_interrupts: list[tuple[()]] = []  # those of the keyboard that were lost to a fork
 
 
 def wait_for(lock: Holdable, order: int) -> None:
@@ -108,7 +107,7 @@ def _hold() -> None:
             lock.acquire()
             held.append(lock)
     except KeyboardInterrupt:  # Python forks all the same, and forgets it
-        _interrupts.append((signal.SIGINT,))
+        _interrupts.append(())
 
 
 def _let_go() -> None:
@@ -123,9 +122,9 @@ def _in_child() -> None:
     _interrupts.clear()
 
 
-def _interrupt_soon(signum: int) -> None:
+def _interrupt_soon() -> None:
     time.sleep(0.05)
-    _thread.interrupt_main(signum)
+    _thread.interrupt_main()
 
 
 register(before=_hold, in_parent=_let_go, in_child=_in_child)

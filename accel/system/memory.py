@@ -127,7 +127,10 @@ class Results:
         """An uninitialised tensor."""
         size = prod(shape) * dtype.itemsize
         if size < self._SMALLEST:
-            self._let_old_ones_go()
+            with suppress(IndexError):  # another thread took the last one
+                if self._idle and self._idle[0].since <= time.monotonic() - self._SECONDS:
+                    with self._lock:
+                        self._let_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
         block = self._take(size)
         lent = lease(block, size)
@@ -144,12 +147,6 @@ class Results:
                 return self._idle.pop(-min(fitting)[1]).block
         step = 1 << (size.bit_length() - 4)  # so that it fits what is a little larger, too
         return _huge_pages(-(-size // step) * step)
-
-    def _let_old_ones_go(self) -> None:
-        with suppress(IndexError):  # another thread took the last one
-            if self._idle and self._idle[0].since <= time.monotonic() - self._SECONDS:
-                with self._lock:
-                    self._let_go()
 
     def _let_go(self) -> None:
         """Give back what has been idle for too long, by either measure; the lock is held."""
@@ -169,38 +166,29 @@ class Results:
 
 def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
     """Fresh anonymous memory of this process, in huge pages where the system grants them."""
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.empty(size, np.uint8)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without them
+    with suppress(OSError, AttributeError):  # a system without them
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
 
 class _Buffer(bytearray):
-    """One of a pool's; when it goes, another may be made in its place."""
+    """One of at most so many of a size, of which ``free`` has those that nobody uses; None: yet to be made."""
 
-    def __init__(self, pool: _Buffers) -> None:
-        self.pool = pool
-        super().__init__(pool.size)
+    def __init__(self, free: list[_Buffer | None], size: int) -> None:
+        self.free = free
+        super().__init__(size)
 
     def __del__(self) -> None:
-        self.pool.free.insert(0, None)  # behind those that are there
+        self.free.insert(0, None)  # behind those that are there
 
 
-class _Buffers:
-    """At most so many buffers of one size, those in use included. ``free``: what nobody uses; None: yet to be made."""
-
-    def __init__(self, size: int, limit: int) -> None:
-        self.size = size
-        self.free: list[_Buffer | None] = [None] * limit
-
-    def take(self) -> _Buffer | None:
-        """One that nobody uses; None if there is none."""
-        try:
-            return self.free.pop() or _Buffer(self)
-        except IndexError:
-            return None
+def _taken(free: list[_Buffer | None], size: int) -> _Buffer | None:
+    """A buffer that nobody uses; None if there is none."""
+    try:
+        return free.pop() or _Buffer(free, size)
+    except IndexError:
+        return None
 
 
 class FileBuffers:
@@ -213,8 +201,8 @@ class FileBuffers:
     _LIMIT = 128
 
     def __init__(self) -> None:
-        self._small = _Buffers(self._SMALL, self._LIMIT)
-        self._ordinary = _Buffers(self._ORDINARY, self._LIMIT)
+        self._small: list[_Buffer | None] = [None] * self._LIMIT
+        self._ordinary: list[_Buffer | None] = [None] * self._LIMIT
 
     def read(self, path: Any) -> tuple[bytes | bytearray, int] | None:
         """The content of a regular file, in the first bytes of what is returned, and how many they are.
@@ -222,7 +210,7 @@ class FileBuffers:
         Three system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
         None where this fails, for whatever reason: reading in the usual way will tell.
         """
-        unused = buffer = self._ordinary.take()
+        unused = buffer = _taken(self._ordinary, self._ORDINARY)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -230,7 +218,8 @@ class FileBuffers:
                 if buffer is not None and self._SMALL < size < self._ORDINARY:
                     unused = None
                     return buffer, size
-                if buffer is not None and size <= self._SMALL and (small := self._small.take()) is not None:
+                small = _taken(self._small, self._SMALL) if size <= self._SMALL else None
+                if buffer is not None and small is not None:
                     memoryview(small)[:size] = memoryview(buffer)[:size]
                     return small, size
                 content = _all_of(descriptor)
@@ -245,7 +234,7 @@ class FileBuffers:
     def give_back(self, buffer: bytes | bytearray | None) -> None:
         """Let others use a buffer, which nobody may look at any more."""
         if type(buffer) is _Buffer:
-            buffer.pool.free.append(buffer)
+            buffer.free.append(buffer)
 
 
 def _all_of(descriptor: int) -> bytes:

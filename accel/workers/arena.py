@@ -36,9 +36,9 @@ class Arena:
     and those that the parent looks at no more; ``taken``: when, by the number of slots taken.
     """
 
-    def __init__(self, file: int, lock: Any) -> None:
-        """``file``: its descriptor, owned from now on; ``lock``: of multiprocessing."""
-        self._file, self._lock = file, lock
+    def __init__(self, file: int | DupFd, lock: Any) -> None:
+        """``file``: its descriptor, owned from now on, or one that is sent; ``lock``: of multiprocessing."""
+        self._file, self._lock = file if isinstance(file, int) else file.detach(), lock
         self._chunks: dict[int, mmap.mmap] = {}
         self._table = self.part(0, _TABLE).view(np.int64)
         columns: Iterable[npt.NDArray[np.int64]] = self._table[:_CLOCK].reshape(_COLUMNS, SLOTS)
@@ -55,7 +55,7 @@ class Arena:
         return arena
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _joined, (DupFd(self._file), self._lock)
+        return Arena, (DupFd(self._file), self._lock)
 
     def __del__(self) -> None:
         os.close(self._file)
@@ -153,7 +153,3 @@ def _whole(size: int) -> int:
 
 
 _TABLE = (_COLUMNS * SLOTS + 2) * 8
-
-
-def _joined(file: Any, lock: Any) -> Arena:
-    return Arena(file.detach(), lock)

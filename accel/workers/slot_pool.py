@@ -40,7 +40,7 @@ _known: dict[int, _Loader] = {}
 class _Loader:
     """The memory that workers and parent of a loader share; in the parent also which slots it looks at."""
 
-    def __init__(self, arena: Arena | None) -> None:
+    def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self.ended = False
         self._process = os.getpid()
@@ -50,7 +50,6 @@ class _Loader:
 
     def lend(self, slot: int, size: int, sent: int) -> memory.Lease:
         """A slot's bytes, for the tensor of that number; the same ones as before while somebody looks at them."""
-        assert self.arena is not None
         if self._inherited:
             self._release_inherited()
         lease = self._leases.get(slot, lambda: None)()
@@ -66,7 +65,6 @@ class _Loader:
         return self._process == os.getpid() and any(lease() is not None for lease in list(self._leases.values()))
 
     def _release(self, slot: int, sent: int) -> None:
-        assert self.arena is not None
         if slot in self._inherited:
             self._leave(slot, sent, self._inherited[slot][1])
             return
@@ -88,7 +86,7 @@ class _Loader:
     def end(self) -> None:
         """The workers are gone: what nobody looks at goes back to the system, the rest as soon as it can."""
         self.ended = True
-        if self.arena is not None and self._process == os.getpid():
+        if self._process == os.getpid():
             self._release_inherited()
             lent = {slot for slot, lease in list(self._leases.items()) if lease() is not None}
             for slot in np.flatnonzero(self.arena.size).tolist():
@@ -97,6 +95,11 @@ class _Loader:
 
 
 fork.watch_children_where(lambda: any(loader.lends() for loader in list(_known.values())))
+
+
+def _know(number: int, arena: Arena | None) -> None:
+    if arena is not None:
+        _known[number] = _Loader(arena)
 
 
 def _end(number: int) -> None:
@@ -111,7 +114,7 @@ def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
     what it yields with the loader's iterator, with which their shared memory ends."""
     number = next(_loaders)
     token = _loader.set(number)
-    _known[number] = _Loader(Arena.make(torch.multiprocessing if context is None else context))
+    _know(number, Arena.make(torch.multiprocessing if context is None else context))
     try:
         yield lambda iterator: weakref.finalize(iterator, _end, number)
     finally:
@@ -138,7 +141,7 @@ class SlotPool:
 
     def __init__(self, number: int, arena: Arena) -> None:
         self._number, self._arena = number, arena
-        self._looked_at: dict[int, int] = {}  # slots by their addresses, while something in this worker looks at them
+        self.looked_at: dict[int, int] = {}  # slots by their addresses, while something in this worker looks at them
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor in a slot that nobody looks at, or in new shared memory if there is none."""
@@ -149,24 +152,20 @@ class SlotPool:
             return memory.shared(shape, dtype)
         lease = memory.lease(self._arena.part(int(self._arena.offset[slot]), size), size)
         lent = torch.from_numpy(lease)
-        self._looked_at[lent.data_ptr()] = slot
+        self.looked_at[lent.data_ptr()] = slot
         lease.on_release = partial(self._release, slot, lent.data_ptr())
         return lent.view(dtype).view(tuple(shape))
 
     def _release(self, slot: int, address: int) -> None:
-        del self._looked_at[address]
+        del self.looked_at[address]
         self._arena.busy[slot] = 0
-
-    def outgoing(self, batch: Any) -> Any:
-        """A stand-in to send in place of a batch; the batch stays as it is."""
-        return _Outgoing(self, batch) if self._looked_at else batch
 
     def message(self, tensor: torch.Tensor) -> Any:
         """Reduce a tensor for the parent; None where it lies in no slot. For any thread."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
             return None
         storage = tensor.untyped_storage()
-        slot = self._looked_at.get(storage.data_ptr())
+        slot = self.looked_at.get(storage.data_ptr())
         if slot is None:
             return None
         self._arena.sent[slot] += 1
@@ -205,16 +204,14 @@ _pool: SlotPool | None = None
 def of_worker() -> SlotPool | None:
     """This worker's pool; None where the process was not started by a loader that has shared memory."""
     global _pool
-    if _pool is None:
-        known = _known.get(_loader.get())
-        if known is not None and known.arena is not None:
-            _pool = SlotPool(_loader.get(), known.arena)
+    if _pool is None and (known := _known.get(_loader.get())) is not None:
+        _pool = SlotPool(_loader.get(), known.arena)
     return _pool
 
 
 def outgoing(batch: Any) -> Any:
-    """A stand-in for this worker to send in place of a batch."""
-    return batch if _pool is None else _pool.outgoing(batch)
+    """A stand-in for this worker to send in place of a batch, which stays as it is."""
+    return _Outgoing(_pool, batch) if _pool is not None and _pool.looked_at else batch
 
 
 def loader_number() -> int:
@@ -231,4 +228,4 @@ def to_join() -> tuple[int, Arena | None]:
 def join(number: int, arena: Arena | None) -> None:
     """Belong to the loader of that number."""
     _loader.set(number)
-    _known[number] = _Loader(arena)
+    _know(number, arena)

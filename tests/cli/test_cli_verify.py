@@ -64,14 +64,14 @@ def test_inexact_states_differences_and_passes(
 
 
 def test_what_only_one_side_can_do_is_a_failure(image_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    def refuse(image: Any, number: int) -> Any:
+    def refuse(image: Any) -> Any:
         import accel
 
         if accel.get_image_backend() == "cpu":
             raise ValueError("not today")
         return image
 
-    monkeypatch.setattr(verify, "standard", lambda: {"refused": refuse})
+    monkeypatch.setattr(verify, "standard", lambda: {"refused": [refuse]})
     (failure,) = run(image_folder, tmp_path, "--limit", "1", status=1)["failures"]
     assert failure["pipeline"] == "refused"
     assert "not today" in failure["reason"]
