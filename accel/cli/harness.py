@@ -117,10 +117,8 @@ def from_loader(
         if to.type == "cuda":
             torch.cuda.synchronize(to)
 
-    def names(number: int) -> Sequence[str]:
-        return files[number * size : (number + 1) * size]
-
-    return Contestant(name, epoch, names, context=partial(accel.image_backend, backend, **options), **more)
+    context = partial(accel.image_backend, backend, **options)
+    return Contestant(name, epoch, lambda n: files[n * size : (n + 1) * size], context=context, **more)
 
 
 def device() -> torch.device:

@@ -38,9 +38,8 @@ def run(args: argparse.Namespace) -> int:
     lost = [unit.name for unit in all_units if cache.read(unit.file) is None]
     seconds = time.perf_counter() - begun
     names = ", ".join(sorted(unit.name for unit in made))
-    screen.out.print(
-        f"compiled {names} in {seconds:.1f} s" if made else f"all {len(all_units)} units were there", markup=False
-    )
+    said = f"compiled {names} in {seconds:.1f} s" if made else f"all {len(all_units)} units were there"
+    screen.out.print(said, markup=False)
     folder = attempt(cache.folder)
     if lost:
         raise Red(f"not kept: {', '.join(lost)} (folder: {folder})")

@@ -107,10 +107,9 @@ class Unit:
 
     def load(self, code: bytes) -> None:
         """Make object code ready to run."""
-        engine = _processor.engine(code)
+        self.engine = _processor.engine(code)
         for function in self.functions:
-            function.bind(engine)
-        self.engine = engine
+            function.bind(self.engine)
 
 
 _units: list[Unit] = []

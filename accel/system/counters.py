@@ -141,5 +141,5 @@ def join(block: torch.Tensor) -> None:
         _names = content[split:].view(_NAME).reshape(_ROWS, _SLOTS)
 
 
-fork.wait_for(_lock, fork.COUNTERS)
+fork.wait_for(lambda: _lock, fork.COUNTERS)
 fork.register(in_child=_places.clear)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import wait
-from typing import Any, Protocol
+from typing import Any
 
 Hook = Callable[[], object]
 
@@ -81,31 +81,29 @@ def _renew_locks() -> None:
 # -- locks that a fork waits for ----------------------------------------------------------------------------
 
 
-class Holdable(Protocol):
-    def acquire(self) -> Any: ...
-    def release(self) -> Any: ...
-
-
 NATIVE_STDERR, IMPORTS, SWITCH, COMPILING, COUNTERS, SWAPS = range(6)
 """The order of those that a fork waits for: one may be taken while others of smaller numbers are held."""
 
-_waited_for: list[tuple[int, Holdable]] = []
-_held: dict[int, list[Holdable]] = {}  # by each thread that is forking just now
+_waited_for: list[tuple[int, Callable[[], Any]]] = []
+_held: dict[int, list[Any]] = {}  # by each thread that is forking just now
 _interrupts: list[tuple[()]] = []  # those of the keyboard that were lost to a fork
 
 
-def wait_for(lock: Holdable, order: int) -> None:
-    """Have every fork wait until no other thread holds this lock, which its holder must be able to take again."""
-    _waited_for.append((order, lock))
+def wait_for(find: Callable[[], Any], order: int) -> None:
+    """Have every fork wait until no other thread holds the lock that is found then, if there is one.
+
+    Its holder must be able to take it again."""
+    _waited_for.append((order, find))
     _waited_for.sort(key=lambda each: each[0])
 
 
 def _hold() -> None:
     held = _held[threading.get_ident()] = []
     try:
-        for _, lock in _waited_for:
-            lock.acquire()
-            held.append(lock)
+        for _, find in _waited_for:
+            if (lock := find()) is not None:
+                lock.acquire()
+                held.append(lock)
     except KeyboardInterrupt:  # Python forks all the same, and forgets it
         _interrupts.append(())
 

@@ -30,22 +30,10 @@ class LazyModule:
         return getattr(self._module, attribute)
 
 
-class _Compiling:
-    """The lock under which numba compiles, if numba is there."""
-
-    def __init__(self) -> None:
-        self._held: Any = None
-
-    def acquire(self) -> None:
-        # there is none while somebody else imports numba
-        self._held = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
-        if self._held is not None:
-            self._held.acquire()
-
-    def release(self) -> None:
-        if self._held is not None:
-            self._held.release()
+def _compiling() -> Any:
+    """The lock under which numba compiles, if numba is there: not yet, while somebody else imports it."""
+    return getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
 
 
-fork.wait_for(importing, fork.IMPORTS)
-fork.wait_for(_Compiling(), fork.COMPILING)
+fork.wait_for(lambda: importing, fork.IMPORTS)
+fork.wait_for(_compiling, fork.COMPILING)

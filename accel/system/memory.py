@@ -34,10 +34,8 @@ def anonymous_file(size: int) -> int:
     """The descriptor of a file in memory that has no name, and so needs no file system: /dev/shm may be full.
 
     Raises:
-        OSError: this system has no such files.
+        OSError, AttributeError: this system has no such files.
     """
-    if not hasattr(os, "memfd_create"):
-        raise OSError("no memfd_create")
     file = os.memfd_create("accel")
     os.ftruncate(file, size)
     return file
@@ -53,7 +51,7 @@ def shared(shape: Sequence[int], dtype: torch.dtype, *, sparse: bool = False) ->
     """
     size, storage = prod(shape) * dtype.itemsize, None
     if size and get_sharing_strategy() == "file_descriptor":
-        with suppress(OSError, RuntimeError):
+        with suppress(OSError, AttributeError, RuntimeError):
             storage = _without_a_name(size, sparse)
     if storage is None:
         storage = torch.UntypedStorage._new_shared(size, device="cpu")

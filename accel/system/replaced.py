@@ -75,7 +75,7 @@ def _adopt(descriptor: int) -> int:
 def _made() -> int:
     try:
         file = memory.anonymous_file(0)
-    except OSError:
+    except (OSError, AttributeError):
         with tempfile.TemporaryFile() as named:
             file = os.dup(named.fileno())
     fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)

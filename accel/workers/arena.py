@@ -49,7 +49,7 @@ class Arena:
         """A new one for processes of a multiprocessing context; None where the system has no such files or locks."""
         try:
             arena = cls(memory.anonymous_file(_CHUNK), context.Lock())
-        except (OSError, ImportError):
+        except (OSError, AttributeError, ImportError):
             return None
         arena._table[_END] = _whole(_TABLE)
         return arena
