@@ -58,11 +58,10 @@ class Source:
     def __reduce__(self) -> tuple[Any, ...]:
         return Source, (bytes(self.data), self.header, self.name, self.selection, None, self.origin)
 
-    def __copy__(self) -> Source:
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Source:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
-        return self
+    __copy__ = __deepcopy__
 
     def __repr__(self) -> str:
         kind = "pixels" if isinstance(self.header, Raw) else "JPEG"

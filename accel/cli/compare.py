@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
         options["exact"] = False
     backend = backend_of(args.backend, options)
     with folder(args.data) as (root, name):
-        data = open_folder(root, PIPELINES[args.pipeline](), args.limit)
-        return _compare(args, data._replace(name=name), backend, options)
+        data = open_folder(root, PIPELINES[args.pipeline](), args.limit)._replace(name=name)
+        return _compare(args, data, backend, options)
 
 
 def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[str, Any]) -> int:

@@ -178,12 +178,11 @@ def check(
                         raise Different("the epoch " + ("goes on after it" if wanted is None else "ends before it"))
                     if wanted is not None and batch is not None:
                         each.compare(wanted, batch, files)
+                batches[each.name] = batch
             except Different as error:
                 assert each.reference is not None
                 found[each.name] = Difference(each.name, each.reference.name, error.file or files[0], error.what)
                 batches.pop(each.name, None)
-            else:
-                batches[each.name] = batch
         if None not in batches.values():
             on_images(len(files))
     return found

@@ -21,14 +21,11 @@ from accel.system import log
 
 def folder() -> Path:
     """The folder of the cache: $ACCEL_CACHE_DIR, or accel's folder in $NUMBA_CACHE_DIR, or in the user's cache."""
-    if chosen := os.environ.get("ACCEL_CACHE_DIR"):
-        return Path(chosen)
-    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(chosen) / "accel"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", tempfile.gettempdir())) / "accel" / "cache"
-    if chosen := os.environ.get("XDG_CACHE_HOME"):
-        return Path(chosen) / "accel"
+    is_windows = sys.platform == "win32"
+    users = ("LOCALAPPDATA", "accel/cache") if is_windows else ("XDG_CACHE_HOME", "accel")
+    for variable, name in (("ACCEL_CACHE_DIR", ""), ("NUMBA_CACHE_DIR", "accel"), users):
+        if chosen := os.environ.get(variable):
+            return Path(chosen) / name
     try:
         return Path.home() / ".cache" / "accel"
     except RuntimeError:  # a user without a home

@@ -94,8 +94,7 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
 def _tasks(environment: Mapping[str, str]) -> int:
     """How many tasks Slurm runs on a node, at most; 1 without Slurm. Said as "4(x2),3" for three nodes."""
     for name in _TASKS:
-        numbers = [int(number) for number in re.findall(r"(?:^|,)(\d+)", environment.get(name, ""))]
-        if numbers:
+        if numbers := [int(number) for number in re.findall(r"(?:^|,)(\d+)", environment.get(name, ""))]:
             return max(*numbers, 1)
     return 1
 
@@ -106,10 +105,10 @@ def _tasks(environment: Mapping[str, str]) -> int:
 @cache
 def _machine() -> tuple[int, float | None]:
     """The cores that there are for all processes of this container, and their quota."""
-    return min(os.cpu_count() or 1, cpuset(OWN_CGROUP, CGROUPS) or sys.maxsize), quota(OWN_CGROUP, CGROUPS)
+    return min(os.cpu_count() or 1, cpuset() or sys.maxsize), quota()
 
 
-def quota(own: Path, root: Path) -> float | None:
+def quota(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float | None:
     """How many cores' time a process may use, by the least quota of its control group and those around it.
 
     Args:
@@ -118,25 +117,22 @@ def quota(own: Path, root: Path) -> float | None:
     Returns:
         None where nothing limits it, or nothing can be read.
     """
-    said = of_groups(own, root, "cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"), ("cpu.max",))
+    said = of_groups("cpu", "cpu.cfs_quota_us cpu.cfs_period_us", "cpu.max", own, root)
     limits = [text.split() for text in said if re.fullmatch(r"\d+\s+\d+\s*", text)]  # none: "max 100000", "-1 100000"
     return min((int(time) / int(period) for time, period in limits), default=None)
 
 
-def cpuset(own: Path, root: Path) -> int | None:
+def cpuset(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> int | None:
     """How many cores a process's control group has, listed as "0-3,8"; arguments and result as of ``quota``."""
-    said = of_groups(own, root, "cpuset", ("cpuset.effective_cpus",), ("cpuset.cpus.effective",))
+    said = of_groups("cpuset", "cpuset.effective_cpus", "cpuset.cpus.effective", own, root)
     parts = [re.findall(r"(\d+)-?(\d*)", text) for text in said]
-    return min(
-        (sum(int(last or first) - int(first) + 1 for first, last in part) for part in parts if part), default=None
-    )
+    counts = [sum(int(last or first) - int(first) + 1 for first, last in part) for part in parts]
+    return min(filter(None, counts), default=None)
 
 
-def of_groups(
-    own: Path, root: Path, controller: str, version_1: tuple[str, ...], version_2: tuple[str, ...]
-) -> Iterator[str]:
-    """What these files say in the process's group, and in those around it, as far as they are seen: a container sees
-    its own as the root."""
+def of_groups(controller: str, v1: str, v2: str, own: Path = OWN_CGROUP, root: Path = CGROUPS) -> Iterator[str]:
+    """What files, named for either version, say in the process's group, and in those around it, as far as they are
+    seen: a container sees its own as the root."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -145,10 +141,9 @@ def of_groups(
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        names = version_1 if controllers else version_2
         for mounted in {root / controllers, root / controller} if controllers else {root}:
             group = mounted / path.lstrip("/")
             for folder in (group, *group.parents):
                 if folder == mounted or mounted in folder.parents:
                     with suppress(OSError):
-                        yield "\n".join([(folder / name).read_text() for name in names])
+                        yield "\n".join([(folder / name).read_text() for name in (v1 if controllers else v2).split()])

@@ -56,8 +56,7 @@ class Lock:
         finally:
             _taken[threading.get_ident()].remove(self)
 
-    def __enter__(self) -> None:
-        self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()

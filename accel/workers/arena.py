@@ -36,7 +36,7 @@ class Arena:
     and those that the parent looks at no more; ``taken``: when, by the number of slots taken.
     """
 
-    def __init__(self, file: int | DupFd, lock: Any) -> None:
+    def __init__(self, file: Any, lock: Any) -> None:
         """``file``: its descriptor, owned from now on, or one that is sent; ``lock``: of multiprocessing."""
         self._file, self._lock = file if isinstance(file, int) else file.detach(), lock
         self._chunks: dict[int, mmap.mmap] = {}

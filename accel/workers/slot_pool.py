@@ -15,7 +15,6 @@ import itertools
 import os
 import pickle
 import weakref
-from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -185,8 +184,8 @@ class _Outgoing:
         stream = io.BytesIO()
         sender = ForkingPickler(stream)
         ordinary = sender.dispatch_table[torch.Tensor]
-        reducers = {torch.Tensor: lambda tensor: self._pool.message(tensor) or ordinary(tensor)}
-        sender.dispatch_table = ChainMap(reducers, sender.dispatch_table)
+        in_slots = {torch.Tensor: lambda tensor: self._pool.message(tensor) or ordinary(tensor)}
+        sender.dispatch_table = {**sender.dispatch_table, **in_slots}
         try:
             sender.dump(self._batch)
         except RuntimeError as error:  # torch's, without shared memory for a label: here nobody would hear of it
