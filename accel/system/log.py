@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from functools import cache
+from traceback import walk_stack
 from typing import Any
 
 from accel.system import fork
@@ -92,10 +93,7 @@ def is_ours() -> None:
 
 def _pins() -> bool:
     """Whether this is a DataLoader's pin thread, for which whoever takes a batch waits."""
-    frame: Any = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "_pin_memory_loop":
-        frame = frame.f_back
-    return frame is not None
+    return any(frame.f_code.co_name == "_pin_memory_loop" for frame, _ in walk_stack(sys._getframe()))
 
 
 def _handlers() -> Iterator[logging.Handler]:
