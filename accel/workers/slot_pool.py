@@ -184,7 +184,7 @@ class _Outgoing:
         stream = io.BytesIO()
         sender = ForkingPickler(stream)
         ordinary = sender.dispatch_table[torch.Tensor]
-        in_slots = {torch.Tensor: lambda tensor: self._pool.message(tensor) or ordinary(tensor)}
+        in_slots: dict[type, Any] = {torch.Tensor: lambda tensor: self._pool.message(tensor) or ordinary(tensor)}
         sender.dispatch_table = {**sender.dispatch_table, **in_slots}
         try:
             sender.dump(self._batch)
