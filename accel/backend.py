@@ -99,7 +99,7 @@ class Backend:
     @cached_property
     def on_host(self) -> HostBackend:
         """The backend ``host``, with the options that it shares with this one."""
-        return cast(HostBackend, companion(self.host, self.options))
+        return companion(self.host, self.options)
 
 
 def supports_all(backend: Backend) -> bool:
@@ -173,25 +173,20 @@ def availability() -> dict[str, str | None]:
 
 def _reason(entry: EntryPoint, options: Options | None = None) -> str | None:
     """Why a backend cannot run here; one that fails to say so cannot."""
-    try:
-        return _load(entry).unavailable(options)
-    except BackendUnavailable as error:
-        return str(error)
-    except Exception as error:
-        return f"asking it failed: {type(error).__name__}: {error}"
+    reason = attempt(lambda: _load(entry).unavailable(options))
+    if isinstance(reason, BackendUnavailable):
+        return str(reason)
+    return f"asking it failed: {type(reason).__name__}: {reason}" if isinstance(reason, Exception) else reason
 
 
 def best() -> str:
     """The backend ``"auto"`` stands for here."""
-    ranked = []
-    for name, reason in availability().items():
-        rank = find(name).auto_rank if reason is None else None
-        if rank is not None:
-            ranked.append((rank, name))
-    if not ranked:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in availability().items())
-        raise BackendUnavailable(f"no image backend can run here ({reasons or 'none is installed'})")
-    return min(ranked)[1]
+    known = availability()
+    ranks = {name: find(name).auto_rank for name, reason in known.items() if reason is None}
+    if ranked := [(rank, name) for name, rank in ranks.items() if rank is not None]:
+        return min(ranked)[1]
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in known.items())
+    raise BackendUnavailable(f"no image backend can run here ({reasons or 'none is installed'})")
 
 
 _instances: dict[tuple[str, Options], Backend] = {}
@@ -201,10 +196,9 @@ _instances_lock = fork.Lock()  # a backend may be made of another one
 def instance(name: str, options: Options) -> Backend:
     """The one instance of a backend with these options in this process."""
     with _instances_lock:
-        key = (name, options)
-        if key not in _instances:
-            _instances[key] = find(name)(options)
-        return _instances[key]
+        if (name, options) not in _instances:
+            _instances[name, options] = find(name)(options)
+        return _instances[name, options]
 
 
 def backend_of(selection: Selection) -> Backend:
@@ -215,16 +209,14 @@ def backend_of(selection: Selection) -> Backend:
 def host_of(selection: Selection) -> HostBackend:
     """The backend that computes a selection's values on the host."""
     backend = backend_of(selection)
-    return cast(HostBackend, companion(backend.host, selection.options) if backend.devices else backend)
+    return companion(backend.host, selection.options) if backend.devices else cast(HostBackend, backend)
 
 
-def companion(name: str, options: Options) -> Backend:
+def companion(name: str, options: Options) -> HostBackend:
     """Backend ``name`` for one with these options, with those of them that are its own as well."""
     kind = find(name).Options
-    shared: dict[str, Any] = {"exact": options.exact, "on_error": options.on_error}
-    if "threads" in kind.__dataclass_fields__:
-        shared["threads"] = getattr(options, "threads", None)
-    return instance(name, kind(**shared))
+    threads = {"threads": getattr(options, "threads", None)} if "threads" in kind.__dataclass_fields__ else {}
+    return cast(HostBackend, instance(name, kind(exact=options.exact, on_error=options.on_error, **threads)))
 
 
 def parse_options(name: str, options: dict[str, Any]) -> Options:
@@ -255,12 +247,10 @@ def _entry_points(*, anew: bool = True) -> dict[str, EntryPoint]:
     To look takes milliseconds: every installed distribution's metadata is read.
     """
     global _found
-    where, entries = _found
     path = entry_points, tuple(sys.path)
-    if anew or where != path:
-        entries = {entry.name: entry for entry in entry_points(group=GROUP)}
-        _found = path, entries
-    return entries
+    if anew or _found[0] != path:
+        _found = path, {entry.name: entry for entry in entry_points(group=GROUP)}
+    return _found[1]
 
 
 _found: tuple[Any, dict[str, EntryPoint]] = None, {}

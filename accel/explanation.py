@@ -17,10 +17,10 @@ from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.order import has_tail, parts
-from accel.planning.plan import Plan, plan
+from accel.planning.plan import plan
 from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import tailed_plans
-from accel.recipe import Branch, Recipe, Source, Step
+from accel.recipe import Branch, Recipe, Step
 from accel.runtime import sharing
 
 
@@ -36,48 +36,45 @@ def explain(x: Any) -> str:
         stages, and the backend and decoder that run them.
     """
     if isinstance(x, LazyImage):
-        return _explain_image(x)
+        title = f"lazy image {x.mode} {x.size[0]}x{x.size[1]}"
+        if x.recipe is not None:
+            return _explain(title, (x.recipe,), interleaved=True)
+        by = f", asked for by {x._touched_by}" if x._touched_by else ""
+        return f"{title}: its pixels are computed{by}; what is done to it from now on, Pillow runs at once."
     if (lazy := pending_state(x)) is not None:
         title = f"lazy tensor {list(x.shape)} {_name(x.dtype)}"
         if lazy.part is not None:
             title += f", submitted ({lazy.part})"
         return _explain(title, lazy.recipes, lazy.interleaved, lazy.after)
+    in_force = f"The image backend in force is {switch.current().name!r}."
     if isinstance(x, torch.Tensor):
-        return f"plain tensor {list(x.shape)} {_name(x.dtype)}: its values are computed. {_in_force()}"
+        return f"plain tensor {list(x.shape)} {_name(x.dtype)}: its values are computed. {in_force}"
     if isinstance(x, Image.Image):
         kind = type(x).__name__
-        return f"plain Pillow image ({kind}, {x.mode}, {x.size}): Pillow runs what is done to it. {_in_force()}"
+        return f"plain Pillow image ({kind}, {x.mode}, {x.size}): Pillow runs what is done to it. {in_force}"
     if isinstance(x, (list, tuple)):
         return "\n".join(explain(each) for each in x)
-    return f"{type(x).__name__}: nothing of accel's. {_in_force()}"
-
-
-def _explain_image(image: LazyImage) -> str:
-    title = f"lazy image {image.mode} {image.size[0]}x{image.size[1]}"
-    if image.recipe is None:
-        by = f", asked for by {image._touched_by}" if image._touched_by else ""
-        return f"{title}: its pixels are computed{by}; what is done to it from now on, Pillow runs at once."
-    return _explain(title, (image.recipe,), interleaved=True)
+    return f"{type(x).__name__}: nothing of accel's. {in_force}"
 
 
 def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: tuple[Step, ...] = ()) -> str:
     selection = recipes[0].source.selection
-    plans: tuple[Plan, ...]
     if has_tail(recipes):
         whole = tailed_plans(recipes)
-        plans, recipe, place = whole.plans, recipes[0], whole.places[whole.tails[0].base]
+        plans, recipe, (number, position) = whole.plans, recipes[0], whole.places[whole.tails[0].base]
     else:
         plans = (plan(recipes, interleaved=interleaved),)
-        place = (0, plans[0].decodes[0].items[0].position)
-        recipe = recipes[place[1]]
+        number, position = 0, plans[0].decodes[0].items[0].position
+        recipe = recipes[position]
     sources = {id(decode.source): decode.source for each in plans for decode in each.decodes}
     raw = [isinstance(source.header, Raw) for source in sources.values()]
     what = "pixel source" if all(raw) else "source" if any(raw) else "file"
     lines = [f"{title}: {_many(len(recipes), 'image')} from {_many(len(sources), what)}"]
-    first = plans[place[0]]
-    decode, item = next((d, i) for d in first.decodes for i in d.items if i.position == place[1])
-    header = decode.source.header
-    lines.append(f"  first source: {decode.source!r}, {_content(decode.source)}")
+    first = plans[number]
+    decode, item = next((d, i) for d in first.decodes for i in d.items if i.position == position)
+    source, header = decode.source, decode.source.header
+    content = f"{len(source.data)} bytes" if source.origin is None else f"lazy itself: {_steps(source.origin.steps)}"
+    lines.append(f"  first source: {source!r}, {content}")
     recorded = [_steps(recipe.steps), *map(_step, after)]
     lines.append("  recorded: " + (" -> ".join(filter(None, recorded)) or "nothing yet"))
     top, left, height, width = decode.box
@@ -87,24 +84,18 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
     for number, stage in enumerate(item.stages):
         lines.append(f"  stage {number + 1}: {_stage(stage)}")
     lines.append(f"  values: table of {item.table.shape[0]} x 256 {_name(item.table.dtype)}")
-    kernels = parts(recipe.steps)[2]
+    kernels, whole_batch = (
+        " -> ".join(name for name, _ in steps if name != THREADS) for steps in (parts(recipe.steps)[2], after)
+    )
     if kernels:
-        names = " -> ".join(name for name, _ in kernels if name != THREADS)
-        lines.append(f"  then torchvision's own kernels, on the values, where they are: {names}")
+        lines.append(f"  then torchvision's own kernels, on the values, where they are: {kernels}")
     if len(plans) > 1:
         lines.append(f"  images that differ in what comes before that are {len(plans)} plans; this is one")
-    if after:
-        names = " -> ".join(name for name, _ in after if name != THREADS)
-        lines.append(f"  then on the whole batch: {names}")
+    if whole_batch:
+        lines.append(f"  then on the whole batch: {whole_batch}")
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
     lines.extend(f"  {line}" for line in sharing.describe(backend_of(selection), first))
     return "\n".join(lines)
-
-
-def _content(source: Source) -> str:
-    if source.origin is None:
-        return f"{len(source.data)} bytes"
-    return f"lazy itself: {_steps(source.origin.steps)}"
 
 
 def _steps(steps: tuple[Step, ...]) -> str:
@@ -142,10 +133,8 @@ def _stage(stage: Stage) -> str:
         height, width = stage.output_size
         return f"{stage.kind}: {_step((stage.op, stage.params))}; {height} x {width}{levels}"
     rows, columns = _axis(stage.rows), _axis(stage.columns)
-    name = ""
-    if stage.resample:
-        dialect, codes = ("Pillow", Image.Resampling) if stage.resample in SUPPORT else ("torch", Aten)
-        name = f" with {dialect}'s {codes(stage.resample).name}"
+    dialect, codes = ("Pillow", Image.Resampling) if stage.resample in SUPPORT else ("torch", Aten)
+    name = f" with {dialect}'s {codes(stage.resample).name}" if stage.resample else ""
     return f"one pass{name}; rows {rows}; columns {columns}{levels}"
 
 
@@ -156,10 +145,6 @@ def _axis(axis: Axis) -> str:
     part = "" if axis.extent is None else f", {axis.extent.begin:.6g} to {axis.extent.end:.6g},"
     resized = f"{part} -> {axis.size}" if axis.resampled else ""
     return f"{view}{resized} -> {window} shown{flipped}"
-
-
-def _in_force() -> str:
-    return f"The image backend in force is {switch.current().name!r}."
 
 
 def _name(dtype: torch.dtype) -> str:

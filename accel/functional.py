@@ -40,7 +40,6 @@ from accel.ops import OPS
 
 _COMPOSED = ("center_crop", "resized_crop", "five_crop", "ten_crop", "rotate")
 _OF_V1 = ("to_tensor", "convert_image_dtype")  # v2's are deprecated, or kernels of v2's and nothing to record
-_ENCODED = (bytes, bytearray, memoryview)
 
 
 def decode(source: Any, mode: str | None = None) -> Image.Image:
@@ -76,7 +75,7 @@ def _image(source: Any) -> Any:
         return _opened(source)
     if isinstance(source, (torch.Tensor, np.ndarray)) and source.ndim == 1 and str(source.dtype).endswith("uint8"):
         source = np.asarray(source).tobytes()
-    if isinstance(source, _ENCODED):
+    if isinstance(source, (bytes, bytearray, memoryview)):
         return _opened(BytesIO(source))
     if isinstance(source, torch.Tensor):
         lazy = lazy_tensor(source)

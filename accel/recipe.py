@@ -28,16 +28,8 @@ class Source:
     """
 
     __slots__ = (
+        *("data", "header", "name", "selection", "origin", "asked", "shared", "picture", "_buffer"),
         "__weakref__",
-        "_buffer",
-        "asked",
-        "data",
-        "header",
-        "name",
-        "origin",
-        "picture",
-        "selection",
-        "shared",
     )
 
     def __init__(
@@ -50,15 +42,10 @@ class Source:
         origin: Recipe | None = None,
     ) -> None:
         """``buffer``: what ``data`` looks at, to be used for other files when the source is gone."""
-        self.data = data
-        self.header = header
-        self.name = name
-        self.selection = selection
-        self.origin = origin
-        self.asked = 0
-        self.shared = False
+        self.data, self.header, self.name, self.selection = data, header, name, selection
+        self.origin, self._buffer = origin, buffer
+        self.asked, self.shared = 0, False
         self.picture: Any = None
-        self._buffer = buffer
 
     def __del__(self, give_back: Callable[[bytes | bytearray], None] = file_buffers.give_back) -> None:
         if self._buffer is not None and isinstance(self.data, memoryview):
@@ -71,11 +58,10 @@ class Source:
     def __reduce__(self) -> tuple[Any, ...]:
         return Source, (bytes(self.data), self.header, self.name, self.selection, None, self.origin)
 
-    def __copy__(self) -> Source:
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Source:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
-        return self
+    __copy__ = __deepcopy__
 
     def __repr__(self) -> str:
         kind = "pixels" if isinstance(self.header, Raw) else "JPEG"

@@ -36,7 +36,7 @@ _default = _TORCHVISION
 _context: ContextVar[_Block | None] = ContextVar("accel_image_backend", default=None)
 
 _lock = fork.Lock()
-fork.wait_for(_lock, fork.SWITCH)  # replacements half in place are of no use to a child
+fork.wait_for(lambda: _lock, fork.SWITCH)  # replacements half in place are of no use to a child
 _users = 0
 _install: Callable[[], None]
 _uninstall: Callable[[], None]
@@ -88,9 +88,9 @@ def adopt(selection: Selection) -> None:
     """Make an already checked selection the default of this process."""
     global _default
     with _lock:
-        _hold(selection)
+        _use(selection, 1)
         _default, previous = selection, _default
-        _release(previous)
+        _use(previous, -1)
 
 
 def set_image_backend(name: str, **options: Any) -> None:
@@ -124,7 +124,7 @@ def image_backend(name: str, **options: Any) -> Iterator[None]:
     """
     selection = select(name, options)
     with _lock:
-        _hold(selection)
+        _use(selection, 1)
     block = _Block(selection, _outside(_context.get()))
     _context.set(block)
     try:
@@ -133,7 +133,7 @@ def image_backend(name: str, **options: Any) -> Iterator[None]:
         block.left = True
         _context.set(_outside(_context.get()))
         with _lock:
-            _release(selection)
+            _use(selection, -1)
 
 
 def get_image_backend() -> str:
@@ -146,17 +146,12 @@ def image_backends() -> dict[str, str | None]:
     return {STEPS_ASIDE: None, **registry.availability()}
 
 
-def _hold(selection: Selection) -> None:
+def _use(selection: Selection, more: int) -> None:
+    """Count a user more (1) or less (-1) of what lets backends in."""
     global _users
     if not selection.steps_aside:
         if _users == 0:
             _install()
-        _users += 1
-
-
-def _release(selection: Selection) -> None:
-    global _users
-    if not selection.steps_aside:
-        _users -= 1
+        _users += more
         if _users == 0:
             _uninstall()

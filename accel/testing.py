@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 
 from accel.backend import backend_of
+from accel.errors import attempt
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS, Op, Params
@@ -65,12 +66,9 @@ def _short(value: Any) -> str:
 def cases() -> Iterator[Case]:
     """Yield every case of the table of ops; those that torchvision itself refuses are left out."""
     for op in OPS.values():
-        for params in op.samples:
-            for size in SIZES:
-                for mode in ("RGB", "L"):
-                    case = Case(op.name, params, size, mode)
-                    if not _refused(case):
-                        yield case
+        for given in product(op.samples, SIZES, ("RGB", "L")):
+            if not _refused(case := Case(op.name, *given)):
+                yield case
 
 
 class Within(NamedTuple):
@@ -104,14 +102,10 @@ def check(case: Case, backend: str, within: Within | None = None, **options: Any
     stream = picture(case.size, case.mode)
     op = OPS[case.op]
     with image_backend("torchvision"):
-        expected = _run(op, case.params, Image.open(io.BytesIO(stream)))
+        expected = run_op(op, case.params, Image.open(io.BytesIO(stream)))
     with image_backend(backend, **options):
-        lazy = _run(op, case.params, Image.open(io.BytesIO(stream)))
-        found = computed(lazy)
-        if isinstance(found, torch.Tensor):
-            _compare_tensors(case, found, expected, within)
-        else:
-            _compare_images(case, found, expected, within)
+        lazy = run_op(op, case.params, Image.open(io.BytesIO(stream)))
+        _compare(case, computed(lazy), expected, within)
 
 
 def computed(lazy: Any) -> Any:
@@ -160,7 +154,8 @@ def picture(size: tuple[int, int], mode: str, quality: int = 90) -> bytes:
     return stream.getvalue()
 
 
-def _run(op: Op, params: Params, image: Any) -> Any:
+def run_op(op: Op, params: Params, image: Any) -> Any:
+    """Run an op's reference on a Pillow image, or on a tensor of it if that is what the op takes."""
     if op.takes == "pixels":
         image = OPS["pil_to_tensor"].reference(image, ())
     elif op.takes == "floats":
@@ -174,40 +169,32 @@ def _device(selection: Selection) -> torch.device:
 
 
 def _refused(case: Case) -> bool:
-    try:
-        with image_backend("torchvision"):
-            _run(OPS[case.op], case.params, Image.new(case.mode, case.size[::-1]))
-    except Exception:
-        return True
-    return False
+    with image_backend("torchvision"):
+        image = Image.new(case.mode, case.size[::-1])
+        return isinstance(attempt(run_op, OPS[case.op], case.params, image), Exception)
 
 
-def _compare_tensors(case: Case, lazy: torch.Tensor, expected: torch.Tensor, within: Within | None) -> None:
-    assert lazy.shape == expected.shape, f"{case}: shape {tuple(lazy.shape)}, not {tuple(expected.shape)}"
-    assert lazy.dtype == expected.dtype, f"{case}: dtype {lazy.dtype}, not {expected.dtype}"
-    if not isinstance(OPS[case.op], KernelOp):  # of which some give views
-        assert _strides(lazy) == _strides(expected), f"{case}: strides {lazy.stride()}, not {expected.stride()}"
-    if within is None:
-        assert torch.equal(lazy, expected), f"{case}: {int((lazy != expected).sum())} values differ"
-    elif lazy.is_floating_point():
-        torch.testing.assert_close(lazy, expected, msg=lambda text: f"{case}: {text}")
+def _compare(case: Case, found: Any, expected: Any, within: Within | None) -> None:
+    is_tensor = isinstance(found, torch.Tensor)
+    if is_tensor:
+        assert found.shape == expected.shape, f"{case}: shape {tuple(found.shape)}, not {tuple(expected.shape)}"
+        assert found.dtype == expected.dtype, f"{case}: dtype {found.dtype}, not {expected.dtype}"
+        if not isinstance(OPS[case.op], KernelOp):  # of which some give views
+            assert _strides(found) == _strides(expected), f"{case}: strides {found.stride()}, not {expected.stride()}"
     else:
-        _check_within(case, (lazy.double() - expected.double()).abs().numpy(), within)
+        assert found.mode == expected.mode, f"{case}: mode {found.mode}, not {expected.mode}"
+        assert found.size == expected.size, f"{case}: size {found.size}, not {expected.size}"
+    if is_tensor and within is None:
+        assert torch.equal(found, expected), f"{case}: {int((found != expected).sum())} values differ"
+    elif is_tensor and found.is_floating_point():
+        torch.testing.assert_close(found, expected, msg=lambda text: f"{case}: {text}")
+    else:
+        apart = np.abs(np.subtract(np.asarray(found), np.asarray(expected), dtype=np.float64))
+        largest, mean, most = float(apart.max()), float(apart.mean()), within or Within(0, 0)
+        assert largest <= most.largest, f"{case}: off by {largest:g} levels, more than {most.largest:g}"
+        assert mean <= most.mean, f"{case}: off by {mean:.3g} levels on average, more than {most.mean:g}"
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:
     """The strides that mean something: those of axes longer than one."""
     return [stride for stride, length in zip(tensor.stride(), tensor.shape, strict=True) if length > 1]
-
-
-def _check_within(case: Case, apart: npt.NDArray[Any], within: Within) -> None:
-    largest, mean = float(apart.max()), float(apart.mean())
-    assert largest <= within.largest, f"{case}: off by {largest:g} levels, more than {within.largest:g}"
-    assert mean <= within.mean, f"{case}: off by {mean:.3g} levels on average, more than {within.mean:g}"
-
-
-def _compare_images(case: Case, lazy: Image.Image, expected: Image.Image, within: Within | None) -> None:
-    assert lazy.mode == expected.mode, f"{case}: mode {lazy.mode}, not {expected.mode}"
-    assert lazy.size == expected.size, f"{case}: size {lazy.size}, not {expected.size}"
-    found, wanted = np.asarray(lazy, np.int16), np.asarray(expected, np.int16)
-    _check_within(case, np.abs(found - wanted), within or Within(0, 0))

@@ -24,7 +24,7 @@ from torchvision import models
 from accel.cli import screen
 from accel.cli.arguments import Red, WrongUsage, at_least, backend_of, comma_separated, command
 from accel.cli.costs import Clock, ratio, take_turns
-from accel.cli.data import Data, DataError, folder, open_folder
+from accel.cli.data import Data, folder, open_folder
 from accel.cli.harness import Contestant, check, device, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import show
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if device().type == "cuda":
             data = data.repeated()  # the CPU takes long enough for each image
         if len(data.order) < 2 * args.batch_size:
-            raise DataError(f"{len(data.order)} images are less than two batches of {args.batch_size}")
+            raise WrongUsage(f"{len(data.order)} images are less than two batches of {args.batch_size}")
         part = _train(args, data)
     result = {
         **provenance(),

@@ -43,21 +43,17 @@ def make(rows: Sequence[Row], backend: str) -> Image.Image:
 def pictures(row: Row) -> tuple[Image.Image, Image.Image, Image.Image]:
     """The three pictures at their own size. Floats are shown between the reference's lowest and highest value."""
     wanted, found = row.wanted.double(), row.found.double()
+    apart = (wanted - found).abs() * GAIN
     if row.wanted.is_floating_point():
         lowest = wanted.min()
         scale = 255 / (wanted.max() - lowest).clamp(min=1e-9)
-        shown = [(values - lowest) * scale for values in (wanted, found)]
-        apart = (wanted - found).abs() * 255
-    else:
-        shown = [wanted, found]
-        apart = (wanted - found).abs()
-    first, second, third = (_picture(values) for values in (*shown, apart * GAIN))
-    return first, second, third
+        wanted, found, apart = (wanted - lowest) * scale, (found - lowest) * scale, apart * 255
+    return _picture(wanted), _picture(found), _picture(apart)
 
 
 def _picture(values: torch.Tensor) -> Image.Image:
     levels = values.round().clamp(0, 255).to(torch.uint8)
-    return F.to_pil_image(levels[:3] if len(levels) > 3 else levels[:1] if len(levels) == 2 else levels).convert("RGB")  # type: ignore[no-any-return]
+    return F.to_pil_image(levels[: 3 if len(levels) >= 3 else 1]).convert("RGB")  # type: ignore[no-any-return]
 
 
 def _fit(picture: Image.Image) -> Image.Image:

@@ -20,10 +20,6 @@ _SEED = 20_240_601
 _EPOCH, _TIMES = 1000, 8  # images that an epoch should have, but no image more often than that
 
 
-class DataError(WrongUsage):
-    """Images that cannot be used; the message says why."""
-
-
 class Data(NamedTuple):
     """A dataset, the order in which it is gone through, and what to tell the user about the folder."""
 
@@ -69,12 +65,13 @@ def open_folder(folder: Path, transform: Any = None, limit: int | None = None) -
         limit: how many images to take of it; None: all.
 
     Raises:
-        DataError: it does not exist, cannot be read or holds no images.
+        WrongUsage: it does not exist, cannot be read or holds no images.
     """
     beside, below, others = _survey(folder)
     notes = []
     if others:
-        notes.append(f"skipped {_files(len(others))} that torchvision does not take for an image: {_some(others)}")
+        some = ", ".join(sorted(others)[:3]) + (", ..." if len(others) > 3 else "")
+        notes.append(f"skipped {_files(len(others))} that torchvision does not take for an image: {some}")
     if beside and below:
         notes.append(f"left out {_files(beside)} beside the class folders")
     kind = ImageFolder if below else _FlatFolder
@@ -87,22 +84,17 @@ def _survey(folder: Path) -> tuple[int, int, list[str]]:
     """How many images lie in the folder itself and how many below it, and the names of all other files."""
 
     def refuse(error: OSError) -> NoReturn:
-        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}")
+        raise WrongUsage(f"cannot read the folder {error.filename}: {error.strerror}")
 
-    counts, others = {True: 0, False: 0}, []
+    beside, below, others = 0, 0, list[str]()
     for directory, _, names in os.walk(folder, onerror=refuse, followlinks=True):
+        others += [name for name in names if not is_image_file(name)]
         images = sum(map(is_image_file, names))
-        counts[Path(directory) == folder] += images
-        if images < len(names):
-            others += [name for name in names if not is_image_file(name)]
-    if not any(counts.values()):
-        raise DataError(f"no images in {folder}")
-    return counts[True], counts[False], others
+        beside, below = (images, below) if Path(directory) == folder else (beside, below + images)
+    if not beside and not below:
+        raise WrongUsage(f"no images in {folder}")
+    return beside, below, others
 
 
 def _files(count: int) -> str:
     return f"{count} file{'s' if count > 1 else ''}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")

@@ -18,21 +18,14 @@ class Different(Exception):
         self.what, self.file = what, file
 
 
-def check_kind(wanted: torch.Tensor, found: torch.Tensor, name: str = "") -> None:
-    """Raise ``Different`` unless shapes and dtypes are the same."""
-    if wanted.shape != found.shape or wanted.dtype != found.dtype:
-        raise Different(f"its values are {_kind(found)} instead of {_kind(wanted)}", name)
-
-
 def check_equal(wanted: torch.Tensor, found: torch.Tensor, name: str = "") -> None:
     """Raise ``Different`` unless two tensors are of the same kind and equal in every bit."""
-    check_kind(wanted, found, name)
-    if torch.equal(wanted, found):
+    if wanted.dtype == found.dtype and torch.equal(wanted, found):
         return
+    stats = ErrorStats(1, least=0)
+    stats.add(wanted, found, name)
     if not wanted.ndim:
         raise Different(f"label {found.item()} instead of {wanted.item()}", name)
-    stats = ErrorStats(1, least=0)
-    stats.add(wanted, found)
     raise Different(f"{100 * stats.share:.3g}% of the values differ, by at most {stats.largest:.3g}", name)
 
 
@@ -77,7 +70,8 @@ class ErrorStats:
         Raises:
             Different: it has another shape or dtype, values that are not finite, or is another picture.
         """
-        check_kind(wanted, found, name)
+        if wanted.shape != found.shape or wanted.dtype != found.dtype:
+            raise Different(f"its values are {_kind(found)} instead of {_kind(wanted)}", name)
         levels: Any = 255 if wanted.is_floating_point() else 1
         if self._levels is not None:
             levels = self._levels if wanted.ndim == 3 else 1

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,9 +21,9 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import functional as F
 
 import accel
-from accel.cli.arguments import Red
+from accel.cli.arguments import Red, WrongUsage
 from accel.cli.costs import Clock, Cost, take_turns
-from accel.cli.data import Data, DataError
+from accel.cli.data import Data
 from accel.cli.error_stats import Different, ErrorStats, check_equal
 
 Batch = torch.Tensor | Sequence[torch.Tensor]
@@ -40,7 +41,9 @@ def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats
     Raises:
         Different: they are not equal, or cannot be compared.
     """
-    tensors, others = (list(batch) if not isinstance(batch, tuple) else _rows(batch) for batch in (wanted, found))
+    tensors, others = (
+        list(chain(*zip(*batch, strict=True)) if isinstance(batch, tuple) else batch) for batch in (wanted, found)
+    )
     if len(tensors) != len(others):
         raise Different(f"{len(others)} tensors instead of {len(tensors)}", names[0])
     for number, (a, b) in enumerate(zip(tensors, others, strict=True)):
@@ -49,10 +52,6 @@ def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats
             check_equal(a, b, name)
         else:
             stats.add(a, b, name)
-
-
-def _rows(columns: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [tensor for row in zip(*columns, strict=True) for tensor in row]
 
 
 @dataclass(eq=False)
@@ -118,10 +117,8 @@ def from_loader(
         if to.type == "cuda":
             torch.cuda.synchronize(to)
 
-    def names(number: int) -> Sequence[str]:
-        return files[number * size : (number + 1) * size]
-
-    return Contestant(name, epoch, names, context=partial(accel.image_backend, backend, **options), **more)
+    context = partial(accel.image_backend, backend, **options)
+    return Contestant(name, epoch, lambda n: files[n * size : (n + 1) * size], context=context, **more)
 
 
 def device() -> torch.device:
@@ -163,7 +160,7 @@ def check(
         on_images: called with the number of images, for every batch of the first.
 
     Raises:
-        DataError: one that is compared with nobody cannot load the images.
+        WrongUsage: one that is compared with nobody cannot load the images.
     """
     found: dict[str, Difference] = {}
     turns, batches = {each.name: _turns(each) for each in contestants}, dict[str, Batch | None]()
@@ -176,13 +173,16 @@ def check(
             try:
                 batch = _next(each, turns[each.name], files)
                 if each.reference is not None:
-                    _compare(each, batches.get(each.reference.name), batch, files)
+                    wanted = batches.get(each.reference.name)
+                    if (wanted is None) != (batch is None):
+                        raise Different("the epoch " + ("goes on after it" if wanted is None else "ends before it"))
+                    if wanted is not None and batch is not None:
+                        each.compare(wanted, batch, files)
+                batches[each.name] = batch
             except Different as error:
                 assert each.reference is not None
                 found[each.name] = Difference(each.name, each.reference.name, error.file or files[0], error.what)
                 batches.pop(each.name, None)
-            else:
-                batches[each.name] = batch
         if None not in batches.values():
             on_images(len(files))
     return found
@@ -195,15 +195,8 @@ def _next(contestant: Contestant, batches: Iterator[Batch], files: Sequence[str]
         text = str(error).strip()  # a DataLoader worker's comes with its traceback
         reason = text.rpartition("\n")[2] if "Traceback" in text else f"{type(error).__name__}: {text}"
         if contestant.reference is None:
-            raise DataError(f"{contestant.name} cannot load the images: {reason}") from error
+            raise WrongUsage(f"{contestant.name} cannot load the images: {reason}") from error
         raise Different(f"in the batch of {len(files)} files that begins with it, {reason}") from error
-
-
-def _compare(contestant: Contestant, wanted: Batch | None, found: Batch | None, files: Sequence[str]) -> None:
-    if wanted is not None and found is not None:
-        contestant.compare(wanted, found, files)
-    elif wanted is not found:
-        raise Different("the epoch " + ("goes on after it" if wanted is None else "ends before it"))
 
 
 def _turns(contestant: Contestant) -> Iterator[Batch]:

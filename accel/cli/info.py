@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import io
 from pathlib import Path
 from typing import Any
 
 import accel
-from accel.cli import machine, samples, screen
+from accel import testing
+from accel.cli import machine, screen
 from accel.cli.tables import Table, show
 from accel.codec import decode
 from accel.codec.header import Header, claim
+from accel.errors import attempt
 
 
 def add_parser(commands: Any) -> None:
@@ -39,12 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
 def gather() -> dict[str, Any]:
     """All that the command shows. Backends and decoders: None, or the reason why they cannot run here."""
-    return {
-        "versions": machine.versions(),
-        "machine": machine.machine(),
-        "backends": accel.image_backends(),
-        "decoders": decoders(),
-    }
+    on_here = {"versions": machine.versions(), "machine": machine.machine()}
+    return {**on_here, "backends": accel.image_backends(), "decoders": decoders()}
 
 
 def decoders() -> dict[str, str | None]:
@@ -52,22 +49,19 @@ def decoders() -> dict[str, str | None]:
 
     The entry "auto" names the decoder that it stands for.
     """
-    stream = io.BytesIO()
-    samples.picture(0, (16, 16)).save(stream, "JPEG")
-    header = claim(stream.getvalue())
+    header = claim(testing.picture((16, 16), "RGB"))
     assert header is not None
     return {engine: _why_not(engine, header) for engine in decode.ENGINES}
 
 
 def _why_not(engine: str, header: Header) -> str | None:
-    try:
-        chosen = decode.choose(header, engine)
-    except Exception as error:  # what is missing differs from engine to engine
-        return f"{type(error).__name__}: {error}"
+    chosen = attempt(decode.choose, header, engine)
+    if isinstance(chosen, Exception):  # what is missing differs from engine to engine
+        return f"{type(chosen).__name__}: {chosen}"
     return None if chosen == engine else f"{chosen} decodes"
 
 
 def _show(title: str, rows: dict[str, Any], missing: str) -> None:
-    texts = {name: ", ".join(value) if isinstance(value, list) else value for name, value in rows.items()}
-    lines = [(name, missing if text is None or text == "" else str(text)) for name, text in texts.items()]
+    texts = [", ".join(value) if isinstance(value, list) else value for value in rows.values()]
+    lines = [(name, str(text or missing)) for name, text in zip(rows, texts, strict=True)]
     show(Table("", (title, ""), lines, text=2))

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import platform
 import warnings
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import features
 
 import accel
+from accel.errors import attempt
 from accel.system.cores import found
 
-_PACKAGES = {
-    "torch": ("torch",),
-    "torchvision": ("torchvision",),
-    "Pillow": ("pillow",),
-    "numpy": ("numpy",),
-    "numba": ("numba",),
+_PACKAGES = ("torch", "torchvision", "Pillow", "numpy", "numba", "nvImageCodec", "cuda-core", "DALI")
+_DISTRIBUTIONS = {
     "nvImageCodec": ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12"),
-    "cuda-core": ("cuda-core",),
     "DALI": ("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
 }
 
@@ -28,13 +26,13 @@ _PACKAGES = {
 def versions() -> dict[str, str | None]:
     """The version of everything that may touch a pixel; None for what is not installed."""
     found: dict[str, str | None] = {"accel": accel.__version__, "Python": platform.python_version()}
-    for package, distributions in _PACKAGES.items():
-        found[package] = next(filter(None, map(_version, distributions)), None)
-    found["libjpeg-turbo (Pillow's)"] = features.version("libjpeg_turbo")
-    return found
+    for package in _PACKAGES:
+        asked = (attempt(metadata.version, name) for name in _DISTRIBUTIONS.get(package, (package,)))
+        found[package] = next((version for version in asked if isinstance(version, str)), None)
+    return {**found, "libjpeg-turbo (Pillow's)": features.version("libjpeg_turbo")}
 
 
-def machine() -> dict[str, str | int | list[str]]:
+def machine() -> dict[str, Any]:
     """The processor, the cores that this process may use and why so many, the CUDA devices and the system."""
     cores = found()
     return {
@@ -46,17 +44,9 @@ def machine() -> dict[str, str | int | list[str]]:
     }
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

@@ -18,7 +18,6 @@ COUNT = 160
 
 _CLASSES = ("bark", "cloud", "moss", "sand")
 _SIZES = ((500, 375), (375, 500), (500, 333), (500, 375), (333, 500), (500, 375), (641, 427), (299, 301))
-_SUBSAMPLING = {"4:4:4": 0, "4:2:2": 1, "4:2:0": 2}
 _SCALES = (64, 32, 16, 8, 4, 2, 1)
 _QUALITY = 92
 
@@ -32,11 +31,10 @@ def write(folder: Path, count: int = COUNT, on_image: Callable[[], None] = lambd
     for name in _CLASSES:
         (folder / name).mkdir(parents=True, exist_ok=True)
     for index in range(count):
-        grey = index % 16 == 7
         subsampling = "4:4:4" if index % 5 == 1 else "4:2:2" if index % 11 == 3 else "4:2:0"
-        image = picture(index, _SIZES[index % len(_SIZES)], "L" if grey else "RGB")
+        image = picture(index, _SIZES[index % len(_SIZES)], "L" if index % 16 == 7 else "RGB")
         path = folder / _CLASSES[index % len(_CLASSES)] / f"{index:04d}.jpg"
-        image.save(path, "JPEG", quality=_QUALITY, subsampling=_SUBSAMPLING[subsampling])
+        image.save(path, "JPEG", quality=_QUALITY, subsampling=subsampling)
         on_image()
 
 

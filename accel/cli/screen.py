@@ -21,14 +21,9 @@ class Bar:
 
     def __init__(self, title: str, total: int | None = None) -> None:
         counted = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            *((TimeElapsedColumn(),) if total is None else counted),
-            console=err,
-            auto_refresh=False,
-            transient=True,
-            disable=not err.is_terminal,
-        )
+        columns = (TextColumn("{task.description}"), *((TimeElapsedColumn(),) if total is None else counted))
+        quiet = not err.is_terminal
+        self._progress = Progress(*columns, console=err, auto_refresh=False, transient=True, disable=quiet)
         self._task = self._progress.add_task(title, total=total)
 
     def __enter__(self) -> Bar:

@@ -66,13 +66,11 @@ def markdown(table: Table, *, titled: bool = True) -> str:
 def _widths(table: Table) -> tuple[list[int], list[int]]:
     """The width of each column: of the whole text, and of what cannot be broken."""
     whole, broken = [], []
-    for number, header in enumerate(table.columns):
-        cells = [row[number] for row in table.rows]
+    for number, (header, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
         whole.append(max(map(len, [header, *cells])))
-        words = cells
         if number < table.text:
-            words = ["x" * min(_WIDEST, whole[-1]), *(word for cell in cells for word in cell.split())]
-        broken.append(max(map(len, [*header.split(), *words]), default=1))
+            cells = ["x" * min(_WIDEST, whole[-1]), *" ".join(cells).split()]
+        broken.append(max(map(len, [*header.split(), *cells]), default=1))
     return whole, broken
 
 

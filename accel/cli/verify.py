@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from heapq import nlargest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torchvision import transforms
 from torchvision.datasets import folder as torchvision_folder
-from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
@@ -22,14 +22,14 @@ from accel.cli.error_stats import Different, ErrorStats
 from accel.cli.harness import computed, device
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import Table, show
-from accel.ops import OPS, Op
+from accel.errors import attempt
+from accel.ops import OPS
+from accel.testing import run_op
 
-EQUAL, DIFFERENT = 0, 1
-
-Under = tuple[str, dict[str, Any], torch.device]
+Side = tuple[str, dict[str, Any], torch.device]
 """A backend, its options, and where it computes."""
-Pipeline = Callable[[Any, int], Any]
-"""From a PIL image and its number in the folder, an image or a tensor."""
+Pipeline = Sequence[Callable[[Any], Any]]
+"""Ways from a PIL image to an image or a tensor, which a folder's images are taken in turn."""
 
 
 def add_parser(commands: Any) -> None:
@@ -54,21 +54,6 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-@dataclass
-class Worst:
-    """The images that differ most, of each only the pipeline in which it does so most."""
-
-    count: int
-    _rows: list[contact_sheet.Row] = field(default_factory=list)
-
-    def add(self, row: contact_sheet.Row) -> None:
-        self._rows = sorted([*self._rows, row], key=lambda each: -each.highest)[: self.count]
-
-    def rows(self) -> list[contact_sheet.Row]:
-        """Largest difference first."""
-        return self._rows
-
-
 class Failure(NamedTuple):
     """An image that one side could not do, or that came out in another shape or type."""
 
@@ -87,34 +72,38 @@ def run(args: argparse.Namespace) -> int:
         screen.note(text)
     pipelines = standard()
     rows = {name: ErrorStats(least=0) for name in pipelines}
-    worst, failures = Worst(args.worst), list[Failure]()
+    worst, failures = list[contact_sheet.Row](), list[Failure]()
     target = torch.device(args.device or device())
     with screen.Bar("comparing", len(data.files)) as bar:
         for number, file in enumerate(data.files):
             made = list(_compare(file, number, pipelines, rows, (backend, options, target)))
             failures += [each for each in made if isinstance(each, Failure)]
             shown = [each for each in made if isinstance(each, contact_sheet.Row)]
-            if shown:
-                worst.add(max(shown, key=lambda row: row.highest))
+            worst = most(args.worst, [*worst, *most(1, shown)])
             bar.advance()
     _show(rows, failures, backend, data.name)
-    if worst.rows():
+    if worst:
         args.sheet.parent.mkdir(parents=True, exist_ok=True)
-        contact_sheet.make(worst.rows(), backend).save(args.sheet)
+        contact_sheet.make(worst, backend).save(args.sheet)
         screen.note(f"contact sheet written to {args.sheet}")
     if args.json:
-        counts = {name: {"images": row.images, "equal": row.equal, "worst": row.worst} for name, row in rows.items()}
-        found = {name: {**counts[name], **row.as_data()} for name, row in rows.items()}
+        found = {
+            name: {"images": row.images, "equal": row.equal, "worst": row.worst, **row.as_data()}
+            for name, row in rows.items()
+        }
         failed = [failure._asdict() for failure in failures]
         screen.write_json(args.json, {"backend": backend, "options": options, "rows": found, "failures": failed})
     same = all(row.largest == 0 for row in rows.values())
-    return EQUAL if not failures and (same or args.inexact) else DIFFERENT
+    return int(bool(failures) or not (same or args.inexact))
+
+
+def most(count: int, rows: list[contact_sheet.Row]) -> list[contact_sheet.Row]:
+    """Those with the largest differences, the largest first."""
+    return nlargest(count, rows, key=lambda row: row.highest)
 
 
 def standard() -> dict[str, Pipeline]:
     """The ops of the table, each with its samples in turn, and the standard pipelines."""
-    found: dict[str, Pipeline] = {"decode": lambda image, number: image}
-    found |= {name: _op(op) for name, op in OPS.items()}
     crop, floats = transforms.RandomResizedCrop(224), transforms.ToTensor()
     jitter = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)
     to_floats = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
@@ -126,39 +115,19 @@ def standard() -> dict[str, Pipeline]:
         "ColorJitter pipeline": transforms.Compose([crop, jitter, floats]),
         "RandAugment pipeline": transforms.Compose([crop, transforms.RandAugment(), floats]),
     }
-    return found | {name: _transform(each) for name, each in pipelines.items()}
-
-
-def _op(op: Op) -> Pipeline:
-    def run(image: Any, number: int) -> Any:
-        params = op.samples[number % len(op.samples)]
-        if op.takes == "pixels":
-            image = F.pil_to_tensor(image)
-        elif op.takes == "floats":
-            image = F.to_tensor(image)
-        return op.reference(image, params)
-
-    return run
-
-
-def _transform(transform: Callable[[Any], Any]) -> Pipeline:
-    return lambda image, number: transform(image)
+    ops = {name: [partial(run_op, op, params) for params in op.samples] for name, op in OPS.items()}
+    return {"decode": [lambda image: image], **ops, **{name: [each] for name, each in pipelines.items()}}
 
 
 def _compare(
-    file: str,
-    number: int,
-    pipelines: dict[str, Pipeline],
-    rows: dict[str, ErrorStats],
-    under: Under,
+    file: str, number: int, pipelines: dict[str, Pipeline], rows: dict[str, ErrorStats], ours: Side
 ) -> Iterator[Failure | contact_sheet.Row]:
     """Take one file through all pipelines."""
-    name, (backend, options, target) = Path(file).name, under
-    for pipeline, function in pipelines.items():
-        with accel.image_backend("torchvision"):
-            wanted = _outcome(file, number, function, torch.device("cpu"))
-        with accel.image_backend(backend, **options):
-            found = _outcome(file, number, function, target)
+    name, plain = Path(file).name, ("torchvision", dict[str, Any](), torch.device("cpu"))
+    for pipeline, ways in pipelines.items():
+        if not ways:
+            continue
+        wanted, found = (_outcome(file, number, ways[number % len(ways)], side) for side in (plain, ours))
         try:
             if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
                 highest = rows[pipeline].add(wanted, found, name)
@@ -171,12 +140,11 @@ def _compare(
             yield Failure(name, pipeline, error.what)
 
 
-def _outcome(file: str, number: int, function: Pipeline, target: torch.device) -> torch.Tensor | Exception:
+def _outcome(file: str, seed: int, function: Callable[[Any], Any], side: Side) -> torch.Tensor | Exception:
     """The result as a tensor on the host, or the exception."""
-    try:
-        return computed(lambda: function(torchvision_folder.default_loader(file), number), number, target)
-    except Exception as error:  # files and libraries fail with anything
-        return error
+    backend, options, target = side
+    with accel.image_backend(backend, **options):
+        return attempt(computed, lambda: function(torchvision_folder.default_loader(file)), seed, target)
 
 
 def _show(rows: dict[str, ErrorStats], failures: list[Failure], backend: str, folder: str) -> None:

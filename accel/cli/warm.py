@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from contextlib import suppress
 from typing import Any
 
 from accel import backend
 from accel.cli import screen
-from accel.cli.arguments import at_least
-from accel.errors import BackendUnavailable
+from accel.cli.arguments import Red, at_least
+from accel.errors import attempt
 from accel.native import cache, units
 
 
@@ -32,26 +31,17 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     begun = time.perf_counter()
     for name in backend.availability():
-        with suppress(BackendUnavailable):
-            backend.find(name)  # imports it, and so its units
+        attempt(backend.find, name)  # imports it, and so its units, where that can be
     all_units = units.units()
     with screen.Bar("compiling", len(all_units)) as bar:
         made = units.ready(all_units, processes=args.processes, done=lambda unit: bar.advance())
     lost = [unit.name for unit in all_units if cache.read(unit.file) is None]
     seconds = time.perf_counter() - begun
     names = ", ".join(sorted(unit.name for unit in made))
-    screen.out.print(
-        f"compiled {names} in {seconds:.1f} s" if made else f"all {len(all_units)} units were there", markup=False
-    )
+    said = f"compiled {names} in {seconds:.1f} s" if made else f"all {len(all_units)} units were there"
+    screen.out.print(said, markup=False)
+    folder = attempt(cache.folder)
     if lost:
-        screen.fail("warm", f"not kept: {', '.join(lost)} (folder: {_folder()})")
-        return 1
-    screen.out.print(f"kept in {_folder()}", markup=False, soft_wrap=True)
+        raise Red(f"not kept: {', '.join(lost)} (folder: {folder})")
+    screen.out.print(f"kept in {folder}", markup=False, soft_wrap=True)
     return 0
-
-
-def _folder() -> str:
-    try:
-        return str(cache.folder())
-    except OSError as error:
-        return str(error)

@@ -132,7 +132,7 @@ def _nvimgcodec_decoder() -> tuple[Any, Any, Any]:
 
 
 _stderr_lock = fork.Lock()
-fork.wait_for(_stderr_lock, fork.NATIVE_STDERR)  # a child would write to that file for ever
+fork.wait_for(lambda: _stderr_lock, fork.NATIVE_STDERR)  # a child would write to that file for ever
 
 
 @contextmanager

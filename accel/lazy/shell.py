@@ -121,7 +121,7 @@ def swap(shell: torch.Tensor, value: torch.Tensor) -> bool:
 
 
 _swapping = threading.RLock()
-fork.wait_for(_swapping, fork.SWAPS)
+fork.wait_for(lambda: _swapping, fork.SWAPS)
 
 
 # -- torch's modes -----------------------------------------------------------------------------------------

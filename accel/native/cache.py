@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 
 from accel.system import log
@@ -22,14 +21,11 @@ from accel.system import log
 
 def folder() -> Path:
     """The folder of the cache: $ACCEL_CACHE_DIR, or accel's folder in $NUMBA_CACHE_DIR, or in the user's cache."""
-    if chosen := os.environ.get("ACCEL_CACHE_DIR"):
-        return Path(chosen)
-    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(chosen) / "accel"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", tempfile.gettempdir())) / "accel" / "cache"
-    if chosen := os.environ.get("XDG_CACHE_HOME"):
-        return Path(chosen) / "accel"
+    is_windows = sys.platform == "win32"
+    users = ("LOCALAPPDATA", "accel/cache") if is_windows else ("XDG_CACHE_HOME", "accel")
+    for variable, name in (("ACCEL_CACHE_DIR", ""), ("NUMBA_CACHE_DIR", "accel"), users):
+        if chosen := os.environ.get(variable):
+            return Path(chosen) / name
     try:
         return Path.home() / ".cache" / "accel"
     except RuntimeError:  # a user without a home
@@ -52,21 +48,16 @@ def _of_nobody(path: Path) -> Path:
 
 def digest(paths: list[Path], root: Path, *parts: str) -> str:
     """A name for what is made of these files below a folder, in these circumstances."""
-    total = hashlib.sha256()
-    for path in sorted(paths):
-        total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    for part in parts:
-        total.update(part.encode() + b"\0")
-    return total.hexdigest()[:32]
+    files = (path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() for path in sorted(paths))
+    content = b"".join(part + b"\0" for part in (*files, *map(str.encode, parts)))
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def cached(name: str, build: Callable[[], bytes]) -> bytes:
     """The content called ``name`` (which holds a ``digest``), built if the folder has no sound copy of it."""
-    found = read(name)
-    if found is not None:
-        return found
-    content = build()
-    keep(name, content)
+    if (content := read(name)) is None:
+        content = build()
+        keep(name, content)
     return content
 
 
@@ -89,31 +80,21 @@ def read(name: str) -> bytes | None:
         data = path.read_bytes()
     except OSError:
         return None
-    content, end = data[:-32], data[-32:]
-    if len(data) > 32 and end == _digest(name, content):
+    if (content := data[:-32]) and data[-32:] == _digest(name, content):
         return content
     log.note(log.INFO, "%s is damaged, and made again", path)
     return None
 
 
-def keep(name: str, content: bytes) -> bool:
-    """Put the content into the folder; False, and logged, where that cannot be."""
+def keep(name: str, content: bytes) -> None:
+    """Put the content into the folder; where that cannot be, log why, once."""
     try:
         _write(folder() / name, content)
     except OSError as error:
-        _not_kept(str(error))
-        return False
-    return True
-
-
-@lru_cache(maxsize=1)
-def _not_kept(reason: str) -> None:
-    """Logged once, as long as the reason is the same."""
-    log.note(
-        log.WARNING,
-        "compiled code is not kept, so every process compiles it anew: %s (ACCEL_CACHE_DIR may name another folder)",
-        reason,
-    )
+        lost = (
+            "compiled code is not kept, so every process compiles it anew: %s (ACCEL_CACHE_DIR may name another folder)"
+        )
+        log.once(log.WARNING, lost, str(error))
 
 
 def _digest(name: str, content: bytes) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class Bare:
-    """Finds accel's packages, and runs nothing of them."""
+    """Finds accel's packages, as folders: nothing of them is run."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -27,15 +27,9 @@ class Bare:
         folder = self._root.joinpath(*rest)
         if first != "accel" or not folder.is_dir():
             return None
-        spec = ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+        spec = ModuleSpec(name, None, is_package=True)
         spec.submodule_search_locations = [str(folder)]
         return spec
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        return None
-
-    def exec_module(self, module: object) -> None:
-        pass
 
 
 _NOT_WANTED = ("colorama", "scipy", "yaml")  # what numba uses where it finds it: for messages, BLAS and settings

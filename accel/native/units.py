@@ -89,7 +89,7 @@ class Unit:
     def __init__(self, name: str, *sources: str, seconds: float, makes_arrays: bool = False) -> None:
         self.name, self.sources, self.seconds, self.makes_arrays = name, sources, seconds, makes_arrays
         self.functions: list[Function] = []
-        self._engine: Any = None
+        self.engine: Any = None  # of LLVM, once it is loaded
         _units.append(self)
 
     def function(self, module: str, name: str, signature: str) -> Function:
@@ -97,10 +97,6 @@ class Unit:
         made = Function(self, f"accel.{module}", name, signature)
         self.functions.append(made)
         return made
-
-    @property
-    def is_loaded(self) -> bool:
-        return self._engine is not None
 
     @property
     def file(self) -> str:
@@ -111,10 +107,9 @@ class Unit:
 
     def load(self, code: bytes) -> None:
         """Make object code ready to run."""
-        engine = _processor.engine(code)
+        self.engine = _processor.engine(code)
         for function in self.functions:
-            function.bind(engine)
-        self._engine = engine
+            function.bind(self.engine)
 
 
 _units: list[Unit] = []
@@ -137,7 +132,7 @@ def ready(wanted: Iterable[Unit], *, processes: int | None = None, done: Done = 
     """
     with importing:
         missing: dict[Unit, bytes | None] = {}
-        for unit in (unit for unit in wanted if not unit.is_loaded):
+        for unit in (unit for unit in wanted if unit.engine is None):
             if (code := cache.read(unit.file)) is not None:
                 unit.load(code)
             else:
@@ -159,7 +154,9 @@ def _in_processes(missing: dict[Unit, bytes | None], processes: int, done: Done)
     shares: list[list[Unit]] = [[] for _ in range(min(processes, len(missing)))]
     for unit in sorted(missing, key=lambda unit: -unit.seconds):
         min(shares, key=_seconds).append(unit)
-    _hint(max(map(_seconds, shares)))
+    if next(_first, False):
+        seconds = max(map(_seconds, shares)) + 1
+        log.at_once(log.WARNING, f"accel compiles its kernels for this machine, once: about {seconds:.0f} s")
 
     def work(share: list[Unit]) -> None:
         with suppress(OSError):
@@ -186,14 +183,7 @@ def _seconds(share: list[Unit]) -> float:
     return sum(unit.seconds for unit in share)
 
 
-_hinted: list[float] = []
-
-
-def _hint(seconds: float) -> None:
-    """Say what takes so long, the first time."""
-    if not _hinted:
-        _hinted.append(seconds)
-        log.at_once(log.WARNING, f"accel compiles its kernels for this machine, once: about {seconds + 1:.0f} s")
+_first = iter([True])  # what takes so long is said once
 
 
 def _process(executable: str, share: list[Unit]) -> Iterator[bytes]:

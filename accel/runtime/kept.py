@@ -139,9 +139,5 @@ def limit() -> int:
 def memory() -> int:
     """The bytes of memory of this machine, or of this container if they are fewer."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    by_version = (_bytes("memory.limit_in_bytes"), _bytes("memory.max"))
-    return int(min([machine, *cores.of_groups(cores.OWN_CGROUP, cores.CGROUPS, "memory", *by_version)]))
-
-
-def _bytes(name: str) -> cores.Reader:
-    return lambda folder: int((folder / name).read_text())
+    said = cores.of_groups("memory", "memory.limit_in_bytes", "memory.max")
+    return min([machine, *(int(text) for text in said if text.strip().isdigit())])

@@ -8,8 +8,8 @@ are had for the calling thread alone.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,17 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from accel.system.private_names import private
+
+pytree = private("torch.utils._pytree", "tree_leaves", "tree_map_only")
+
 
 @contextmanager
 def as_recorded(kind: str = "cpu") -> Iterator[None]:
     """Arithmetic on devices of this kind as it is where transforms run, whatever mode whoever asks for values is in."""
-    with torch.no_grad(), by_default(), own_threads():
-        if not autocasts(kind):
-            yield
-        else:
-            with torch.autocast(kind, enabled=False):
-                yield
+    autocast = torch.autocast(kind, enabled=False) if autocasts(kind) else nullcontext()
+    with torch.no_grad(), by_default(), own_threads(), autocast:
+        yield
 
 
 def autocasts(kind: str = "cpu") -> bool:
@@ -57,40 +58,23 @@ class _Float32(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if (
-            not isinstance(result, torch.Tensor)
-            or result.dtype != torch.get_default_dtype()
-            or func in _CASTS
-            or any(map(_states_dtype, _flat((*args, *kwargs.values()))))
-        ):
+        is_default = isinstance(result, torch.Tensor) and result.dtype == torch.get_default_dtype()
+        given = pytree.tree_leaves((args, kwargs))
+        tensors = [each for each in given if isinstance(each, torch.Tensor)]
+        said = any(isinstance(each, (torch.dtype, np.ndarray)) for each in given)
+        if not is_default or func in _CASTS or said or any(each.is_floating_point() for each in tensors):
             return result
-        if any(isinstance(each, torch.Tensor) for each in _flat((*args, *kwargs.values()))):
-            return func(*map(_in_float32, args), **{name: _in_float32(value) for name, value in kwargs.items()})
+        if tensors:
+            args, kwargs = pytree.tree_map_only(torch.Tensor, _in_float32, (args, kwargs))
+            return func(*args, **kwargs)
         return func(*args, **{**kwargs, "dtype": torch.float32})
 
 
 _CASTS = (torch.Tensor.double, torch.Tensor.half, torch.Tensor.bfloat16)
 
 
-def _flat(values: Sequence[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _flat(value)
-        else:
-            yield value
-
-
-def _states_dtype(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.is_floating_point()
-    return isinstance(value, (torch.dtype, np.ndarray))
-
-
-def _in_float32(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_in_float32, value))
-    whole = isinstance(value, torch.Tensor) and value.dtype != torch.bool
-    return value.to(torch.float32) if whole else value
+def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dtype == torch.bool else tensor.to(torch.float32)
 
 
 # -- the number of threads ----------------------------------------------------------------------------------
@@ -126,10 +110,8 @@ def _libraries() -> tuple[Callable[[int], object], ...]:
     found: list[Callable[[int], object]] = []
     for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
         for name in ("omp_set_num_threads", "MKL_Set_Num_Threads_Local"):
-            try:
+            with suppress(OSError, AttributeError):
                 function = getattr(ctypes.CDLL(str(path)), name)
-            except (OSError, AttributeError):
-                continue
-            function.argtypes, function.restype = [ctypes.c_int], None
-            found.append(function)
+                function.argtypes, function.restype = [ctypes.c_int], None
+                found.append(function)
     return tuple(found)

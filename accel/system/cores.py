@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from math import ceil
@@ -30,8 +30,8 @@ def cores() -> int:
 
 def found() -> Cores:
     """How many cores this process may use, and why; see ``share``."""
-    in_slurm = os.environ.get("SLURM_JOB_ID") is not None  # each look takes microseconds
-    return _found(affinity(), *map(os.environ.get, _VARIABLES if in_slurm else _VARIABLES[:1]))
+    names = _VARIABLES if os.environ.get("SLURM_JOB_ID") is not None else _VARIABLES[:1]  # each look takes microseconds
+    return _found(affinity(), tuple([(name, os.environ.get(name, "")) for name in names]))
 
 
 _TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
@@ -39,9 +39,8 @@ _VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *
 
 
 @lru_cache(maxsize=16)
-def _found(usable: int, *values: str | None) -> Cores:
-    environment = {name: value for name, value in zip(_VARIABLES, values, strict=False) if value is not None}
-    return share(usable, *_machine(), environment)
+def _found(usable: int, environment: tuple[tuple[str, str], ...]) -> Cores:
+    return share(usable, *_machine(), dict(environment))
 
 
 def ranks() -> int:
@@ -51,9 +50,8 @@ def ranks() -> int:
 
 def affinity() -> int:
     """The cores that the system lets this process run on."""
-    usable: Callable[[], int | None] | None = getattr(os, "process_cpu_count", None)  # from Python 3.13 on
-    if usable is not None:
-        return usable() or 1
+    if sys.version_info >= (3, 13):
+        return os.process_cpu_count() or 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -96,8 +94,7 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
 def _tasks(environment: Mapping[str, str]) -> int:
     """How many tasks Slurm runs on a node, at most; 1 without Slurm. Said as "4(x2),3" for three nodes."""
     for name in _TASKS:
-        numbers = [int(number) for number in re.findall(r"(?:^|,)(\d+)", environment.get(name, ""))]
-        if numbers:
+        if numbers := [int(number) for number in re.findall(r"(?:^|,)(\d+)", environment.get(name, ""))]:
             return max(*numbers, 1)
     return 1
 
@@ -108,10 +105,10 @@ def _tasks(environment: Mapping[str, str]) -> int:
 @cache
 def _machine() -> tuple[int, float | None]:
     """The cores that there are for all processes of this container, and their quota."""
-    return min(os.cpu_count() or 1, cpuset(OWN_CGROUP, CGROUPS) or sys.maxsize), quota(OWN_CGROUP, CGROUPS)
+    return min(os.cpu_count() or 1, cpuset() or sys.maxsize), quota()
 
 
-def quota(own: Path, root: Path) -> float | None:
+def quota(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float | None:
     """How many cores' time a process may use, by the least quota of its control group and those around it.
 
     Args:
@@ -120,21 +117,22 @@ def quota(own: Path, root: Path) -> float | None:
     Returns:
         None where nothing limits it, or nothing can be read.
     """
-    return min(of_groups(own, root, "cpu", _quota_of_version_1, _quota_of_version_2), default=None)
+    said = of_groups("cpu", "cpu.cfs_quota_us cpu.cfs_period_us", "cpu.max", own, root)
+    limits = [text.split() for text in said if re.fullmatch(r"\d+\s+\d+\s*", text)]  # none: "max 100000", "-1 100000"
+    return min((int(time) / int(period) for time, period in limits), default=None)
 
 
-def cpuset(own: Path, root: Path) -> int | None:
-    """How many cores a process's control group has; arguments and result as of ``quota``."""
-    by_version = (_listed("cpuset.effective_cpus"), _listed("cpuset.cpus.effective"))
-    return min(map(int, of_groups(own, root, "cpuset", *by_version)), default=None)
+def cpuset(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> int | None:
+    """How many cores a process's control group has, listed as "0-3,8"; arguments and result as of ``quota``."""
+    said = of_groups("cpuset", "cpuset.effective_cpus", "cpuset.cpus.effective", own, root)
+    parts = [re.findall(r"(\d+)-?(\d*)", text) for text in said]
+    counts = [sum(int(last or first) - int(first) + 1 for first, last in part) for part in parts]
+    return min(filter(None, counts), default=None)
 
 
-Reader = Callable[[Path], float | None]
-
-
-def of_groups(own: Path, root: Path, controller: str, version_1: Reader, version_2: Reader) -> Iterator[float]:
-    """The limits of the process's group, and of those around it, as far as they are seen: a container sees its own as
-    the root."""
+def of_groups(controller: str, v1: str, v2: str, own: Path = OWN_CGROUP, root: Path = CGROUPS) -> Iterator[str]:
+    """What files, named for either version, say in the process's group, and in those around it, as far as they are
+    seen: a container sees its own as the root."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -143,31 +141,9 @@ def of_groups(own: Path, root: Path, controller: str, version_1: Reader, version
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        read = version_1 if controllers else version_2
         for mounted in {root / controllers, root / controller} if controllers else {root}:
             group = mounted / path.lstrip("/")
             for folder in (group, *group.parents):
                 if folder == mounted or mounted in folder.parents:
-                    with suppress(OSError, ValueError):
-                        if (limit := read(folder)) is not None:
-                            yield limit
-
-
-def _quota_of_version_1(folder: Path) -> float | None:
-    limit, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-    return None if limit < 0 else limit / period
-
-
-def _quota_of_version_2(folder: Path) -> float | None:
-    limit, period = (folder / "cpu.max").read_text().split()
-    return None if limit == "max" else int(limit) / int(period)
-
-
-def _listed(name: str) -> Reader:
-    """How many cores a file lists, as "0-3,8"."""
-
-    def read(folder: Path) -> float | None:
-        parts = [part.split("-") for part in (folder / name).read_text().strip().split(",")]
-        return sum(int(part[-1]) - int(part[0]) + 1 for part in parts)
-
-    return read
+                    with suppress(OSError):
+                        yield "\n".join([(folder / name).read_text() for name in (v1 if controllers else v2).split()])

@@ -19,8 +19,7 @@ import torch
 from accel.system import fork, log, memory
 
 IMAGES, REPLACED, COMPUTED_EARLY = "images", "replaced", "computed early"
-KERNELS = "finished by torchvision"
-KEPT = "kept"
+KERNELS, KEPT = "finished by torchvision", "kept"
 _FALLBACK = "fallback: "
 _FIRST = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, _FALLBACK + "any other reason")
 _ROWS, _SLOTS = 1024, 128
@@ -48,14 +47,10 @@ def count(name: str, amount: int = 1) -> None:
 
 def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
     """Find the place where a name is counted: the first few have theirs, the others come as they come."""
-    if name in _FIRST:
-        slot = _FIRST.index(name)
-    else:
-        encoded = name.encode()[: _NAME.itemsize]
-        free = (i for i in range(len(_FIRST), _SLOTS) if names[i] == encoded or not names[i])
-        slot = next(free, len(_FIRST) - 1)
-        name = name if slot >= len(_FIRST) else _FIRST[slot]
-    names[slot] = name.encode()
+    encoded = name.encode()[: _NAME.itemsize]
+    free = (i for i in range(len(_FIRST), _SLOTS) if names[i] == encoded or not names[i])
+    slot = _FIRST.index(name) if name in _FIRST else next(free, len(_FIRST) - 1)
+    names[slot] = encoded if slot >= len(_FIRST) else _FIRST[slot].encode()
     return slot
 
 
@@ -106,7 +101,7 @@ def stats() -> dict[str, Any]:
         for row, slot in np.argwhere(_counts):
             name = _names[row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
-    result: dict[str, Any] = {name: totals.get(name, 0) for name in (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT)}
+    result: dict[str, Any] = {name: totals.get(name, 0) for name in _FIRST[:-1]}
     result["realised early"] = result[COMPUTED_EARLY]  # until 0.3
     result |= {name: value() for name, value in _shown.items()}
     log.flush()
@@ -146,5 +141,5 @@ def join(block: torch.Tensor) -> None:
         _names = content[split:].view(_NAME).reshape(_ROWS, _SLOTS)
 
 
-fork.wait_for(_lock, fork.COUNTERS)
+fork.wait_for(lambda: _lock, fork.COUNTERS)
 fork.register(in_child=_places.clear)

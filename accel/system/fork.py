@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import _thread
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from multiprocessing.connection import wait
+from typing import Any
 
 Hook = Callable[[], object]
 
 
-def register(*, before: Hook | None = None, in_parent: Hook | None = None, in_child: Hook | None = None) -> None:
-    """Call ``before`` ahead of every fork, and the others after it, for as long as the process lives."""
-    hooks = {"before": before, "after_in_parent": in_parent, "after_in_child": in_child}
+def register(**hooks: Hook) -> None:
+    """Call ``before`` ahead of every fork, ``in_parent`` and ``in_child`` after it, while the process lives."""
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(**{when: hook for when, hook in hooks.items() if hook is not None})
+        os.register_at_fork(**{when if when == "before" else f"after_{when}": hook for when, hook in hooks.items()})
 
 
 # -- locks that a child has anew ----------------------------------------------------------------------------
@@ -57,8 +56,7 @@ class Lock:
         finally:
             _taken[threading.get_ident()].remove(self)
 
-    def __enter__(self) -> None:
-        self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -82,33 +80,31 @@ def _renew_locks() -> None:
 # -- locks that a fork waits for ----------------------------------------------------------------------------
 
 
-class Holdable(Protocol):
-    def acquire(self) -> Any: ...
-    def release(self) -> Any: ...
-
-
 NATIVE_STDERR, IMPORTS, SWITCH, COMPILING, COUNTERS, SWAPS = range(6)
 """The order of those that a fork waits for: one may be taken while others of smaller numbers are held."""
 
-_waited_for: list[tuple[int, Holdable]] = []
-_held: dict[int, list[Holdable]] = {}  # by each thread that is forking just now
-_interrupts: list[tuple[signal.Signals]] = []  # signals that were lost to a fork
+_waited_for: list[tuple[int, Callable[[], Any]]] = []
+_held: dict[int, list[Any]] = {}  # by each thread that is forking just now
+_interrupts: list[tuple[()]] = []  # those of the keyboard that were lost to a fork
 
 
-def wait_for(lock: Holdable, order: int) -> None:
-    """Have every fork wait until no other thread holds this lock, which its holder must be able to take again."""
-    _waited_for.append((order, lock))
+def wait_for(find: Callable[[], Any], order: int) -> None:
+    """Have every fork wait until no other thread holds the lock that is found then, if there is one.
+
+    Its holder must be able to take it again."""
+    _waited_for.append((order, find))
     _waited_for.sort(key=lambda each: each[0])
 
 
 def _hold() -> None:
     held = _held[threading.get_ident()] = []
     try:
-        for _, lock in _waited_for:
-            lock.acquire()
-            held.append(lock)
+        for _, find in _waited_for:
+            if (lock := find()) is not None:
+                lock.acquire()
+                held.append(lock)
     except KeyboardInterrupt:  # Python forks all the same, and forgets it
-        _interrupts.append((signal.SIGINT,))
+        _interrupts.append(())
 
 
 def _let_go() -> None:
@@ -123,9 +119,9 @@ def _in_child() -> None:
     _interrupts.clear()
 
 
-def _interrupt_soon(signum: signal.Signals) -> None:
+def _interrupt_soon() -> None:
     time.sleep(0.05)
-    _thread.interrupt_main(signum)
+    _thread.interrupt_main()
 
 
 register(before=_hold, in_parent=_let_go, in_child=_in_child)
@@ -137,18 +133,10 @@ register(in_parent=_interrupts.clear)
 
 # -- children, and whether they still live, which look at what this process looked at when they began --------------
 
-
-class _Child(NamedTuple):
-    """A child, by a number that ``count`` had after it had begun; ``pipe``: to read from, None if there is none."""
-
-    forks: int
-    pipe: int | None
-
-
-_children: list[_Child] = []
+_children: list[tuple[int, int | None]] = []  # each: what ``count`` was after it had begun, a pipe to read from if any
 _begun: list[None] = []  # an item for each fork
 _done: list[None] = []
-_pipes: list[tuple[int, int] | None] = []  # of children that may not have begun yet; None: there were none left
+_pipes: list[tuple[int, int] | tuple[None, None]] = []  # of children that may not have begun yet
 _reasons: list[Callable[[], bool]] = []
 _looking = Lock()
 
@@ -167,7 +155,7 @@ def children_since(forks: int) -> bool:
     """Whether a watched child may live that was forked when ``count()`` had this value, or later."""
     with _looking:
         _look()
-        return bool(_pipes) or any(child.forks > forks for child in _children)
+        return bool(_pipes) or any(begun > forks for begun, _ in _children)
 
 
 def _look() -> None:
@@ -175,45 +163,35 @@ def _look() -> None:
     begun = len(_begun)
     if len(_done) >= begun:  # no thread is about to fork
         del _pipes[: len(pipes)]
-        for pipe in pipes:
-            if pipe is not None:
-                os.close(pipe[1])
-                os.set_blocking(pipe[0], False)
-            _children.append(_Child(count(), None if pipe is None else pipe[0]))
+        for end, other in pipes:
+            if other is not None:
+                os.close(other)
+            _children.append((count(), end))
     for child in tuple(_children):
-        if child.pipe is not None and _ended(child.pipe):
+        pipe = child[1]
+        if pipe is not None and wait([pipe], 0):  # nobody holds the other end
             _children.remove(child)
-            os.close(child.pipe)
-
-
-def _ended(pipe: int) -> bool:
-    try:
-        return not os.read(pipe, 1)
-    except BlockingIOError:
-        return False
+            os.close(pipe)
 
 
 def _begin_child() -> None:
-    if any(wanted() for wanted in _reasons):
+    watched = any(wanted() for wanted in _reasons)
+    if watched:
         with _looking:
             _look()
-        _begun.append(None)
+    _begun.append(None)
+    if watched:
         try:
             _pipes.append(os.pipe())
         except OSError:  # too many files are open: it lives for ever, then
-            _pipes.append(None)
-    else:
-        _begun.append(None)
+            _pipes.append((None, None))
 
 
 def _forget_children() -> None:
     _begun.append(None)
-    for child in _children:
-        if child.pipe is not None:
-            os.close(child.pipe)
-    for pipe in _pipes:
-        if pipe is not None:  # the other end is held, and never used
-            os.close(pipe[0])
+    for pipe in (*(pipe for _, pipe in _children), *(pipe for pipe, _ in _pipes)):  # of these the other end is held
+        if pipe is not None:
+            os.close(pipe)
     _children.clear()
     _pipes.clear()
 

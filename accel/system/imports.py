@@ -30,24 +30,10 @@ class LazyModule:
         return getattr(self._module, attribute)
 
 
-class _Compiling:
-    """The lock under which numba compiles, if numba is there."""
-
-    def __init__(self) -> None:
-        self._held: Any = None
-
-    def acquire(self) -> None:
-        module = sys.modules.get("numba.core.compiler_lock")
-        lock = getattr(module, "global_compiler_lock", None)  # not yet, while somebody else imports numba
-        if lock is not None:
-            lock.acquire()
-        self._held = lock
-
-    def release(self) -> None:
-        lock, self._held = self._held, None
-        if lock is not None:
-            lock.release()
+def _compiling() -> Any:
+    """The lock under which numba compiles, if numba is there: not yet, while somebody else imports it."""
+    return getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
 
 
-fork.wait_for(importing, fork.IMPORTS)
-fork.wait_for(_Compiling(), fork.COMPILING)
+fork.wait_for(lambda: importing, fork.IMPORTS)
+fork.wait_for(_compiling, fork.COMPILING)

@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from functools import cache
+from traceback import walk_stack
 from typing import Any
 
 from accel.system import fork
@@ -39,7 +40,7 @@ once = cache(note)
 
 def flush() -> None:
     """Log what was noted, if this is a safe place. For the end of what users call."""
-    if _notes and _is_safe():
+    if _notes and not (hasattr(_thread, "is_ours") or fork.holds_any() or _pins()):
         while _notes:
             try:
                 noted = _notes.popleft()
@@ -73,7 +74,7 @@ def _logged(level: int, message: str, *arguments: object) -> bool:
     """Log this unless another thread is at work in a handler: it may be waiting for what this one has."""
     held: list[Any] = []
     try:
-        for handler in _handlers(level):
+        for handler in _handlers():
             if handler.lock is not None:
                 if not handler.lock.acquire(blocking=False):
                     return False
@@ -90,28 +91,18 @@ def is_ours() -> None:
     _thread.is_ours = True
 
 
-def _is_safe() -> bool:
-    return not (hasattr(_thread, "is_ours") or fork.holds_any() or _pins())
-
-
 def _pins() -> bool:
     """Whether this is a DataLoader's pin thread, for which whoever takes a batch waits."""
-    frame: Any = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "_pin_memory_loop":
-        frame = frame.f_back
-    return frame is not None
+    return any(frame.f_code.co_name == "_pin_memory_loop" for frame, _ in walk_stack(sys._getframe()))
 
 
-def _handlers(level: int) -> Iterator[logging.Handler]:
-    """The handlers that a record of the logger's is handed to."""
+def _handlers() -> Iterator[logging.Handler]:
+    """The handlers that a record of the logger's may be handed to."""
     logger: logging.Logger | None = _log
-    if not _log.isEnabledFor(level):
-        return
-    has_any = _log.hasHandlers()
     while logger is not None:
-        yield from (handler for handler in logger.handlers if level >= handler.level)
+        yield from logger.handlers
         logger = logger.parent if logger.propagate else None
-    if logging.lastResort is not None and not has_any:
+    if logging.lastResort is not None:
         yield logging.lastResort
 
 

@@ -34,10 +34,8 @@ def anonymous_file(size: int) -> int:
     """The descriptor of a file in memory that has no name, and so needs no file system: /dev/shm may be full.
 
     Raises:
-        OSError: this system has no such files.
+        OSError, AttributeError: this system has no such files.
     """
-    if not hasattr(os, "memfd_create"):
-        raise OSError("no memfd_create")
     file = os.memfd_create("accel")
     os.ftruncate(file, size)
     return file
@@ -51,27 +49,22 @@ def shared(shape: Sequence[int], dtype: torch.dtype, *, sparse: bool = False) ->
     Raises:
         RuntimeError: torch's own, where the system has no memory to share.
     """
-    size = prod(shape) * dtype.itemsize
-    storage = _without_a_name(size, sparse)
+    size, storage = prod(shape) * dtype.itemsize, None
+    if size and get_sharing_strategy() == "file_descriptor":
+        with suppress(OSError, AttributeError, RuntimeError):
+            storage = _without_a_name(size, sparse)
     if storage is None:
         storage = torch.UntypedStorage._new_shared(size, device="cpu")
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
 
 
-def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage | None:
-    """As torch's sharing strategy "file_descriptor" makes it, but in no file system; None where that cannot be."""
-    if size == 0 or get_sharing_strategy() != "file_descriptor":
-        return None
-    try:
-        file = anonymous_file(size)
-    except OSError:
-        return None
+def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage:
+    """As torch's sharing strategy "file_descriptor" makes it, but in no file system."""
+    file = anonymous_file(size)
     try:
         if not sparse:  # without this, the first write to a page that there is no memory for would end the process
             os.posix_fallocate(file, 0, size)
         return torch.UntypedStorage._new_shared_fd_cpu(file, size)  # type: ignore[attr-defined,no-any-return]
-    except (OSError, RuntimeError):
-        return None
     finally:
         os.close(file)
 
@@ -99,13 +92,6 @@ def lease(memory: npt.NDArray[np.uint8], size: int) -> Lease:
     lease = memory[:size].view(Lease)
     lease._born = fork.count()
     return lease
-
-
-def leased(memory: npt.NDArray[np.uint8], size: int, on_release: Callable[[], None]) -> torch.Tensor:
-    """A uint8 tensor over the first ``size`` bytes; ``on_release`` is called once nothing looks at it."""
-    lent = lease(memory, size)
-    lent.on_release = on_release
-    return torch.from_numpy(lent)
 
 
 class _Idle(NamedTuple):
@@ -139,42 +125,32 @@ class Results:
         """An uninitialised tensor."""
         size = prod(shape) * dtype.itemsize
         if size < self._SMALLEST:
-            self._let_old_ones_go()
+            with suppress(IndexError):  # another thread took the last one
+                if self._idle and self._idle[0].since <= time.monotonic() - self._SECONDS:
+                    with self._lock:
+                        self._let_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
         block = self._take(size)
-        return leased(block, size, lambda: self._give_back(block)).view(dtype).view(tuple(shape))
+        lent = lease(block, size)
+        lent.on_release = partial(self._give_back, block)
+        return torch.from_numpy(lent).view(dtype).view(tuple(shape))
 
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             self._clock += 1
             self._let_go()
-            fitting = [
-                (len(idle.block), -number)
-                for number, idle in enumerate(self._idle)
-                if size <= len(idle.block) <= 2 * size
-            ]
-            if fitting:  # the smallest, and of these the one that was used last
+            sizes = enumerate(len(idle.block) for idle in self._idle)
+            if fitting := [(found, -number) for number, found in sizes if size <= found <= 2 * size]:
+                # the smallest, and of these the one that was used last
                 return self._idle.pop(-min(fitting)[1]).block
         step = 1 << (size.bit_length() - 4)  # so that it fits what is a little larger, too
         return _huge_pages(-(-size // step) * step)
 
-    def _let_old_ones_go(self) -> None:
-        with suppress(IndexError):  # another thread took the last one
-            if self._idle and self._idle[0].since <= time.monotonic() - self._SECONDS:
-                with self._lock:
-                    self._let_go()
-
     def _let_go(self) -> None:
         """Give back what has been idle for too long, by either measure; the lock is held."""
         oldest = time.monotonic() - self._SECONDS
-        self._idle = [
-            idle
-            for idle in self._idle
-            if self._clock - idle.clock <= self._patience(idle.block) and idle.since > oldest
-        ]
-
-    def _patience(self, block: npt.NDArray[np.uint8]) -> int:
-        return self._PATIENCE_SMALL if len(block) <= self._SMALL else self._PATIENCE
+        clocks = [self._clock - (self._PATIENCE_SMALL if is_small else self._PATIENCE) for is_small in (False, True)]
+        self._idle = [i for i in self._idle if i.since > oldest and i.clock >= clocks[len(i.block) <= self._SMALL]]
 
     def _give_back(self, block: npt.NDArray[np.uint8]) -> None:
         # may run inside any allocation, when the garbage collector finds a batch: never wait for the lock
@@ -188,47 +164,29 @@ class Results:
 
 def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
     """Fresh anonymous memory of this process, in huge pages where the system grants them."""
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.empty(size, np.uint8)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without them
+    with suppress(OSError, AttributeError):  # a system without them
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
 
 class _Buffer(bytearray):
-    """A buffer; ``on_end`` is called when it goes."""
+    """One of at most so many of a size, of which ``free`` has those that nobody uses; None: yet to be made."""
 
-    def __init__(self, size: int, on_end: Callable[[], None]) -> None:
+    def __init__(self, free: list[_Buffer | None], size: int) -> None:
+        self.free = free
         super().__init__(size)
-        self._on_end = on_end
 
     def __del__(self) -> None:
-        self._on_end()
+        self.free.insert(0, None)  # behind those that are there
 
 
-class _Buffers:
-    """At most so many buffers of one size, those in use included."""
-
-    def __init__(self, size: int, limit: int) -> None:
-        self._size = size
-        self._idle: list[_Buffer] = []
-        self._unmade = [None] * limit
-
-    def take(self) -> _Buffer | None:
-        """One that nobody uses; None if there is none."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
-        try:
-            self._unmade.pop()
-        except IndexError:
-            return None
-        return _Buffer(self._size, partial(self._unmade.append, None))
-
-    def give_back(self, buffer: _Buffer) -> None:
-        self._idle.append(buffer)
+def _taken(free: list[_Buffer | None], size: int) -> _Buffer | None:
+    """A buffer that nobody uses; None if there is none."""
+    try:
+        return free.pop() or _Buffer(free, size)
+    except IndexError:
+        return None
 
 
 class FileBuffers:
@@ -241,8 +199,8 @@ class FileBuffers:
     _LIMIT = 128
 
     def __init__(self) -> None:
-        self._small = _Buffers(self._SMALL, self._LIMIT)
-        self._ordinary = _Buffers(self._ORDINARY, self._LIMIT)
+        self._small: list[_Buffer | None] = [None] * self._LIMIT
+        self._ordinary: list[_Buffer | None] = [None] * self._LIMIT
 
     def read(self, path: Any) -> tuple[bytes | bytearray, int] | None:
         """The content of a regular file, in the first bytes of what is returned, and how many they are.
@@ -250,32 +208,31 @@ class FileBuffers:
         Three system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
         None where this fails, for whatever reason: reading in the usual way will tell.
         """
-        buffer = self._ordinary.take()
-        content: bytes | bytearray | None = None
+        unused = buffer = _taken(self._ordinary, self._ORDINARY)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 size = self._ORDINARY if buffer is None else os.preadv(descriptor, (buffer,), 0)
-                if buffer is not None and size <= self._SMALL and (small := self._small.take()) is not None:
+                if buffer is not None and self._SMALL < size < self._ORDINARY:
+                    unused = None
+                    return buffer, size
+                small = _taken(self._small, self._SMALL) if size <= self._SMALL else None
+                if buffer is not None and small is not None:
                     memoryview(small)[:size] = memoryview(buffer)[:size]
-                    content = small
-                elif self._SMALL < size < self._ORDINARY:
-                    content, buffer = buffer, None
-                else:
-                    content = _all_of(descriptor)
-                    size = len(content)
+                    return small, size
+                content = _all_of(descriptor)
+                return content, len(content)
             finally:
                 os.close(descriptor)
         except (OSError, AttributeError):  # not every system has these calls
-            content = None
-        if buffer is not None:
-            self._ordinary.give_back(buffer)
-        return None if content is None else (content, size)
+            return None
+        finally:
+            self.give_back(unused)
 
-    def give_back(self, buffer: bytes | bytearray) -> None:
+    def give_back(self, buffer: bytes | bytearray | None) -> None:
         """Let others use a buffer, which nobody may look at any more."""
         if type(buffer) is _Buffer:
-            (self._small if len(buffer) == self._SMALL else self._ordinary).give_back(buffer)
+            buffer.free.append(buffer)
 
 
 def _all_of(descriptor: int) -> bytes:

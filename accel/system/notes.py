@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from traceback import walk_tb
+from types import FrameType
 from typing import Any
 
 from PIL import Image
@@ -48,7 +49,7 @@ def locate(error: Exception, index: Any) -> None:
     Args:
         index: of the sample in the dataset, or ``Indices`` or other indices of a batch; None where it has none.
     """
-    passed = list(_frames(error.__traceback__))[1:]  # the first is the caller's
+    passed = [frame for frame, _ in walk_tb(error.__traceback__)][1:]  # the first is the caller's
     if not any(_module(frame) in _READERS for frame in passed):
         return
     file = None if isinstance(error, AccelError) else _file(passed)  # those say it themselves
@@ -67,7 +68,7 @@ def locate(error: Exception, index: Any) -> None:
 
 def passed(error: Exception, function: Any) -> bool:
     """Whether an exception has come out of a function."""
-    return any(frame.f_code is function.__code__ for frame in _frames(error.__traceback__))
+    return any(frame.f_code is function.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
 def _add(error: BaseException, text: str) -> None:
@@ -85,10 +86,9 @@ def _file(passed: list[FrameType]) -> str | None:
             variables = frame.f_locals
             image = variables.get("self")
             holders = [image.__dict__] if isinstance(image, Image.Image) else []
-            for holder in (*holders, variables):
-                for name in map(_name, map(holder.get, _NAMES)):
-                    if name is not None:
-                        return name
+            values = (holder.get(name) for holder in (*holders, variables) for name in _NAMES)
+            if (name := next(filter(None, map(_name, values)), None)) is not None:
+                return name
     return None
 
 
@@ -98,12 +98,6 @@ def _name(value: Any) -> str | None:
         return os.fsdecode(value if isinstance(value, (str, bytes, os.PathLike)) else value.name) or None
     except Exception:  # nothing of the kind
         return None
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
-    while traceback is not None:
-        yield traceback.tb_frame
-        traceback = traceback.tb_next
 
 
 def _module(frame: FrameType) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from operator import attrgetter
+from types import ModuleType
 from typing import Any, NoReturn
 
 import PIL
@@ -26,7 +27,9 @@ def private(module: str, *names: str) -> Any:
         found = import_module(module)
     except ImportError:
         _missing.append(module)
-        return _Missing(module)
+        found = ModuleType(module)
+        found.__getattr__ = lambda name: refuse(f"they lack {module}")  # type: ignore[method-assign]
+        return found
     for name in names:
         try:
             attrgetter(name)(found)
@@ -49,13 +52,3 @@ def refuse(reason: str) -> NoReturn:
     """
     installed = f"torch {torch.__version__}, torchvision {torchvision.__version__}, Pillow {PIL.__version__}"
     raise BackendUnavailable(f"accel cannot work with {installed}: {reason}. It is tested with {_TESTED}.")
-
-
-class _Missing:
-    """Stands for a module that is gone, until somebody tries to use it."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse(f"they lack {self._module}")

@@ -6,6 +6,7 @@ system's, so nobody waits for anybody, and what a worker has listed outlives it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from contextlib import suppress
@@ -19,7 +20,7 @@ LISTED = 100
 
 _END = b"\0"
 
-_file: tuple[int, tuple[int, int]] | None = None  # a descriptor, and which file it was made for
+_file: tuple[int, os.stat_result] | None = None  # a descriptor, and which file it was made for
 _unlisted: list[str] = []  # by this process, where there is no such file
 
 
@@ -59,40 +60,26 @@ def share() -> int:
     Raises:
         OSError: it cannot be made.
     """
+    with suppress(OSError):  # somebody has closed what was not theirs
+        if _file is not None and os.path.samestat(os.fstat(_file[0]), _file[1]):
+            return _file[0]
+    return _adopt(_made())
+
+
+def _adopt(descriptor: int) -> int:
     global _file
-    if _file is None or _identity(_file[0]) != _file[1]:  # somebody has closed what was not theirs
-        _adopt(_made())
-    assert _file is not None
-    return _file[0]
-
-
-def _adopt(descriptor: int) -> None:
-    global _file
-    found = _identity(descriptor)
-    assert found is not None
-    _file = descriptor, found
-
-
-def _identity(descriptor: int) -> tuple[int, int] | None:
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+    _file = descriptor, os.fstat(descriptor)
+    return descriptor
 
 
 def _made() -> int:
-    named = None
     try:
-        first = memory.anonymous_file(0)
-    except OSError:
-        first, named = tempfile.mkstemp()
-    try:
-        return os.open(named or f"/proc/self/fd/{first}", os.O_RDWR | os.O_APPEND)
-    finally:
-        os.close(first)
-        if named is not None:
-            os.unlink(named)
+        file = memory.anonymous_file(0)
+    except (OSError, AttributeError):
+        with tempfile.TemporaryFile() as named:
+            file = os.dup(named.fileno())
+    fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+    return file
 
 
 def sent() -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.reduction import DupFd
 from typing import Any
@@ -23,8 +24,8 @@ from accel.system import memory
 SLOTS = 255
 _CHUNK = 1 << 26  # the first part of the file that is mapped; each further one is twice as large
 _SECONDS = 2.0  # to wait for the lock: longer only where who held it was killed
-_COLUMNS = ("offset", "room", "size", "busy", "sent", "ended", "taken")
-_CLOCK, _END = -2, -1  # beside the columns: how often slots were taken, and where the next one begins
+_COLUMNS = 7
+_CLOCK, _END = -2, -1  # behind the columns: how often slots were taken, and where the next one begins
 
 
 class Arena:
@@ -35,35 +36,26 @@ class Arena:
     and those that the parent looks at no more; ``taken``: when, by the number of slots taken.
     """
 
-    offset: npt.NDArray[np.int64]
-    room: npt.NDArray[np.int64]
-    size: npt.NDArray[np.int64]
-    busy: npt.NDArray[np.int64]
-    sent: npt.NDArray[np.int64]
-    ended: npt.NDArray[np.int64]
-    taken: npt.NDArray[np.int64]
-
-    def __init__(self, file: int, lock: Any) -> None:
-        """``file``: its descriptor, owned from now on; ``lock``: of multiprocessing."""
-        self._file, self._lock = file, lock
+    def __init__(self, file: Any, lock: Any) -> None:
+        """``file``: its descriptor, owned from now on, or one that is sent; ``lock``: of multiprocessing."""
+        self._file, self._lock = file if isinstance(file, int) else file.detach(), lock
         self._chunks: dict[int, mmap.mmap] = {}
-        table = self.part(0, _TABLE).view(np.int64)
-        for number, name in enumerate(_COLUMNS):
-            setattr(self, name, table[number * SLOTS : (number + 1) * SLOTS])
-        self._table = table
+        self._table = self.part(0, _TABLE).view(np.int64)
+        columns: Iterable[npt.NDArray[np.int64]] = self._table[:_CLOCK].reshape(_COLUMNS, SLOTS)
+        self.offset, self.room, self.size, self.busy, self.sent, self.ended, self.taken = columns
 
     @classmethod
     def make(cls, context: Any) -> Arena | None:
         """A new one for processes of a multiprocessing context; None where the system has no such files or locks."""
         try:
             arena = cls(memory.anonymous_file(_CHUNK), context.Lock())
-        except (OSError, ImportError):
+        except (OSError, AttributeError, ImportError):
             return None
         arena._table[_END] = _whole(_TABLE)
         return arena
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _joined, (DupFd(self._file), self._lock)
+        return Arena, (DupFd(self._file), self._lock)
 
     def __del__(self) -> None:
         os.close(self._file)
@@ -99,15 +91,14 @@ class Arena:
         finally:
             self._lock.release()
         if not self.size[slot]:
+            self.size[slot] = _whole(size)
             try:  # without this, the first write to a page that there is no memory for would end the process
                 self._mapped(int(self.offset[slot]))
                 os.posix_fallocate(self._file, int(self.offset[slot]), _whole(size))
             except OSError:
-                self.size[slot] = _whole(size)
                 self.give_back(slot)
                 self.busy[slot] = 0
                 return None
-            self.size[slot] = _whole(size)
         return slot
 
     def _free(self, size: int) -> int | None:
@@ -146,12 +137,6 @@ class Arena:
             os.ftruncate(self._file, end)
         self.offset[slot], self.room[slot], self._table[_END] = offset, size, offset + size
 
-    # -- the parent -------------------------------------------------------------------------------------------
-
-    def filled(self) -> list[int]:
-        """Slots that have pages."""
-        return [int(slot) for slot in np.flatnonzero(self.size)]
-
     # -- a worker, or the parent ------------------------------------------------------------------------------
 
     def give_back(self, slot: int | np.int64) -> None:
@@ -167,8 +152,4 @@ def _whole(size: int) -> int:
     return -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-_TABLE = (len(_COLUMNS) * SLOTS + 2) * 8
-
-
-def _joined(file: Any, lock: Any) -> Arena:
-    return Arena(file.detach(), lock)
+_TABLE = (_COLUMNS * SLOTS + 2) * 8

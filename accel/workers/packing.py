@@ -24,15 +24,15 @@ Stowed = tuple[int, tuple[Step, ...]]
 
 
 class Packed(NamedTuple):
-    """Sources by number (each once, after what it is made of), and the recipes that refer to them.
+    """Sources by a number (each once, after what it is made of), and the recipes that refer to them.
 
     ``data`` has the tensors among the steps' parameters first, each on a multiple of 16 bytes, then the sources.
     """
 
     data: torch.Tensor
-    tensors: tuple[tuple[int, torch.dtype, torch.Size], ...]
+    tensors: dict[int, tuple[int, torch.dtype, torch.Size]]
     start: int  # of the sources
-    sources: tuple[tuple[int, Header | Raw, str, Selection, Stowed | None], ...]  # sizes, and fields of Source
+    sources: dict[int, tuple[int, Header | Raw, str, Selection, Stowed | None]]  # sizes, and fields of Source
     recipes: tuple[Stowed, ...]
 
 
@@ -41,55 +41,42 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
     sources: dict[int, Source] = {}
     for recipe in recipes:
         _gather(recipe, sources)
-    numbers = {key: number for number, key in enumerate(sources)}
-    tensors = _Tensors()
+    tensors: dict[int, torch.Tensor] = {}  # each once. (Sent by torch, each would take a file descriptor.)
+
+    def stand_in(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        tensors[id(value)] = value
+        return _StandIn(id(value))
 
     def stowed(recipe: Recipe) -> Stowed:
-        return numbers[id(recipe.source)], _changed(recipe.steps, tensors.stowed)
+        return id(recipe.source), _changed(recipe.steps, stand_in)
 
     given = tuple(map(stowed, recipes))
-    described = []
-    for source in sources.values():
+    described = {}
+    for number, source in sources.items():
         origin = None if source.origin is None else stowed(source.origin)
-        described.append((len(source.data), source.header, source.name, source.selection, origin))
-    shape = (tensors.size + sum(size for size, *_ in described),)
+        described[number] = len(source.data), source.header, source.name, source.selection, origin
+    places, start = {}, 0
+    for number, tensor in tensors.items():
+        places[number] = start, tensor.dtype, tensor.shape
+        start += -(-tensor.numel() * tensor.itemsize // 16) * 16
+    shape = (start + sum(size for size, *_ in described.values()),)
     data = memory.shared(shape, torch.uint8) if shared else torch.empty(shape, dtype=torch.uint8, device="cpu")
-    tensors.write(data)
-    target, position = data.numpy(), tensors.size
-    for source, (size, *_) in zip(sources.values(), described, strict=True):
-        target[position : position + size] = np.frombuffer(source.data, np.uint8)
-        position += size
-    return Packed(data, tuple(tensors.places), tensors.size, tuple(described), given)
+    for number, tensor in tensors.items():
+        _slice(data, *places[number]).copy_(tensor)
+    target, position = data.numpy(), start
+    for source in sources.values():
+        content = np.frombuffer(source.data, np.uint8)
+        target[position : position + len(content)] = content
+        position += len(content)
+    return Packed(data, places, start, described, given)
 
 
 class _StandIn(NamedTuple):
     """Stands for a tensor among parameters."""
 
     number: int
-
-
-class _Tensors:
-    """The tensors among the parameters of steps, each once. (Sent by torch, each would take a file descriptor.)"""
-
-    def __init__(self) -> None:
-        self.places: list[tuple[int, torch.dtype, torch.Size]] = []
-        self.size = 0
-        self._numbers: dict[int, _StandIn] = {}
-        self._tensors: list[torch.Tensor] = []
-
-    def stowed(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        if id(value) not in self._numbers:
-            self._numbers[id(value)] = _StandIn(len(self._tensors))
-            self._tensors.append(value)
-            self.places.append((self.size, value.dtype, value.shape))
-            self.size += -(-value.numel() * value.itemsize // 16) * 16
-        return self._numbers[id(value)]
-
-    def write(self, data: torch.Tensor) -> None:
-        for (offset, dtype, shape), tensor in zip(self.places, self._tensors, strict=True):
-            _slice(data, offset, dtype, shape).copy_(tensor)
 
 
 def _slice(data: torch.Tensor, offset: int, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
@@ -115,8 +102,8 @@ def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
 
 def unpack(packed: Packed) -> tuple[Recipe, ...]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
-    tensors = [_slice(packed.data, *place) for place in packed.tensors]
-    sources: list[Source] = []
+    tensors = {number: _slice(packed.data, *place) for number, place in packed.tensors.items()}
+    sources: dict[int, Source] = {}
     position = packed.start
 
     def tensor(value: Any) -> Any:
@@ -127,8 +114,8 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
 
     pixels: Any = packed.data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)
-    for size, header, name, selection, made_of in packed.sources:
+    for number, (size, header, name, selection, made_of) in packed.sources.items():
         origin = None if made_of is None else restored(*made_of)
-        sources.append(Source(view[position : position + size], header, name, selection, origin=origin))
+        sources[number] = Source(view[position : position + size], header, name, selection, origin=origin)
         position += size
     return tuple(restored(*recipe) for recipe in packed.recipes)

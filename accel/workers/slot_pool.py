@@ -24,7 +24,6 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from accel.system import counters, fork, memory
@@ -40,7 +39,7 @@ _known: dict[int, _Loader] = {}
 class _Loader:
     """The memory that workers and parent of a loader share; in the parent also which slots it looks at."""
 
-    def __init__(self, arena: Arena | None) -> None:
+    def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self.ended = False
         self._process = os.getpid()
@@ -50,7 +49,6 @@ class _Loader:
 
     def lend(self, slot: int, size: int, sent: int) -> memory.Lease:
         """A slot's bytes, for the tensor of that number; the same ones as before while somebody looks at them."""
-        assert self.arena is not None
         if self._inherited:
             self._release_inherited()
         lease = self._leases.get(slot, lambda: None)()
@@ -66,7 +64,6 @@ class _Loader:
         return self._process == os.getpid() and any(lease() is not None for lease in list(self._leases.values()))
 
     def _release(self, slot: int, sent: int) -> None:
-        assert self.arena is not None
         if slot in self._inherited:
             self._leave(slot, sent, self._inherited[slot][1])
             return
@@ -88,15 +85,20 @@ class _Loader:
     def end(self) -> None:
         """The workers are gone: what nobody looks at goes back to the system, the rest as soon as it can."""
         self.ended = True
-        if self.arena is not None and self._process == os.getpid():
+        if self._process == os.getpid():
             self._release_inherited()
             lent = {slot for slot, lease in list(self._leases.items()) if lease() is not None}
-            for slot in self.arena.filled():
+            for slot in np.flatnonzero(self.arena.size).tolist():
                 if slot not in lent and slot not in self._inherited:
                     self.arena.give_back(slot)
 
 
 fork.watch_children_where(lambda: any(loader.lends() for loader in list(_known.values())))
+
+
+def _know(number: int, arena: Arena | None) -> None:
+    if arena is not None:
+        _known[number] = _Loader(arena)
 
 
 def _end(number: int) -> None:
@@ -111,36 +113,26 @@ def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
     what it yields with the loader's iterator, with which their shared memory ends."""
     number = next(_loaders)
     token = _loader.set(number)
-    _known[number] = _Loader(Arena.make(torch.multiprocessing if context is None else context))
+    _know(number, Arena.make(torch.multiprocessing if context is None else context))
     try:
         yield lambda iterator: weakref.finalize(iterator, _end, number)
     finally:
         _loader.reset(token)
 
 
-def _receive(number: int, slot: int, sent: int, layout: _Layout) -> Any:
-    """A tensor, in the parent: a plain one, with whose end the slot may be used again."""
+def _receive(number: int, slot: int, sent: int, size: int, dtype: torch.dtype, *place: Any) -> Any:
+    """A tensor, in the parent: a plain one, with whose end the slot may be used again.
+
+    ``place``: where it lies in so many bytes: offset, shape and strides.
+    """
     known = _known.get(number)
     if known is None:
         raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
-    return layout.on(known.lend(slot, layout.size, sent))
+    storage = torch.from_numpy(known.lend(slot, size, sent)).untyped_storage()
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 
 
 # -- a worker -----------------------------------------------------------------------------------------------
-
-
-class _Layout:
-    """The place of a tensor in the bytes of its storage."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.dtype, self.offset = tensor.dtype, tensor.storage_offset()
-        self.shape, self.strides = tuple(tensor.shape), tensor.stride()
-        self.size = tensor.untyped_storage().nbytes()
-
-    def on(self, content: npt.NDArray[np.uint8]) -> torch.Tensor:
-        storage = torch.from_numpy(content).untyped_storage()
-        empty = torch.empty(0, dtype=self.dtype, device="cpu")
-        return empty.set_(storage, self.offset, self.shape, self.strides)
 
 
 class SlotPool:
@@ -148,7 +140,7 @@ class SlotPool:
 
     def __init__(self, number: int, arena: Arena) -> None:
         self._number, self._arena = number, arena
-        self._looked_at: dict[int, int] = {}  # slots by their addresses, while something in this worker looks at them
+        self.looked_at: dict[int, int] = {}  # slots by their addresses, while something in this worker looks at them
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor in a slot that nobody looks at, or in new shared memory if there is none."""
@@ -159,31 +151,30 @@ class SlotPool:
             return memory.shared(shape, dtype)
         lease = memory.lease(self._arena.part(int(self._arena.offset[slot]), size), size)
         lent = torch.from_numpy(lease)
-        self._looked_at[lent.data_ptr()] = slot
+        self.looked_at[lent.data_ptr()] = slot
         lease.on_release = partial(self._release, slot, lent.data_ptr())
         return lent.view(dtype).view(tuple(shape))
 
     def _release(self, slot: int, address: int) -> None:
-        del self._looked_at[address]
+        del self.looked_at[address]
         self._arena.busy[slot] = 0
 
-    def outgoing(self, batch: Any) -> Any:
-        """A stand-in to send in place of a batch; the batch stays as it is."""
-        return _Outgoing(self, batch) if self._looked_at else batch
-
     def message(self, tensor: torch.Tensor) -> Any:
-        """Reduce a tensor for the parent; NotImplemented where it lies in no slot. For any thread."""
+        """Reduce a tensor for the parent; None where it lies in no slot. For any thread."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
-            return NotImplemented
-        slot = self._looked_at.get(tensor.untyped_storage().data_ptr())
+            return None
+        storage = tensor.untyped_storage()
+        slot = self.looked_at.get(storage.data_ptr())
         if slot is None:
-            return NotImplemented
+            return None
         self._arena.sent[slot] += 1
-        return _receive, (self._number, slot, int(self._arena.sent[slot]), _Layout(tensor))
+        place = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+        return _receive, (self._number, slot, int(self._arena.sent[slot]), storage.nbytes(), tensor.dtype, *place)
 
 
 class _Outgoing:
-    """Stands for a batch between the worker's collate and the parent, where it unpickles as the batch."""
+    """Stands for a batch between the worker's collate and the parent, where it unpickles as the batch: what lies in
+    slots by where it lies."""
 
     def __init__(self, pool: SlotPool, batch: Any) -> None:
         self._pool = pool
@@ -191,8 +182,12 @@ class _Outgoing:
 
     def __reduce__(self) -> tuple[Any, ...]:
         stream = io.BytesIO()
+        sender = ForkingPickler(stream)
+        ordinary = sender.dispatch_table[torch.Tensor]
+        in_slots: dict[type, Any] = {torch.Tensor: lambda tensor: self._pool.message(tensor) or ordinary(tensor)}
+        sender.dispatch_table = {**sender.dispatch_table, **in_slots}
         try:
-            _Sender(self._pool, stream).dump(self._batch)
+            sender.dump(self._batch)
         except RuntimeError as error:  # torch's, without shared memory for a label: here nobody would hear of it
             return _refuse, (str(error),)
         return pickle.loads, (stream.getvalue(),)
@@ -202,33 +197,20 @@ def _refuse(message: str) -> None:
     raise RuntimeError(message)
 
 
-class _Sender(ForkingPickler):
-    """Pickles for the parent, and for no other process: what lies in slots by where it lies."""
-
-    def __init__(self, pool: SlotPool, stream: io.BytesIO) -> None:
-        super().__init__(stream)
-        self._pool = pool
-
-    def reducer_override(self, value: Any) -> Any:
-        return self._pool.message(value) if type(value) is torch.Tensor else NotImplemented
-
-
 _pool: SlotPool | None = None
 
 
 def of_worker() -> SlotPool | None:
     """This worker's pool; None where the process was not started by a loader that has shared memory."""
     global _pool
-    if _pool is None:
-        known = _known.get(_loader.get())
-        if known is not None and known.arena is not None:
-            _pool = SlotPool(_loader.get(), known.arena)
+    if _pool is None and (known := _known.get(_loader.get())) is not None:
+        _pool = SlotPool(_loader.get(), known.arena)
     return _pool
 
 
 def outgoing(batch: Any) -> Any:
-    """A stand-in for this worker to send in place of a batch."""
-    return batch if _pool is None else _pool.outgoing(batch)
+    """A stand-in for this worker to send in place of a batch, which stays as it is."""
+    return _Outgoing(_pool, batch) if _pool is not None and _pool.looked_at else batch
 
 
 def loader_number() -> int:
@@ -245,4 +227,4 @@ def to_join() -> tuple[int, Arena | None]:
 def join(number: int, arena: Arena | None) -> None:
     """Belong to the loader of that number."""
     _loader.set(number)
-    _known[number] = _Loader(arena)
+    _know(number, arena)

@@ -15,8 +15,8 @@ from PIL import Image, JpegImagePlugin
 import accel
 from accel.__main__ import main
 from accel.cli import samples
-from accel.cli.arguments import Red
-from accel.cli.data import DataError, folder, open_folder
+from accel.cli.arguments import Red, WrongUsage
+from accel.cli.data import folder, open_folder
 from accel.cli.harness import Batch, Contestant, check, measure
 from tests.cli.wrong import make_wrong
 
@@ -203,7 +203,7 @@ def test_a_tree_is_taken_without_what_lies_beside_it(image_folder: Path, paths: 
 
 def test_a_folder_without_images_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing to see")
-    with pytest.raises(DataError, match="no images in"):
+    with pytest.raises(WrongUsage, match="no images in"):
         open_folder(tmp_path)
 
 

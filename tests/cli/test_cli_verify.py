@@ -64,14 +64,14 @@ def test_inexact_states_differences_and_passes(
 
 
 def test_what_only_one_side_can_do_is_a_failure(image_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    def refuse(image: Any, number: int) -> Any:
+    def refuse(image: Any) -> Any:
         import accel
 
         if accel.get_image_backend() == "cpu":
             raise ValueError("not today")
         return image
 
-    monkeypatch.setattr(verify, "standard", lambda: {"refused": refuse})
+    monkeypatch.setattr(verify, "standard", lambda: {"refused": [refuse]})
     (failure,) = run(image_folder, tmp_path, "--limit", "1", status=1)["failures"]
     assert failure["pipeline"] == "refused"
     assert "not today" in failure["reason"]
@@ -93,10 +93,9 @@ def test_wrong_usage(arguments: tuple[str, ...], image_folder: Path, capsys: pyt
 
 
 def test_worst_come_first_and_no_more_than_asked() -> None:
-    worst = verify.Worst(2)
-    for highest in (1.0, 5.0, 0.0, 3.0):
-        worst.add(contact_sheet.Row("f", "p", torch.zeros(3, 2, 2), torch.zeros(3, 2, 2), highest))
-    assert [row.highest for row in worst.rows()] == [5, 3]
+    zeros = torch.zeros(3, 2, 2)
+    rows = [contact_sheet.Row("f", "p", zeros, zeros, highest) for highest in (1.0, 5.0, 0.0, 3.0)]
+    assert [row.highest for row in verify.most(2, rows)] == [5, 3]
 
 
 def test_the_sheet_shows_the_difference_times_32() -> None:

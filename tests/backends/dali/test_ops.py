@@ -60,7 +60,7 @@ def test_dali_runs_what_it_has_operators_for() -> None:
     with accel.image_backend("dali", device="cpu", exact=False):
         for case in CASES:
             if case.size == (64, 48) and case.mode == "RGB":
-                lazy = testing._run(OPS[case.op], case.params, Image.open(testing.io.BytesIO(picture())))
+                lazy = testing.run_op(OPS[case.op], case.params, Image.open(testing.io.BytesIO(picture())))
                 found[case.op, left(lazy)] += 1
     by_dali = {op for op, others in found if not others}
     assert by_dali >= {
