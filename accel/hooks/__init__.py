@@ -14,7 +14,6 @@ from PIL import Image
 
 from accel import switch
 from accel.hooks import (
-    augmix,  # noqa: F401  replaces nothing: it adds to what lazy tensors know
     dataloader,
     datasets_folder,
     multiprocessing,

@@ -238,6 +238,8 @@ LazyTensor.handlers = {
     torch.Tensor.unbind: views.unbind,
     torch.unsqueeze: views.unsqueeze,
     torch.Tensor.unsqueeze: views.unsqueeze,
+    torch.Tensor.view: mixing.view,
+    torch.Tensor.reshape: mixing.view,
     torch.Tensor.add_: mixing.add_in_place,
     torch.Tensor.half: _cast_to(torch.float16),
     torch.Tensor.bfloat16: _cast_to(torch.bfloat16),
