@@ -29,7 +29,6 @@ from accel.hooks import (
     tv_transforms,
     v2_forward,
     v2_functional,
-    v2_kernels,
     v2_transforms,
 )
 from accel.hooks.patch import Patch, Undo
@@ -37,7 +36,7 @@ from accel.system import counters, private_names, replaced
 
 _OF_PILLOW = (pillow_open, pillow_enhance, pillow_image_ops)
 _OF_V1 = (datasets_folder, tv_io, tv_transforms, tv_functional, tv_functional_pil)
-_OF_V2 = (v2_transforms, v2_forward, v2_functional, v2_kernels, table)
+_OF_V2 = (v2_transforms, v2_forward, v2_functional, table)
 _OF_TORCH = (torch_compile, dataloader, multiprocessing, ray)
 PATCHES: tuple[Patch, ...] = tuple(
     row for hooked in (*_OF_PILLOW, *_OF_V1, *_OF_V2, *_OF_TORCH) for row in hooked.PATCHES

@@ -5,42 +5,23 @@ A function's checks are made when it is recorded, by torchvision's own code wher
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.codec.header import Raw
 from accel.hooks.patch import Body, Function
-from accel.hooks.recording.tensor_values import in_place, is_recorded, numbers, recorded_erase, recorded_value
+from accel.hooks.recording import images, tensor_values
+from accel.hooks.recording.tensors import by_v1
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.planning import order, values
 from accel.recipe import Recipe, Source
-
-
-def resized_crop(
-    original: Function,
-    img: Any,
-    top: Any,
-    left: Any,
-    height: Any,
-    width: Any,
-    size: Any,
-    interpolation: Any = InterpolationMode.BILINEAR,
-    antialias: Any = True,
-) -> Any:
-    """``torchvision.transforms.functional.resized_crop``: its usual form, without the checks on the way."""
-    usual = type(interpolation) is InterpolationMode and antialias is not False
-    if usual and isinstance(img, LazyImage) and img.recipe is not None:
-        lazy = img.crop_and_resize(top, left, height, width, size, pil_modes_mapping[interpolation])
-        if lazy is not None:
-            return lazy
-    return original(img, top, left, height, width, size, interpolation, antialias=antialias)
 
 
 def to_tensor(original: Function, pic: Any) -> Any:
@@ -91,39 +72,10 @@ def _levels(table: torch.Tensor) -> torch.Tensor | None:
     return torch.from_numpy(scaled.astype(np.uint8)) if ((scaled >= 0) & (scaled < 256)).all() else None
 
 
-def convert_image_dtype(original: Function, image: Any, dtype: torch.dtype = torch.float) -> Any:
-    if not is_recorded(image) or not isinstance(dtype, torch.dtype):
-        return original(image, dtype)
-    if image.lazy.dtype == dtype:
-        return image
-    step = ("convert_image_dtype", (dtype,))
-    lazy = recorded_value(image, step, dtype)
-    return original(values_of(image), dtype) if lazy is None else lazy
-
-
-def normalize(original: Function, tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
-    if not is_recorded(tensor) or (inplace and tensor.lazy.aliased):
-        return original(tensor, mean, std, inplace)
-    means, stds = numbers(mean), numbers(std)
-    if means is not None and stds is not None:
-        lazy = recorded_value(tensor, ("normalize", (means, stds)), tensor.lazy.dtype)
-        if lazy is not None and inplace:
-            return in_place(tensor, lazy)
-        if lazy is not None:
-            return lazy
-    return original(values_of(tensor), mean, std, inplace)
-
-
-def erase(original: Function, img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
-    takes = is_recorded(img) and not (inplace and img.lazy.aliased)
-    lazy = recorded_erase(img, i, j, h, w, v) if takes else None
-    if lazy is None:
-        return original(img, i, j, h, w, v, inplace)
-    return in_place(img, lazy) if inplace else lazy
-
-
 _V1 = "torchvision.transforms.functional"
-PATCHES = tuple(
-    Body(f"{_V1}.{function.__name__}", function)
-    for function in (resized_crop, to_tensor, pil_to_tensor, to_pil_image, convert_image_dtype, normalize, erase)
+_OF_TENSORS = (tensor_values.convert_image_dtype, tensor_values.normalize, tensor_values.erase)
+PATCHES = (
+    Body(f"{_V1}.resized_crop", partial(images.resized_crop, pil_modes_mapping)),
+    *(Body(f"{_V1}.{function.__name__}", function) for function in (to_tensor, pil_to_tensor, to_pil_image)),
+    *(Body(f"{_V1}.{record.__name__}", partial(by_v1, record)) for record in _OF_TENSORS),
 )

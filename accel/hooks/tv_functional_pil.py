@@ -25,44 +25,21 @@ def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
 def pad(original: Function, img: Any, padding: Any, fill: Any = 0, padding_mode: Any = "constant") -> Any:
     """``torchvision.transforms._functional_pil.pad``."""
     lazy = lazy_image(img)
-    if lazy is None:
+    img, sides = lazy or img, accept.sides(padding)
+    if lazy is None or sides is None:
+        return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
+    left, top, right, bottom = sides
+    constant, colour = padding_mode == "constant", _colour(fill, len(lazy.getbands()))
+    known = constant or (padding_mode in ("edge", "reflect", "symmetric") and min(sides) >= 0)
+    if not known or colour is None or lazy.width + left + right < 1 or lazy.height + top + bottom < 1:
         return original(img, padding, fill, padding_mode)
-    img = lazy
-    sides = _sides(padding)
-    colour = _colour(fill, len(img.getbands()))
-    width, height = img.size
-    if (
-        sides is not None
-        and colour is not None
-        and padding_mode in ("constant", "edge", "reflect", "symmetric")
-        and (padding_mode == "constant" or min(sides) >= 0)
-        and width + sides[0] + sides[2] > 0
-        and height + sides[1] + sides[3] > 0
-    ):
-        return img.pad(sides, padding_mode, colour if padding_mode == "constant" else None)
-    return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
-
-
-def _sides(padding: Any) -> tuple[int, int, int, int] | None:
-    """(left, top, right, bottom) of torchvision's forms of padding; None for what is no such form."""
-    if type(padding) is int:
-        return padding, padding, padding, padding
-    sides = [padding] if isinstance(padding, int) else padding
-    if not isinstance(sides, (list, tuple)) or len(sides) not in (1, 2, 4):
-        return None
-    if not all(type(side) is int for side in sides):
-        return None
-    left, top, right, bottom = [*sides] * (4 // len(sides))
-    return left, top, right, bottom
+    return lazy.pad(sides, padding_mode, colour if constant else None)
 
 
 def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
     """A fill as one int per channel, as torchvision hands it to Pillow; None for what is no such form."""
-    if type(fill) is int:
-        return (fill,) * channels
-    colour = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
-    if len(colour) == 1:
-        colour *= channels
+    colour = accept.listed(fill)
+    colour *= channels if len(colour) == 1 else 1
     if len(colour) != channels or not all(isinstance(value, (int, float)) for value in colour):
         return None
     return tuple(int(value) for value in colour)

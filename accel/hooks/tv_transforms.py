@@ -21,7 +21,7 @@ from PIL import Image
 from torchvision.transforms import RandomCrop
 from torchvision.transforms import functional as F
 
-from accel.hooks.patch import Attribute, Function, Shortcut
+from accel.hooks.patch import Body, Function, Shortcut
 from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
 from accel.system.private_names import private
@@ -236,5 +236,5 @@ PATCHES = (
     Shortcut("torchvision.transforms.RandomCrop.forward", crop),
     Shortcut("torchvision.transforms.RandomHorizontalFlip.forward", flip),
     Shortcut("torchvision.transforms.RandomVerticalFlip.forward", flip),
-    Attribute("torchvision.transforms.LinearTransformation.forward", linear_transformation),
+    Body("torchvision.transforms.LinearTransformation.forward", linear_transformation),
 )

@@ -118,6 +118,22 @@ def of_uint8(accept: Accept) -> Accept:
     return lambda of, params: accept(of, params) if of.dtype == torch.uint8 else None
 
 
+def sides(padding: Any) -> tuple[int, int, int, int] | None:
+    """(left, top, right, bottom) of torchvision's forms of padding; None for what is no such form."""
+    given = [padding] if isinstance(padding, int) else padding
+    if not isinstance(given, (list, tuple)) or len(given) not in (1, 2, 4):
+        return None
+    if not all(type(side) is int for side in given):
+        return None
+    left, top, right, bottom = [*given] * (4 // len(given))
+    return left, top, right, bottom
+
+
+def listed(fill: Any) -> list[Any]:
+    """The values of a fill: one for each channel, or for all."""
+    return list(fill) if isinstance(fill, (list, tuple)) else [0 if fill is None else fill]
+
+
 def is_fill(of: Subject, fill: Any) -> bool:
     """Whether this is a colour, or None."""
     if fill is None:

@@ -9,7 +9,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F2
 
-from accel.ops.accept import are_numbers, is_fill, is_listed
+from accel.ops.accept import are_numbers, is_fill, is_listed, listed, sides
 from accel.ops.row import KernelOp, Params, Size, Subject
 from accel.ops.tensors import ELEMENTWISE, PLANAR, tensor_row, tensor_rows, thawed
 from accel.system.private_names import private
@@ -22,7 +22,6 @@ _geometry = private(
     "_compute_affine_output_size",
     "_compute_resized_output_size",
     "_get_inverse_affine_matrix",
-    "_parse_pad_padding",
 )
 
 
@@ -30,7 +29,9 @@ _geometry = private(
 
 
 def _padded(size: Size, padding: Any) -> Size:
-    left, right, top, bottom = _geometry._parse_pad_padding(thawed(padding))
+    edges = sides(padding)
+    assert edges is not None
+    left, top, right, bottom = edges
     return size[0] + top + bottom, size[1] + left + right
 
 
@@ -75,17 +76,13 @@ def _place(of: Subject, params: Params) -> Params | None:
 
 def _padding(of: Subject, params: Params) -> Params | None:
     padding, fill, mode = params
-    sides = [padding] if isinstance(padding, int) else padding
-    if not isinstance(sides, (list, tuple)) or len(sides) not in (1, 2, 4):
-        return None
-    if not all(type(side) is int and side >= 0 for side in sides):
+    edges, fills = sides(padding), listed(fill)
+    if edges is None or min(edges) < 0:
         return None
     channels, *size = of.shape
     if mode != "constant":
-        rows, columns = _padded((0, 0), padding)
-        largest = {"edge": rows + columns, "reflect": min(size) - 1, "symmetric": min(size)}.get(mode, -1)
-        return (padding, 0, mode) if fill in (0, None, [0], [0.0]) and max(sides) <= largest else None
-    fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else fill
+        largest = {"edge": max(edges), "reflect": min(size) - 1, "symmetric": min(size)}.get(mode, -1)
+        return (padding, 0, mode) if fill in (0, None, [0], [0.0]) and max(edges) <= largest else None
     if len(fills) not in (1, channels) or not are_numbers(fills, "fill"):
         return None
     if of.dtype == torch.uint8 and not all(0 <= value <= 255 for value in fills):

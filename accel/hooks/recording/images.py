@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from torchvision.transforms import InterpolationMode
 
 from accel.hooks.patch import Function
 from accel.hooks.recording.calls import Call
@@ -21,6 +23,28 @@ def by_methods(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
         return original(img, *args, **kwargs)
     result = original(lazy, *args, **kwargs)
     return img if result is lazy else result
+
+
+def resized_crop(
+    codes: Mapping[Any, int],
+    original: Function,
+    img: Any,
+    top: Any,
+    left: Any,
+    height: Any,
+    width: Any,
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    *antialias: Any,
+    **kwargs: Any,
+) -> Any:
+    """``resized_crop`` in its usual form, without the checks on the way; ``codes``: Pillow's, of interpolations."""
+    code = codes.get(interpolation) if is_lazy(img) else None
+    if code is not None and False not in antialias and kwargs.get("antialias") is not False:
+        lazy = img.crop_and_resize(top, left, height, width, size, code)
+        if lazy is not None:
+            return lazy
+    return original(img, top, left, height, width, size, interpolation, *antialias, **kwargs)
 
 
 def recorder(row: Op, accept: Accept, lazy_only: bool = False) -> Callable[[Function], Function]:

@@ -6,19 +6,18 @@ values, when they are there and where they are (``accel.runtime.torch_ops``).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from functools import cache
 from math import prod
 from typing import Any, TypeVar
 
 import torch
 
-from accel.hooks.patch import found
+from accel.hooks.patch import Function, found
 from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.calls import Call
 from accel.lazy.state import LazyState
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
 from accel.ops import OPS, Op, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
 from accel.ops.row import IndexOp, KernelOp, TensorOp, ValueOp
@@ -27,6 +26,22 @@ from accel.planning import order
 from accel.recipe import Step
 
 T = TypeVar("T", bound=LazyTensorBase)
+
+
+def by_v1(record: Function, original: Function, *args: Any, **kwargs: Any) -> Any:
+    """A function of v1 on tensors; ``record`` gives the lazy result, or None, from its arguments.
+
+    On torchvision's own classes of tensors nothing is recorded: v1 makes plain ones of them, now and then.
+    """
+    if not args:  # the image is given by its name
+        args = tuple([kwargs.pop(name) for name in original.__code__.co_varnames[:1] if name in kwargs])
+    image = args[0] if args else None
+    if isinstance(image, LazyTensorBase):
+        lazy = record(*args, **kwargs) if type(image) is LazyTensor and is_lazy(image) else None
+        if lazy is not None:
+            return lazy
+        args = (values_of(image), *args[1:])
+    return original(*args, **kwargs)
 
 
 @cache
@@ -113,18 +128,13 @@ _PADS = {"pad", "v1.pad", "v2.pad"}
 _CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}
 
 
-def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
+def linear_transformation(original: Function, self: Any, inpt: Any, *params: Any) -> Any:
     """``LinearTransformation.forward`` of v1, ``transform`` of v2."""
-
-    @functools.wraps(original)
-    def transform(self: Any, inpt: Any, *params: Any) -> Any:
-        matrix, mean = self.transformation_matrix, self.mean_vector
-        if is_lazy(inpt) and isinstance(inpt, LazyTensorBase) and len(inpt.lazy.recipes) == 1:
-            lazy = inpt.lazy
-            fits = prod(lazy.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
-            if fits and not (lazy.after or matrix.requires_grad or mean.requires_grad) and without_autocast():
-                dtype = torch.promote_types(lazy.dtype, mean.dtype)
-                return inpt.then(("linear_transformation", (matrix, mean)), dtype=dtype, kernel=True)
-        return original(self, inpt, *params)
-
-    return transform
+    matrix, mean = self.transformation_matrix, self.mean_vector
+    if is_lazy(inpt) and isinstance(inpt, LazyTensorBase) and len(inpt.lazy.recipes) == 1:
+        lazy = inpt.lazy
+        fits = prod(lazy.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
+        if fits and not (lazy.after or matrix.requires_grad or mean.requires_grad) and without_autocast():
+            dtype = torch.promote_types(lazy.dtype, mean.dtype)
+            return inpt.then(("linear_transformation", (matrix, mean)), dtype=dtype, kernel=True)
+    return original(self, inpt, *params)
