@@ -6,10 +6,9 @@ from then on the image is an ordinary one (``accel.lazy.image_base``).
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import wraps
 from multiprocessing.reduction import ForkingPickler
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +20,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from accel.backend import backend_of
 from accel.codec.header import Raw
 from accel.errors import DecodeError
-from accel.lazy import pillow_args, resizing
+from accel.lazy import pillow_methods
 from accel.lazy.image_base import LazyImageBase, StandsFor, send
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
@@ -36,6 +35,25 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=LazyTensorBase)
 
 _NO_INFO: Mapping[Any, Any] = MappingProxyType({})
+
+
+def _by_steps(steps_of: Callable[..., tuple[Step, ...] | None]) -> Any:
+    """The method of Pillow's that has this function's name, recorded as the steps that the function gives, if any."""
+    name = steps_of.__name__
+
+    @wraps(getattr(Image.Image, name))
+    def method(self: LazyImage, *args: Any, **kwargs: Any) -> Image.Image:
+        steps = steps_of(self, *args, **kwargs) if self._im is None and self._recipe is not None else None
+        if steps is None:
+            return getattr(super(LazyImage, self), name)(*args, **kwargs)  # type: ignore[no-any-return]
+        if not steps:
+            return self.copy()
+        image = self
+        for step in steps:
+            image = image.then(*step)
+        return image
+
+    return method
 
 
 class LazyImage(LazyImageBase):
@@ -121,15 +139,6 @@ class LazyImage(LazyImageBase):
             image._info = self._info.copy()
         return image
 
-    def _recorded(self, steps: tuple[Step, ...]) -> Image.Image:
-        """This image with these steps recorded; a copy where there are none."""
-        if not steps:
-            return self.copy()
-        image = self
-        for name, params in steps:
-            image = image.then(name, params)
-        return image
-
     def as_tensor(self, cls: type[T], step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
         """This image as a lazy tensor of a class, by a step that leads to ``dtype``."""
         width, height = self._size
@@ -186,17 +195,6 @@ class LazyImage(LazyImageBase):
             return super().crop((left, top, right, bottom))
         return self.then("crop", (top, left, height, width))
 
-    def resize(
-        self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
-    ) -> Image.Image:
-        lazy = self._im is None and self._recipe is not None
-        steps = resizing.resize_steps(self, size, resample, box, reducing_gap) if lazy else None
-        if steps is not None:
-            return self._recorded(steps)
-        if lazy and _has_no_pixels(size):  # let Pillow raise what it raises, without decoding for it
-            return Image.new(self._mode, (2, 2)).resize(size, resample, None, reducing_gap)
-        return super().resize(size, resample, box, reducing_gap)
-
     def crop_and_resize(
         self, top: Any, left: Any, height: Any, width: Any, size: Any, resample: int
     ) -> Image.Image | None:
@@ -208,16 +206,11 @@ class LazyImage(LazyImageBase):
             return cropped
         return cropped.resize((size[1], size[0]), resample)
 
-    def reduce(self, factor: Any, box: Any = None) -> Image.Image:
-        lazy = self._im is None and self._recipe is not None
-        steps = resizing.reduce_steps(self._size, factor, box) if lazy else None
-        return super().reduce(factor, box) if steps is None else self._recorded(steps)
-
     def thumbnail(self, size: Any, resample: Any = Image.Resampling.BICUBIC, reducing_gap: float | None = 2.0) -> None:
         drafts = reducing_gap is not None and isinstance(self, JpegImageFile) and not self._loaded
         if self._im is not None or self._recipe is None or drafts:
             return super().thumbnail(size, resample, reducing_gap)
-        wanted = resizing.Thumbnail(self._size, size, resample, reducing_gap).resized
+        wanted = pillow_methods.Thumbnail(self._size, size, resample, reducing_gap).resized
         if wanted is None:
             return None
         args, kwargs = wanted
@@ -230,33 +223,16 @@ class LazyImage(LazyImageBase):
             self._recipe = recipe
         return None
 
-    def transpose(self, method: Image.Transpose) -> Image.Image:
-        steps = pillow_args.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
-        return super().transpose(method) if steps is None else self._recorded(steps)
-
-    def transform(
-        self, size: Any, method: Any, data: Any = None, resample: int = 0, fill: int = 1, fillcolor: Any = None
-    ) -> Image.Image:
-        lazy = self._im is None and self._recipe is not None
-        step = pillow_args.step(self, size, method, data, resample, fillcolor) if lazy else None
-        if step is None:
-            return super().transform(size, method, data, resample, fill, fillcolor)
-        return self.then(*step)
-
-    def point(self, lut: Any, mode: str | None = None) -> Image.Image:
-        lazy = self._im is None and self._recipe is not None
-        if not lazy or mode is not None or isinstance(lut, Image.ImagePointHandler):
-            return super().point(lut, mode)
-        table = pillow_args.point_table(lut, self._mode)
-        return super().point(lut) if table is None else self.then("point", (table,))
-
-    def filter(self, filter: Any) -> Image.Image:
-        step = pillow_args.blur_step(filter) if self._im is None and self._recipe is not None else None
-        return super().filter(filter) if step is None else self.then(*step)
+    resize = _by_steps(pillow_methods.resize)
+    reduce = _by_steps(pillow_methods.reduce)
+    transpose = _by_steps(pillow_methods.transpose)
+    transform = _by_steps(pillow_methods.transform)
+    point = _by_steps(pillow_methods.point)
+    filter = _by_steps(pillow_methods.filter)
 
     def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
         """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""
-        colour = _pixel(self._mode, fill) if mode == "constant" else None
+        colour = pillow_methods.pixel(self._mode, fill) if mode == "constant" else None
         image = self.then("pad", (*padding, mode, colour))
         image._info = {}  # torchvision pads by making a new image
         return image
@@ -270,18 +246,3 @@ ForkingPickler.register(LazyPlainImage, send)
 
 
 _COLOUR = (("convert", ("RGB",)),)
-
-
-def _has_no_pixels(size: Any) -> bool:
-    try:
-        width, height = map(operator.index, size)
-    except (TypeError, ValueError):
-        return True
-    return width < 1 or height < 1
-
-
-@lru_cache(maxsize=64)
-def _pixel(mode: str, colour: Any) -> tuple[Any, ...]:
-    """The values of a pixel of a colour, one per channel."""
-    pixel = Image.new(mode, (1, 1), colour).getpixel((0, 0))
-    return pixel if isinstance(pixel, tuple) else (pixel,)
