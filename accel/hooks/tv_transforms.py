@@ -21,7 +21,7 @@ from PIL import Image
 from torchvision.transforms import RandomCrop
 from torchvision.transforms import functional as F
 
-from accel.hooks.patch import Body, Function, Shortcut
+from accel.hooks.patch import Body, Function, Shortcut, copied
 from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
 from accel.system.private_names import private
@@ -99,12 +99,7 @@ def with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any])
         ),
         "F": _like(F, **functional),
     }
-    surroundings = {**function.__globals__, **cheap}
-    quick = FunctionType(
-        function.__code__, surroundings, function.__name__, function.__defaults__, function.__closure__
-    )
-    quick.__kwdefaults__ = function.__kwdefaults__
-    return quick
+    return copied(function, {**function.__globals__, **cheap})
 
 
 def _like(module: ModuleType, **replaced: Callable[..., Any]) -> SimpleNamespace:

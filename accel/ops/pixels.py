@@ -39,8 +39,8 @@ def _lower_by(positions: Callable[[int, int, int], Positions]) -> Callable[[Axes
     def lower(axes: Axes, params: Params, code: int) -> Axes:
         (rows, columns), (height, width) = axes, params
         return (
-            rows.take(positions(rows.length, height, width)),
-            columns.take(positions(columns.length, width, height)),
+            rows.take_or_fill(positions(rows.length, height, width)),
+            columns.take_or_fill(positions(columns.length, width, height)),
         )
 
     return lower
