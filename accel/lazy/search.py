@@ -30,7 +30,7 @@ def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
     do not lie too deep. With ``sent`` what is sent along with the value to another process is found as well: objects
     are pickled for it, unless all lazy tensors that there are have been found already.
     """
-    wanted = pending.count()
+    wanted = pending()
     found: list[LazyTensorBase] = []
     if not wanted:
         return found

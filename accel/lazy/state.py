@@ -71,7 +71,7 @@ class LazyState(Images):
         view: how wide the tensor is that torchvision's is a view of part of the columns of; 0: it is no such view.
         aliased: it is part of a batch, or has parts: what changes its values in place does so in the others.
         stacked: whether a batch was made of it.
-        pending: a mark, as long as it has no values; see ``_Pending``.
+        pending: a mark, as long as it has no values; see ``pending``.
     """
 
     __slots__ = ("_lock", "after", "aliased", "dtype", "lead", "pending", "shape", "stacked", "view")
@@ -236,17 +236,14 @@ def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:
         return (value.detach() if alias is None else alias)[index]
 
 
-class _Pending:
-    """Every state of this process that has no values: where there is none nobody need look for one."""
-
-    def __init__(self) -> None:
-        self._others = 0
-        self._others = self.count()
-
-    def count(self) -> int:
-        """Count them: as many as refer to the mark, besides what always does."""
-        return sys.getrefcount(_PENDING) - self._others
-
-
 _PENDING = object()
-pending = _Pending()
+"""What every state of this process refers to that has no values."""
+_others = 0
+
+
+def pending() -> int:
+    """Count the states without values: where there is none nobody need look for one."""
+    return sys.getrefcount(_PENDING) - _others
+
+
+_others = pending()

@@ -6,8 +6,9 @@ a plain tensor there; anything else has its values computed (``accel.lazy.tensor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -177,14 +178,6 @@ def _onwards(before: LazyTensorBase, after: LazyTensorBase, step: Step) -> LazyT
     return after
 
 
-def _cast_to(dtype: torch.dtype) -> Callable[..., Any]:
-    def handler(tensor: LazyTensorBase, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
-        lazy = _cast(tensor, dtype)
-        return lazy if lazy is NotImplemented else _ordered(lazy, memory_format)
-
-    return handler
-
-
 def to(tensor: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
     copy = kwargs.pop("copy", False)
     device: Any  # or None
@@ -201,17 +194,16 @@ def to(tensor: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
     return lazy.clone() if copy and lazy is tensor else lazy
 
 
-def cuda(
-    tensor: LazyTensorBase,
-    device: Any = None,
-    non_blocking: bool = False,
-    memory_format: torch.memory_format = torch.preserve_format,
-) -> Any:
+def _to_dtype(dtype: torch.dtype, tensor: LazyTensorBase, **memory_format: torch.memory_format) -> Any:
+    return to(tensor, dtype, **memory_format)
+
+
+def cuda(tensor: LazyTensorBase, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
     return to(tensor, device, non_blocking=non_blocking, memory_format=memory_format)
 
 
-def cpu(tensor: LazyTensorBase, memory_format: torch.memory_format = torch.preserve_format) -> Any:
+def cpu(tensor: LazyTensorBase, memory_format: Any = None) -> Any:
     return to(tensor, torch.device("cpu"), memory_format=memory_format)
 
 
@@ -241,9 +233,9 @@ LazyTensor.handlers = {
     torch.Tensor.view: mixing.view,
     torch.Tensor.reshape: mixing.view,
     torch.Tensor.add_: mixing.add_in_place,
-    torch.Tensor.half: _cast_to(torch.float16),
-    torch.Tensor.bfloat16: _cast_to(torch.bfloat16),
-    torch.Tensor.float: _cast_to(torch.float32),
-    torch.Tensor.double: _cast_to(torch.float64),
+    torch.Tensor.half: partial(_to_dtype, torch.float16),
+    torch.Tensor.bfloat16: partial(_to_dtype, torch.bfloat16),
+    torch.Tensor.float: partial(_to_dtype, torch.float32),
+    torch.Tensor.double: partial(_to_dtype, torch.float64),
     **dict.fromkeys(LazyTensorBase.either, mixing.multiplied),
 }
