@@ -15,7 +15,6 @@ from PIL import Image
 from accel import switch
 from accel.hooks import (
     dataloader,
-    datasets_folder,
     multiprocessing,
     pillow_enhance,
     pillow_image_ops,
@@ -23,9 +22,9 @@ from accel.hooks import (
     ray,
     table,
     torch_compile,
+    tv_files,
     tv_functional,
     tv_functional_pil,
-    tv_io,
     tv_transforms,
     v2_forward,
     v2_functional,
@@ -35,7 +34,7 @@ from accel.hooks.patch import Patch, Undo
 from accel.system import counters, private_names, replaced
 
 _OF_PILLOW = (pillow_open, pillow_enhance, pillow_image_ops)
-_OF_V1 = (datasets_folder, tv_io, tv_transforms, tv_functional, tv_functional_pil)
+_OF_V1 = (tv_files, tv_transforms, tv_functional, tv_functional_pil)
 _OF_V2 = (v2_transforms, v2_forward, v2_functional, table)
 _OF_TORCH = (torch_compile, dataloader, multiprocessing, ray)
 PATCHES: tuple[Patch, ...] = tuple(
