@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from functools import partial
 from io import BytesIO
 from types import TracebackType
 from typing import IO, Any
@@ -24,7 +25,7 @@ from accel.codec.header import Header, claim
 from accel.hooks import patch
 from accel.hooks.patch import Body, Function, Item
 from accel.lazy.image import LazyImage
-from accel.lazy.jpeg_file import UNCLAIMED, LazyJpegFile
+from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.unread import Unread, opened
 from accel.options import Selection
 from accel.recipe import Source
@@ -74,16 +75,15 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         selection = switch.active()
         if selection is None:
             return original(file, filename)
-        data = opened(file)
+        name, data = _name(filename or file), opened(file)
+        source_of = partial(_source, name, selection)
         if isinstance(data, Unread):
-            return LazyJpegFile.open_unread(data, filename, _name(filename or file), selection, claimed)
-        header = claim(data)
-        if header is None or not claimed(header, selection):
-            counters.fallback(UNCLAIMED)
+            return LazyJpegFile.open_unread(data, filename, source_of)
+        source = source_of(data)
+        if source is None:
             file.seek(0)
             return original(file, filename)
-        source = Source(data, header, _name(filename or file), selection)
-        kept = original(BytesIO(data), filename) if header.pictures else None  # Pillow says what it is
+        kept = original(BytesIO(data), filename) if source.header.pictures else None  # Pillow says what it is
         if kept is None or type(kept) is JpegImageFile:
             image = LazyJpegFile.open(source, filename)
             image._file = kept
@@ -93,6 +93,16 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         return image
 
     return open_jpeg, accept
+
+
+def _source(name: str, selection: Selection, data: bytes, begun: Header | None = None) -> Source | None:
+    """The source of a file; None for one that is Pillow's, or does not go on as it has ``begun``."""
+    header = claim(data)
+    same = begun is None or (header is not None and header[:4] == begun[:4] and not header.pictures)
+    if header is None or not same or not claimed(header, selection):
+        counters.fallback("a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's")
+        return None
+    return Source(data, header, name, selection)
 
 
 def claimed(header: Header, selection: Selection) -> bool:

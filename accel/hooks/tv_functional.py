@@ -17,7 +17,7 @@ from accel.hooks.patch import Body, Function
 from accel.hooks.recording import images, tensor_values
 from accel.hooks.recording.tensors import by_v1
 from accel.lazy.from_pixels import lazy_image
-from accel.lazy.image import LazyImage
+from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.planning import order, values
@@ -57,8 +57,8 @@ def _as_image(tensor: LazyTensorBase) -> LazyImage | None:
     if levels is None:
         origin = Recipe(source, (*steps, ("to_levels", ())))
         pixels = Source(b"", Raw(width, height, mode), f"{source.name}, as a tensor", source.selection, origin=origin)
-        return LazyImage.of_recipe(Recipe(pixels), mode, size)
-    image = LazyImage.of_recipe(Recipe(source, pixel_steps), mode, size)
+        return LazyPlainImage.make(Recipe(pixels), mode, size, {})
+    image: LazyImage = LazyPlainImage.make(Recipe(source, pixel_steps), mode, size, {})
     if bool((levels != torch.arange(256)).any()):
         image = image.then("point", (levels.numpy().tobytes(),))
     return image

@@ -40,12 +40,6 @@ class Whole(NamedTuple):
     index: Any
 
 
-class Ready(NamedTuple):
-    """Images that were computed for a lazy tensor when another one of its batch was asked for."""
-
-    images: torch.Tensor
-
-
 class Images:
     """Images that come out alike: what a lazy tensor's companions know of it.
 
@@ -170,7 +164,7 @@ class Batch:
             self.together = frozenset()
             for each, result in zip(members, results, strict=True):
                 if not isinstance(result, Exception):
-                    each.progress = Ready(result)
+                    each.progress = result
                 elif each is wanted:
                     raise result
 

@@ -6,11 +6,10 @@ from then on the image is an ordinary one (``accel.lazy.image_base``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from multiprocessing.reduction import ForkingPickler
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T", bound=LazyTensorBase)
-
-_NO_INFO: Mapping[Any, Any] = MappingProxyType({})
 
 
 def _by_steps(steps_of: Callable[..., tuple[Step, ...] | None]) -> Any:
@@ -64,11 +61,13 @@ class LazyImage(LazyImageBase):
     """
 
     @classmethod
-    def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> Self:
+    def make(cls, recipe: Recipe, mode: str, size: tuple[int, int], info: dict[Any, Any] | None = None) -> Self:
+        """An image of a recipe's pixels; ``info``: what Pillow hands down of it, None: as the file has it."""
         image = cls.__new__(cls)
         image._recipe = recipe
         image._mode = mode
         image._size = size
+        image._info = info
         return image
 
     @property
@@ -80,15 +79,8 @@ class LazyImage(LazyImageBase):
     def load_rgb(source: Source) -> LazyImage:
         """The image that ``Image.open(...).convert("RGB")`` gives."""
         header = source.header
-        image = LazyPlainImage._make(Recipe(source), header.mode, (header.width, header.height))
+        image = LazyPlainImage.make(Recipe(source), header.mode, (header.width, header.height))
         return image if header.mode == "RGB" else image.then("convert", ("RGB",), "RGB")
-
-    @staticmethod
-    def of_recipe(recipe: Recipe, mode: str, size: tuple[int, int], info: Mapping[Any, Any] = _NO_INFO) -> LazyImage:
-        """The image that a recipe's pixels are, of no file, with what Pillow's methods hand down of ``info``."""
-        image = LazyPlainImage._make(recipe, mode, size)
-        image._info = dict(info)
-        return image
 
     def then(self, name: str, params: tuple[Any, ...], mode: str | None = None) -> LazyImage:
         """This image with one more step recorded."""
@@ -100,10 +92,11 @@ class LazyImage(LazyImageBase):
         source, steps = self._recipe
         op = OPS[name]
         height, width = op.size((self._size[1], self._size[0]), params)
-        made = self._made(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height))
-        if op.renews is not None and op.renews(params):
-            made._info = {}
-        return made
+        info = {} if op.renews is not None and op.renews(params) else self._handed_down()
+        return LazyPlainImage.make(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height), info)
+
+    def _handed_down(self) -> dict[Any, Any] | None:
+        return None if self._info is None else self._info.copy()
 
     def used_again(self) -> None:
         """Be prepared for what is made from an image that others were made from before.
@@ -131,13 +124,6 @@ class LazyImage(LazyImageBase):
             source = recipe.source
             self._recipe = Recipe(Source(pixels, Raw(*self._size, mode=self._mode), source.name, source.selection))
             counters.count(counters.KEPT)
-
-    def _made(self, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
-        """An image made from this one: of no file any more, with its ``info``."""
-        image = LazyPlainImage._make(recipe, mode, size)
-        if self._info is not None:
-            image._info = self._info.copy()
-        return image
 
     def as_tensor(self, cls: type[T], step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
         """This image as a lazy tensor of a class, by a step that leads to ``dtype``."""
@@ -167,16 +153,15 @@ class LazyImage(LazyImageBase):
             self.used_again()
             recipe = self._recipe or recipe
         self._parent = True
-        return self._made(recipe, self._mode, self._size)
+        return LazyPlainImage.make(recipe, self._mode, self._size, self._handed_down())
 
     def convert(self, mode: str | None = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Image.Image:
         if self.recipe is not None and not matrix:
             if not mode or mode == self._mode:
                 return self.copy()
-            if mode == "RGB" and "transparency" not in (self._info or ()):  # a file's own info never has it
-                return self.then("convert", ("RGB",), mode)
-            if mode == "L" and "transparency" not in (self._info or ()):
-                return self.then("to_grayscale", (1,), mode)
+            step = _CONVERSIONS.get(mode)
+            if step is not None and "transparency" not in (self._info or ()):  # a file's own info never has it
+                return self.then(*step, mode)
         return super().convert(mode, matrix, *args, **kwargs)
 
     def crop(self, box: Any = None) -> Image.Image:
@@ -233,9 +218,7 @@ class LazyImage(LazyImageBase):
     def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
         """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""
         colour = pillow_methods.pixel(self._mode, fill) if mode == "constant" else None
-        image = self.then("pad", (*padding, mode, colour))
-        image._info = {}  # torchvision pads by making a new image
-        return image
+        return self.then("pad", (*padding, mode, colour))
 
 
 class LazyPlainImage(LazyImage, metaclass=StandsFor):
@@ -245,4 +228,5 @@ class LazyPlainImage(LazyImage, metaclass=StandsFor):
 ForkingPickler.register(LazyPlainImage, send)
 
 
-_COLOUR = (("convert", ("RGB",)),)
+_CONVERSIONS: dict[str, Step] = {"RGB": ("convert", ("RGB",)), "L": ("to_grayscale", (1,))}
+_COLOUR = (_CONVERSIONS["RGB"],)

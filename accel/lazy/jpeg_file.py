@@ -11,15 +11,11 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
-from accel.codec.header import Header, claim
+from accel.codec.header import Header
 from accel.lazy.image import LazyImage
 from accel.lazy.image_base import StandsFor, send
 from accel.lazy.unread import Unread
-from accel.options import Selection
 from accel.recipe import Recipe, Source
-from accel.system import counters
-
-UNCLAIMED = "a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's"
 
 
 class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
@@ -31,7 +27,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     becomes: ClassVar[type[Image.Image]] = JpegImageFile
 
-    _claim: tuple[str, Selection, Callable[[Header, Selection], bool]]
+    _source_of: Callable[[bytes, Header], Source | None]
     filename: Any = ""
     _file: JpegImageFile | None = None
     _unread: Unread | None = None  # then there is no recipe yet
@@ -40,25 +36,19 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     def open(cls, source: Source, filename: str | bytes = "") -> LazyJpegFile:
         """The image as ``Image.open`` returns it; ``filename`` as Pillow's images have it."""
         header = source.header
-        image = cls._make(Recipe(source), header.mode, (header.width, header.height))
+        image = cls.make(Recipe(source), header.mode, (header.width, header.height))
         image.filename = filename
         return image
 
     @classmethod
     def open_unread(
-        cls,
-        unread: Unread,
-        filename: str | bytes,
-        name: str,
-        selection: Selection,
-        claimed: Callable[[Header, Selection], bool],
+        cls, unread: Unread, filename: str | bytes, source_of: Callable[[bytes, Header], Source | None]
     ) -> LazyJpegFile:
-        """The same of a file that is still to be read; ``claimed`` says then whether it is not Pillow's after all."""
+        """The same of a file that is still to be read; ``source_of`` gives None if it is Pillow's after all."""
         header = unread.header
         image = cls.__new__(cls)
         image._mode, image._size = header.mode, (header.width, header.height)
-        image.filename, image._unread = filename, unread
-        image._claim = name, selection, claimed
+        image.filename, image._unread, image._source_of = filename, unread, source_of
         return image
 
     def _read(self) -> None:
@@ -69,15 +59,9 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
             if self._unread is None:  # another thread was faster
                 return
             data = unread.read()
-            name, selection, claimed = self._claim
-            header, begun = claim(data), unread.header
-            same = header is not None and header[:4] == begun[:4] and not header.pictures
-            self._file = None
-            if header is not None and same and claimed(header, selection):
-                self._recipe = Recipe(Source(data, header, name, selection))
-            else:
-                counters.fallback(UNCLAIMED)
-                self._file, self._recipe = jpeg_factory(BytesIO(data), self.filename), None
+            source = self._source_of(data, unread.header)
+            self._file = jpeg_factory(BytesIO(data), self.filename) if source is None else None
+            self._recipe = None if source is None else Recipe(source)
             self._unread = None
             unread.close()
 

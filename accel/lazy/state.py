@@ -8,7 +8,7 @@ state        ``progress``
 recorded     None                there are recipes, and nothing else
 part         ``Whole``           it is a view of a batch: when it is asked for, that is computed, all of it
 submitted    ``Part``            its values are computed, or will be, on the host or on a device
-ready        ``Ready``           they were computed along with another's of its batch; nobody has seen them
+ready        a plain tensor      they were computed along with another's of its batch; nobody has seen them
 done         ``Done``            they are there, and somebody may have them
 ============ =================== ============================================================================
 
@@ -37,7 +37,7 @@ import torch
 
 from accel.errors import DecodeError
 from accel.lazy import shell
-from accel.lazy.batch import Images, Ready, Whole, changing
+from accel.lazy.batch import Images, Whole, changing
 from accel.options import AcceleratorOptions
 from accel.recipe import Recipe, Step
 from accel.runtime import compute, prefetch, torch_ops
@@ -146,8 +146,8 @@ class LazyState(Images):
                 images = prefetch.compute_on_device(self.recipes, self.interleaved, self.loader)
             if images is None and self.member is not None and self.together:
                 self.member.batch.compute(self, allocate)
-            if images is None and isinstance(self.progress, Ready):
-                images = self.progress.images
+            if images is None and isinstance(self.progress, torch.Tensor):
+                images = self.progress
             if images is None:
                 images = compute.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
             return self.shaped(images)

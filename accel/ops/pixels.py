@@ -11,7 +11,7 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import resample
 from accel.ops.index import Positions, nearest
-from accel.ops.row import Axes, EffectOp, IndexOp, Params, ResampleOp, Size, given_size
+from accel.ops.row import Axes, EffectOp, IndexOp, Params, ResampleOp, Size, always, given_size
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
@@ -110,6 +110,7 @@ ROWS = (
         lower=_lower_pad,
         fill=lambda params, channels: (params[5] * channels)[:channels] if params[5] else (0,) * channels,
         fills=lambda size, params: params[4] == "constant",
+        renews=always,
     ),
     IndexOp(
         "resize_nearest",
