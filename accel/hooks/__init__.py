@@ -16,15 +16,13 @@ from accel import switch
 from accel.hooks import (
     dataloader,
     multiprocessing,
-    pillow_enhance,
-    pillow_image_ops,
     pillow_open,
+    pillow_ops,
     ray,
     table,
     torch_compile,
     tv_files,
     tv_functional,
-    tv_functional_pil,
     tv_transforms,
     v2_forward,
     v2_functional,
@@ -33,8 +31,8 @@ from accel.hooks import (
 from accel.hooks.patch import Patch, Undo
 from accel.system import counters, private_names, replaced
 
-_OF_PILLOW = (pillow_open, pillow_enhance, pillow_image_ops)
-_OF_V1 = (tv_files, tv_transforms, tv_functional, tv_functional_pil)
+_OF_PILLOW = (pillow_open, pillow_ops)
+_OF_V1 = (tv_files, tv_transforms, tv_functional)
 _OF_V2 = (v2_transforms, v2_forward, v2_functional, table)
 _OF_TORCH = (torch_compile, dataloader, multiprocessing, ray)
 PATCHES: tuple[Patch, ...] = tuple(

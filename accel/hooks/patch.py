@@ -138,7 +138,7 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
     original.__annotations__ = function.__annotations__
     original.__qualname__, original.__module__ = function.__qualname__, function.__module__
     defaults = function.__kwdefaults__
-    function.__kwdefaults__ = {**(defaults or {}), _INSTEAD: make(original)}
+    function.__kwdefaults__ = {**(defaults or {}), "_accel_instead": make(original)}
     try:
         function.__code__ = _template.__code__.replace(
             co_name=code.co_name, co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
@@ -159,6 +159,3 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
 def _template(*args: Any, _accel_instead: Any, **kwargs: Any) -> Any:
     # A default argument is the one place where code finds an object that TorchScript and torch.compile accept.
     return _accel_instead(*args, **kwargs)
-
-
-_INSTEAD = "_accel_instead"

@@ -1,6 +1,7 @@
-"""``torchvision.transforms.functional``: functions that have no counterpart for Pillow images alone.
+"""``torchvision.transforms.functional`` and its functions for Pillow images, which are recorded on lazy ones.
 
-A function's checks are made when it is recorded, by torchvision's own code where that is cheap.
+A function's checks are made when it is recorded, by torchvision's own code where that is cheap. Functions of colours
+have a row of the table that names them (``table``).
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import torch
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.codec.header import Raw
-from accel.hooks.patch import Body, Function
+from accel.hooks.patch import Body, Function, Shortcut
 from accel.hooks.recording import images, tensor_values
 from accel.hooks.recording.tensors import by_v1
-from accel.lazy.from_pixels import lazy_image
+from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.ops import OPS, accept
 from accel.planning import order, values
 from accel.recipe import Recipe, Source
 
@@ -72,10 +74,61 @@ def _levels(table: torch.Tensor) -> torch.Tensor | None:
     return torch.from_numpy(scaled.astype(np.uint8)) if ((scaled >= 0) & (scaled < 256)).all() else None
 
 
-_V1 = "torchvision.transforms.functional"
+# -- of Pillow images: _functional_pil ----------------------------------------------------------------------
+
+
+def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
+    """``torchvision.transforms._functional_pil.crop``: of an eager image a copy of the crop is enough."""
+    lazy = lazy_crop(img, box) if len(box) == 4 and not kwargs else None
+    if lazy is not None:
+        return lazy
+    cropped = original(img, *box, **kwargs)
+    return lazy_image(cropped) or cropped
+
+
+def pad(original: Function, img: Any, padding: Any, fill: Any = 0, padding_mode: Any = "constant") -> Any:
+    """``torchvision.transforms._functional_pil.pad``."""
+    lazy = lazy_image(img)
+    img, sides = lazy or img, accept.sides(padding)
+    if lazy is None or sides is None:
+        return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
+    left, top, right, bottom = sides
+    constant, colour = padding_mode == "constant", _colour(fill, len(lazy.getbands()))
+    known = constant or (padding_mode in ("edge", "reflect", "symmetric") and min(sides) >= 0)
+    if not known or colour is None or lazy.width + left + right < 1 or lazy.height + top + bottom < 1:
+        return original(img, padding, fill, padding_mode)
+    return lazy.pad(sides, padding_mode, colour if constant else None)
+
+
+def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
+    """A fill as one int per channel, as torchvision hands it to Pillow; None for what is no such form."""
+    colour = accept.listed(fill)
+    colour *= channels if len(colour) == 1 else 1
+    if len(colour) != channels or not all(isinstance(value, (int, float)) for value in colour):
+        return None
+    return tuple(int(value) for value in colour)
+
+
+def to_grayscale(original: Function) -> Function:
+    """``to_grayscale``: to one channel it copies only that of an eager image."""
+    of_lazy = images.recorder(OPS["to_grayscale"], accept.channels)(original)
+
+    def to_grayscale(img: Any, num_output_channels: Any) -> Any:
+        grey = lazy_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None
+        return of_lazy(img, num_output_channels) if grey is None else grey
+
+    return to_grayscale
+
+
 _OF_TENSORS = (tensor_values.convert_image_dtype, tensor_values.normalize, tensor_values.erase)
+_METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
+_V1, _OF_IMAGES = "torchvision.transforms.functional", "torchvision.transforms._functional_pil"
 PATCHES = (
     Body(f"{_V1}.resized_crop", partial(images.resized_crop, pil_modes_mapping)),
     *(Body(f"{_V1}.{function.__name__}", function) for function in (to_tensor, pil_to_tensor, to_pil_image)),
     *(Body(f"{_V1}.{record.__name__}", partial(by_v1, record)) for record in _OF_TENSORS),
+    *(Body(f"{_OF_IMAGES}.{name}", images.by_methods) for name in _METHODS),
+    Shortcut(f"{_OF_IMAGES}.to_grayscale", to_grayscale),
+    Body(f"{_OF_IMAGES}.crop", crop),
+    Body(f"{_OF_IMAGES}.pad", pad),
 )

@@ -93,13 +93,10 @@ def usual() -> bool:
 
 def with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:
     """``function`` with cheaper ones of the functions of ``torch``, and these of ``transforms.functional``."""
-    cheap = {
-        "torch": _like(
-            torch, tensor=tuple, log=_logarithms, exp=torch.Tensor.exp_, empty=_empty, randint=_randint, rand=rand
-        ),
-        "F": _like(F, **functional),
-    }
-    return copied(function, {**function.__globals__, **cheap})
+    cheap = {"tensor": tuple, "exp": torch.Tensor.exp_, "empty": _empty, "randint": _randint, "rand": rand}
+    cheap["log"] = lambda values: _logarithms(values, torch.get_default_dtype())
+    namespaces = {"torch": _like(torch, **cheap), "F": _like(F, **functional)}
+    return copied(function, {**function.__globals__, **namespaces})
 
 
 def _like(module: ModuleType, **replaced: Callable[..., Any]) -> SimpleNamespace:
@@ -108,12 +105,8 @@ def _like(module: ModuleType, **replaced: Callable[..., Any]) -> SimpleNamespace
     return namespace
 
 
-def _logarithms(values: tuple[float, ...]) -> tuple[float, ...]:
-    return _logarithms_of(values, torch.get_default_dtype())
-
-
 @lru_cache(maxsize=64)
-def _logarithms_of(values: tuple[float, ...], dtype: torch.dtype) -> tuple[float, ...]:
+def _logarithms(values: tuple[float, ...], dtype: torch.dtype) -> tuple[float, ...]:
     return tuple(torch.log(torch.tensor(values, dtype=dtype, device="cpu")).tolist())
 
 

@@ -2,7 +2,7 @@
 
 After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``accel.ops.resample.Aten``). A kernel that
 cannot record what it is asked for computes the values and hands over to torchvision's own, which also raises what is to
-be raised. Kernels for Pillow images are v1's functions (``tv_functional_pil``), have a row of the table that names
+be raised. Kernels for Pillow images are v1's functions (``tv_functional``), have a row of the table that names
 them, or are here, with what has no kernels.
 """
 
@@ -23,7 +23,7 @@ from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
-from accel.ops.accept import NotFinite, are_numbers
+from accel.ops.accept import are_numbers
 from accel.system.private_names import private
 
 _geometry = private(
@@ -39,16 +39,8 @@ def _kernel(functional: Function, record: Function, absent: Any) -> Function:
     """The kernel of a functional for lazy tensors, where torchvision has none."""
 
     def kernel(image: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
-        if is_lazy(image):
-            try:
-                lazy = record(image, *args, **kwargs)
-            except NotFinite:
-                raise
-            except Exception:
-                lazy = None  # wrong arguments: torchvision's own kernel says so
-            if lazy is not None:
-                return lazy
-        return functional(values_of(image), *args, **kwargs)
+        lazy = record(image, *args, **kwargs) if is_lazy(image) else None
+        return functional(values_of(image), *args, **kwargs) if lazy is None else lazy
 
     return kernel
 

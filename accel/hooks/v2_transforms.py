@@ -43,10 +43,10 @@ def make_params(original: FunctionType) -> Function:
 
 def _size_of_one(images: list[Any]) -> tuple[int, int]:
     image = images[0]
+    if not isinstance(image, torch.Tensor):
+        return image.height, image.width
     lazy = image.__dict__.get("lazy")  # quicker than asking a tensor for its shape
-    if lazy is not None:
-        return lazy.shape[1], lazy.shape[2]
-    height, width = image.shape[-2:] if isinstance(image, torch.Tensor) else (image.height, image.width)
+    height, width = (image if lazy is None else lazy).shape[-2:]
     return height, width
 
 

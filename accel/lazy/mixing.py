@@ -39,16 +39,12 @@ def view(tensor: LazyTensorBase, *size: Any) -> Any:
 def multiplied(one: Any, other: Any) -> Any:
     """An image times a tensor of one element."""
     tensor, weight = (one, other) if is_lazy(one) else (other, one)
-    if not is_lazy(tensor) or type(weight) is not torch.Tensor or not _is_weight(tensor, weight):
+    if not is_lazy(tensor) or type(weight) is not torch.Tensor or len(tensor.lazy.recipes) > 1 or tensor.lazy.after:
+        return NotImplemented
+    if weight.shape != (1,) * tensor.ndim or weight.dtype != torch.float32 or not weight.is_cpu:
         return NotImplemented
     step = "weighted", (weight.item(), weight.dtype)
     return tensor.then(step, dtype=torch.promote_types(weight.dtype, tensor.lazy.dtype), kernel=True)
-
-
-def _is_weight(tensor: LazyTensorBase, weight: torch.Tensor) -> bool:
-    lazy = tensor.lazy
-    one = len(lazy.recipes) == 1 and not lazy.after
-    return one and weight.shape == (1,) * tensor.ndim and weight.dtype == torch.float32 and weight.is_cpu
 
 
 def add_in_place(tensor: LazyTensorBase, other: Any, *, alpha: Any = 1) -> Any:

@@ -13,7 +13,7 @@ from torch.utils import _pytree
 from torch.utils.data import DataLoader, Dataset
 
 import accel
-from accel.lazy import hidden, search
+from accel.lazy import search
 from accel.lazy.state import pending
 from tests.support import fake_accelerator, helpers
 from tests.support.helpers import Files, assert_same
@@ -198,7 +198,7 @@ def test_nothing_is_looked_at_where_nothing_is_lazy(monkeypatch: pytest.MonkeyPa
 
 def test_objects_are_pickled_only_for_what_is_not_found_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(hidden, "lazy_tensors", lambda objects: asked.append(objects) or [])
+    monkeypatch.setattr(search, "sent_along", lambda objects: asked.append(objects) or [])
     one = lazy()
     monkeypatch.setattr(search, "pending", lambda: 1)
     assert search.lazy_tensors(Record(one, slotted(1, 2)), sent=True) == [one]

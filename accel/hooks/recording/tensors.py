@@ -59,7 +59,11 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         params = _accepted(lazy, op, args, kwargs)
         if params is None:
             return None
-        steps = () if _changes_nothing(lazy, op, params) else ((name, params),)
+        channels, *size = lazy.shape
+        resized = name != "v2.resize" or list(op.size((size[0], size[1]), params)) != size
+        steps = (
+            ((name, params),) if resized and not op.keeps(channels, params) else ()
+        )  # () as the image itself comes back
     return then(image, steps) if steps else image
 
 
@@ -71,14 +75,6 @@ def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict
         return None
     params = _call(op.name).params(lazy, args, kwargs)
     return None if params is None else tuple(map(frozen, params))
-
-
-def _changes_nothing(lazy: LazyState, op: Op, params: Params) -> bool:
-    """Whether torchvision's function returns the image itself."""
-    channels, *size = lazy.shape
-    if op.name == "v2.resize":
-        return list(op.size((size[0], size[1]), params)) == size
-    return op.keeps(channels, params)
 
 
 def then(image: T, steps: tuple[Step, ...]) -> T:
