@@ -27,12 +27,10 @@ class Patch:
     Attributes:
         name: dotted, from the module on.
         replacement: the row's class says what it is.
-        optional: some of the supported versions have no such name.
     """
 
     name: str
     replacement: Function
-    optional: bool = False
 
     def find(self) -> Any:
         """Find where the replacement goes; AttributeError where the installed version lacks the name."""

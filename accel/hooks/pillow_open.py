@@ -25,8 +25,7 @@ from accel.codec.header import Header, claim
 from accel.hooks import patch
 from accel.hooks.patch import Body, Function, Item
 from accel.lazy.image import LazyImage
-from accel.lazy.jpeg_file import LazyJpegFile
-from accel.lazy.unread import Unread, opened
+from accel.lazy.jpeg_file import LazyJpegFile, Unread, opened
 from accel.options import Selection
 from accel.recipe import Source
 from accel.system import counters, fork
@@ -83,7 +82,8 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         if source is None:
             file.seek(0)
             return original(file, filename)
-        kept = original(BytesIO(data), filename) if source.header.pictures else None  # Pillow says what it is
+        several = isinstance(source.header, Header) and source.header.pictures
+        kept = original(BytesIO(data), filename) if several else None  # Pillow says what it is
         if kept is None or type(kept) is JpegImageFile:
             image = LazyJpegFile.open(source, filename)
             image._file = kept

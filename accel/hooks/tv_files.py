@@ -107,9 +107,7 @@ def decode_jpeg(
 ) -> Any:
     """``torchvision.io.decode_jpeg``."""
     streams = input if isinstance(input, list) else [input]
-    lazy = []
-    if str(device) == "cpu" and all(isinstance(stream, torch.Tensor) for stream in streams):
-        lazy = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
+    lazy = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams if str(device) == "cpu"]
     if not lazy or any(each is None for each in lazy):
         if str(device) != "cpu" or not streams or not pillow_open.replaces():
             return original(input, mode, device, apply_exif_orientation)
@@ -223,5 +221,5 @@ _READERS: dict[str, Function] = {
 PATCHES = (
     Body("torchvision.datasets.folder.default_loader", _default_loader),
     Body("torchvision.datasets.folder.pil_loader", _pil_loader),
-    *(Body(f"{_MODULE}.{name}", reader, optional=True) for name, reader in _READERS.items()),
+    *(Body(f"{_MODULE}.{name}", reader) for name, reader in _READERS.items() if hasattr(torchvision.io.image, name)),
 )

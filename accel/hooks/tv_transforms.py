@@ -93,8 +93,8 @@ def usual() -> bool:
 
 def with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:
     """``function`` with cheaper ones of the functions of ``torch``, and these of ``transforms.functional``."""
-    cheap = {"tensor": tuple, "exp": torch.Tensor.exp_, "empty": _empty, "randint": _randint, "rand": rand}
-    cheap["log"] = lambda values: _logarithms(values, torch.get_default_dtype())
+    cheap: dict[str, Any] = {"tensor": tuple, "exp": torch.Tensor.exp_, "empty": _empty, "randint": _randint}
+    cheap |= {"rand": rand, "log": lambda values: _logarithms(values, torch.get_default_dtype())}
     namespaces = {"torch": _like(torch, **cheap), "F": _like(F, **functional)}
     return copied(function, {**function.__globals__, **namespaces})
 

@@ -72,7 +72,7 @@ def _receive(cls: type[LazyTensorBase], rest: tuple[Any, ...], packed: Packed | 
     if packed is not None:
         return cls.of(unpack(packed), *rest)
     place = Member(*member)
-    tensor = cls.of(place.batch.receive(place.number), *rest)
+    tensor = cls.of(place.batch.arrived.pop(place.number), *rest)
     place.batch.add(tensor.lazy, place)
     return tensor
 

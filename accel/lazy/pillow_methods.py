@@ -124,7 +124,7 @@ def _fits_fixed_point(a: tuple[float, ...], width: int, height: int) -> bool:
 
 
 def resize(
-    image: Image.Image, size: Any, resample: int | None = None, box: Any = None, reducing_gap: Any = None
+    image: Image.Image, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None
 ) -> Steps | None:
     try:
         width, height = map(operator.index, size)

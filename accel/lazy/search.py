@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import numbers
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -83,8 +82,6 @@ def _parts(value: Any, attributes: bool) -> Iterable[Any]:
 
 # -- in objects that only their own pickling can tell all about --------------------------------------------
 
-_KNOWN = (torch.Tensor, numbers.Number, np.generic, str, bytes, bytearray, Image.Image, type(None))
-
 
 def sent_along(leaves: Sequence[Any]) -> list[LazyTensorBase]:
     """The lazy tensors that would be sent along with what is none of torch's, NumPy's or Python's own values.
@@ -94,14 +91,9 @@ def sent_along(leaves: Sequence[Any]) -> list[LazyTensorBase]:
     """
     finder = _Finder()
     for leaf in leaves:
-        if not isinstance(leaf, _KNOWN) and not _holds_numbers(leaf):
-            with suppress(Exception):  # the queue will say what cannot be sent
-                finder.dump(leaf)
+        with suppress(Exception):  # the queue will say what cannot be sent
+            finder.dump(leaf)
     return finder.found
-
-
-def _holds_numbers(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and not value.dtype.hasobject
 
 
 class _Finder(ForkingPickler):
@@ -116,7 +108,8 @@ class _Finder(ForkingPickler):
             self.found.append(value)
         kind = type(value)
         sent = kind in self.dispatch_table and kind not in copyreg.dispatch_table
-        if sent or isinstance(value, (torch.Tensor, Image.Image)) or _holds_numbers(value):
+        holds_numbers = isinstance(value, np.ndarray) and not value.dtype.hasobject
+        if sent or holds_numbers or isinstance(value, (torch.Tensor, Image.Image)):
             return str, ()
         return NotImplemented
 

@@ -21,7 +21,6 @@ from accel.lazy import mixing, views
 from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
-from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
 from accel.recipe import Step, alike, selection_of
 from accel.runtime import kept
@@ -95,20 +94,16 @@ def fetching() -> Iterator[None]:
 def materialized_in_worker(tensor: LazyTensorBase) -> torch.Tensor:
     """Compute a tensor into shared memory if this is a DataLoader worker of a host backend."""
     lazy = pending_state(tensor)
-    return tensor if lazy is None else _in_worker(tensor, lazy)
+    if lazy is None or get_worker_info() is None or backend_of(selection_of(lazy.recipes)).devices:
+        return tensor
+    slots = slot_pool.of_worker()
+    return LazyTensorBase.materialize(tensor, memory.shared if slots is None else slots.empty)
 
 
 def collated(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """``stack``, with the values if this is a DataLoader worker of a host backend."""
     stacked = stack(tensors)
-    return stacked if stacked is None else _in_worker(stacked, stacked.lazy)
-
-
-def _in_worker(tensor: LazyTensorBase, lazy: LazyState) -> torch.Tensor:
-    if get_worker_info() is None or backend_of(selection_of(lazy.recipes)).devices:
-        return tensor
-    slots = slot_pool.of_worker()
-    return LazyTensorBase.materialize(tensor, memory.shared if slots is None else slots.empty)
+    return None if stacked is None else materialized_in_worker(stacked)
 
 
 # -- functions that keep a tensor lazy; NotImplemented has the values computed ------------------------------

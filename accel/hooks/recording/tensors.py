@@ -14,7 +14,7 @@ import torch
 
 from accel.hooks.patch import Function, found
 from accel.hooks.recording import tensor_geometry
-from accel.hooks.recording.calls import Call
+from accel.hooks.recording.images import Call
 from accel.lazy.state import LazyState
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
@@ -61,10 +61,8 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             return None
         channels, *size = lazy.shape
         resized = name != "v2.resize" or list(op.size((size[0], size[1]), params)) != size
-        steps = (
-            ((name, params),) if resized and not op.keeps(channels, params) else ()
-        )  # () as the image itself comes back
-    return then(image, steps) if steps else image
+        steps = ((name, params),) if resized and not op.keeps(channels, params) else ()
+    return then(image, steps) if steps else image  # as torchvision's function, if it has nothing to do
 
 
 def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params | None:
