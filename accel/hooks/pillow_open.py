@@ -16,7 +16,6 @@ from io import BytesIO
 from types import TracebackType
 from typing import IO, Any
 
-import torch
 from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 
@@ -56,11 +55,6 @@ def replaces() -> bool:
     """Whether damaged files that are opened now are to be replaced."""
     selection = switch.active()
     return selection is not None and selection.options.on_error == "replace"
-
-
-def black_tensor(channels: int) -> torch.Tensor:
-    """The tensor that takes the place of a file that ``torchvision.io`` cannot decode."""
-    return torch.zeros((channels, UNKNOWN_SIZE, UNKNOWN_SIZE), dtype=torch.uint8)
 
 
 # -- JPEG files ---------------------------------------------------------------------------------------------
@@ -116,7 +110,10 @@ def claimed(header: Header, selection: Selection) -> bool:
 
 def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
     """``PIL.Image.open``."""
-    if not replaces() or _asked_by_pillow():
+    caller = sys._getframe(2).f_globals  # past this function, and what stands in Pillow's
+    if not replaces() or str(caller.get("__name__")).startswith(
+        "PIL."
+    ):  # its Parser tries with what has come so far
         return original(fp, mode, formats)
     name = _name(fp)
     try:
@@ -130,12 +127,6 @@ def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> 
         _watch(type(image))
         image.__dict__[_OPENED] = name
     return image
-
-
-def _asked_by_pillow() -> bool:
-    """Whether it is Pillow itself that opens a file: its ``Parser`` tries with what has come so far."""
-    caller = sys._getframe(3)  # past this function, ours and what stands in Pillow's
-    return str(caller.f_globals.get("__name__")).startswith("PIL.")
 
 
 def _unsized(fp: Any) -> Image.Image:

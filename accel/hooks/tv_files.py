@@ -136,7 +136,8 @@ def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
         if start is None or (start == SOI and mode in _NOT_OF_JPEG):
             raise
         replaced(_IN_MEMORY if isinstance(input, torch.Tensor) else str(input), str(error))
-        return pillow_open.black_tensor(_CHANNELS.get(mode, 3))
+        side = pillow_open.UNKNOWN_SIZE
+        return torch.zeros((_CHANNELS.get(mode, 3), side, side), dtype=torch.uint8)
 
 
 def _beginning(input: Any) -> bytes | None:

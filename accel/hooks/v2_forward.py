@@ -60,7 +60,7 @@ def _of_image(self: Any, image: Any) -> Any:
     return self.transform(image, self.make_params(leaves))
 
 
-def _of_image_by_chance(self: Any, image: Any) -> Any:
+def _by_chance(self: Any, image: Any) -> Any:
     leaves = [image]
     self.check_inputs(leaves)
     if tv_transforms.rand(1) >= self.p:
@@ -132,12 +132,8 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
     return transform, *generator.choice(((image,), (image, label), ((image, label),), (label,)))
 
 
-def _usual(self: Any) -> bool:
-    return type(self.p) is float and tv_transforms.usual()
-
-
 plain = partial(_forward, of_image=_of_image)
-by_chance = partial(_forward, of_image=_of_image_by_chance, usual=_usual)
+by_chance = partial(_forward, of_image=_by_chance, usual=lambda self: type(self.p) is float and tv_transforms.usual())
 PATCHES = (
     Attribute("torchvision.transforms.v2.Transform.forward", plain),
     Attribute("torchvision.transforms.v2.Transform._needs_transform_list", needs),

@@ -208,12 +208,8 @@ class LazyImage(LazyImageBase):
             self._recipe = recipe
         return None
 
-    resize = _by_steps(pillow_methods.resize)
-    reduce = _by_steps(pillow_methods.reduce)
-    transpose = _by_steps(pillow_methods.transpose)
-    transform = _by_steps(pillow_methods.transform)
-    point = _by_steps(pillow_methods.point)
-    filter = _by_steps(pillow_methods.filter)
+    resize, reduce, transpose = map(_by_steps, (pillow_methods.resize, pillow_methods.reduce, pillow_methods.transpose))
+    transform, point, filter = map(_by_steps, (pillow_methods.transform, pillow_methods.point, pillow_methods.filter))
 
     def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
         """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""

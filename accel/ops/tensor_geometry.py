@@ -160,6 +160,8 @@ _MATRIX = (0.97, 0.2, 3.5, -0.3, 1.1, -2.0)
 _TILTED = (1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031)
 _CORNERS = ((0, 0), (47, 0), (47, 63), (0, 63)), ((3, 5), (44, 1), (40, 60), (2, 50))
 _FILL = (0.1, 0.9, 0.5)
+_SIZES_V1 = ((17, 23), "bilinear", True), ((90, 48), "bicubic", False), ((7, 9), "nearest", True)
+_SIZES_V2 = ((17, 23), _BILINEAR, None, True), ((90, 48), InterpolationMode.BICUBIC, None, False)
 
 
 def _by_matrix(*samples: Params) -> dict[str, Any]:
@@ -185,22 +187,8 @@ ROWS = (
         v1={"accept": lambda of, params: None if isinstance(params[1], (list, tuple)) else _padding(of, params)},
         size=lambda size, params: _padded(size, params[0]),
     ),
-    tensor_row(
-        1,
-        "resize",
-        PLANAR,
-        (((17, 23), "bilinear", True), ((90, 48), "bicubic", False), ((7, 9), "nearest", True)),
-        _size,
-        size=lambda size, params: params[0],
-    ),
-    tensor_row(
-        2,
-        "resize",
-        KernelOp,
-        (((17, 23), _BILINEAR, None, True), ((90, 48), InterpolationMode.BICUBIC, None, False)),
-        _any_size,
-        size=_resized,
-    ),
+    tensor_row(1, "resize", PLANAR, _SIZES_V1, _size, size=lambda size, params: params[0]),
+    tensor_row(2, "resize", KernelOp, _SIZES_V2, _any_size, size=_resized),
     *tensor_rows(
         "affine",
         PLANAR,
