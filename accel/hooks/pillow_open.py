@@ -111,9 +111,7 @@ def claimed(header: Header, selection: Selection) -> bool:
 def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
     """``PIL.Image.open``."""
     caller = sys._getframe(2).f_globals  # past this function, and what stands in Pillow's
-    if not replaces() or str(caller.get("__name__")).startswith(
-        "PIL."
-    ):  # its Parser tries with what has come so far
+    if not replaces() or str(caller.get("__name__")).startswith("PIL."):  # its Parser tries with what has come so far
         return original(fp, mode, formats)
     name = _name(fp)
     try:

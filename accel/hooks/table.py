@@ -20,7 +20,7 @@ from accel.system.private_names import private
 
 def _patches(row: Op, hook: str, accept: Accept) -> tuple[Patch, ...]:
     if row.takes == "image":
-        return (Shortcut(hook, recorder(row, accept, lazy_only=hook.startswith("PIL."))),)
+        return (Shortcut(hook, partial(recorder, row, accept, hook.startswith("PIL."))),)
 
     def record(image: LazyTensorBase, *args: Any, **kwargs: Any) -> LazyTensorBase | None:
         return recorded(image, row.name, args, kwargs)

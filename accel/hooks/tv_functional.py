@@ -111,7 +111,7 @@ def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
 
 def to_grayscale(original: Function) -> Function:
     """``to_grayscale``: to one channel it copies only that of an eager image."""
-    of_lazy = images.recorder(OPS["to_grayscale"], accept.channels)(original)
+    of_lazy = images.recorder(OPS["to_grayscale"], accept.channels, False, original)
 
     def to_grayscale(img: Any, num_output_channels: Any) -> Any:
         grey = lazy_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None

@@ -35,26 +35,20 @@ _geometry = private(
 )
 
 
-def _kernel(functional: Function, record: Function, absent: Any) -> Function:
-    """The kernel of a functional for lazy tensors, where torchvision has none."""
-
-    def kernel(image: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
-        lazy = record(image, *args, **kwargs) if is_lazy(image) else None
-        return functional(values_of(image), *args, **kwargs) if lazy is None else lazy
-
-    return kernel
-
-
 def kernels(functional: Function, record: Function) -> tuple[Item, ...]:
-    """The kernels of a functional for lazy tensors.
+    """The kernels of a functional for lazy tensors, where torchvision has none.
 
     Args:
         functional: of ``torchvision.transforms.v2.functional``.
         record: gives the lazy result, or None, from the functional's arguments.
     """
+
+    def kernel(image: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
+        lazy = record(image, *args, **kwargs) if is_lazy(image) else None
+        return functional(values_of(image), *args, **kwargs) if lazy is None else lazy
+
     registry = "torchvision.transforms.v2.functional._utils._KERNEL_REGISTRY"
-    kernel = partial(_kernel, functional, record)
-    return tuple(Item(registry, kernel, keys=(functional, cls)) for cls in (LazyTensor, LazyTVImage))
+    return tuple(Item(registry, lambda _: kernel, keys=(functional, cls)) for cls in (LazyTensor, LazyTVImage))
 
 
 # -- what has no kernels, or is one for Pillow images --------------------------------------------------------

@@ -87,34 +87,29 @@ def resized_crop(
     return original(img, top, left, height, width, size, interpolation, *antialias, **kwargs)
 
 
-def recorder(row: Op, accept: Accept, lazy_only: bool = False) -> Callable[[Function], Function]:
-    """What makes the recorder of a function of a Pillow image that does what the row says.
+def recorder(row: Op, accept: Accept, lazy_only: bool, original: Function) -> Function:
+    """The recorder of a function of a Pillow image that does what the row says.
 
     Args:
-        row: the row.
         accept: the check of the function's arguments.
         lazy_only: eager images stay what they are.
     """
+    call, is_lut = Call.of(original, accept), isinstance(row, LutOp)
 
-    def instead(original: Function) -> Function:
-        call, is_lut = Call.of(original, accept), isinstance(row, LutOp)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if call.first in kwargs:
+            args = (kwargs.pop(call.first), *args)
+        image = args[0] if args else None
+        lazy = lazy_image(image) if not lazy_only or is_lazy(image) else None
+        if lazy is not None:
+            width, height = lazy.size
+            channels = 3 if lazy.mode == "RGB" else 1
+            params = call.params(Picture((channels, height, width)), args[1:], kwargs)
+            if params is not None and (not is_lut or _makes_levels(row.name, params, channels)):
+                return lazy.then(row.name, params, "RGB" if row.channels(channels, params) == 3 else "L")
+        return original(*args, **kwargs)  # which also raises what is to be raised
 
-        def function(*args: Any, **kwargs: Any) -> Any:
-            if call.first in kwargs:
-                args = (kwargs.pop(call.first), *args)
-            image = args[0] if args else None
-            lazy = lazy_image(image) if not lazy_only or is_lazy(image) else None
-            if lazy is not None:
-                width, height = lazy.size
-                channels = 3 if lazy.mode == "RGB" else 1
-                params = call.params(Picture((channels, height, width)), args[1:], kwargs)
-                if params is not None and (not is_lut or _makes_levels(row.name, params, channels)):
-                    return lazy.then(row.name, params, "RGB" if row.channels(channels, params) == 3 else "L")
-            return original(*args, **kwargs)  # which also raises what is to be raised
-
-        return function
-
-    return instead
+    return function
 
 
 def _makes_levels(name: str, params: Params, channels: int) -> bool:
