@@ -140,12 +140,18 @@ def _enter_worker(*loader: Any) -> Function:
     return worker._worker_loop  # type: ignore[no-any-return]
 
 
-def _wrapped(original: Function, self: Any, exc_info: Any = None, where: str = "in background") -> None:
+def _wrapped(original: Function) -> Function:
     """``ExceptionWrapper.__init__``, whose text of a worker's error has the notes where Python's own has not."""
-    exc_info = exc_info or sys.exc_info()
-    original(self, exc_info, where)
-    if not notes.SHOWN_BY_PYTHON:
-        self.exc_msg += "".join(f"{note}\n" for note in getattr(exc_info[1], "__notes__", ()))
+    if notes.SHOWN_BY_PYTHON:
+        return original
+
+    def __init__(self: Any, exc_info: Any = None, where: str = "in background") -> None:
+        exc_info = exc_info or sys.exc_info()
+        original(self, exc_info, where)
+        for note in getattr(exc_info[1], "__notes__", ()):
+            self.exc_msg += f"{note}\n"
+
+    return __init__
 
 
 _WORKERS = "torch.utils.data._utils"
@@ -155,5 +161,5 @@ PATCHES = (
     Body(f"{_WORKERS}.fetch._IterableDatasetFetcher.fetch", _fetch),
     Attribute(f"{_WORKERS}.worker._worker_loop", _WorkerEntry),
     Body("torch.utils.data.DataLoader._get_iterator", _get_iterator),
-    Body("torch._utils.ExceptionWrapper.__init__", _wrapped),
+    Attribute("torch._utils.ExceptionWrapper.__init__", _wrapped),
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from accel.hooks.patch import Attribute, Body, Function
+from accel.hooks.patch import Attribute, Function
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.runtime import compute
 from accel.system.private_names import private
@@ -44,15 +44,20 @@ def materialized(original: Function) -> Function:
     return call
 
 
-def compile(original: Function, *args: Any, **kwargs: Any) -> Any:
+def compile(original: Function) -> Function:
     """``torch.compile``."""
-    compiled = original(*args, **kwargs)
-    model = args[0] if args else kwargs.get("model")
-    if isinstance(compiled, torch.nn.Module) and compiled is not model:
-        compiled.forward = _materialized_compiled(compiled.forward)
-    if isinstance(compiled, FunctionType) and model is not None and compiled is not model:
-        return _materialized_compiled(compiled)
-    return compiled
+
+    @functools.wraps(original)
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        compiled = original(*args, **kwargs)
+        model = args[0] if args else kwargs.get("model")
+        if isinstance(compiled, torch.nn.Module) and compiled is not model:
+            compiled.forward = _materialized_compiled(compiled.forward)
+        if isinstance(compiled, FunctionType) and model is not None and compiled is not model:
+            return _materialized_compiled(compiled)
+        return compiled
+
+    return compile
 
 
 def _new(original: Function) -> Any:
@@ -80,7 +85,7 @@ def _materialized(value: Any, depth: int = 3) -> Any:
 
 
 PATCHES = (
-    Body("torch.compile", compile),
+    Attribute("torch.compile", compile),
     Attribute("torch.nn.Parameter.__new__", _new),
     Attribute("torch.jit.trace", materialized),
     Attribute("torch.export.export", materialized),
