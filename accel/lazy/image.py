@@ -6,7 +6,6 @@ from then on the image is an ordinary one (``accel.lazy.image_base``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from multiprocessing.reduction import ForkingPickler
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=LazyTensorBase)
 
 
-def _by_steps(steps_of: Callable[..., tuple[Step, ...] | None]) -> Any:
+def _by_steps(steps_of: Any) -> Any:
     """The method of Pillow's that has this function's name, recorded as the steps that the function gives, if any."""
     name = steps_of.__name__
 

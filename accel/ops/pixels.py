@@ -86,16 +86,8 @@ ROWS = (
         fill=lambda params, channels: (0,) * channels,
         fills=_leaves,
     ),
-    IndexOp(
-        "hflip",
-        lambda image, params: F_pil.hflip(image),
-        lower=lambda axes, params, code: (axes[0], axes[1].flip()),
-    ),
-    IndexOp(
-        "vflip",
-        lambda image, params: F_pil.vflip(image),
-        lower=lambda axes, params, code: (axes[0].flip(), axes[1]),
-    ),
+    IndexOp("hflip", lambda image, params: F_pil.hflip(image), lower=lambda axes, *_: (axes[0], axes[1].flip())),
+    IndexOp("vflip", lambda image, params: F_pil.vflip(image), lower=lambda axes, *_: (axes[0].flip(), axes[1])),
     IndexOp(
         "pad",
         lambda image, params: F_pil.pad(image, params[:4], _fill(image, params), params[4]),
