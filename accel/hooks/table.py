@@ -10,7 +10,8 @@ from typing import Any
 
 from accel.hooks.patch import Body, Patch, Shortcut, found
 from accel.hooks.recording.images import recorder
-from accel.hooks.recording.tensors import by_v1, recorded
+from accel.hooks.recording.tensor_values import by_v1
+from accel.hooks.recording.tensors import recorded
 from accel.hooks.v2_functional import kernels
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS, Op

@@ -6,17 +6,18 @@ have a row of the table that names them (``table``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.codec.header import Raw
 from accel.hooks.patch import Body, Function, Shortcut
 from accel.hooks.recording import images, tensor_values
-from accel.hooks.recording.tensors import by_v1
 from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
@@ -24,6 +25,28 @@ from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, accept
 from accel.planning import order, values
 from accel.recipe import Recipe, Source
+
+
+def resized_crop(
+    codes: Mapping[Any, int],
+    original: Function,
+    img: Any,
+    top: Any,
+    left: Any,
+    height: Any,
+    width: Any,
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    *antialias: Any,
+    **kwargs: Any,
+) -> Any:
+    """``resized_crop`` of v1, and of v2 for Pillow images, without the checks on the way; ``codes``: of interpolations."""
+    code = codes.get(interpolation) if isinstance(img, LazyImage) and img.recipe is not None else None
+    if code is not None and False not in antialias and kwargs.get("antialias") is not False:
+        lazy = img.crop_and_resize(top, left, height, width, size, code)
+        if lazy is not None:
+            return lazy
+    return original(img, top, left, height, width, size, interpolation, *antialias, **kwargs)
 
 
 def to_tensor(original: Function, pic: Any) -> Any:
@@ -124,9 +147,9 @@ _OF_TENSORS = (tensor_values.convert_image_dtype, tensor_values.normalize, tenso
 _METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _V1, _OF_IMAGES = "torchvision.transforms.functional", "torchvision.transforms._functional_pil"
 PATCHES = (
-    Body(f"{_V1}.resized_crop", partial(images.resized_crop, pil_modes_mapping)),
+    Body(f"{_V1}.resized_crop", partial(resized_crop, pil_modes_mapping)),
     *(Body(f"{_V1}.{function.__name__}", function) for function in (to_tensor, pil_to_tensor, to_pil_image)),
-    *(Body(f"{_V1}.{record.__name__}", partial(by_v1, record)) for record in _OF_TENSORS),
+    *(Body(f"{_V1}.{record.__name__}", partial(tensor_values.by_v1, record)) for record in _OF_TENSORS),
     *(Body(f"{_OF_IMAGES}.{name}", images.by_methods) for name in _METHODS),
     Shortcut(f"{_OF_IMAGES}.to_grayscale", to_grayscale),
     Body(f"{_OF_IMAGES}.crop", crop),

@@ -19,6 +19,7 @@ from torchvision.transforms.v2 import functional as F
 from accel.hooks.patch import Body, Function, Item
 from accel.hooks.recording import images, tensor_geometry, tensor_values
 from accel.hooks.recording.tensors import recorded, then
+from accel.hooks.tv_functional import resized_crop
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.tensor import LazyTensor
@@ -153,6 +154,6 @@ PATCHES = (
     Body(f"{_V2}.to_image", to_image),
     Body(f"{_V2}._misc.convert_image_dtype", convert_image_dtype),
     Body(f"{_V2}._geometry._resize_image_pil", images.by_methods),
-    Body(f"{_V2}._geometry._resized_crop_image_pil", partial(images.resized_crop, _CODES)),
+    Body(f"{_V2}._geometry._resized_crop_image_pil", partial(resized_crop, _CODES)),
     *(patch for functional, record in _RECORDERS.items() for patch in kernels(functional, record)),
 )

@@ -21,7 +21,7 @@ from accel.lazy import mixing, views
 from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.recipe import Step, alike, selection_of
 from accel.runtime import kept
 from accel.system import memory
@@ -93,7 +93,7 @@ def fetching() -> Iterator[None]:
 
 def materialized_in_worker(tensor: LazyTensorBase) -> torch.Tensor:
     """Compute a tensor into shared memory if this is a DataLoader worker of a host backend."""
-    lazy = pending_state(tensor)
+    lazy = tensor.__dict__.get("lazy")
     if lazy is None or get_worker_info() is None or backend_of(selection_of(lazy.recipes)).devices:
         return tensor
     slots = slot_pool.of_worker()

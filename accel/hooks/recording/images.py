@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
-
-from torchvision.transforms import InterpolationMode
 
 from accel.hooks.patch import Function
 from accel.lazy.from_pixels import lazy_image
@@ -63,28 +61,6 @@ def by_methods(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
         return original(img, *args, **kwargs)
     result = original(lazy, *args, **kwargs)
     return img if result is lazy else result
-
-
-def resized_crop(
-    codes: Mapping[Any, int],
-    original: Function,
-    img: Any,
-    top: Any,
-    left: Any,
-    height: Any,
-    width: Any,
-    size: Any,
-    interpolation: Any = InterpolationMode.BILINEAR,
-    *antialias: Any,
-    **kwargs: Any,
-) -> Any:
-    """``resized_crop`` in its usual form, without the checks on the way; ``codes``: Pillow's, of interpolations."""
-    code = codes.get(interpolation) if is_lazy(img) else None
-    if code is not None and False not in antialias and kwargs.get("antialias") is not False:
-        lazy = img.crop_and_resize(top, left, height, width, size, code)
-        if lazy is not None:
-            return lazy
-    return original(img, top, left, height, width, size, interpolation, *antialias, **kwargs)
 
 
 def recorder(row: Op, accept: Accept, lazy_only: bool, original: Function) -> Function:

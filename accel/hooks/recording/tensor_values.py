@@ -10,11 +10,29 @@ from typing import Any, TypeVar
 
 import torch
 
-from accel.lazy.tensor_base import LazyTensorBase
+from accel.hooks.patch import Function
+from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
 from accel.ops import tensor_op
 from accel.ops.values import erased
 
 T = TypeVar("T", bound=LazyTensorBase)
+
+
+def by_v1(record: Function, original: Function, *args: Any, **kwargs: Any) -> Any:
+    """A function of v1 on tensors; ``record`` gives the lazy result, or None, from its arguments.
+
+    On torchvision's own classes of tensors nothing is recorded: v1 makes plain ones of them, now and then.
+    """
+    if not args:  # the image is given by its name
+        args = tuple([kwargs.pop(name) for name in original.__code__.co_varnames[:1] if name in kwargs])
+    image = args[0] if args else None
+    if isinstance(image, LazyTensorBase):
+        lazy = record(*args, **kwargs) if type(image) is LazyTensor and is_lazy(image) else None
+        if lazy is not None:
+            return lazy
+        args = (values_of(image), *args[1:])
+    return original(*args, **kwargs)
 
 
 def normalize(image: T, mean: Any, std: Any, inplace: bool = False) -> T | None:

@@ -16,8 +16,7 @@ from accel.hooks.patch import Function, found
 from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.images import Call
 from accel.lazy.state import LazyState
-from accel.lazy.tensor import LazyTensor
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, Op, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
 from accel.ops.row import IndexOp, KernelOp, TensorOp, ValueOp
@@ -26,22 +25,6 @@ from accel.planning import order
 from accel.recipe import Step
 
 T = TypeVar("T", bound=LazyTensorBase)
-
-
-def by_v1(record: Function, original: Function, *args: Any, **kwargs: Any) -> Any:
-    """A function of v1 on tensors; ``record`` gives the lazy result, or None, from its arguments.
-
-    On torchvision's own classes of tensors nothing is recorded: v1 makes plain ones of them, now and then.
-    """
-    if not args:  # the image is given by its name
-        args = tuple([kwargs.pop(name) for name in original.__code__.co_varnames[:1] if name in kwargs])
-    image = args[0] if args else None
-    if isinstance(image, LazyTensorBase):
-        lazy = record(*args, **kwargs) if type(image) is LazyTensor and is_lazy(image) else None
-        if lazy is not None:
-            return lazy
-        args = (values_of(image), *args[1:])
-    return original(*args, **kwargs)
 
 
 @cache
