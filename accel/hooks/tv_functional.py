@@ -40,7 +40,7 @@ def resized_crop(
     *antialias: Any,
     **kwargs: Any,
 ) -> Any:
-    """``resized_crop`` of v1, and of v2 for Pillow images, without the checks on the way; ``codes``: of interpolations."""
+    """``resized_crop`` of v1, and v2's of Pillow images, without the checks on the way; ``codes``: Pillow's."""
     code = codes.get(interpolation) if isinstance(img, LazyImage) and img.recipe is not None else None
     if code is not None and False not in antialias and kwargs.get("antialias") is not False:
         lazy = img.crop_and_resize(top, left, height, width, size, code)
