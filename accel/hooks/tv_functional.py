@@ -37,16 +37,16 @@ def resized_crop(
     width: Any,
     size: Any,
     interpolation: Any = InterpolationMode.BILINEAR,
-    *antialias: Any,
-    **kwargs: Any,
+    antialias: Any = True,
 ) -> Any:
     """``resized_crop`` of v1, and v2's of Pillow images, without the checks on the way; ``codes``: Pillow's."""
     code = codes.get(interpolation) if isinstance(img, LazyImage) and img.recipe is not None else None
-    if code is not None and False not in antialias and kwargs.get("antialias") is not False:
+    if code is not None and antialias is not False:
         lazy = img.crop_and_resize(top, left, height, width, size, code)
         if lazy is not None:
             return lazy
-    return original(img, top, left, height, width, size, interpolation, *antialias, **kwargs)
+    more = () if antialias is True else (antialias,)  # v1's alone has it
+    return original(img, top, left, height, width, size, interpolation, *more)
 
 
 def to_tensor(original: Function, pic: Any) -> Any:
@@ -115,16 +115,18 @@ def pad(original: Function, img: Any, padding: Any, fill: Any = 0, padding_mode:
     img, sides = lazy or img, accept.sides(padding)
     if lazy is None or sides is None:
         return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
-    left, top, right, bottom = sides
+    width, height = lazy.size
     constant, colour = padding_mode == "constant", _colour(fill, len(lazy.getbands()))
     known = constant or (padding_mode in ("edge", "reflect", "symmetric") and min(sides) >= 0)
-    if not known or colour is None or lazy.width + left + right < 1 or lazy.height + top + bottom < 1:
+    if not known or colour is None or width + sides[0] + sides[2] < 1 or height + sides[1] + sides[3] < 1:
         return original(img, padding, fill, padding_mode)
     return lazy.pad(sides, padding_mode, colour if constant else None)
 
 
 def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
     """A fill as one int per channel, as torchvision hands it to Pillow; None for what is no such form."""
+    if type(fill) is int:
+        return (fill,) * channels
     colour = accept.listed(fill)
     colour *= channels if len(colour) == 1 else 1
     if len(colour) != channels or not all(isinstance(value, (int, float)) for value in colour):

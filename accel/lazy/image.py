@@ -40,14 +40,11 @@ def _by_steps(steps_of: Any) -> Any:
     @wraps(getattr(Image.Image, name))
     def method(self: LazyImage, *args: Any, **kwargs: Any) -> Image.Image:
         steps = steps_of(self, *args, **kwargs) if self._im is None and self._recipe is not None else None
-        if steps is None:
-            return getattr(super(LazyImage, self), name)(*args, **kwargs)  # type: ignore[no-any-return]
         if not steps:
-            return self.copy()
-        image = self
-        for step in steps:
-            image = image.then(*step)
-        return image
+            return self.copy() if steps == () else getattr(super(LazyImage, self), name)(*args, **kwargs)
+        for step, params in steps:
+            self = self.then(step, params)
+        return self
 
     return method
 
@@ -91,11 +88,10 @@ class LazyImage(LazyImageBase):
         source, steps = self._recipe
         op = OPS[name]
         height, width = op.size((self._size[1], self._size[0]), params)
-        info = {} if op.renews is not None and op.renews(params) else self._handed_down()
+        info = None if self._info is None else self._info.copy()
+        if op.renews is not None and op.renews(params):
+            info = {}
         return LazyPlainImage.make(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height), info)
-
-    def _handed_down(self) -> dict[Any, Any] | None:
-        return None if self._info is None else self._info.copy()
 
     def used_again(self) -> None:
         """Be prepared for what is made from an image that others were made from before.
@@ -152,7 +148,8 @@ class LazyImage(LazyImageBase):
             self.used_again()
             recipe = self._recipe or recipe
         self._parent = True
-        return LazyPlainImage.make(recipe, self._mode, self._size, self._handed_down())
+        info = None if self._info is None else self._info.copy()
+        return LazyPlainImage.make(recipe, self._mode, self._size, info)
 
     def convert(self, mode: str | None = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Image.Image:
         if self.recipe is not None and not matrix:

@@ -119,12 +119,13 @@ def of_uint8(accept: Accept) -> Accept:
 
 def sides(padding: Any) -> tuple[int, int, int, int] | None:
     """(left, top, right, bottom) of torchvision's forms of padding; None for what is no such form."""
-    given = [padding] if isinstance(padding, int) else padding
-    if not isinstance(given, (list, tuple)) or len(given) not in (1, 2, 4):
+    if type(padding) is int:
+        return padding, padding, padding, padding
+    if not isinstance(padding, (list, tuple)) or len(padding) not in (1, 2, 4):
         return None
-    if not all(type(side) is int for side in given):
+    if not all(type(side) is int for side in padding):
         return None
-    left, top, right, bottom = [*given] * (4 // len(given))
+    left, top, right, bottom = [*padding] * (4 // len(padding))
     return left, top, right, bottom
 
 

@@ -27,10 +27,10 @@ def by_v1(record: Function, original: Function, *args: Any, **kwargs: Any) -> An
     if not args:  # the image is given by its name
         args = tuple([kwargs.pop(name) for name in original.__code__.co_varnames[:1] if name in kwargs])
     image = args[0] if args else None
+    lazy = record(*args, **kwargs) if type(image) is LazyTensor and is_lazy(image) else None
+    if lazy is not None:
+        return lazy
     if isinstance(image, LazyTensorBase):
-        lazy = record(*args, **kwargs) if type(image) is LazyTensor and is_lazy(image) else None
-        if lazy is not None:
-            return lazy
         args = (values_of(image), *args[1:])
     return original(*args, **kwargs)
 
@@ -39,7 +39,8 @@ def normalize(image: T, mean: Any, std: Any, inplace: bool = False) -> T | None:
     means, stds = _numbers(mean), _numbers(std)
     if means is None or stds is None:
         return None
-    return _in_place(image, _with_value_step(image, ("normalize", (means, stds)), image.lazy.dtype), inplace)
+    lazy = _with_value_step(image, ("normalize", (means, stds)), image.lazy.dtype)
+    return _in_place(image, lazy) if inplace else lazy
 
 
 def erase(image: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> T | None:
@@ -48,7 +49,7 @@ def erase(image: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = Fals
         lazy = None if params is None else image.then(("erase", params))
     else:  # RandomErasing found no rectangle that fits, and puts the image where the image is
         lazy = image.then() if (i, j, h, w) == (0, 0, *image.lazy.shape[1:]) else None
-    return _in_place(image, lazy, inplace)
+    return _in_place(image, lazy) if inplace else lazy
 
 
 def convert_image_dtype(image: T, dtype: Any = torch.float) -> T | None:
@@ -83,13 +84,11 @@ def _tried(step: Any, channels: int, dtype: torch.dtype) -> None:
     tensor_op(name).apply(torch.zeros((channels, 1, 1), dtype=dtype, device="cpu"), *params)
 
 
-def _in_place(image: T, after: T | None, inplace: bool) -> T | None:
-    """``after``; ``inplace``: the image itself, with what was recorded on it to make that, of its shape and dtype."""
-    if after is None or not inplace:
-        return after
-    own, lazy = image.lazy, after.lazy
-    if own.aliased:
+def _in_place(image: T, after: T | None) -> T | None:
+    """The image itself, with what was recorded on it to make the other one, of the same shape and dtype."""
+    if after is None or image.lazy.aliased:
         return None
+    own, lazy = image.lazy, after.lazy
     own.recipes, own.after, own.progress, own.since = lazy.recipes, lazy.after, lazy.progress, lazy.since
     return image
 
