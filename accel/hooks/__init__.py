@@ -14,35 +14,26 @@ from PIL import Image
 
 from accel import switch
 from accel.hooks import (
-    augmix,  # noqa: F401  replaces nothing: it adds to what lazy tensors know
     dataloader,
-    datasets_folder,
     multiprocessing,
-    pillow_enhance,
-    pillow_image_ops,
     pillow_open,
+    pillow_ops,
     ray,
     table,
     torch_compile,
+    tv_files,
     tv_functional,
-    tv_functional_pil,
-    tv_io,
     tv_transforms,
     v2_forward,
     v2_functional,
-    v2_kernels,
     v2_transforms,
 )
 from accel.hooks.patch import Patch, Undo
 from accel.system import counters, private_names, replaced
 
-_OF_PILLOW = (pillow_open, pillow_enhance, pillow_image_ops)
-_OF_V1 = (datasets_folder, tv_io, tv_transforms, tv_functional, tv_functional_pil)
-_OF_V2 = (v2_transforms, v2_forward, v2_functional, v2_kernels, table)
+_OF_IMAGES = (pillow_open, pillow_ops, tv_files, tv_transforms, tv_functional, v2_transforms, v2_forward, v2_functional)
 _OF_TORCH = (torch_compile, dataloader, multiprocessing, ray)
-PATCHES: tuple[Patch, ...] = tuple(
-    row for hooked in (*_OF_PILLOW, *_OF_V1, *_OF_V2, *_OF_TORCH) for row in hooked.PATCHES
-)
+PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
 """Every row of every table."""
 
 _undo: list[Undo] = []
@@ -61,7 +52,7 @@ def install() -> None:
         try:
             places.append((row, row.find()))
         except AttributeError:
-            lacking += [] if row.optional else [row.name]
+            lacking.append(row.name)
     private_names.check(*lacking)
     counters.share()
     with suppress(OSError):

@@ -5,18 +5,16 @@ The samples that a collate function does not stack are computed together (``acce
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any
 
-import torch
 from torch.utils.data import default_collate, get_worker_info
 
 from accel import switch
 from accel.backend import backend_of, host_of
 from accel.errors import DecodeError
 from accel.hooks import timm
-from accel.hooks.patch import Attribute, Body, Function, Item
+from accel.hooks.patch import Attribute, Body, Function
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import held, loader_batch, search, tensor
 from accel.lazy.batch import compute_together
@@ -25,7 +23,6 @@ from accel.system import log, notes
 from accel.system.private_names import private
 from accel.workers import slot_pool
 
-collate = private("torch.utils.data._utils.collate", "collate_tensor_fn")
 worker = private("torch.utils.data._utils.worker")
 
 
@@ -47,20 +44,15 @@ class Collating:
 # -- in any process -----------------------------------------------------------------------------------------
 
 
-def _collate_tensors(original: Function) -> Function:
-    """``default_collate``'s function for tensors stacks lazy ones; what a user has put there gets them as they are."""
-
-    @functools.wraps(original)
-    def collate_tensor_fn(batch: list[Any], *, collate_fn_map: Any = None) -> Any:
-        if original is not collate.collate_tensor_fn or not isinstance(batch[0], LazyTensorBase):
-            return original(batch, collate_fn_map=collate_fn_map)
-        stacked = None if isinstance(batch[0], LazyTVImage) and keeps_class() else tensor.collated(batch)
-        if stacked is None:
-            plain = [LazyTensorBase.materialize(t) if isinstance(t, LazyTensorBase) else t for t in batch]
-            return original(plain, collate_fn_map=collate_fn_map)
-        return stacked
-
-    return collate_tensor_fn
+def _collate_tensors(original: Function, batch: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """``default_collate``'s function for tensors stacks lazy ones."""
+    if not isinstance(batch[0], LazyTensorBase):
+        return original(batch, collate_fn_map=collate_fn_map)
+    stacked = None if isinstance(batch[0], LazyTVImage) and keeps_class() else tensor.collated(batch)
+    if stacked is None:
+        plain = [LazyTensorBase.materialize(t) if isinstance(t, LazyTensorBase) else t for t in batch]
+        return original(plain, collate_fn_map=collate_fn_map)
+    return stacked
 
 
 def _located(original: Function, self: Any, index: Any) -> Any:
@@ -164,8 +156,7 @@ def _wrapped(original: Function) -> Function:
 
 _WORKERS = "torch.utils.data._utils"
 PATCHES = (
-    # the place of all tensors: with one more key the mapping would change its size while another thread collates
-    Item(f"{_WORKERS}.collate.default_collate_fn_map", _collate_tensors, keys=(torch.Tensor,)),
+    Body(f"{_WORKERS}.collate.collate_tensor_fn", _collate_tensors),
     Body(f"{_WORKERS}.fetch._MapDatasetFetcher.fetch", _fetch),
     Body(f"{_WORKERS}.fetch._IterableDatasetFetcher.fetch", _fetch),
     Attribute(f"{_WORKERS}.worker._worker_loop", _WorkerEntry),

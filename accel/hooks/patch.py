@@ -5,7 +5,7 @@ Each file of ``accel.hooks`` ends with ``PATCHES``: a row for every name that it
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -27,12 +27,10 @@ class Patch:
     Attributes:
         name: dotted, from the module on.
         replacement: the row's class says what it is.
-        optional: some of the supported versions have no such name.
     """
 
     name: str
     replacement: Function
-    optional: bool = False
 
     def find(self) -> Any:
         """Find where the replacement goes; AttributeError where the installed version lacks the name."""
@@ -91,38 +89,39 @@ def found(name: str) -> Any:
 
 
 def attribute(owner: Any, name: str, value: Any) -> Undo:
-    """Set ``owner.name``. What somebody else has put in its place since then is not taken back."""
-    original = vars(owner).get(name, ABSENT)
-    setattr(owner, name, value)
-
-    def undo() -> None:
-        if vars(owner).get(name) is not value:
-            return
-        if original is ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, original)
-
-    return undo
+    """Set ``owner.name``."""
+    return _put(vars(owner), name, value, partial(setattr, owner), partial(delattr, owner))
 
 
 def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Undo:
-    """Set ``mapping[key]``; taking it back removes a key that was new.
+    """Set ``mapping[key]``."""
+    return _put(mapping, key, value, mapping.__setitem__, mapping.__delitem__)
+
+
+def _put(seen: Mapping[Any, Any], key: Any, value: Any, put: Function, remove: Function) -> Undo:
+    """Put a value in place; taking it back removes a key that was new.
 
     What somebody else has put in its place since then is not taken back.
     """
-    original = mapping.get(key, ABSENT)
-    mapping[key] = value
+    original = seen.get(key, ABSENT)
+    put(key, value)
 
     def undo() -> None:
-        if mapping.get(key) != value:  # os.environ gives others, that are equal
+        if seen.get(key) != value:  # os.environ gives others, that are equal
             return
         if original is ABSENT:
-            del mapping[key]
+            remove(key)
         else:
-            mapping[key] = original
+            put(key, original)
 
     return undo
+
+
+def copied(function: FunctionType, surroundings: dict[str, Any]) -> FunctionType:
+    """A function that behaves as this one, with these globals."""
+    copy = FunctionType(function.__code__, surroundings, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
 
 
 def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Undo:
@@ -132,13 +131,12 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
     and ``__wrapped__`` keeps its source and signature visible to TorchScript and ``inspect``.
     """
     code = function.__code__
-    original = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    original.__kwdefaults__ = function.__kwdefaults__
+    original = copied(function, function.__globals__)
     original.__dict__.update(function.__dict__)
     original.__annotations__ = function.__annotations__
     original.__qualname__, original.__module__ = function.__qualname__, function.__module__
     defaults = function.__kwdefaults__
-    function.__kwdefaults__ = {**(defaults or {}), _INSTEAD: make(original)}
+    function.__kwdefaults__ = {**(defaults or {}), "_accel_instead": make(original)}
     try:
         function.__code__ = _template.__code__.replace(
             co_name=code.co_name, co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
@@ -159,6 +157,3 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
 def _template(*args: Any, _accel_instead: Any, **kwargs: Any) -> Any:
     # A default argument is the one place where code finds an object that TorchScript and torch.compile accept.
     return _accel_instead(*args, **kwargs)
-
-
-_INSTEAD = "_accel_instead"

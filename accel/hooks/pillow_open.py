@@ -11,11 +11,11 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from functools import partial
 from io import BytesIO
 from types import TracebackType
 from typing import IO, Any
 
-import torch
 from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 
@@ -24,8 +24,7 @@ from accel.codec.header import Header, claim
 from accel.hooks import patch
 from accel.hooks.patch import Body, Function, Item
 from accel.lazy.image import LazyImage
-from accel.lazy.jpeg_file import UNCLAIMED, LazyJpegFile
-from accel.lazy.unread import Unread, opened
+from accel.lazy.jpeg_file import LazyJpegFile, Unread, opened
 from accel.options import Selection
 from accel.recipe import Source
 from accel.system import counters, fork
@@ -58,11 +57,6 @@ def replaces() -> bool:
     return selection is not None and selection.options.on_error == "replace"
 
 
-def black_tensor(channels: int) -> torch.Tensor:
-    """The tensor that takes the place of a file that ``torchvision.io`` cannot decode."""
-    return torch.zeros((channels, UNKNOWN_SIZE, UNKNOWN_SIZE), dtype=torch.uint8)
-
-
 # -- JPEG files ---------------------------------------------------------------------------------------------
 
 
@@ -74,16 +68,16 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         selection = switch.active()
         if selection is None:
             return original(file, filename)
-        data = opened(file)
+        name, data = _name(filename or file), opened(file)
+        source_of = partial(_source, name, selection)
         if isinstance(data, Unread):
-            return LazyJpegFile.open_unread(data, filename, _name(filename or file), selection, claimed)
-        header = claim(data)
-        if header is None or not claimed(header, selection):
-            counters.fallback(UNCLAIMED)
+            return LazyJpegFile.open_unread(data, filename, source_of)
+        source = source_of(data)
+        if source is None:
             file.seek(0)
             return original(file, filename)
-        source = Source(data, header, _name(filename or file), selection)
-        kept = original(BytesIO(data), filename) if header.pictures else None  # Pillow says what it is
+        several = isinstance(source.header, Header) and source.header.pictures
+        kept = original(BytesIO(data), filename) if several else None  # Pillow says what it is
         if kept is None or type(kept) is JpegImageFile:
             image = LazyJpegFile.open(source, filename)
             image._file = kept
@@ -93,6 +87,16 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         return image
 
     return open_jpeg, accept
+
+
+def _source(name: str, selection: Selection, data: bytes, begun: Header | None = None) -> Source | None:
+    """The source of a file; None for one that is Pillow's, or does not go on as it has ``begun``."""
+    header = claim(data)
+    same = begun is None or (header is not None and header[:4] == begun[:4] and not header.pictures)
+    if header is None or not same or not claimed(header, selection):
+        counters.fallback("a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's")
+        return None
+    return Source(data, header, name, selection)
 
 
 def claimed(header: Header, selection: Selection) -> bool:
@@ -106,7 +110,8 @@ def claimed(header: Header, selection: Selection) -> bool:
 
 def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
     """``PIL.Image.open``."""
-    if not replaces() or _asked_by_pillow():
+    caller = sys._getframe(2).f_globals  # past this function, and what stands in Pillow's
+    if not replaces() or str(caller.get("__name__")).startswith("PIL."):  # its Parser tries with what has come so far
         return original(fp, mode, formats)
     name = _name(fp)
     try:
@@ -120,12 +125,6 @@ def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> 
         _watch(type(image))
         image.__dict__[_OPENED] = name
     return image
-
-
-def _asked_by_pillow() -> bool:
-    """Whether it is Pillow itself that opens a file: its ``Parser`` tries with what has come so far."""
-    caller = sys._getframe(3)  # past this function, ours and what stands in Pillow's
-    return str(caller.f_globals.get("__name__")).startswith("PIL.")
 
 
 def _unsized(fp: Any) -> Image.Image:

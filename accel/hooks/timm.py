@@ -5,41 +5,36 @@ timm is imported after accel, or never: the collate function is known by its nam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
+from accel.hooks.patch import Function
 from accel.lazy import tensor
 from accel.lazy.tensor_base import is_lazy
 
-Collate = Callable[..., Any]
 
-
-def adapted(collate: Collate) -> Collate:
+def adapted(collate: Function) -> Function:
     """A collate function as it is, but timm's."""
     ours = getattr(collate, "__module__", None) == "timm.data.loader" and collate.__name__ == "fast_collate"
-    return _fast_collate(collate) if ours else collate
+    return partial(_fast_collate, collate) if ours else collate
 
 
-def _fast_collate(original: Collate) -> Collate:
+def _fast_collate(original: Function, batch: Any) -> Any:
     """``timm.data.loader.fast_collate``: (images, targets) with the images, all uint8, as one lazy batch."""
-
-    def collate(batch: Any) -> Any:
-        images = _in_order(batch)
-        if not images or not is_lazy(images) or images[0].lazy.dtype != torch.uint8:
-            return original(batch)
-        if any(image.lazy.shape != images[0].lazy.shape for image in images):  # copying broadcasts
-            return original(batch)
-        stacked = tensor.stack(images)
-        if stacked is None:
-            return original(batch)
-        blank = torch.empty(0, dtype=torch.uint8, device="cpu")  # timm's own code sees to the targets
-        several = [(blank,) * len(sample[0]) if isinstance(sample[0], tuple) else blank for sample in batch]
-        _, targets = original([(some, *sample[1:]) for some, sample in zip(several, batch, strict=True)])
-        return tensor.materialized_in_worker(stacked), targets
-
-    return collate
+    images = _in_order(batch)
+    if not images or not is_lazy(images) or images[0].lazy.dtype != torch.uint8:
+        return original(batch)
+    if any(image.lazy.shape != images[0].lazy.shape for image in images):  # copying broadcasts
+        return original(batch)
+    stacked = tensor.stack(images)
+    if stacked is None:
+        return original(batch)
+    blank = torch.empty(0, dtype=torch.uint8, device="cpu")  # timm's own code sees to the targets
+    several = [(blank,) * len(sample[0]) if isinstance(sample[0], tuple) else blank for sample in batch]
+    _, targets = original([(some, *sample[1:]) for some, sample in zip(several, batch, strict=True)])
+    return tensor.materialized_in_worker(stacked), targets
 
 
 def _in_order(batch: Any) -> list[Any]:

@@ -1,10 +1,13 @@
-"""``torchvision.transforms.functional``: functions that have no counterpart for Pillow images alone.
+"""``torchvision.transforms.functional`` and its functions for Pillow images, which are recorded on lazy ones.
 
-A function's checks are made when it is recorded, by torchvision's own code where that is cheap.
+A function's checks are made when it is recorded, by torchvision's own code where that is cheap. Functions of colours
+have a row of the table that names them (``table``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,17 +16,19 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.codec.header import Raw
-from accel.hooks.patch import Body, Function
-from accel.hooks.recording.tensor_values import in_place, is_recorded, numbers, recorded_erase, recorded_value
-from accel.lazy.from_pixels import lazy_image
-from accel.lazy.image import LazyImage
+from accel.hooks.patch import Body, Function, Shortcut
+from accel.hooks.recording import images, tensor_values
+from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
+from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.ops import OPS, accept
 from accel.planning import order, values
 from accel.recipe import Recipe, Source
 
 
 def resized_crop(
+    codes: Mapping[Any, int],
     original: Function,
     img: Any,
     top: Any,
@@ -34,13 +39,14 @@ def resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: Any = True,
 ) -> Any:
-    """``torchvision.transforms.functional.resized_crop``: its usual form, without the checks on the way."""
-    usual = type(interpolation) is InterpolationMode and antialias is not False
-    if usual and isinstance(img, LazyImage) and img.recipe is not None:
-        lazy = img.crop_and_resize(top, left, height, width, size, pil_modes_mapping[interpolation])
+    """``resized_crop`` of v1, and v2's of Pillow images, without the checks on the way; ``codes``: Pillow's."""
+    code = codes.get(interpolation) if isinstance(img, LazyImage) and img.recipe is not None else None
+    if code is not None and antialias is not False:
+        lazy = img.crop_and_resize(top, left, height, width, size, code)
         if lazy is not None:
             return lazy
-    return original(img, top, left, height, width, size, interpolation, antialias=antialias)
+    more = () if antialias is True else (antialias,)  # v1's alone has it
+    return original(img, top, left, height, width, size, interpolation, *more)
 
 
 def to_tensor(original: Function, pic: Any) -> Any:
@@ -76,8 +82,8 @@ def _as_image(tensor: LazyTensorBase) -> LazyImage | None:
     if levels is None:
         origin = Recipe(source, (*steps, ("to_levels", ())))
         pixels = Source(b"", Raw(width, height, mode), f"{source.name}, as a tensor", source.selection, origin=origin)
-        return LazyImage.of_recipe(Recipe(pixels), mode, size)
-    image = LazyImage.of_recipe(Recipe(source, pixel_steps), mode, size)
+        return LazyPlainImage.make(Recipe(pixels), mode, size, {})
+    image: LazyImage = LazyPlainImage.make(Recipe(source, pixel_steps), mode, size, {})
     if bool((levels != torch.arange(256)).any()):
         image = image.then("point", (levels.numpy().tobytes(),))
     return image
@@ -91,39 +97,63 @@ def _levels(table: torch.Tensor) -> torch.Tensor | None:
     return torch.from_numpy(scaled.astype(np.uint8)) if ((scaled >= 0) & (scaled < 256)).all() else None
 
 
-def convert_image_dtype(original: Function, image: Any, dtype: torch.dtype = torch.float) -> Any:
-    if not is_recorded(image) or not isinstance(dtype, torch.dtype):
-        return original(image, dtype)
-    if image.lazy.dtype == dtype:
-        return image
-    step = ("convert_image_dtype", (dtype,))
-    lazy = recorded_value(image, step, dtype)
-    return original(values_of(image), dtype) if lazy is None else lazy
+# -- of Pillow images: _functional_pil ----------------------------------------------------------------------
 
 
-def normalize(original: Function, tensor: Any, mean: Any, std: Any, inplace: bool = False) -> Any:
-    if not is_recorded(tensor) or (inplace and tensor.lazy.aliased):
-        return original(tensor, mean, std, inplace)
-    means, stds = numbers(mean), numbers(std)
-    if means is not None and stds is not None:
-        lazy = recorded_value(tensor, ("normalize", (means, stds)), tensor.lazy.dtype)
-        if lazy is not None and inplace:
-            return in_place(tensor, lazy)
-        if lazy is not None:
-            return lazy
-    return original(values_of(tensor), mean, std, inplace)
+def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
+    """``torchvision.transforms._functional_pil.crop``: of an eager image a copy of the crop is enough."""
+    lazy = lazy_crop(img, box) if len(box) == 4 and not kwargs else None
+    if lazy is not None:
+        return lazy
+    cropped = original(img, *box, **kwargs)
+    return lazy_image(cropped) or cropped
 
 
-def erase(original: Function, img: Any, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Any:
-    takes = is_recorded(img) and not (inplace and img.lazy.aliased)
-    lazy = recorded_erase(img, i, j, h, w, v) if takes else None
-    if lazy is None:
-        return original(img, i, j, h, w, v, inplace)
-    return in_place(img, lazy) if inplace else lazy
+def pad(original: Function, img: Any, padding: Any, fill: Any = 0, padding_mode: Any = "constant") -> Any:
+    """``torchvision.transforms._functional_pil.pad``."""
+    lazy = lazy_image(img)
+    img, sides = lazy or img, accept.sides(padding)
+    if lazy is None or sides is None:
+        return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
+    width, height = lazy.size
+    constant, colour = padding_mode == "constant", _colour(fill, len(lazy.getbands()))
+    known = constant or (padding_mode in ("edge", "reflect", "symmetric") and min(sides) >= 0)
+    if not known or colour is None or width + sides[0] + sides[2] < 1 or height + sides[1] + sides[3] < 1:
+        return original(img, padding, fill, padding_mode)
+    return lazy.pad(sides, padding_mode, colour if constant else None)
 
 
-_V1 = "torchvision.transforms.functional"
-PATCHES = tuple(
-    Body(f"{_V1}.{function.__name__}", function)
-    for function in (resized_crop, to_tensor, pil_to_tensor, to_pil_image, convert_image_dtype, normalize, erase)
+def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
+    """A fill as one int per channel, as torchvision hands it to Pillow; None for what is no such form."""
+    if type(fill) is int:
+        return (fill,) * channels
+    colour = accept.listed(fill)
+    colour *= channels if len(colour) == 1 else 1
+    if len(colour) != channels or not all(isinstance(value, (int, float)) for value in colour):
+        return None
+    return tuple(int(value) for value in colour)
+
+
+def to_grayscale(original: Function) -> Function:
+    """``to_grayscale``: to one channel it copies only that of an eager image."""
+    of_lazy = images.recorder(OPS["to_grayscale"], accept.channels, False, original)
+
+    def to_grayscale(img: Any, num_output_channels: Any) -> Any:
+        grey = lazy_grey(img) if type(num_output_channels) is int and num_output_channels == 1 else None
+        return of_lazy(img, num_output_channels) if grey is None else grey
+
+    return to_grayscale
+
+
+_OF_TENSORS = (tensor_values.convert_image_dtype, tensor_values.normalize, tensor_values.erase)
+_METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
+_V1, _OF_IMAGES = "torchvision.transforms.functional", "torchvision.transforms._functional_pil"
+PATCHES = (
+    Body(f"{_V1}.resized_crop", partial(resized_crop, pil_modes_mapping)),
+    *(Body(f"{_V1}.{function.__name__}", function) for function in (to_tensor, pil_to_tensor, to_pil_image)),
+    *(Body(f"{_V1}.{record.__name__}", partial(tensor_values.by_v1, record)) for record in _OF_TENSORS),
+    *(Body(f"{_OF_IMAGES}.{name}", images.by_methods) for name in _METHODS),
+    Shortcut(f"{_OF_IMAGES}.to_grayscale", to_grayscale),
+    Body(f"{_OF_IMAGES}.crop", crop),
+    Body(f"{_OF_IMAGES}.pad", pad),
 )

@@ -51,6 +51,7 @@ class LazyTVImage(LazyTensorBase, tv_tensors.Image):  # type: ignore[misc]
         torch.Tensor.cpu: as_pure_tensor(cpu),
         torch.Tensor.pin_memory: as_pure_tensor(pin_memory),
         torch.Tensor.is_pinned: is_pinned,
+        **dict.fromkeys((torch.Tensor.view, torch.Tensor.reshape), as_pure_tensor(mixing.view)),
         **dict.fromkeys(LazyTensorBase.either, as_pure_tensor(mixing.multiplied)),
     }
 

@@ -21,7 +21,7 @@ from PIL import Image
 from torchvision.transforms import RandomCrop
 from torchvision.transforms import functional as F
 
-from accel.hooks.patch import Attribute, Function, Shortcut
+from accel.hooks.patch import Body, Function, Shortcut, copied
 from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
 from accel.system.private_names import private
@@ -93,18 +93,10 @@ def usual() -> bool:
 
 def with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:
     """``function`` with cheaper ones of the functions of ``torch``, and these of ``transforms.functional``."""
-    cheap = {
-        "torch": _like(
-            torch, tensor=tuple, log=_logarithms, exp=torch.Tensor.exp_, empty=_empty, randint=_randint, rand=rand
-        ),
-        "F": _like(F, **functional),
-    }
-    surroundings = {**function.__globals__, **cheap}
-    quick = FunctionType(
-        function.__code__, surroundings, function.__name__, function.__defaults__, function.__closure__
-    )
-    quick.__kwdefaults__ = function.__kwdefaults__
-    return quick
+    cheap: dict[str, Any] = {"tensor": tuple, "exp": torch.Tensor.exp_, "empty": _empty, "randint": _randint}
+    cheap |= {"rand": rand, "log": lambda values: _logarithms(values, torch.get_default_dtype())}
+    namespaces = {"torch": _like(torch, **cheap), "F": _like(F, **functional)}
+    return copied(function, {**function.__globals__, **namespaces})
 
 
 def _like(module: ModuleType, **replaced: Callable[..., Any]) -> SimpleNamespace:
@@ -113,12 +105,8 @@ def _like(module: ModuleType, **replaced: Callable[..., Any]) -> SimpleNamespace
     return namespace
 
 
-def _logarithms(values: tuple[float, ...]) -> tuple[float, ...]:
-    return _logarithms_of(values, torch.get_default_dtype())
-
-
 @lru_cache(maxsize=64)
-def _logarithms_of(values: tuple[float, ...], dtype: torch.dtype) -> tuple[float, ...]:
+def _logarithms(values: tuple[float, ...], dtype: torch.dtype) -> tuple[float, ...]:
     return tuple(torch.log(torch.tensor(values, dtype=dtype, device="cpu")).tolist())
 
 
@@ -236,5 +224,5 @@ PATCHES = (
     Shortcut("torchvision.transforms.RandomCrop.forward", crop),
     Shortcut("torchvision.transforms.RandomHorizontalFlip.forward", flip),
     Shortcut("torchvision.transforms.RandomVerticalFlip.forward", flip),
-    Attribute("torchvision.transforms.LinearTransformation.forward", linear_transformation),
+    Body("torchvision.transforms.LinearTransformation.forward", linear_transformation),
 )

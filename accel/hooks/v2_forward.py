@@ -26,8 +26,6 @@ from accel.lazy.image import LazyPlainImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 
-Forward = Function
-
 _LAZY = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
 _LEAVES = {*_LAZY, torch.Tensor, int, float, bool, str, NoneType}
 """Types that torch's pytree has no parts of."""
@@ -62,7 +60,7 @@ def _of_image(self: Any, image: Any) -> Any:
     return self.transform(image, self.make_params(leaves))
 
 
-def _of_image_by_chance(self: Any, image: Any) -> Any:
+def _by_chance(self: Any, image: Any) -> Any:
     leaves = [image]
     self.check_inputs(leaves)
     if tv_transforms.rand(1) >= self.p:
@@ -73,7 +71,7 @@ def _of_image_by_chance(self: Any, image: Any) -> Any:
     return self.transform(image, self.make_params(leaves))
 
 
-def _forward(original: FunctionType, of_image: Forward, usual: Callable[[Any], bool] = lambda self: True) -> Forward:
+def _forward(original: FunctionType, of_image: Function, usual: Callable[[Any], bool] = lambda self: True) -> Function:
     """``forward`` (*inputs) -> the sample; ``usual``: whether the quick way may be taken."""
     of_leaves = tv_transforms.with_cheap_tensors(original)
     of_leaves.__globals__.update(
@@ -135,9 +133,7 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
 
 
 plain = partial(_forward, of_image=_of_image)
-by_chance = partial(
-    _forward, of_image=_of_image_by_chance, usual=lambda self: type(self.p) is float and tv_transforms.usual()
-)
+by_chance = partial(_forward, of_image=_by_chance, usual=lambda self: type(self.p) is float and tv_transforms.usual())
 PATCHES = (
     Attribute("torchvision.transforms.v2.Transform.forward", plain),
     Attribute("torchvision.transforms.v2.Transform._needs_transform_list", needs),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -42,10 +43,10 @@ def make_params(original: FunctionType) -> Function:
 
 def _size_of_one(images: list[Any]) -> tuple[int, int]:
     image = images[0]
+    if not isinstance(image, torch.Tensor):
+        return image.height, image.width
     lazy = image.__dict__.get("lazy")  # quicker than asking a tensor for its shape
-    if lazy is not None:
-        return lazy.shape[1], lazy.shape[2]
-    height, width = image.shape[-2:] if isinstance(image, torch.Tensor) else (image.height, image.width)
+    height, width = (image if lazy is None else lazy).shape[-2:]
     return height, width
 
 
@@ -59,51 +60,38 @@ def get_fill(original: Function, fill_dict: Any, inpt_type: Any) -> Any:
     return original(fill_dict, inpt_type.becomes if issubclass(inpt_type, (LazyImage, LazyTensorBase)) else inpt_type)
 
 
-def to_dtype(original: Function) -> Function:
+def to_dtype(original: Function, self: Any, inpt: Any, params: Any) -> Any:
     """``torchvision.transforms.v2.ToDtype.transform``, which looks up types exactly if it has several dtypes."""
-
-    @functools.wraps(original)
-    def transform(self: Any, inpt: Any, params: Any) -> Any:
-        if isinstance(self.dtype, dict) and is_lazy(inpt):
-            dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
-            if isinstance(dtype, torch.dtype):
-                return F.to_dtype(inpt, dtype, self.scale)
-            original(self, inpt.becomes(torch.empty(1, 1, 1, device="cpu")), params)  # which may warn, or raise
-            return inpt
-        return original(self, inpt, params)
-
-    return transform
+    if isinstance(self.dtype, dict) and is_lazy(inpt):
+        dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
+        if isinstance(dtype, torch.dtype):
+            return F.to_dtype(inpt, dtype, self.scale)
+        original(self, inpt.becomes(torch.empty(1, 1, 1, device="cpu")), params)  # which may warn, or raise
+        return inpt
+    return original(self, inpt, params)
 
 
-def to_pure_tensor(original: Function) -> Function:
+def to_pure_tensor(original: Function, self: Any, inpt: Any, params: Any) -> Any:
     """``torchvision.transforms.v2.ToPureTensor.transform``."""
-
-    def transform(self: Any, inpt: Any, params: Any) -> Any:
-        return inpt.as_lazy(LazyTensor) if is_lazy(inpt) else original(self, inpt, params)
-
-    return transform
+    return inpt.as_lazy(LazyTensor) if is_lazy(inpt) else original(self, inpt, params)
 
 
-def mixed(name: str, param: str) -> Function:
+def mixed(name: str, param: str, original: Function, self: Any, inpt: Any, params: dict[str, Any]) -> Any:
     """``MixUp.transform`` and ``CutMix.transform``: on a lazy batch a step on the whole of it."""
-
-    def transform(original: Function, self: Any, inpt: Any, params: dict[str, Any]) -> Any:
-        if not is_lazy(inpt) or not isinstance(inpt, LazyTensorBase) or len(inpt.lazy.lead) != 1:
-            return original(self, inpt, params)
-        if name == "mixup" and not inpt.lazy.dtype.is_floating_point:
-            return original(self, inpt, params)
-        self._check_image_or_video(inpt, batch_size=params["batch_size"])
-        return inpt.then((name, (frozen(params[param]),)), on_batch=True)
-
-    return transform
+    if not is_lazy(inpt) or not isinstance(inpt, LazyTensorBase) or len(inpt.lazy.lead) != 1:
+        return original(self, inpt, params)
+    if name == "mixup" and not inpt.lazy.dtype.is_floating_point:
+        return original(self, inpt, params)
+    self._check_image_or_video(inpt, batch_size=params["batch_size"])
+    return inpt.then((name, (frozen(params[param]),)), on_batch=True)
 
 
 PATCHES = (
     Attribute("torchvision.transforms.v2.RandomResizedCrop.make_params", make_params),
     Body("torchvision.transforms.v2._utils._get_fill", get_fill),
-    Attribute("torchvision.transforms.v2.ToDtype.transform", to_dtype),
-    Attribute("torchvision.transforms.v2.ToPureTensor.transform", to_pure_tensor),
-    Attribute("torchvision.transforms.v2.LinearTransformation.transform", linear_transformation),
-    Body("torchvision.transforms.v2.MixUp.transform", mixed("mixup", "lam")),
-    Body("torchvision.transforms.v2.CutMix.transform", mixed("cutmix", "box")),
+    Body("torchvision.transforms.v2.ToDtype.transform", to_dtype),
+    Body("torchvision.transforms.v2.ToPureTensor.transform", to_pure_tensor),
+    Body("torchvision.transforms.v2.LinearTransformation.transform", linear_transformation),
+    Body("torchvision.transforms.v2.MixUp.transform", partial(mixed, "mixup", "lam")),
+    Body("torchvision.transforms.v2.CutMix.transform", partial(mixed, "cutmix", "box")),
 )

@@ -40,12 +40,6 @@ class Whole(NamedTuple):
     index: Any
 
 
-class Ready(NamedTuple):
-    """Images that were computed for a lazy tensor when another one of its batch was asked for."""
-
-    images: torch.Tensor
-
-
 class Images:
     """Images that come out alike: what a lazy tensor's companions know of it.
 
@@ -128,6 +122,7 @@ class Batch:
         loader: the number of the DataLoader whose worker made it, 0 for one without workers; None: of no DataLoader.
         together: the numbers of those that are computed with each other: samples that nobody stacked.
         submitted: whether its tensors were submitted.
+        arrived: the recipes of members that have come in a message, until they are taken.
     """
 
     def __init__(self, loader: int | None = None) -> None:
@@ -136,7 +131,7 @@ class Batch:
         self.submitted = False
         self._lock = fork.Lock()
         self._members: dict[int, list[weakref.ref[Images]]] = {}  # each with what became of it, in order
-        self._arrived: dict[int, tuple[Recipe, ...]] = {}
+        self.arrived: dict[int, tuple[Recipe, ...]] = {}
 
     def add(self, images: Images, member: Member) -> None:
         """Let images stand in a place, as long as somebody refers to them; what they were made from, no longer."""
@@ -170,7 +165,7 @@ class Batch:
             self.together = frozenset()
             for each, result in zip(members, results, strict=True):
                 if not isinstance(result, Exception):
-                    each.progress = Ready(result)
+                    each.progress = result
                 elif each is wanted:
                     raise result
 
@@ -179,10 +174,6 @@ class Batch:
         assert images.member is not None
         made_here = self.loader is not None and get_worker_info() is not None
         return made_here and self._current().get(images.member.number) is images
-
-    def receive(self, number: int) -> tuple[Recipe, ...]:
-        """Take the recipes of a member that has come in a message."""
-        return self._arrived.pop(number)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all members in one message, each file once. Nothing is decoded and nothing can fail: this may run in a
@@ -195,7 +186,7 @@ class Batch:
 
 def _open(loader: int | None, packed: Packed, lengths: dict[int, int]) -> Batch:
     batch, recipes = Batch(loader), iter(unpack(packed))
-    batch._arrived = {number: tuple(islice(recipes, length)) for number, length in lengths.items()}
+    batch.arrived = {number: tuple(islice(recipes, length)) for number, length in lengths.items()}
     return batch
 
 

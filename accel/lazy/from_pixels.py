@@ -15,7 +15,7 @@ from PIL import Image
 from accel import switch
 from accel.codec import arrow
 from accel.codec.header import Raw
-from accel.lazy.image import LazyImage
+from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.options import Selection
@@ -80,7 +80,7 @@ def _made(
 ) -> LazyImage:
     name = str(getattr(image, "filename", "")) or _IN_MEMORY
     recipe = Recipe(Source(pixels, Raw(*size, mode=mode), name, selection))
-    return LazyImage.of_recipe(recipe, mode, size, image.info)
+    return LazyPlainImage.make(recipe, mode, size, dict(image.info))
 
 
 def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:

@@ -6,12 +6,9 @@ from then on the image is an ordinary one (``accel.lazy.image_base``).
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import wraps
 from multiprocessing.reduction import ForkingPickler
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -21,7 +18,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from accel.backend import backend_of
 from accel.codec.header import Raw
 from accel.errors import DecodeError
-from accel.lazy import pillow_args, resizing
+from accel.lazy import pillow_methods
 from accel.lazy.image_base import LazyImageBase, StandsFor, send
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
@@ -35,7 +32,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=LazyTensorBase)
 
-_NO_INFO: Mapping[Any, Any] = MappingProxyType({})
+
+def _by_steps(steps_of: Any) -> Any:
+    """The method of Pillow's that has this function's name, recorded as the steps that the function gives, if any."""
+    name = steps_of.__name__
+
+    @wraps(getattr(Image.Image, name))
+    def method(self: LazyImage, *args: Any, **kwargs: Any) -> Image.Image:
+        steps = steps_of(self, *args, **kwargs) if self._im is None and self._recipe is not None else None
+        if not steps:
+            return self.copy() if steps == () else getattr(super(LazyImage, self), name)(*args, **kwargs)
+        for step, params in steps:
+            self = self.then(step, params)
+        return self
+
+    return method
 
 
 class LazyImage(LazyImageBase):
@@ -46,11 +57,13 @@ class LazyImage(LazyImageBase):
     """
 
     @classmethod
-    def _make(cls, recipe: Recipe, mode: str, size: tuple[int, int]) -> Self:
+    def make(cls, recipe: Recipe, mode: str, size: tuple[int, int], info: dict[Any, Any] | None = None) -> Self:
+        """An image of a recipe's pixels; ``info``: what Pillow hands down of it, None: as the file has it."""
         image = cls.__new__(cls)
         image._recipe = recipe
         image._mode = mode
         image._size = size
+        image._info = info
         return image
 
     @property
@@ -62,15 +75,8 @@ class LazyImage(LazyImageBase):
     def load_rgb(source: Source) -> LazyImage:
         """The image that ``Image.open(...).convert("RGB")`` gives."""
         header = source.header
-        image = LazyPlainImage._make(Recipe(source), header.mode, (header.width, header.height))
+        image = LazyPlainImage.make(Recipe(source), header.mode, (header.width, header.height))
         return image if header.mode == "RGB" else image.then("convert", ("RGB",), "RGB")
-
-    @staticmethod
-    def of_recipe(recipe: Recipe, mode: str, size: tuple[int, int], info: Mapping[Any, Any] = _NO_INFO) -> LazyImage:
-        """The image that a recipe's pixels are, of no file, with what Pillow's methods hand down of ``info``."""
-        image = LazyPlainImage._make(recipe, mode, size)
-        image._info = dict(info)
-        return image
 
     def then(self, name: str, params: tuple[Any, ...], mode: str | None = None) -> LazyImage:
         """This image with one more step recorded."""
@@ -82,10 +88,10 @@ class LazyImage(LazyImageBase):
         source, steps = self._recipe
         op = OPS[name]
         height, width = op.size((self._size[1], self._size[0]), params)
-        made = self._made(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height))
+        info = None if self._info is None else self._info.copy()
         if op.renews is not None and op.renews(params):
-            made._info = {}
-        return made
+            info = {}
+        return LazyPlainImage.make(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height), info)
 
     def used_again(self) -> None:
         """Be prepared for what is made from an image that others were made from before.
@@ -113,22 +119,6 @@ class LazyImage(LazyImageBase):
             source = recipe.source
             self._recipe = Recipe(Source(pixels, Raw(*self._size, mode=self._mode), source.name, source.selection))
             counters.count(counters.KEPT)
-
-    def _made(self, recipe: Recipe, mode: str, size: tuple[int, int]) -> LazyImage:
-        """An image made from this one: of no file any more, with its ``info``."""
-        image = LazyPlainImage._make(recipe, mode, size)
-        if self._info is not None:
-            image._info = self._info.copy()
-        return image
-
-    def _recorded(self, steps: tuple[Step, ...]) -> Image.Image:
-        """This image with these steps recorded; a copy where there are none."""
-        if not steps:
-            return self.copy()
-        image = self
-        for name, params in steps:
-            image = image.then(name, params)
-        return image
 
     def as_tensor(self, cls: type[T], step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
         """This image as a lazy tensor of a class, by a step that leads to ``dtype``."""
@@ -158,16 +148,16 @@ class LazyImage(LazyImageBase):
             self.used_again()
             recipe = self._recipe or recipe
         self._parent = True
-        return self._made(recipe, self._mode, self._size)
+        info = None if self._info is None else self._info.copy()
+        return LazyPlainImage.make(recipe, self._mode, self._size, info)
 
     def convert(self, mode: str | None = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Image.Image:
         if self.recipe is not None and not matrix:
             if not mode or mode == self._mode:
                 return self.copy()
-            if mode == "RGB" and "transparency" not in (self._info or ()):  # a file's own info never has it
-                return self.then("convert", ("RGB",), mode)
-            if mode == "L" and "transparency" not in (self._info or ()):
-                return self.then("to_grayscale", (1,), mode)
+            step = _CONVERSIONS.get(mode)
+            if step is not None and "transparency" not in (self._info or ()):  # a file's own info never has it
+                return self.then(*step, mode)
         return super().convert(mode, matrix, *args, **kwargs)
 
     def crop(self, box: Any = None) -> Image.Image:
@@ -186,17 +176,6 @@ class LazyImage(LazyImageBase):
             return super().crop((left, top, right, bottom))
         return self.then("crop", (top, left, height, width))
 
-    def resize(
-        self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
-    ) -> Image.Image:
-        lazy = self._im is None and self._recipe is not None
-        steps = resizing.resize_steps(self, size, resample, box, reducing_gap) if lazy else None
-        if steps is not None:
-            return self._recorded(steps)
-        if lazy and _has_no_pixels(size):  # let Pillow raise what it raises, without decoding for it
-            return Image.new(self._mode, (2, 2)).resize(size, resample, None, reducing_gap)
-        return super().resize(size, resample, box, reducing_gap)
-
     def crop_and_resize(
         self, top: Any, left: Any, height: Any, width: Any, size: Any, resample: int
     ) -> Image.Image | None:
@@ -208,16 +187,11 @@ class LazyImage(LazyImageBase):
             return cropped
         return cropped.resize((size[1], size[0]), resample)
 
-    def reduce(self, factor: Any, box: Any = None) -> Image.Image:
-        lazy = self._im is None and self._recipe is not None
-        steps = resizing.reduce_steps(self._size, factor, box) if lazy else None
-        return super().reduce(factor, box) if steps is None else self._recorded(steps)
-
     def thumbnail(self, size: Any, resample: Any = Image.Resampling.BICUBIC, reducing_gap: float | None = 2.0) -> None:
         drafts = reducing_gap is not None and isinstance(self, JpegImageFile) and not self._loaded
         if self._im is not None or self._recipe is None or drafts:
             return super().thumbnail(size, resample, reducing_gap)
-        wanted = resizing.Thumbnail(self._size, size, resample, reducing_gap).resized
+        wanted = pillow_methods.Thumbnail(self._size, size, resample, reducing_gap).resized
         if wanted is None:
             return None
         args, kwargs = wanted
@@ -230,36 +204,13 @@ class LazyImage(LazyImageBase):
             self._recipe = recipe
         return None
 
-    def transpose(self, method: Image.Transpose) -> Image.Image:
-        steps = pillow_args.TRANSPOSITIONS.get(method) if self._im is None and self._recipe is not None else None
-        return super().transpose(method) if steps is None else self._recorded(steps)
-
-    def transform(
-        self, size: Any, method: Any, data: Any = None, resample: int = 0, fill: int = 1, fillcolor: Any = None
-    ) -> Image.Image:
-        lazy = self._im is None and self._recipe is not None
-        step = pillow_args.step(self, size, method, data, resample, fillcolor) if lazy else None
-        if step is None:
-            return super().transform(size, method, data, resample, fill, fillcolor)
-        return self.then(*step)
-
-    def point(self, lut: Any, mode: str | None = None) -> Image.Image:
-        lazy = self._im is None and self._recipe is not None
-        if not lazy or mode is not None or isinstance(lut, Image.ImagePointHandler):
-            return super().point(lut, mode)
-        table = pillow_args.point_table(lut, self._mode)
-        return super().point(lut) if table is None else self.then("point", (table,))
-
-    def filter(self, filter: Any) -> Image.Image:
-        step = pillow_args.blur_step(filter) if self._im is None and self._recipe is not None else None
-        return super().filter(filter) if step is None else self.then(*step)
+    resize, reduce, transpose = map(_by_steps, (pillow_methods.resize, pillow_methods.reduce, pillow_methods.transpose))
+    transform, point, filter = map(_by_steps, (pillow_methods.transform, pillow_methods.point, pillow_methods.filter))
 
     def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
         """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""
-        colour = _pixel(self._mode, fill) if mode == "constant" else None
-        image = self.then("pad", (*padding, mode, colour))
-        image._info = {}  # torchvision pads by making a new image
-        return image
+        colour = pillow_methods.pixel(self._mode, fill) if mode == "constant" else None
+        return self.then("pad", (*padding, mode, colour))
 
 
 class LazyPlainImage(LazyImage, metaclass=StandsFor):
@@ -269,19 +220,5 @@ class LazyPlainImage(LazyImage, metaclass=StandsFor):
 ForkingPickler.register(LazyPlainImage, send)
 
 
-_COLOUR = (("convert", ("RGB",)),)
-
-
-def _has_no_pixels(size: Any) -> bool:
-    try:
-        width, height = map(operator.index, size)
-    except (TypeError, ValueError):
-        return True
-    return width < 1 or height < 1
-
-
-@lru_cache(maxsize=64)
-def _pixel(mode: str, colour: Any) -> tuple[Any, ...]:
-    """The values of a pixel of a colour, one per channel."""
-    pixel = Image.new(mode, (1, 1), colour).getpixel((0, 0))
-    return pixel if isinstance(pixel, tuple) else (pixel,)
+_CONVERSIONS: dict[str, Step] = {"RGB": ("convert", ("RGB",)), "L": ("to_grayscale", (1,))}
+_COLOUR = (_CONVERSIONS["RGB"],)

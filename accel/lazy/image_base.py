@@ -169,7 +169,7 @@ class _LazyAccess:
 
 _KEPT = ("filename", "_info", "_loaded")
 _STATE = ("_recipe", "_im", "_mode", "_size", "_loaded", "_info", "_exif")
-_OURS = (*_STATE, "_touched_by", "_file", "_open_file", "_parent", "_unread", "_claim")
+_OURS = (*_STATE, "_touched_by", "_file", "_open_file", "_parent", "_unread", "_source_of")
 
 
 def _restore_lazy(

@@ -1,11 +1,19 @@
-"""The image that ``Image.open`` gives of a JPEG file: Pillow's JpegImageFile, whose pixels are not computed yet."""
+"""The image that ``Image.open`` gives of a JPEG file: Pillow's JpegImageFile, whose pixels are not computed yet.
+
+Of a large file only the header is read, and the rest when it is needed. As with Pillow's images, the file stays open
+until then. It is read by its descriptor, whose position nobody shares with a fork or a thread.
+"""
 
 from __future__ import annotations
 
+import io
+import os
+import stat
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from io import BytesIO
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 from PIL import Image
 from PIL.ImageFile import ImageFile
@@ -14,12 +22,40 @@ from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 from accel.codec.header import Header, claim
 from accel.lazy.image import LazyImage
 from accel.lazy.image_base import StandsFor, send
-from accel.lazy.unread import Unread
-from accel.options import Selection
 from accel.recipe import Recipe, Source
-from accel.system import counters
+from accel.system import fork
 
-UNCLAIMED = "a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's"
+
+@dataclass(eq=False)
+class Unread:
+    """A file to be read: ``head`` is its beginning, ``header`` what that says, as far as it knows."""
+
+    file: Any
+    head: bytes
+    header: Header
+    exclusive: bool = False  # it was opened for this image
+    lock: fork.Lock = field(default_factory=fork.Lock)
+
+    def read(self) -> bytes:
+        """Read all of it.
+
+        Raises:
+            ValueError: it was closed meanwhile, as Pillow has it.
+        """
+        if self.file.closed:
+            raise ValueError("Operation on closed image")
+        descriptor = self.file.fileno()
+        parts: list[bytes] = []
+        size = 0
+        while part := os.pread(descriptor, max(os.fstat(descriptor).st_size - size, 1), size):
+            parts.append(part)
+            size += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file, if that is the image's affair."""
+        if self.exclusive:
+            self.file.close()
 
 
 class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
@@ -29,9 +65,9 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     knows of it (quantization tables, layers, EXIF, ...) is read by Pillow when it is asked for.
     """
 
-    becomes: ClassVar[type[Image.Image]] = JpegImageFile
+    becomes: ClassVar[type[JpegImageFile]] = JpegImageFile
 
-    _claim: tuple[str, Selection, Callable[[Header, Selection], bool]]
+    _source_of: Callable[[bytes, Header], Source | None]
     filename: Any = ""
     _file: JpegImageFile | None = None
     _unread: Unread | None = None  # then there is no recipe yet
@@ -40,25 +76,19 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     def open(cls, source: Source, filename: str | bytes = "") -> LazyJpegFile:
         """The image as ``Image.open`` returns it; ``filename`` as Pillow's images have it."""
         header = source.header
-        image = cls._make(Recipe(source), header.mode, (header.width, header.height))
+        image = cls.make(Recipe(source), header.mode, (header.width, header.height))
         image.filename = filename
         return image
 
     @classmethod
     def open_unread(
-        cls,
-        unread: Unread,
-        filename: str | bytes,
-        name: str,
-        selection: Selection,
-        claimed: Callable[[Header, Selection], bool],
+        cls, unread: Unread, filename: str | bytes, source_of: Callable[[bytes, Header], Source | None]
     ) -> LazyJpegFile:
-        """The same of a file that is still to be read; ``claimed`` says then whether it is not Pillow's after all."""
+        """The same of a file that is still to be read; ``source_of`` gives None if it is Pillow's after all."""
         header = unread.header
         image = cls.__new__(cls)
         image._mode, image._size = header.mode, (header.width, header.height)
-        image.filename, image._unread = filename, unread
-        image._claim = name, selection, claimed
+        image.filename, image._unread, image._source_of = filename, unread, source_of
         return image
 
     def _read(self) -> None:
@@ -69,15 +99,9 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
             if self._unread is None:  # another thread was faster
                 return
             data = unread.read()
-            name, selection, claimed = self._claim
-            header, begun = claim(data), unread.header
-            same = header is not None and header[:4] == begun[:4] and not header.pictures
-            self._file = None
-            if header is not None and same and claimed(header, selection):
-                self._recipe = Recipe(Source(data, header, name, selection))
-            else:
-                counters.fallback(UNCLAIMED)
-                self._file, self._recipe = jpeg_factory(BytesIO(data), self.filename), None
+            source = self._source_of(data, unread.header)
+            self._file = jpeg_factory(BytesIO(data), self.filename) if source is None else None
+            self._recipe = None if source is None else Recipe(source)
             self._unread = None
             unread.close()
 
@@ -128,10 +152,8 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
             opened.close()
 
     def _opened_by_pillow(self) -> JpegImageFile:
-        if self._unread is not None:
-            return JpegImageFile(BytesIO(self._unread.head), self.filename)
-        assert self._recipe is not None
-        return JpegImageFile(BytesIO(self._recipe.source.data), self.filename)
+        data = self._recipe.source.data if self._unread is None else self._unread.head  # type: ignore[union-attr]
+        return self.becomes(BytesIO(data), self.filename)
 
     def _file_of_pillow(self) -> JpegImageFile:
         if self._file is None:
@@ -154,3 +176,42 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
 
 ForkingPickler.register(LazyJpegFile, send)
+
+
+# -- files that are being opened ----------------------------------------------------------------------------
+
+_HEADS = 1 << 13, 1 << 16
+_LARGE = 1 << 18
+
+
+def opened(file: IO[bytes]) -> bytes | Unread:
+    """Read a file; of a large one on a disk only the beginning, if that has the header."""
+    if type(file) is io.BufferedReader and type(file.raw) is io.FileIO and _HAS_PREAD:
+        descriptor = file.fileno()
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            begun = _small(descriptor, status.st_size) if status.st_size <= _LARGE else _large(file, descriptor)
+            if begun is not None:
+                return begun
+    try:
+        return file.read()
+    except TypeError:  # it wants a size, which Pillow always gives it
+        return b"".join(iter(lambda: file.read(_PIECE), b""))
+
+
+_HAS_PREAD = hasattr(os, "pread")
+_PIECE = 1 << 20
+
+
+def _small(descriptor: int, size: int) -> bytes | None:
+    content = os.pread(descriptor, size + 1, 0)
+    return content if len(content) == size else None
+
+
+def _large(file: Any, descriptor: int) -> Unread | None:
+    for size in _HEADS:
+        head = os.pread(descriptor, size, 0)
+        header = claim(head)
+        if header is not None:
+            return None if header.pictures else Unread(file, head, header)
+    return None

@@ -22,9 +22,6 @@ from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
 from accel.system import memory
 from accel.workers.packing import Packed, pack, unpack
 
-Layout = tuple[type[LazyTensorBase], tuple[Any, ...]]
-"""A class and what its ``of`` takes besides recipes."""
-
 
 def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
     """Make a batch of the lazy tensors among these values.
@@ -65,22 +62,19 @@ def send(tensor: LazyTensorBase) -> Any:
     lazy = peek(tensor)
     if lazy is None or lazy.value is not None:  # somebody has its values
         return _receive_value, (tensor if lazy is None else lazy.value,)
-    layout = (type(tensor), (lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made))
+    layout = type(tensor), (lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made)
     if lazy.member is None or not lazy.member.batch.sends(lazy):
-        return _receive, (pack(lazy.recipes, shared=get_worker_info() is not None), layout)
-    return _receive_member, (tuple(lazy.member), layout)
+        return _receive, (*layout, pack(lazy.recipes, shared=get_worker_info() is not None))
+    return _receive, (*layout, None, *lazy.member)
 
 
-def _receive_member(member: tuple[Any, ...], layout: Layout) -> LazyTensorBase:
-    (cls, rest), place = layout, Member(*member)
-    tensor = cls.of(place.batch.receive(place.number), *rest)
+def _receive(cls: type[LazyTensorBase], rest: tuple[Any, ...], packed: Packed | None, *member: Any) -> LazyTensorBase:
+    if packed is not None:
+        return cls.of(unpack(packed), *rest)
+    place = Member(*member)
+    tensor = cls.of(place.batch.arrived.pop(place.number), *rest)
     place.batch.add(tensor.lazy, place)
     return tensor
-
-
-def _receive(packed: Packed, layout: Layout) -> LazyTensorBase:
-    cls, rest = layout
-    return cls.of(unpack(packed), *rest)
 
 
 def _receive_value(value: torch.Tensor) -> torch.Tensor:

@@ -1,33 +1,50 @@
 """Lazy tensors of one image added up with weights, as AugMix does: ``mix = w * image; mix.add_(v * augmented)``.
 
-The image is looked at as a batch of one meanwhile (``accel.hooks.augmix``). All of the summands are made of the same
-source, and what they add up to is one more lazy tensor.
+The image is looked at as a batch of one meanwhile: what AugMix does with the two changes neither in place, so it stays
+lazy; for anybody else the values are computed. All of the summands are made of the same source, and what they add up to
+is one more lazy tensor.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
 
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.ops.tensors import DTYPES
 from accel.planning.order import has_kernels
 from accel.recipe import Branch, Recipe
+from accel.system.caller import caller
+
+_POLICIES = ("torchvision.transforms.autoaugment.", "torchvision.transforms.v2._auto_augment.")
+
+
+def view(tensor: LazyTensorBase, *size: Any) -> Any:
+    """``torch.Tensor.view`` of a lazy image [C, H, W] as a batch of one, or back."""
+    lazy = tensor.lazy
+    if lazy.dtype not in DTYPES or not caller().startswith(_POLICIES):
+        return NotImplemented
+    wanted = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
+    if len(lazy.recipes) > 1 or lazy.after or any(type(length) is not int for length in wanted):
+        return NotImplemented
+    if wanted == lazy.lead + lazy.shape:
+        return tensor
+    if wanted[-3:] != lazy.shape or prod(wanted[:-3]) != 1 or len(wanted) > 4:
+        return NotImplemented
+    return tensor.of(lazy.recipes, wanted[:-3], lazy.shape, lazy.dtype, lazy.interleaved)
 
 
 def multiplied(one: Any, other: Any) -> Any:
     """An image times a tensor of one element."""
     tensor, weight = (one, other) if is_lazy(one) else (other, one)
-    if not is_lazy(tensor) or type(weight) is not torch.Tensor or not _is_weight(tensor, weight):
+    if not is_lazy(tensor) or type(weight) is not torch.Tensor or len(tensor.lazy.recipes) > 1 or tensor.lazy.after:
+        return NotImplemented
+    if weight.shape != (1,) * tensor.ndim or weight.dtype != torch.float32 or not weight.is_cpu:
         return NotImplemented
     step = "weighted", (weight.item(), weight.dtype)
     return tensor.then(step, dtype=torch.promote_types(weight.dtype, tensor.lazy.dtype), kernel=True)
-
-
-def _is_weight(tensor: LazyTensorBase, weight: torch.Tensor) -> bool:
-    lazy = tensor.lazy
-    one = len(lazy.recipes) == 1 and not lazy.after
-    return one and weight.shape == (1,) * tensor.ndim and weight.dtype == torch.float32 and weight.is_cpu
 
 
 def add_in_place(tensor: LazyTensorBase, other: Any, *, alpha: Any = 1) -> Any:

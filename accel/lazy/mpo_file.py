@@ -5,11 +5,9 @@ Imported when there is one, as is Pillow's plugin for such files: with it come o
 
 from __future__ import annotations
 
-from io import BytesIO
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from PIL.JpegImagePlugin import JpegImageFile
 from PIL.MpoImagePlugin import MpoImageFile
 
 from accel.lazy.image_base import send
@@ -40,10 +38,6 @@ class LazyMpoFile(LazyJpegFile, MpoImageFile):
 
     def tell(self) -> int:
         return self._file_of_pillow().tell()
-
-    def _opened_by_pillow(self) -> JpegImageFile:
-        assert self._recipe is not None
-        return MpoImageFile(BytesIO(self._recipe.source.data), self.filename)
 
 
 ForkingPickler.register(LazyMpoFile, send)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import copyreg
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
-from accel.lazy import hidden
 from accel.lazy.state import pending
 from accel.lazy.tensor_base import LazyTensorBase, pending_state
 
@@ -30,7 +31,7 @@ def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
     do not lie too deep. With ``sent`` what is sent along with the value to another process is found as well: objects
     are pickled for it, unless all lazy tensors that there are have been found already.
     """
-    wanted = pending.count()
+    wanted = pending()
     found: list[LazyTensorBase] = []
     if not wanted:
         return found
@@ -60,7 +61,7 @@ def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
         else:
             levels.pop()
     if sent and objects and len(states) < wanted:
-        found += [tensor for tensor in hidden.lazy_tensors(objects) if id(pending_state(tensor)) not in states]
+        found += [tensor for tensor in sent_along(objects) if id(pending_state(tensor)) not in states]
     return found
 
 
@@ -77,3 +78,42 @@ def _parts(value: Any, attributes: bool) -> Iterable[Any]:
         with suppress(AttributeError):
             own = object.__getattribute__(value, "__dict__")
     return tuple(chain(parts, own.values()))
+
+
+# -- in objects that only their own pickling can tell all about --------------------------------------------
+
+
+def sent_along(leaves: Sequence[Any]) -> list[LazyTensorBase]:
+    """The lazy tensors that would be sent along with what is none of torch's, NumPy's or Python's own values.
+
+    They are found by pickling such objects, as the queue will. What has a way of its own to other processes (storages,
+    connections, ...) is passed by: going that way moves it, or keeps a descriptor open.
+    """
+    finder = _Finder()
+    for leaf in leaves:
+        with suppress(Exception):  # the queue will say what cannot be sent
+            finder.dump(leaf)
+    return finder.found
+
+
+class _Finder(ForkingPickler):
+    """Writes nothing, and passes the values of tensors, arrays and pictures by."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nowhere())
+        self.found: list[LazyTensorBase] = []
+
+    def reducer_override(self, value: Any) -> Any:
+        if pending_state(value) is not None:
+            self.found.append(value)
+        kind = type(value)
+        sent = kind in self.dispatch_table and kind not in copyreg.dispatch_table
+        holds_numbers = isinstance(value, np.ndarray) and not value.dtype.hasobject
+        if sent or holds_numbers or isinstance(value, (torch.Tensor, Image.Image)):
+            return str, ()
+        return NotImplemented
+
+
+class _Nowhere:
+    def write(self, data: Any) -> int:
+        return len(data)

@@ -8,7 +8,7 @@ state        ``progress``
 recorded     None                there are recipes, and nothing else
 part         ``Whole``           it is a view of a batch: when it is asked for, that is computed, all of it
 submitted    ``Part``            its values are computed, or will be, on the host or on a device
-ready        ``Ready``           they were computed along with another's of its batch; nobody has seen them
+ready        a plain tensor      they were computed along with another's of its batch; nobody has seen them
 done         ``Done``            they are there, and somebody may have them
 ============ =================== ============================================================================
 
@@ -37,7 +37,7 @@ import torch
 
 from accel.errors import DecodeError
 from accel.lazy import shell
-from accel.lazy.batch import Images, Ready, Whole, changing
+from accel.lazy.batch import Images, Whole, changing
 from accel.options import AcceleratorOptions
 from accel.recipe import Recipe, Step
 from accel.runtime import compute, prefetch, torch_ops
@@ -71,7 +71,7 @@ class LazyState(Images):
         view: how wide the tensor is that torchvision's is a view of part of the columns of; 0: it is no such view.
         aliased: it is part of a batch, or has parts: what changes its values in place does so in the others.
         stacked: whether a batch was made of it.
-        pending: a mark, as long as it has no values; see ``_Pending``.
+        pending: a mark, as long as it has no values; see ``pending``.
     """
 
     __slots__ = ("_lock", "after", "aliased", "dtype", "lead", "pending", "shape", "stacked", "view")
@@ -146,8 +146,8 @@ class LazyState(Images):
                 images = prefetch.compute_on_device(self.recipes, self.interleaved, self.loader)
             if images is None and self.member is not None and self.together:
                 self.member.batch.compute(self, allocate)
-            if images is None and isinstance(self.progress, Ready):
-                images = self.progress.images
+            if images is None and isinstance(self.progress, torch.Tensor):
+                images = self.progress
             if images is None:
                 images = compute.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
             return self.shaped(images)
@@ -236,17 +236,14 @@ def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:
         return (value.detach() if alias is None else alias)[index]
 
 
-class _Pending:
-    """Every state of this process that has no values: where there is none nobody need look for one."""
-
-    def __init__(self) -> None:
-        self._others = 0
-        self._others = self.count()
-
-    def count(self) -> int:
-        """Count them: as many as refer to the mark, besides what always does."""
-        return sys.getrefcount(_PENDING) - self._others
-
-
 _PENDING = object()
-pending = _Pending()
+"""What every state of this process refers to that has no values."""
+_others = 0
+
+
+def pending() -> int:
+    """Count the states without values: where there is none nobody need look for one."""
+    return sys.getrefcount(_PENDING) - _others
+
+
+_others = pending()

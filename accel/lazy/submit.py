@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -43,14 +43,9 @@ def submit(images: Any, device: Any = None) -> Future:
         ValueError: an accelerator backend does not know its device yet.
     """
     listed = isinstance(images, (list, tuple))
-    items = [_Item(image, _lazy(image)) for image in (images if listed else [images])]
+    items = [(image, _lazy(image)) for image in (images if listed else [images])]
     with log.flushing:
         return Future(items, None if device is None else torch.device(device), listed)
-
-
-class _Item(NamedTuple):
-    image: Any
-    lazy: LazyState | None
 
 
 def _lazy(image: Any) -> LazyState | None:
@@ -75,7 +70,7 @@ class Future(concurrent.futures.Future[Any]):
     methods report what was done when it was forked.
     """
 
-    def __init__(self, items: list[_Item], device: torch.device | None, listed: bool) -> None:
+    def __init__(self, items: list[tuple[Any, LazyState | None]], device: torch.device | None, listed: bool) -> None:
         super().__init__()
         self._items = items
         self._device = device
@@ -128,7 +123,7 @@ class Future(concurrent.futures.Future[Any]):
     def _errors(self) -> Iterator[BaseException]:
         """The exceptions that were raised, in the order of the images."""
         for number, part in sorted(self._parts.items()):
-            error, lazy = part.task.error(), self._items[number].lazy
+            error, lazy = part.task.error(), self._items[number][1]
             if error is None or lazy is None:
                 continue
             if not self._listed or not isinstance(error, DecodeError) or error.position is None:
@@ -180,19 +175,14 @@ class Future(concurrent.futures.Future[Any]):
         image, lazy = self._items[number]
         if lazy is None:
             return LazyTensorBase.materialize(image) if isinstance(image, LazyTensorBase) else image
-        part = self._parts[number]
+        part, is_tensor = self._parts[number], isinstance(image, LazyTensorBase)
         queue = part.submission.queue
-        if queue is None or queue.device is None or part.submission.foreign:
-            value = (
-                LazyTensorBase.materialize(image)
-                if isinstance(image, LazyTensorBase)
-                else lazy.compute(memory.results.empty)
-            )
-        else:
+        if queue is not None and queue.device is not None and not part.submission.foreign:
             with lazy.lock:  # in place of its twin, which would copy
                 value = submitted_or_computed(lazy, queue.device, part)
-            if isinstance(image, LazyTensorBase):
-                value = value.as_subclass(image.becomes)
+            value = value.as_subclass(image.becomes) if is_tensor else value
+        else:
+            value = LazyTensorBase.materialize(image) if is_tensor else lazy.compute(memory.results.empty)
         return value if self._device is None else value.to(self._device)
 
 

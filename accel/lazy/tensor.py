@@ -6,8 +6,9 @@ a plain tensor there; anything else has its values computed (``accel.lazy.tensor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -20,8 +21,7 @@ from accel.lazy import mixing, views
 from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
-from accel.lazy.state import LazyState
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.recipe import Step, alike, selection_of
 from accel.runtime import kept
 from accel.system import memory
@@ -93,21 +93,17 @@ def fetching() -> Iterator[None]:
 
 def materialized_in_worker(tensor: LazyTensorBase) -> torch.Tensor:
     """Compute a tensor into shared memory if this is a DataLoader worker of a host backend."""
-    lazy = pending_state(tensor)
-    return tensor if lazy is None else _in_worker(tensor, lazy)
+    lazy = tensor.__dict__.get("lazy")
+    if lazy is None or get_worker_info() is None or backend_of(selection_of(lazy.recipes)).devices:
+        return tensor
+    slots = slot_pool.of_worker()
+    return LazyTensorBase.materialize(tensor, memory.shared if slots is None else slots.empty)
 
 
 def collated(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """``stack``, with the values if this is a DataLoader worker of a host backend."""
     stacked = stack(tensors)
-    return stacked if stacked is None else _in_worker(stacked, stacked.lazy)
-
-
-def _in_worker(tensor: LazyTensorBase, lazy: LazyState) -> torch.Tensor:
-    if get_worker_info() is None or backend_of(selection_of(lazy.recipes)).devices:
-        return tensor
-    slots = slot_pool.of_worker()
-    return LazyTensorBase.materialize(tensor, memory.shared if slots is None else slots.empty)
+    return None if stacked is None else materialized_in_worker(stacked)
 
 
 # -- functions that keep a tensor lazy; NotImplemented has the values computed ------------------------------
@@ -177,14 +173,6 @@ def _onwards(before: LazyTensorBase, after: LazyTensorBase, step: Step) -> LazyT
     return after
 
 
-def _cast_to(dtype: torch.dtype) -> Callable[..., Any]:
-    def handler(tensor: LazyTensorBase, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
-        lazy = _cast(tensor, dtype)
-        return lazy if lazy is NotImplemented else _ordered(lazy, memory_format)
-
-    return handler
-
-
 def to(tensor: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
     copy = kwargs.pop("copy", False)
     device: Any  # or None
@@ -201,17 +189,16 @@ def to(tensor: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
     return lazy.clone() if copy and lazy is tensor else lazy
 
 
-def cuda(
-    tensor: LazyTensorBase,
-    device: Any = None,
-    non_blocking: bool = False,
-    memory_format: torch.memory_format = torch.preserve_format,
-) -> Any:
+def _to_dtype(dtype: torch.dtype, tensor: LazyTensorBase, **memory_format: torch.memory_format) -> Any:
+    return to(tensor, dtype, **memory_format)
+
+
+def cuda(tensor: LazyTensorBase, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
     return to(tensor, device, non_blocking=non_blocking, memory_format=memory_format)
 
 
-def cpu(tensor: LazyTensorBase, memory_format: torch.memory_format = torch.preserve_format) -> Any:
+def cpu(tensor: LazyTensorBase, memory_format: Any = None) -> Any:
     return to(tensor, torch.device("cpu"), memory_format=memory_format)
 
 
@@ -238,10 +225,12 @@ LazyTensor.handlers = {
     torch.Tensor.unbind: views.unbind,
     torch.unsqueeze: views.unsqueeze,
     torch.Tensor.unsqueeze: views.unsqueeze,
+    torch.Tensor.view: mixing.view,
+    torch.Tensor.reshape: mixing.view,
     torch.Tensor.add_: mixing.add_in_place,
-    torch.Tensor.half: _cast_to(torch.float16),
-    torch.Tensor.bfloat16: _cast_to(torch.bfloat16),
-    torch.Tensor.float: _cast_to(torch.float32),
-    torch.Tensor.double: _cast_to(torch.float64),
+    torch.Tensor.half: partial(_to_dtype, torch.float16),
+    torch.Tensor.bfloat16: partial(_to_dtype, torch.bfloat16),
+    torch.Tensor.float: partial(_to_dtype, torch.float32),
+    torch.Tensor.double: partial(_to_dtype, torch.float64),
     **dict.fromkeys(LazyTensorBase.either, mixing.multiplied),
 }

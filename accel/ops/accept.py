@@ -92,11 +92,6 @@ def only(*values: Any) -> Accept:
     return lambda of, params: () if params == values else None
 
 
-def bits(of: Subject, params: Params) -> Params | None:
-    """Accept those of ``posterize``."""
-    return params if type(params[0]) is int and 0 <= params[0] <= 8 else None
-
-
 def channels(of: Subject, params: Params) -> Params | None:
     """Accept the number of channels that grey is to have."""
     return params if params[0] in (1, 3) else None
@@ -108,14 +103,35 @@ def permutation(of: Subject, params: Params) -> Params | None:
     return (order,) if sorted(order) == list(range(of.shape[0])) else None
 
 
-def quality(of: Subject, params: Params) -> Params | None:
-    """Accept that of a JPEG file."""
-    return params if type(params[0]) is int and 1 <= params[0] <= 100 else None
+def _one_of(values: range) -> Accept:
+    """Accept one of these whole numbers."""
+    return lambda of, params: params if type(params[0]) is int and params[0] in values else None
+
+
+bits, quality = _one_of(range(9)), _one_of(range(1, 101))
+"""Accept those of ``posterize``; that of a JPEG file."""
 
 
 def of_uint8(accept: Accept) -> Accept:
     """Accept what ``accept`` does, on uint8 only."""
     return lambda of, params: accept(of, params) if of.dtype == torch.uint8 else None
+
+
+def sides(padding: Any) -> tuple[int, int, int, int] | None:
+    """(left, top, right, bottom) of torchvision's forms of padding; None for what is no such form."""
+    if type(padding) is int:
+        return padding, padding, padding, padding
+    if not isinstance(padding, (list, tuple)) or len(padding) not in (1, 2, 4):
+        return None
+    if not all(type(side) is int for side in padding):
+        return None
+    left, top, right, bottom = [*padding] * (4 // len(padding))
+    return left, top, right, bottom
+
+
+def listed(fill: Any) -> list[Any]:
+    """The values of a fill: one for each channel, or for all."""
+    return list(fill) if isinstance(fill, (list, tuple)) else [0 if fill is None else fill]
 
 
 def is_fill(of: Subject, fill: Any) -> bool:

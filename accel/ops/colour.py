@@ -141,16 +141,13 @@ ROWS = (
         keeps=lambda channels, params: channels == params[0] == 1,
         renews=lambda params: params[0] == 3,
     ),
-    *(
-        tensor_row(
-            version,
-            "rgb_to_grayscale",
-            partial(PLANAR, elementwise=True),
-            ((1,), (3,)),
-            accept.channels,
-            channels=lambda channels, params, v1=version == 1: channels if v1 and params[0] == 3 else params[0],
-        )
-        for version in (1, 2)
+    *tensor_rows(
+        "rgb_to_grayscale",
+        partial(PLANAR, elementwise=True),
+        ((1,), (3,)),
+        accept.channels,
+        v1={"channels": lambda channels, params: channels if params[0] == 3 else params[0]},
+        channels=lambda channels, params: params[0],
     ),
     tensor_row(
         2,

@@ -74,10 +74,6 @@ class Index(NamedTuple):
             return self.crop(-before, before + self.length + after, fill)
         return Index.listed(np.pad(self.array(), (before, after), mode=mode))
 
-    def take(self, positions: npt.NDArray[np.int32]) -> Index:
-        """The map that shows this one's ``positions`` (all inside it)."""
-        return Index.listed(self.array()[positions])
-
     def take_or_fill(self, positions: npt.NDArray[np.int32]) -> Index:
         """The map that shows this one's ``positions``, and the fill codes among them."""
         return Index.listed(np.where(positions < 0, positions, self.array()[np.maximum(positions, 0)]))
@@ -95,11 +91,7 @@ class Index(NamedTuple):
 
     def span(self) -> tuple[int, int]:
         """The half-open range of input positions shown; (0, 0) where all is fill."""
-        if self.table is None:
-            last = self.start + self.step * (self.length - 1)
-            return (self.start, last + 1) if self.step > 0 else (last, self.start + 1)
-        shown = self.table[self.table >= 0]
-        return (int(shown.min()), int(shown.max()) + 1) if len(shown) else (0, 0)
+        return self.span_of(0, self.length)
 
     def span_of(self, first: int, last: int) -> tuple[int, int]:
         """The half-open range of input positions that output positions ``first .. last - 1`` show."""
@@ -108,7 +100,9 @@ class Index(NamedTuple):
         if self.table is None:
             one, other = self.start + self.step * first, self.start + self.step * (last - 1)
             return (one, other + 1) if one <= other else (other, one + 1)
-        return self.crop(first, last - first, -1).span()
+        shown = self.table[max(first, 0) : last]
+        shown = shown[shown >= 0]
+        return (int(shown.min()), int(shown.max()) + 1) if len(shown) else (0, 0)
 
 
 @lru_cache(maxsize=512)

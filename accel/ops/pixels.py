@@ -11,7 +11,7 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import resample
 from accel.ops.index import Positions, nearest
-from accel.ops.row import Axes, EffectOp, IndexOp, Params, ResampleOp, Size, given_size
+from accel.ops.row import Axes, EffectOp, IndexOp, Params, ResampleOp, Size, always, given_size
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
@@ -39,8 +39,8 @@ def _lower_by(positions: Callable[[int, int, int], Positions]) -> Callable[[Axes
     def lower(axes: Axes, params: Params, code: int) -> Axes:
         (rows, columns), (height, width) = axes, params
         return (
-            rows.take(positions(rows.length, height, width)),
-            columns.take(positions(columns.length, width, height)),
+            rows.take_or_fill(positions(rows.length, height, width)),
+            columns.take_or_fill(positions(columns.length, width, height)),
         )
 
     return lower
@@ -86,16 +86,8 @@ ROWS = (
         fill=lambda params, channels: (0,) * channels,
         fills=_leaves,
     ),
-    IndexOp(
-        "hflip",
-        lambda image, params: F_pil.hflip(image),
-        lower=lambda axes, params, code: (axes[0], axes[1].flip()),
-    ),
-    IndexOp(
-        "vflip",
-        lambda image, params: F_pil.vflip(image),
-        lower=lambda axes, params, code: (axes[0].flip(), axes[1]),
-    ),
+    IndexOp("hflip", lambda image, params: F_pil.hflip(image), lower=lambda axes, *_: (axes[0], axes[1].flip())),
+    IndexOp("vflip", lambda image, params: F_pil.vflip(image), lower=lambda axes, *_: (axes[0].flip(), axes[1])),
     IndexOp(
         "pad",
         lambda image, params: F_pil.pad(image, params[:4], _fill(image, params), params[4]),
@@ -110,6 +102,7 @@ ROWS = (
         lower=_lower_pad,
         fill=lambda params, channels: (params[5] * channels)[:channels] if params[5] else (0,) * channels,
         fills=lambda size, params: params[4] == "constant",
+        renews=always,
     ),
     IndexOp(
         "resize_nearest",

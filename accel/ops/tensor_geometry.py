@@ -9,7 +9,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F2
 
-from accel.ops.accept import are_numbers, is_fill, is_listed
+from accel.ops.accept import are_numbers, is_fill, is_listed, listed, sides
 from accel.ops.row import KernelOp, Params, Size, Subject
 from accel.ops.tensors import ELEMENTWISE, PLANAR, tensor_row, tensor_rows, thawed
 from accel.system.private_names import private
@@ -22,7 +22,6 @@ _geometry = private(
     "_compute_affine_output_size",
     "_compute_resized_output_size",
     "_get_inverse_affine_matrix",
-    "_parse_pad_padding",
 )
 
 
@@ -30,7 +29,9 @@ _geometry = private(
 
 
 def _padded(size: Size, padding: Any) -> Size:
-    left, right, top, bottom = _geometry._parse_pad_padding(thawed(padding))
+    edges = sides(padding)
+    assert edges is not None
+    left, top, right, bottom = edges
     return size[0] + top + bottom, size[1] + left + right
 
 
@@ -75,17 +76,13 @@ def _place(of: Subject, params: Params) -> Params | None:
 
 def _padding(of: Subject, params: Params) -> Params | None:
     padding, fill, mode = params
-    sides = [padding] if isinstance(padding, int) else padding
-    if not isinstance(sides, (list, tuple)) or len(sides) not in (1, 2, 4):
-        return None
-    if not all(type(side) is int and side >= 0 for side in sides):
+    edges, fills = sides(padding), listed(fill)
+    if edges is None or min(edges) < 0:
         return None
     channels, *size = of.shape
     if mode != "constant":
-        rows, columns = _padded((0, 0), padding)
-        largest = {"edge": rows + columns, "reflect": min(size) - 1, "symmetric": min(size)}.get(mode, -1)
-        return (padding, 0, mode) if fill in (0, None, [0], [0.0]) and max(sides) <= largest else None
-    fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else fill
+        largest = {"edge": max(edges), "reflect": min(size) - 1, "symmetric": min(size)}.get(mode, -1)
+        return (padding, 0, mode) if fill in (0, None, [0], [0.0]) and max(edges) <= largest else None
     if len(fills) not in (1, channels) or not are_numbers(fills, "fill"):
         return None
     if of.dtype == torch.uint8 and not all(0 <= value <= 255 for value in fills):
@@ -163,6 +160,8 @@ _MATRIX = (0.97, 0.2, 3.5, -0.3, 1.1, -2.0)
 _TILTED = (1.1, 0.1, -4.0, 0.05, 1.2, -3.0, 0.0018, 0.0031)
 _CORNERS = ((0, 0), (47, 0), (47, 63), (0, 63)), ((3, 5), (44, 1), (40, 60), (2, 50))
 _FILL = (0.1, 0.9, 0.5)
+_SIZES_V1 = ((17, 23), "bilinear", True), ((90, 48), "bicubic", False), ((7, 9), "nearest", True)
+_SIZES_V2 = ((17, 23), _BILINEAR, None, True), ((90, 48), InterpolationMode.BICUBIC, None, False)
 
 
 def _by_matrix(*samples: Params) -> dict[str, Any]:
@@ -188,22 +187,8 @@ ROWS = (
         v1={"accept": lambda of, params: None if isinstance(params[1], (list, tuple)) else _padding(of, params)},
         size=lambda size, params: _padded(size, params[0]),
     ),
-    tensor_row(
-        1,
-        "resize",
-        PLANAR,
-        (((17, 23), "bilinear", True), ((90, 48), "bicubic", False), ((7, 9), "nearest", True)),
-        _size,
-        size=lambda size, params: params[0],
-    ),
-    tensor_row(
-        2,
-        "resize",
-        KernelOp,
-        (((17, 23), _BILINEAR, None, True), ((90, 48), InterpolationMode.BICUBIC, None, False)),
-        _any_size,
-        size=_resized,
-    ),
+    tensor_row(1, "resize", PLANAR, _SIZES_V1, _size, size=lambda size, params: params[0]),
+    tensor_row(2, "resize", KernelOp, _SIZES_V2, _any_size, size=_resized),
     *tensor_rows(
         "affine",
         PLANAR,

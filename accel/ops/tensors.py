@@ -59,17 +59,11 @@ def tensor_row(
 
 
 def tensor_rows(
-    name: str,
-    kind: Callable[..., TensorOp],
-    samples: tuple[Params, ...] = ((),),
-    accept: Accept = as_given,
-    *,
-    v1: Mapping[str, Any] = MappingProxyType({}),
-    **more: Any,
+    name: str, *alike: Any, v1: Mapping[str, Any] = MappingProxyType({}), **more: Any
 ) -> tuple[TensorOp, TensorOp]:
-    """The rows of a function that v1 and v2 have alike, but for what ``v1`` has in place of it."""
-    alike = {"kind": kind, "samples": samples, "accept": accept, **more}
-    return tensor_row(1, name, **{**alike, **v1}), tensor_row(2, name, **alike)
+    """The rows of a function that v1 and v2 have alike (see ``tensor_row``), but for what ``v1`` has in place of it."""
+    more |= dict(zip(("kind", "samples", "accept"), alike, strict=False))
+    return tensor_row(1, name, **{**more, **v1}), tensor_row(2, name, **more)
 
 
 def names(module: Any, name: str) -> tuple[str, ...]:

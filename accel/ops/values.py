@@ -54,12 +54,7 @@ ROWS = (
         takes="image",
         apply=lambda pixels, dtype: pixels.to(dtype).div(255),
     ),
-    ValueOp(
-        "pil_to_tensor",
-        lambda image, params: F.pil_to_tensor(image),
-        takes="image",
-        apply=lambda pixels: pixels,
-    ),
+    ValueOp("pil_to_tensor", lambda image, params: F.pil_to_tensor(image), takes="image", apply=lambda pixels: pixels),
     ValueOp(
         "convert_image_dtype",
         lambda tensor, params: F.convert_image_dtype(tensor, *params),

@@ -17,7 +17,7 @@ GONE = (
     "torch._C._swap_tensor_impl",
     "torch.utils._device.CURRENT_DEVICE",
     "torch.utils._pytree.tree_map",
-    "torch.utils.data._utils.collate.default_collate_fn_map",
+    "torch.utils.data._utils.collate.collate_tensor_fn",
     "torch.utils.data._utils.fetch._MapDatasetFetcher",
     "torch.utils.data._utils.worker._worker_loop",
     "torch.utils.data.DataLoader._get_iterator",

@@ -13,7 +13,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel.lazy import hidden
+from accel.lazy import search
 from tests.support import helpers
 from tests.support.helpers import Files, assert_same
 from tests.support.loaders import TRAIN, check, epoch
@@ -125,14 +125,14 @@ def test_tensors_in_objects_of_the_users_are_computed_in_the_worker(
 
 def test_looking_for_them_raises_nothing() -> None:
     lazy = helpers.run("cpu", lambda: jittered(helpers.opened(helpers.pictures()[0])[0]))[0]
-    assert hidden.lazy_tensors([Record([lazy]), NotSent(), lambda: 0, 3, "a", None, lazy]) == [lazy]
+    assert search.sent_along([Record([lazy]), NotSent(), lambda: 0, 3, "a", None, lazy]) == [lazy]
 
 
 def test_looking_for_them_moves_nothing() -> None:
     """Sending a storage moves it into shared memory, and keeps a descriptor open until it is received."""
     storage = torch.zeros(10).untyped_storage()
     lazy = helpers.run("cpu", lambda: jittered(helpers.opened(helpers.pictures()[0])[0]))[0]
-    assert hidden.lazy_tensors([Slotted(Record([lazy], storage))]) == [lazy]
+    assert search.sent_along([Slotted(Record([lazy], storage))]) == [lazy]
     assert not storage.is_shared()
 
 

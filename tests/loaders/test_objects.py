@@ -13,7 +13,7 @@ from torch.utils import _pytree
 from torch.utils.data import DataLoader, Dataset
 
 import accel
-from accel.lazy import hidden, search
+from accel.lazy import search
 from accel.lazy.state import pending
 from tests.support import fake_accelerator, helpers
 from tests.support.helpers import Files, assert_same
@@ -191,16 +191,16 @@ def test_nothing_is_looked_at_where_nothing_is_lazy(monkeypatch: pytest.MonkeyPa
         def __reduce_ex__(self, protocol: Any) -> Any:
             raise AssertionError
 
-    monkeypatch.setattr(pending, "count", lambda: 0)
+    monkeypatch.setattr(search, "pending", lambda: 0)
     monkeypatch.setattr(search, "_parts", None)
     assert search.lazy_tensors([Untouchable([1])], sent=True) == []
 
 
 def test_objects_are_pickled_only_for_what_is_not_found_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(hidden, "lazy_tensors", lambda objects: asked.append(objects) or [])
+    monkeypatch.setattr(search, "sent_along", lambda objects: asked.append(objects) or [])
     one = lazy()
-    monkeypatch.setattr(pending, "count", lambda: 1)
+    monkeypatch.setattr(search, "pending", lambda: 1)
     assert search.lazy_tensors(Record(one, slotted(1, 2)), sent=True) == [one]
     assert not asked
     hides = slotted(one, 2)
@@ -211,13 +211,13 @@ def test_objects_are_pickled_only_for_what_is_not_found_otherwise(monkeypatch: p
 
 
 def test_late_tensors_are_counted_while_they_are() -> None:
-    before = pending.count()
+    before = pending()
     made = [lazy() for _ in range(3)]
-    assert pending.count() - before == 3
+    assert pending() - before == 3
     made[0].sum()
-    assert pending.count() - before == 2
+    assert pending() - before == 2
     made.clear()
-    assert pending.count() == before
+    assert pending() == before
 
 
 # -- sending ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import testing
-from accel.hooks.recording.calls import Call
+from accel.hooks.recording.images import Call
 from accel.ops import OPS, tensor_op
 from accel.ops.row import EffectOp, IndexOp, KernelOp, LutOp, Op, Picture, TensorOp, ValueOp
 from accel.planning.plan import plan

@@ -6,22 +6,31 @@ After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode
 
-from accel.hooks.recording import tensor_resize
 from accel.lazy.state import LazyState
-from accel.ops.accept import whole
+from accel.ops import resample
+from accel.ops.accept import listed, whole
 from accel.ops.colour import permuted
 from accel.ops.filters import blurred
+from accel.ops.resample import Aten
 from accel.planning import order
 from accel.recipe import Step
-from accel.system import arithmetic
+from accel.system import arithmetic, counters
 from accel.system.private_names import private
 
-_geometry = private("torchvision.transforms.v2.functional._geometry", "_parse_pad_padding")
+_geometry = private(
+    "torchvision.transforms.v2.functional._geometry",
+    "_check_interpolation",
+    "_compute_resized_output_size",
+    "_do_native_uint8_resize_on_cpu",
+    "_parse_pad_padding",
+)
 
 Steps = tuple[Step, ...] | None
 """None: there are none, or torchvision says what is wrong."""
@@ -56,7 +65,7 @@ def _pad(lazy: LazyState, padding: Any, fill: Any = None, padding_mode: str = "c
         return None
     left, right, top, bottom = edges
     channels, height, width = lazy.shape
-    fills = [0 if fill is None else fill] if not isinstance(fill, (list, tuple)) else list(fill)
+    fills = listed(fill)
     if lazy.dtype != torch.uint8 or min(left, right, top, bottom) < 0 or len(fills) not in (1, channels):
         return None
     if padding_mode == "constant":
@@ -88,30 +97,75 @@ def _gaussian_blur(version: int) -> Callable[..., Steps]:
     return blur
 
 
-def _resize(
-    lazy: LazyState,
-    size: Any,
-    interpolation: Any = InterpolationMode.BILINEAR,
-    max_size: int | None = None,
-    antialias: bool | None = True,
-) -> Steps:
-    steps = tensor_resize.steps(lazy.shape[1:], size, interpolation, max_size, antialias)
-    return None if steps and lazy.dtype != torch.uint8 else steps
+def _resize(lazy: LazyState, **resize: Any) -> Steps:
+    return _resized(lazy, lazy.shape[1:], **resize)
 
 
-def _resized_crop(
-    lazy: LazyState,
-    top: int,
-    left: int,
-    height: int,
-    width: int,
-    size: Any,
-    interpolation: Any = InterpolationMode.BILINEAR,
-    antialias: bool | None = True,
-) -> Steps:
+def _resized_crop(lazy: LazyState, top: int, left: int, height: int, width: int, **resize: Any) -> Steps:
     crop = _crop(lazy, top, left, height, width)
-    resize = None if crop is None else tensor_resize.steps(crop[0][1][2:], size, interpolation, None, antialias)
-    return None if crop is None or resize is None or (resize and lazy.dtype != torch.uint8) else crop + resize
+    resized = None if crop is None else _resized(lazy, crop[0][1][2:], **resize)
+    return None if crop is None or resized is None else crop + resized
+
+
+# -- resizing: that depends on the machine, on what torch was compiled for and which of that the CPU can do --
+
+_RESAMPLE = {
+    (InterpolationMode.BILINEAR, True): Aten.BILINEAR,
+    (InterpolationMode.BICUBIC, True): Aten.BICUBIC,
+    (InterpolationMode.LANCZOS, True): Aten.LANCZOS,
+    (InterpolationMode.BILINEAR, False): Aten.BILINEAR_POINT,
+    (InterpolationMode.BICUBIC, False): Aten.BICUBIC_POINT,
+}
+
+
+def _resized(
+    lazy: LazyState, old: tuple[int, int], *, size: Any, interpolation: Any, antialias: Any, max_size: Any = None
+) -> Steps:
+    """Steps that resize pixels of the ``old`` (height, width) as torchvision does: one; none where nothing is to do."""
+    op, code = _resampling(interpolation, bool(antialias))
+    new = whole(*_geometry._compute_resized_output_size(old, size=size, max_size=max_size))
+    if new == old:
+        return ()
+    if op is None or new is None or min(new) < 1 or lazy.dtype != torch.uint8:
+        return None
+    height, width = new
+    if op == "resize" and (height * width == 1 or (width == 1 and not _vectors())):
+        return None  # torch 2.15 refuses the one and, without vector instructions, gets the other wrong
+    return ((op, (height, width, *code)),)
+
+
+@cache
+def _resampling(interpolation: Any, antialias: bool) -> tuple[str | None, tuple[int, ...]]:
+    """The op, and its code there."""
+    mode = _geometry._check_interpolation(interpolation)
+    if mode == InterpolationMode.NEAREST:
+        return "nearest", ()
+    if mode == InterpolationMode.NEAREST_EXACT:
+        return ("nearest_exact" if _picks_alike() else None), ()
+    code = _RESAMPLE.get((mode, antialias))
+    if code is None or not (_vectors() or _geometry._do_native_uint8_resize_on_cpu(mode)):
+        return None, ()  # torchvision interpolates in float32
+    return "resize", (int(code),)
+
+
+def _vectors() -> bool:
+    native: bool = _geometry._do_native_uint8_resize_on_cpu(InterpolationMode.BILINEAR)
+    return native
+
+
+def _picks_alike() -> bool:
+    """Whether torch's nearest-exact picks what ``resample.nearest_exact`` does, tried where roundings differ.
+
+    They do where torch is compiled for fused multiplication and addition, as it is for AVX2 and AVX512.
+    """
+    for length, size in ((2, 41), (2, 47), (4, 166), (10, 205), (4, 282), (14, 385)):
+        for other in (1, 128):
+            places = torch.arange(length, dtype=torch.uint8, device="cpu").view(1, 1, 1, length)
+            shown = torch.nn.functional.interpolate(places, (other, size), mode="nearest-exact")[0, 0, 0]
+            if not np.array_equal(shown.numpy(), resample.nearest_exact(length, size, other)):
+                counters.fallback("nearest-exact of tensors is left to torch, which rounds otherwise on this machine")
+                return False
+    return True
 
 
 _STEPS: dict[str, Callable[..., Steps]] = {

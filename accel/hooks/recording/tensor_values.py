@@ -1,4 +1,7 @@
-"""Steps on single values of lazy tensors: what ``normalize``, ``erase`` and changes of the dtype record."""
+"""Steps on single values of lazy tensors: what ``normalize``, ``erase`` and changes of the dtype record.
+
+A recorder gives the lazy result, or None where torchvision's own function decides, and raises what is to be raised.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,71 @@ from typing import Any, TypeVar
 
 import torch
 
+from accel.hooks.patch import Function
 from accel.lazy.tensor import LazyTensor
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
 from accel.ops import tensor_op
 from accel.ops.values import erased
 
 T = TypeVar("T", bound=LazyTensorBase)
 
 
-def is_recorded(tensor: Any) -> bool:
-    """Whether v1's functions record on it: of torchvision's own classes they make plain tensors, now and then."""
-    return type(tensor) is LazyTensor and is_lazy(tensor)
+def by_v1(record: Function, original: Function, *args: Any, **kwargs: Any) -> Any:
+    """A function of v1 on tensors; ``record`` gives the lazy result, or None, from its arguments.
+
+    On torchvision's own classes of tensors nothing is recorded: v1 makes plain ones of them, now and then.
+    """
+    if not args:  # the image is given by its name
+        args = tuple([kwargs.pop(name) for name in original.__code__.co_varnames[:1] if name in kwargs])
+    image = args[0] if args else None
+    lazy = record(*args, **kwargs) if type(image) is LazyTensor and is_lazy(image) else None
+    if lazy is not None:
+        return lazy
+    if isinstance(image, LazyTensorBase):
+        args = (values_of(image), *args[1:])
+    return original(*args, **kwargs)
 
 
-def recorded_value(tensor: T, step: Any, dtype: torch.dtype) -> T | None:
-    """The tensor with a value step; None where torchvision would refuse it."""
-    lazy = tensor.lazy
+def normalize(image: T, mean: Any, std: Any, inplace: bool = False) -> T | None:
+    means, stds = _numbers(mean), _numbers(std)
+    if means is None or stds is None:
+        return None
+    lazy = _with_value_step(image, ("normalize", (means, stds)), image.lazy.dtype)
+    return _in_place(image, lazy) if inplace else lazy
+
+
+def erase(image: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> T | None:
+    if v is not image:
+        params = erased(image.lazy, (i, j, h, w, v, False))
+        lazy = None if params is None else image.then(("erase", params))
+    else:  # RandomErasing found no rectangle that fits, and puts the image where the image is
+        lazy = image.then() if (i, j, h, w) == (0, 0, *image.lazy.shape[1:]) else None
+    return _in_place(image, lazy) if inplace else lazy
+
+
+def convert_image_dtype(image: T, dtype: Any = torch.float) -> T | None:
+    return _cast(image, "convert_image_dtype", dtype)
+
+
+def to_dtype(image: T, dtype: Any = torch.float, scale: bool = False) -> T | None:
+    return _cast(image, "to_dtype", dtype, scale)
+
+
+def _cast(image: T, name: str, dtype: Any, *more: Any) -> T | None:
+    if not isinstance(dtype, torch.dtype):
+        return None
+    return image if dtype == image.lazy.dtype else _with_value_step(image, (name, (dtype, *more)), dtype)
+
+
+def _with_value_step(image: T, step: Any, dtype: torch.dtype) -> T | None:
+    lazy = image.lazy
     if dtype.itemsize > 8:  # complex128, of which there are no tables
         return None
     try:
         _tried(step, lazy.shape[0], lazy.dtype)
     except Exception:
-        return None  # the caller runs the original on the values, which says what is wrong
-    return tensor.then(step, dtype=dtype)
+        return None
+    return image.then(step, dtype=dtype)
 
 
 @lru_cache(maxsize=256)
@@ -39,22 +84,16 @@ def _tried(step: Any, channels: int, dtype: torch.dtype) -> None:
     tensor_op(name).apply(torch.zeros((channels, 1, 1), dtype=dtype, device="cpu"), *params)
 
 
-def in_place(tensor: LazyTensorBase, after: LazyTensorBase) -> LazyTensorBase:
-    """The tensor, with what was recorded on it to make the other one, of the same shape and dtype."""
-    own, lazy = tensor.lazy, after.lazy
+def _in_place(image: T, after: T | None) -> T | None:
+    """The image itself, with what was recorded on it to make the other one, of the same shape and dtype."""
+    if after is None or image.lazy.aliased:
+        return None
+    own, lazy = image.lazy, after.lazy
     own.recipes, own.after, own.progress, own.since = lazy.recipes, lazy.after, lazy.progress, lazy.since
-    return tensor
+    return image
 
 
-def recorded_erase(tensor: T, i: Any, j: Any, h: Any, w: Any, v: Any) -> T | None:
-    """The tensor with a rectangle erased; None where the original decides."""
-    if v is tensor:  # RandomErasing found no rectangle that fits, and puts the image where the image is
-        return tensor.then() if (i, j, h, w) == (0, 0, *tensor.lazy.shape[1:]) else None
-    params = erased(tensor.lazy, (i, j, h, w, v, False))
-    return None if params is None else tensor.then(("erase", params))
-
-
-def numbers(sequence: Any) -> tuple[float, ...] | None:
+def _numbers(sequence: Any) -> tuple[float, ...] | None:
     """A flat sequence of numbers, hashable; None for other forms."""
     if isinstance(sequence, torch.Tensor):
         sequence = sequence.tolist() if sequence.ndim == 1 else None

@@ -6,17 +6,15 @@ values, when they are there and where they are (``accel.runtime.torch_ops``).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from functools import cache
 from math import prod
 from typing import Any, TypeVar
 
 import torch
 
-from accel.hooks.patch import found
+from accel.hooks.patch import Function, found
 from accel.hooks.recording import tensor_geometry
-from accel.hooks.recording.calls import Call
+from accel.hooks.recording.images import Call
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, Op, Params, tensor_op
@@ -44,8 +42,10 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         params = _accepted(lazy, op, args, kwargs)
         if params is None:
             return None
-        steps = () if _changes_nothing(lazy, op, params) else ((name, params),)
-    return then(image, steps) if steps else image
+        channels, *size = lazy.shape
+        resized = name != "v2.resize" or list(op.size((size[0], size[1]), params)) != size
+        steps = ((name, params),) if resized and not op.keeps(channels, params) else ()
+    return then(image, steps) if steps else image  # as torchvision's function, if it has nothing to do
 
 
 def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params | None:
@@ -56,14 +56,6 @@ def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict
         return None
     params = _call(op.name).params(lazy, args, kwargs)
     return None if params is None else tuple(map(frozen, params))
-
-
-def _changes_nothing(lazy: LazyState, op: Op, params: Params) -> bool:
-    """Whether torchvision's function returns the image itself."""
-    channels, *size = lazy.shape
-    if op.name == "v2.resize":
-        return list(op.size((size[0], size[1]), params)) == size
-    return op.keeps(channels, params)
 
 
 def then(image: T, steps: tuple[Step, ...]) -> T:
@@ -113,18 +105,13 @@ _PADS = {"pad", "v1.pad", "v2.pad"}
 _CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}
 
 
-def linear_transformation(original: Callable[..., Any]) -> Callable[..., Any]:
+def linear_transformation(original: Function, self: Any, inpt: Any, *params: Any) -> Any:
     """``LinearTransformation.forward`` of v1, ``transform`` of v2."""
-
-    @functools.wraps(original)
-    def transform(self: Any, inpt: Any, *params: Any) -> Any:
-        matrix, mean = self.transformation_matrix, self.mean_vector
-        if is_lazy(inpt) and isinstance(inpt, LazyTensorBase) and len(inpt.lazy.recipes) == 1:
-            lazy = inpt.lazy
-            fits = prod(lazy.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
-            if fits and not (lazy.after or matrix.requires_grad or mean.requires_grad) and without_autocast():
-                dtype = torch.promote_types(lazy.dtype, mean.dtype)
-                return inpt.then(("linear_transformation", (matrix, mean)), dtype=dtype, kernel=True)
-        return original(self, inpt, *params)
-
-    return transform
+    matrix, mean = self.transformation_matrix, self.mean_vector
+    if is_lazy(inpt) and isinstance(inpt, LazyTensorBase) and len(inpt.lazy.recipes) == 1:
+        lazy = inpt.lazy
+        fits = prod(lazy.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
+        if fits and not (lazy.after or matrix.requires_grad or mean.requires_grad) and without_autocast():
+            dtype = torch.promote_types(lazy.dtype, mean.dtype)
+            return inpt.then(("linear_transformation", (matrix, mean)), dtype=dtype, kernel=True)
+    return original(self, inpt, *params)

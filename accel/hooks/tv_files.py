@@ -1,32 +1,84 @@
-"""``torchvision.io.image``: lazy uint8 tensors for the JPEG files that accel claims.
+"""``torchvision.datasets.folder`` and ``torchvision.io.image``: their readers of files.
 
-Where its decoder's pixels are not those of Pillow (grey from colour), or need what is not recorded (a file with EXIF
-that is to be turned), and for whatever is not plainly intact, torchvision reads at once.
+The loaders of the first have a shorter way to a file's bytes. The second gives lazy uint8 tensors for the JPEG files
+that accel claims. Where its decoder's pixels are not those of Pillow (grey from colour), or need what is not recorded
+(a file with EXIF that is to be turned), and for whatever is not plainly intact, torchvision reads at once.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torchvision
+from PIL import Image
+from torchvision.datasets import folder
 
 from accel import switch
 from accel.codec import decode
 from accel.codec.header import SOI, Header, claim
 from accel.hooks import pillow_open
 from accel.hooks.patch import Body, Function
+from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
+from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
 from accel.system import counters
 from accel.system.memory import file_buffers
+from accel.system.private_names import private
 from accel.system.replaced import replaced
+
+private("PIL.Image", "_decompression_bomb_check")
 
 _MODULE = "torchvision.io.image"
 _UNCHANGED, _GRAY, _RGB = "UNCHANGED", "GRAY", "RGB"
 _CHANNELS = {_GRAY: 1, "GRAY_ALPHA": 2, "RGB_ALPHA": 4, "RGBA": 4}
 _NOT_OF_JPEG = ("GRAY_ALPHA", "RGB_ALPHA", "RGBA")
 _IN_MEMORY = "image in memory"
+
+
+def _read(path: Any, selection: Selection, claimed: Callable[[bytes | bytearray, int], Header | None]) -> Source | None:
+    """A file of which ``claimed`` gives a header, from its first bytes so many; None for others."""
+    read = file_buffers.read(path)
+    if read is None:
+        return None
+    buffer, size = read
+    header = claimed(buffer, size)
+    if header is None:
+        file_buffers.give_back(buffer)
+        return None
+    return Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
+
+
+# -- torchvision.datasets.folder ----------------------------------------------------------------------------
+
+
+def _default_loader(original: Function, path: Any) -> Any:
+    """``torchvision.datasets.folder.default_loader``, without its import statement."""
+    return (original if torchvision.get_image_backend() == "accimage" else folder.pil_loader)(path)
+
+
+def _pil_loader(original: Function, path: Any) -> Any:
+    """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
+    selection = switch.active()
+    source = None if selection is None else _read(path, selection, _claimed_by_pillow)
+    return original(path) if source is None else LazyImage.load_rgb(source)
+
+
+def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:
+    header = claim(data, size)
+    if header is None or header.pictures or not (header.complete or pillow_open.claimed(header, switch.current())):
+        return None
+    try:
+        Image._decompression_bomb_check((header.width, header.height))
+    except Image.DecompressionBombError:
+        return None  # Image.open says so as well, or replaces it
+    return header
+
+
+# -- torchvision.io.image -----------------------------------------------------------------------------------
 
 
 def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
@@ -55,9 +107,7 @@ def decode_jpeg(
 ) -> Any:
     """``torchvision.io.decode_jpeg``."""
     streams = input if isinstance(input, list) else [input]
-    lazy = []
-    if str(device) == "cpu" and all(isinstance(stream, torch.Tensor) for stream in streams):
-        lazy = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams]
+    lazy = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams if str(device) == "cpu"]
     if not lazy or any(each is None for each in lazy):
         if str(device) != "cpu" or not streams or not pillow_open.replaces():
             return original(input, mode, device, apply_exif_orientation)
@@ -86,7 +136,8 @@ def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
         if start is None or (start == SOI and mode in _NOT_OF_JPEG):
             raise
         replaced(_IN_MEMORY if isinstance(input, torch.Tensor) else str(input), str(error))
-        return pillow_open.black_tensor(_CHANNELS.get(mode, 3))
+        side = pillow_open.UNKNOWN_SIZE
+        return torch.zeros((_CHANNELS.get(mode, 3), side, side), dtype=torch.uint8)
 
 
 def _beginning(input: Any) -> bytes | None:
@@ -111,15 +162,8 @@ def _warn_as(original: Function) -> None:
 def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     if not _takes(mode):
         return None
-    read = file_buffers.read(path)
-    if read is None:
-        return None
-    buffer, size = read
-    header = _claimed(buffer, size, mode, turned)
-    if header is None:
-        file_buffers.give_back(buffer)
-        return None
-    return _lazy(Source(memoryview(buffer)[:size].toreadonly(), header, path, switch.current(), buffer), mode)
+    source = _read(path, switch.current(), lambda data, size: _claimed(data, size, mode, turned))
+    return None if source is None else _lazy(source, mode)
 
 
 def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | None:
@@ -175,4 +219,8 @@ _READERS: dict[str, Function] = {
     "decode_jpeg": decode_jpeg,
     **dict.fromkeys(("decode_png", "decode_webp", "decode_gif"), _at_once),
 }
-PATCHES = tuple(Body(f"{_MODULE}.{name}", reader, optional=True) for name, reader in _READERS.items())
+PATCHES = (
+    Body("torchvision.datasets.folder.default_loader", _default_loader),
+    Body("torchvision.datasets.folder.pil_loader", _pil_loader),
+    *(Body(f"{_MODULE}.{name}", reader) for name, reader in _READERS.items() if hasattr(torchvision.io.image, name)),
+)
