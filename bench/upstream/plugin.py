@@ -1,73 +1,80 @@
-"""The pytest plugin inside: sets the backend, chooses the sample, writes what came of every test as it ends.
-
-What it is to do stands in the environment, as JSON; ``bench.upstream.run`` puts it there.
-"""
+"""pytest inside a process: under a backend, on a sample, telling what came of every test as it ends."""
 
 from __future__ import annotations
 
-import json
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import accel
+from bench.child import Say
 
-JOB = "ACCEL_UPSTREAM"
+
+class Backend(NamedTuple):
+    name: str
+    options: dict[str, Any]
+    sample: int | None
+    """cases of each test function; None: all"""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """The two lines that a user writes, before any module of tests is imported."""
-    job = json.loads(os.environ[JOB])
-    accel.set_image_backend(job["name"], **job["options"])
-    config.pluginmanager.register(Recorder(Path(job["into"]), job["sample"], set(job["done"])))
+class Tests(NamedTuple):
+    """The tests of one file under a backend, but those that were ``done`` before; ends the process."""
+
+    file: Path
+    backend: Backend
+    done: set[str]
+    cwd: Path
+    """neither the tree's own torchvision nor what its tests write"""
+
+    def __call__(self, say: Say) -> None:
+        self.cwd.mkdir(exist_ok=True)
+        os.chdir(self.cwd)
+        folder, ini = self.file.parent, self.file.parent.parent / "pytest.ini"
+        options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(folder)]
+        accel.set_image_backend(self.backend.name, **self.backend.options)  # before any module of tests is imported
+        command = [*options, "-c", str(ini if ini.exists() else os.devnull), str(self.file)]
+        sys.exit(pytest.main(command, [Recorder(say, self.backend.sample, self.done)]))
 
 
 class Recorder:
-    """Writes a line of JSON when the tests are known, and when one starts and ends."""
+    """Says which test starts, what came of it, and at first how many there are."""
 
-    def __init__(self, into: Path, sample: int | None, done: set[str]) -> None:
-        self._into = into
-        self._sample = sample
-        self._done = done
+    def __init__(self, say: Say, sample: int | None, done: set[str]) -> None:
+        self._say, self._sample, self._done = say, sample, done
         self._outcome: tuple[str, str] = "passed", ""
-
-    def _write(self, **line: Any) -> None:
-        with self._into.open("a") as file:
-            file.write(json.dumps(line) + "\n")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Its sample, without those that were done before."""
         chosen = sample([item.nodeid for item in items], self._sample)
-        items[:] = [item for item in items if item.nodeid in chosen]
-        self._write(event="collected", count=len(items))
-        items[:] = [item for item in items if item.nodeid not in self._done]
+        self._say(("collected", len(chosen)))
+        items[:] = [item for item in items if item.nodeid in chosen - self._done]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._write(event="broken", text=report.longreprtext[-2000:])
+            self._say(("broken", report.longreprtext[-2000:]))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._outcome = "passed", ""
-        self._write(event="started", test=nodeid)
+        self._say(("started", nodeid))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """The worst of setup, call and teardown."""
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
             text = crash.message if crash else report.longreprtext
-            self._outcome = ("failed" if report.when == "call" else "error"), text
+            self._outcome = ("failed" if report.when == "call" else "error"), text[:2000]
         elif report.skipped and self._outcome[0] == "passed":
             self._outcome = ("xfailed" if hasattr(report, "wasxfail") else "skipped"), ""
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        kind, text = self._outcome
-        self._write(event="ended", test=nodeid, kind=kind, text=text[:2000])
+        self._say(("ended", nodeid, *self._outcome))
 
 
 def sample(tests: Iterable[str], size: int | None) -> set[str]:
