@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -59,13 +60,19 @@ class Entry:
         return median(cost.cpu_seconds for cost in self.rounds) / self.images
 
 
-def take_turns(entries: Sequence[Entry], rounds: int, on_turn: Callable[[str], None] = lambda text: None) -> None:
+def take_turns(
+    entries: Sequence[Entry],
+    rounds: int,
+    on_turn: Callable[[str], None] = lambda text: None,
+    beside: Mapping[str, Callable[[int], Any]] = MappingProxyType({}),
+) -> None:
     """Check and measure.
 
     Args:
         entries: references before those that are compared with them; they take the rounds.
         rounds: epochs of each, in turns: A B C A B C.
         on_turn: called with a few words after each epoch, the check's included.
+        beside: others' turns, in front of theirs.
 
     Raises:
         Red: an exact contestant's tensors differ from the reference's.
@@ -98,7 +105,7 @@ def take_turns(entries: Sequence[Entry], rounds: int, on_turn: Callable[[str], N
             del running[name]
         for name in named:
             on_turn(f"{name}: checked")
-        harness.measure(list(running.values()), rounds, on_turn)
+        harness.measure(list(running.values()), rounds, on_turn, beside)
 
 
 def contestant(

@@ -21,7 +21,7 @@ def tables(workload: dict[str, Any]) -> list[Table]:
     return [make(workload) for part, make in makers.items() if part in workload]
 
 
-def _filled(columns: dict[str, str], rows: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def filled(columns: dict[str, str], rows: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The columns' names and rows, from what each column says of a row."""
     return tuple(columns), [tuple(text.format(**row) for text in columns.values()) for row in rows]
 
@@ -39,7 +39,7 @@ def _entries(workload: dict[str, Any]) -> Table:
         "differ": "{pixels[2]}",
     }
     ran = [{**each, "pixels": apart(each)} for each in workload["entries"] if "rounds" in each]
-    return Table(workload["title"], *_filled(columns, ran), _not_run(workload["entries"]))
+    return Table(workload["title"], *filled(columns, ran), _not_run(workload["entries"]))
 
 
 def apart(entry: dict[str, Any]) -> tuple[str, str, str]:
@@ -66,7 +66,7 @@ def _memory(workload: dict[str, Any]) -> Table:
         if "not run" not in each
     ]
     title = "Memory of main process and workers together; train pipeline, batches of 32"
-    return Table(title, *_filled(columns, ran), _not_run(workload["memory"]))
+    return Table(title, *filled(columns, ran), _not_run(workload["memory"]))
 
 
 def _feed(workload: dict[str, Any]) -> Table:
@@ -81,7 +81,7 @@ def _feed(workload: dict[str, Any]) -> Table:
         *_not_run(workload["feed"]),
     ]
     rows = [{**each, "idle": list(each["waiting"].values()), "of": list(each["needed"].values())} for each in ran]
-    return Table(workload["title"], *_filled(columns, rows), notes)
+    return Table(workload["title"], *filled(columns, rows), notes)
 
 
 def _training(workload: dict[str, Any]) -> Table:
@@ -95,7 +95,7 @@ def _training(workload: dict[str, Any]) -> Table:
         "losses as torchvision's": "{alike}",
     }
     rows = [{**each, "alike": "yes" if each["losses are torchvision's"] else "no"} for each in workload["training"]]
-    return Table(workload["title"], *_filled(columns, rows))
+    return Table(workload["title"], *filled(columns, rows))
 
 
 def _not_run(entries: Sequence[dict[str, Any]]) -> list[str]:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -22,14 +21,14 @@ from torch import nn
 from torchvision import models
 
 from accel.cli import screen
-from accel.cli.arguments import Red, WrongUsage, at_least, backend_of, comma_separated, command
+from accel.cli.arguments import Red, at_least, backend_of, comma_separated, command
 from accel.cli.costs import Clock, ratio, take_turns
 from accel.cli.data import Data, DataError, folder, open_folder
 from accel.cli.harness import Contestant, check, device, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import show
 from accel.system.cores import cores
-from bench.machine import ROOT, provenance
+from bench.command import known, parser, write
 from bench.tables import tables
 
 MODELS = {
@@ -112,9 +111,7 @@ class Training:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train. Exit status: 0 measured, 1 tensors differ (nothing is reported), 2 wrong usage."""
     args = _parser().parse_args(argv)
-    for model in args.models:
-        if model not in MODELS:
-            raise WrongUsage(f"no such model: {model}; there are {', '.join(MODELS)}")
+    known("model", args.models, MODELS)
     for backend in args.backend:
         backend_of(backend, {})
     with folder(args.data) as (root, name):
@@ -125,7 +122,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise DataError(f"{len(data.order)} images are less than two batches of {args.batch_size}")
         part = _train(args, data)
     result = {
-        **provenance(),
         "command": "python -m bench.train " + " ".join([*args.models, f"--workers {args.workers}"]),
         "data": {"name": data.name, "images": len(data.dataset.samples)},
         "rounds": args.rounds,
@@ -133,8 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     for table in tables(part):
         show(table)
-    screen.write_json(args.out, result)
-    screen.note(f"written to {args.out}")
+    write(args.out, result)
     return 0
 
 
@@ -189,21 +184,20 @@ def _called(target: torch.device) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.train",
-        description="Train models on an ImageFolder under torchvision and under accel's backends, in turns. All "
-        "batches are compared first: where one differs, nothing is reported and the exit status is 1.",
+    options = parser(
+        "bench.train",
+        "Train models on an ImageFolder under torchvision and under accel's backends, in turns. All batches are "
+        "compared first: where one differs, nothing is reported and the exit status is 1.",
+        out="train.json",
+        rounds=3,
+        least=(4, 1),
     )
     models, backends = f"{', '.join(MODELS)} [resnet18]", "accel's backends, beside torchvision [auto]"
-    parser.add_argument("models", nargs="*", default=["resnet18"], metavar="MODEL", help=models)
-    parser.add_argument("--backend", type=comma_separated, default=["auto"], metavar="NAME,...", help=backends)
-    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
-    parser.add_argument("--images", type=at_least(4), metavar="N", help="use N images of it [all]")
-    parser.add_argument("--workers", type=at_least(0), default=2, metavar="N", help="DataLoader's [%(default)s]")
-    parser.add_argument("--batch-size", type=at_least(2), default=50, metavar="N", help="[%(default)s]")
-    parser.add_argument("--rounds", type=at_least(1), default=3, metavar="N", help="epochs of each [%(default)s]")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "train.json", metavar="FILE")
-    return parser
+    options.add_argument("models", nargs="*", default=["resnet18"], metavar="MODEL", help=models)
+    options.add_argument("--backend", type=comma_separated, default=["auto"], metavar="NAME,...", help=backends)
+    options.add_argument("--workers", type=at_least(0), default=2, metavar="N", help="DataLoader's [%(default)s]")
+    options.add_argument("--batch-size", type=at_least(2), default=50, metavar="N", help="[%(default)s]")
+    return options
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,11 +13,12 @@ import torch
 
 import accel
 from accel.cli import screen
-from accel.cli.arguments import at_least, command
+from accel.cli.arguments import command
 from accel.cli.costs import ratio
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import show
-from bench.machine import ROOT, provenance
+from bench.command import parser, write
+from bench.machine import ROOT
 from bench.ops import opencv, table
 from bench.ops.measure import Contestant, cut, difference, floats, saved, times, why_not_cuda
 from bench.ops.rows import FROM_FILES, OPS, POLICIES, Op
@@ -30,7 +30,9 @@ _CUDA_IMAGES = 2
 
 @command("ops")
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    options = parser("bench.ops", "Every op on Pillow images, one by one.", out="ops.json", images=8, rounds=5)
+    options.add_argument("--docs", action="store_true", help="put the tables into docs/ops.md as well")
+    args = options.parse_args(argv)
     torch.set_num_threads(1)
     with folder(args.data) as (root, _), tempfile.TemporaryDirectory(prefix="accel-bench-") as scratch:
         photos = open_folder(root).files[: args.images]
@@ -44,7 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         cuda = without["cuda"] is None
         ops: dict[str, Callable[[], Op]] = {name: lambda op=op: op for name, op in OPS.items()} | POLICIES
         result: dict[str, Any] = {
-            **provenance(),
             "images": len(images),
             "rounds": args.rounds,
             "not run": {name: why for name, why in without.items() if why is not None},
@@ -58,8 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name, make in FROM_FILES.items():
                 result["pipelines"][name] = _pipeline(make, photos, args.rounds)
                 bar.advance()
-    screen.write_json(args.out, result)
-    for each in table.tables(result):
+    for each in table.tables(result := write(args.out, result)):
         show(each)
     if args.docs:
         page = ROOT / "docs" / "ops.md"
@@ -111,16 +111,6 @@ def _figures(spent: dict[str, list[float]], images: int = 1) -> dict[str, Any]:
         "seconds": {name: [round(seconds, 7) for seconds in each] for name, each in spent.items()},
         "median ms": {name: 1000 * median(each) / images for name, each in spent.items()},
     }
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.ops", description="Every op on Pillow images, one by one.")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
-    parser.add_argument("--images", type=at_least(1), default=8, metavar="N", help="how many [%(default)s]")
-    parser.add_argument("--rounds", type=at_least(1), default=5, metavar="N", help="in turns [%(default)s]")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "ops.json", metavar="FILE")
-    parser.add_argument("--docs", action="store_true", help="put the tables into docs/ops.md as well")
-    return parser
 
 
 if __name__ == "__main__":
