@@ -103,10 +103,10 @@ def speed(case: Case, rounds: int) -> dict[str, Any]:
     """
     (paths, pipeline, threads), job = case, _job(case)
     plain = Entry("torchvision", _FromMemory("torchvision"), job)
-    hand = Entry(HAND, DaliByHand(), job, plain.name)
-    ours = Entry(OURS, _Inexact("dali", device="cpu", exact=False), job, HAND)
+    hand = Entry(HAND, DaliByHand(), job, plain)
+    ours = Entry(OURS, _Inexact("dali", device="cpu", exact=False), job, hand)
     exact = {"accel, dali, exact=True": _FromMemory("dali", device="cpu"), "accel, cpu": _FromMemory("cpu")}
-    entries = [plain, hand, ours, *(Entry(name, each, job, plain.name) for name, each in exact.items())]
+    entries = [plain, hand, ours, *(Entry(name, each, job, plain) for name, each in exact.items())]
     costs = {DEFAULT: list[Cost]()}
     with usage.pinned(threads), ProcessPoolExecutor(1, get_context("spawn")) as alone:
         with mock.patch.dict(os.environ):

@@ -1,15 +1,9 @@
-"""``python -m bench.probe CONTESTANT N FILE``: a contestant alone in a process, for what cannot be told apart in one.
-
-Prints one line of JSON: peak memory of the process and its workers above what they had once everything was set up,
-and what crosses from workers to the main process. FILE lists the images, as JSON.
-"""
+"""A contestant alone in a process, for what cannot be told apart in one: its memory, and what crosses to it."""
 
 from __future__ import annotations
 
-import json
 import pickle
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +12,6 @@ from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.workers import packing
 from bench import usage
-from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
 from bench.job import Images, Job
 from bench.null_accelerator import Recipes
@@ -27,8 +20,9 @@ from bench.pipelines import PIPELINES
 _BATCH, _EPOCH = 32, 256
 
 
-def probe(contestant: Contestant, level: int, files: list[str]) -> dict[str, Any]:
-    """Memory, and bytes across process borders, of some batches with ``level`` workers (or threads)."""
+def probe(contestant: Contestant, level: int, files: Sequence[str]) -> dict[str, Any]:
+    """Of some batches with ``level`` workers (or threads): peak memory of this process and its workers above what they
+    had once everything was set up, and the bytes that cross from workers to the main process."""
     threads = contestant.scales[0] == "threads"
     order = [number % len(files) for number in range(_EPOCH)]
     own, workers = (level, 0) if threads else (1, level)
@@ -64,14 +58,3 @@ def _bytes(batch: Batch) -> int:
         data, *rest = packing.pack(batch.lazy.recipes)
         return data.nbytes + len(pickle.dumps(rest))
     return sum(tensor.untyped_storage().nbytes() for tensor in ([batch] if isinstance(batch, torch.Tensor) else batch))
-
-
-def main() -> int:
-    key, level, listing = sys.argv[1:]
-    contestant = Shipped() if key == Recipes.key else CONTESTANTS[key]
-    print(json.dumps(probe(contestant, int(level), json.loads(Path(listing).read_text()))))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -103,7 +103,8 @@ def side_by_side(
         threads = cores or setting.cores
         job = Job(PIPELINES[chosen], found, order, min(batch_size, count), threads)
         first, *others = who or setting.among(chosen)
-        entries = [Entry(first.title, first, job), *(Entry(each.title, each, job, first.title) for each in others)]
+        reference = Entry(first.title, first, job)
+        entries = [reference, *(Entry(each.title, each, job, reference) for each in others)]
         part = measured(name, entries, replace(setting, rounds=min(setting.rounds, rounds or setting.rounds)), threads)
         return {"pipeline": chosen, "images": len(found), **part}
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from pathlib import Path
+from multiprocessing import get_context
 from typing import Any
 
 from accel.cli import screen
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
 from bench.job import Images, Job
-from bench.machine import ROOT
 from bench.measure import Entry
 from bench.pipelines import PIPELINES
+from bench.probe import Shipped, probe
 from bench.workload import REFERENCE, Setting, Workload, measured
 
 _USUAL = ("torchvision-v1", "torchvision-v2", "accel-cpu", "opencv", "nvimagecodec", "dali")
@@ -42,29 +40,27 @@ def job_for(contestant: Contestant, scale: str, level: int, found: Images, setti
 
 
 def entries(who: Sequence[Contestant], levels: Sequence[int], found: Images, setting: Setting) -> list[Entry]:
-    """An entry for every contestant at every level; torchvision's come first."""
-    made = []
+    """An entry for every contestant at every level; torchvision's come first.
+
+    torchvision's draws depend on the number of workers, so its own script is compared at the same number; the others
+    are given the draws of no workers.
+    """
+    made: dict[str, Entry] = {}
     for each in who:
         for scale in each.scales:
             for level in levels:
                 if scale == "threads" and (level == 0 or level > setting.cores):
                     continue
                 job = job_for(each, scale, level, found, setting)
-                made.append(Entry(name(each, level, scale), each, job, _reference(each, job)))
-    return made
+                reference = name(REFERENCE, job.workers if each.follows_seed else 0, "workers")
+                called = name(each, level, scale)
+                made[called] = Entry(called, each, job, None if each is REFERENCE else made.get(reference))
+    return list(made.values())
 
 
 def name(contestant: Contestant, level: int, scale: str) -> str:
     """The name of an entry."""
     return f"{contestant.title}, {level} {scale if level != 1 else scale.rstrip('s')}"
-
-
-def _reference(contestant: Contestant, job: Job) -> str | None:
-    """torchvision's draws depend on the number of workers, so its own script is compared at the same number; the
-    others are given the draws of no workers."""
-    if contestant is REFERENCE:
-        return None
-    return name(REFERENCE, job.workers if contestant.follows_seed else 0, "workers")
 
 
 def _measure(setting: Setting) -> dict[str, Any]:
@@ -76,19 +72,14 @@ def _measure(setting: Setting) -> dict[str, Any]:
 
 def _memory(setting: Setting, found: Images) -> list[dict[str, Any]]:
     """Peak memory and bytes that cross process borders, each contestant in a process of its own."""
-    workers = min(2, setting.cores)
     rows = []
-    who = [each.key for each in usual(setting) if each.why_not() is None]
+    who = [each for each in usual(setting) if each.why_not() is None]
     with screen.Bar("memory", len(who) + 1) as bar:
-        for key in [*who, "accel-recipes"]:
-            listing = Path(setting.scratch) / "files.json"
-            listing.write_text(json.dumps(list(found.files)))
-            command = [sys.executable, "-m", "bench.probe", key, str(workers), str(listing)]
-            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-            if run.returncode:
-                rows.append({"name": key, "not run": (run.stderr.strip() or "?").splitlines()[-1]})
-            else:
-                rows.append(json.loads(run.stdout.splitlines()[-1]))
+        for each in [*who, Shipped()]:
+            with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+                run = alone.submit(probe, each, min(2, setting.cores), found.files)
+                error = run.exception()
+            rows.append({"name": each.title, "not run": f"{error}"} if error else run.result())
             bar.advance()
     return rows
 

@@ -202,17 +202,18 @@ class _Wrong(TorchvisionV1):
 @pytest.mark.parametrize("first", [0, 1])
 def test_wrong_values_are_found_before_and_while_it_is_timed(paths: list[str], first: int) -> None:
     job = job_of(paths[:4])
-    wrong = Entry("wrong", _Wrong(first), job, "right")
+    right = Entry("right", V1, job)
     with pytest.raises(Red, match=r"wrong differs from right, first in .*\.jpg: .*% of the values differ"):
-        take_turns([Entry("right", V1, job), wrong], rounds=1)
+        take_turns([right, Entry("wrong", _Wrong(first), job, right)], rounds=1)
 
 
 def test_differences_of_the_inexact_are_stated(paths: list[str]) -> None:
     job = job_of(paths[:4])
     inexact = _Wrong(0, by=10 / 255 / 0.229)
     inexact.exact = False  # type: ignore[misc]
-    other = Entry("other", inexact, job, "right")
-    take_turns([Entry("right", V1, job), other], rounds=2)
+    right = Entry("right", V1, job)
+    other = Entry("other", inexact, job, right)
+    take_turns([right, other], rounds=2)
     stated = other.stats
     assert stated is not None
     assert stated.largest == pytest.approx(10, abs=1e-3)
@@ -256,9 +257,9 @@ def test_a_contestant_that_fails_is_listed(paths: list[str]) -> None:
     missing = _Broken(_raise)
     missing.modules = ("no_such_module",)  # type: ignore[misc]
     others = {"fails": _Broken(_raise), "makes nothing": _Broken(int), "missing": missing}
-    some = [Entry("right", V1, job), *(Entry(name, each, job, "right") for name, each in others.items())]
-    take_turns(some, rounds=1)
-    right, *failed = some
+    right = Entry("right", V1, job)
+    failed = [Entry(name, each, job, right) for name, each in others.items()]
+    take_turns([right, *failed], rounds=1)
     assert len(right.rounds) == 1
     reasons = [each.why_not or "" for each in failed]
     assert "its library is too old" in reasons[0]
@@ -276,8 +277,9 @@ def test_medians_and_ratios_are_those_of_the_rounds() -> None:
     images = pixels(10)
     long = Job(PIPELINES["cifar"], images, range(10), 5)
     short = Job(PIPELINES["cifar"], images, range(5), 5)
-    first = Entry("first", V1, long, None, [Cost(9, 4), Cost(2, 3), Cost(3, 8)])
-    other = Entry("other", V1, short, None, [Cost(1, 1), Cost(1, 1), Cost(0.5, 2)])
+    first, other = Entry("first", V1, long), Entry("other", V1, short)
+    first.rounds = [Cost(9, 4), Cost(2, 3), Cost(3, 8)]
+    other.rounds = [Cost(1, 1), Cost(1, 1), Cost(0.5, 2)]
     assert (first.seconds, first.cpu_seconds) == (0.3, 0.4)
     assert measure.ratio(first, first) == 1
     assert measure.ratio(other, first) == 3  # of 4.5, 1 and 3
