@@ -6,7 +6,8 @@ Linear interpolation does not antialias in any of them; see ``OpenCVArea``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,14 +15,8 @@ from accel.cli.harness import Batch
 from bench.contestants.contestant import InLoader, batch, part, planes
 from bench.pipelines import Draw, Pipeline, boxes_after
 
-
-class Functions(NamedTuple):
-    """A library's own, of a file; of an array and its new (width, height); of an array; of one and its new border."""
-
-    read: Callable[[str], Any]
-    resize: Callable[[Any, Any], Any]
-    flip: Callable[[Any], Any]
-    pad: Callable[[Any, int], Any] | None = None
+Functions = tuple[Callable[[Any], Any], Callable[[Any, Any], Any], Callable[[Any], Any], Callable[[Any, int], Any]]
+"""A library's own, of a file; of an array and its new (width, height); of an array; of one and its new border."""
 
 
 class OpenCV(InLoader):
@@ -41,7 +36,7 @@ class OpenCV(InLoader):
         import cv2
 
         how = getattr(cv2, self.filter)
-        return Functions(
+        return (
             lambda file: cv2.imread(file, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION),
             lambda image, size: cv2.resize(image, size, interpolation=how),
             lambda image: cv2.flip(image, 1),
@@ -55,7 +50,7 @@ class OpenCV(InLoader):
             if pipeline.source == "files":
                 image = read(image)
             size = image.shape[:2]
-            if pad is not None and pipeline.pad:
+            if pipeline.pad:
                 image = pad(image, pipeline.pad)
             if draw.box is not None:
                 image = part(image, draw.box)
@@ -63,15 +58,13 @@ class OpenCV(InLoader):
                 image = resize(image, draw.size[::-1])
             if draw.window is not None:
                 image = part(image, draw.window)
-            image = flip(image) if draw.flip else image
+            image = planes(flip(image) if draw.flip else image)
             return (image, boxes_after(size, draw)) if pipeline.boxes else image
 
         return one
 
     def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
-        if pipeline.boxes:
-            return lambda pairs: batch([planes(image) for image, _ in pairs], pipeline, [boxes for _, boxes in pairs])
-        return lambda images: batch([planes(image) for image in images], pipeline)
+        return partial(batch, pipeline=pipeline)
 
 
 class OpenCVArea(OpenCV):
@@ -98,10 +91,11 @@ class Kornia(OpenCV):
         import kornia_rs
 
         resize = kornia_rs.imgproc.resize
-        return Functions(
+        return (
             lambda file: np.asarray(kornia_rs.io.read_image_jpegturbo(file)),
             lambda image, size: np.asarray(resize(np.ascontiguousarray(image), size[::-1], "bilinear")),
             lambda image: np.asarray(kornia_rs.imgproc.horizontal_flip(image)),
+            np.pad,
         )
 
 
@@ -146,7 +140,7 @@ class AlbumentationsX(OpenCV):
         last = [A.Normalize(pipeline.mean, pipeline.std), A.ToTensorV2()]
         flips: tuple[list[Any], ...] = [], [A.HorizontalFlip(p=1)]
         transforms = [A.Compose([*steps, *flip, *last], telemetry=False) for flip in flips]
-        read = self.functions().read
+        read, *_ = self.functions()
 
         def one(image: Any, draw: Draw) -> Any:
             drawn[0] = draw

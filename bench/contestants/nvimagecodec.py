@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ class NvImageCodec(InLoader):
     def collate(self, pipeline: Pipeline) -> Callable[[list[Item]], Batch]:
         from nvidia import nvimgcodec
 
-        decoders: list[Any] = []  # made where it is used: a worker makes its own
         parameters = nvimgcodec.DecodeParams(color_spec=nvimgcodec.ColorSpec.SRGB, apply_exif_orientation=False)
 
         def stream(file: str, draw: Draw) -> Any:
@@ -40,32 +40,28 @@ class NvImageCodec(InLoader):
             top, left, height, width = draw.box
             return whole.get_sub_code_stream(region=nvimgcodec.Region(top, left, top + height, left + width))
 
+        def made(image: torch.Tensor, draw: Draw) -> Any:
+            size = image.shape[1], image.shape[2]
+            if draw.size is not None:
+                image = F.resize(image, list(draw.size), antialias=True)
+            if draw.window is not None:
+                top, left, height, width = draw.window
+                image = image[:, top : top + height, left : left + width]
+            image = image.flip(2) if draw.flip else image
+            return (image, boxes_after(size, draw)) if pipeline.boxes else image
+
+        @cache  # made where it is used: a worker makes its own
+        def decoder() -> Any:
+            return nvimgcodec.Decoder(
+                device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
+                max_num_cpu_threads=1,
+                backends=[nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)],
+                options=":fancy_upsampling=1",
+            )
+
         def collate(items: list[Item]) -> Batch:
-            if not decoders:
-                cpu = [nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)]
-                decoders.append(
-                    nvimgcodec.Decoder(
-                        device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
-                        max_num_cpu_threads=1,
-                        backends=cpu,
-                        options=":fancy_upsampling=1",
-                    )
-                )
-            images = decoders[0].decode([stream(file, draw) for file, draw in items], params=parameters)
-            decoded, draws = [planes(image.cpu()) for image in images], [draw for _, draw in items]
-            kept = [_resized(image, draw) for image, draw in zip(decoded, draws, strict=True)]
-            if not pipeline.boxes:
-                return batch(kept, pipeline)
-            sizes = [(image.shape[1], image.shape[2]) for image in decoded]
-            return batch(kept, pipeline, [boxes_after(size, draw) for size, draw in zip(sizes, draws, strict=True)])
+            images = decoder().decode([stream(file, draw) for file, draw in items], params=parameters)
+            whole = zip(images, items, strict=True)
+            return batch([made(planes(image.cpu()), draw) for image, (_, draw) in whole], pipeline)
 
         return collate
-
-
-def _resized(image: torch.Tensor, draw: Draw) -> torch.Tensor:
-    if draw.size is not None:
-        image = F.resize(image, list(draw.size), antialias=True)
-    if draw.window is not None:
-        top, left, height, width = draw.window
-        image = image[:, top : top + height, left : left + width]
-    return image.flip(2) if draw.flip else image

@@ -48,7 +48,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     _run(args, runner, found, begin)
     seconds = time.monotonic() - begin
     found.reduce(runner)
-    found.write()
     if not found.causes and not args.keep:
         keep.rmdir()
     _show(found, seconds, len(corpus))
@@ -77,8 +76,7 @@ def _show(found: Findings, seconds: float, corpus: int) -> None:
     counted = [*sorted(found.counts.items()), ("all", found.total)]
     rows = [(kind, *(str(counts[name] or "") for name in names)) for kind, counts in counted]
     show(Table(title, ("mutation", *names), rows))
-    for finding in found.causes.values():
-        data = finding.as_data()
+    for data in found.causes.values():
         mutations = ", ".join(data["mutations"]) or "not mutated"
         screen.out.print(
             f"{data['outcome']}: {data['answers']} answers, the first for file {data['number']} ({mutations})",

@@ -179,7 +179,7 @@ def test_a_finding_is_told_with_the_mutations_that_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Through the command, whose exit status is 1; the same file is made and found again from seed and number."""
-    planted = lambda data, rng, *rest: check.Checked(check.WRONG, [("here", "it ends so")] if data[-1:] == b"!" else [])  # noqa: E731
+    planted = lambda data, rng, *rest: (check.WRONG, [("here", "it ends so")] if data[-1:] == b"!" else [])  # noqa: E731
     monkeypatch.setattr(run, "_prepare", lambda: None)
     monkeypatch.setattr(run, "check_file", planted)
     monkeypatch.setitem(MUTATIONS, "bits anywhere", lambda data, other, rng: data + b"!")
