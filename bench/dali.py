@@ -208,7 +208,7 @@ def _show_speed(found: Sequence[dict[str, Any]]) -> None:
         "of it with pooled memory": "{of by hand, pooled:.2f}",
     }
     rows = [{**run, **row, "name": name} for run in found for name, row in run["contestants"].items()]
-    show(Table("", *filled(columns, rows), text=2))
+    show(filled("", columns, rows, text=2))
 
 
 def _show_differences(found: Sequence[dict[str, Any]]) -> None:

@@ -1,21 +1,24 @@
 """Libraries on arrays [height, width, 3]: OpenCV, what most hand-written fast loaders are; AlbumentationsX; kornia-rs.
 
-Linear interpolation does not antialias in any of them; see ``OpenCVArea``.
+Linear interpolation does not antialias in any of them; see ``OpenCVArea``. And nvImageCodec, with torch's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torchvision.transforms.v2 import functional as F
 
 from accel.cli.harness import Batch
-from bench.contestants.contestant import InLoader, batch, part, planes
+from bench.contestants.contestant import InLoader, Item, batch, part, planes
 from bench.pipelines import Draw, Pipeline, boxes_after
 
-Functions = tuple[Callable[[Any], Any], Callable[[Any, Any], Any], Callable[[Any], Any], Callable[[Any, int], Any]]
+Functions = tuple[Callable[..., Any], ...]
 """A library's own, of a file; of an array and its new (width, height); of an array; of one and its new border."""
 
 
@@ -44,14 +47,14 @@ class OpenCV(InLoader):
         )
 
     def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
-        read, resize, flip, pad = self.functions()
+        read, resize, flip, *pad = self.functions()
 
         def one(image: Any, draw: Draw) -> Any:
             if pipeline.source == "files":
                 image = read(image)
             size = image.shape[:2]
             if pipeline.pad:
-                image = pad(image, pipeline.pad)
+                image = pad[0](image, pipeline.pad)
             if draw.box is not None:
                 image = part(image, draw.box)
             if draw.size is not None:
@@ -95,7 +98,6 @@ class Kornia(OpenCV):
             lambda file: np.asarray(kornia_rs.io.read_image_jpegturbo(file)),
             lambda image, size: np.asarray(resize(np.ascontiguousarray(image), size[::-1], "bilinear")),
             lambda image: np.asarray(kornia_rs.imgproc.horizontal_flip(image)),
-            np.pad,
         )
 
 
@@ -158,3 +160,57 @@ _JITTER: dict[str, tuple[float, float]] = {
     "saturation_range": (0.6, 1.4),
     "hue_range": (-0.1, 0.1),
 }
+
+
+class NvImageCodec(InLoader):
+    """By hand: regions decoded in batches, resized by torch with antialiasing, in an own collate function."""
+
+    key = "nvimagecodec"
+    title = "nvImageCodec by hand"
+    modules = ("nvidia.nvimgcodec",)
+    pipelines = frozenset({"train", "eval", "decode", "detection"})
+    settings = (
+        "CodeStream regions, Decoder(CPU_ONLY, fancy_upsampling=1).decode(batch), "
+        "torch's antialiased uint8 resize, in collate_fn of a DataLoader"
+    )
+
+    def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
+        return lambda file, draw: (file, draw)  # the work is the batch's
+
+    def collate(self, pipeline: Pipeline) -> Callable[[list[Item]], Batch]:
+        from nvidia import nvimgcodec
+
+        parameters = nvimgcodec.DecodeParams(color_spec=nvimgcodec.ColorSpec.SRGB, apply_exif_orientation=False)
+
+        def stream(file: str, draw: Draw) -> Any:
+            whole = nvimgcodec.CodeStream(Path(file).read_bytes())
+            if draw.box is None:
+                return whole
+            top, left, height, width = draw.box
+            return whole.get_sub_code_stream(region=nvimgcodec.Region(top, left, top + height, left + width))
+
+        def made(image: torch.Tensor, draw: Draw) -> Any:
+            size = image.shape[1], image.shape[2]
+            if draw.size is not None:
+                image = F.resize(image, list(draw.size), antialias=True)
+            if draw.window is not None:
+                top, left, height, width = draw.window
+                image = image[:, top : top + height, left : left + width]
+            image = image.flip(2) if draw.flip else image
+            return (image, boxes_after(size, draw)) if pipeline.boxes else image
+
+        @cache  # made where it is used: a worker makes its own
+        def decoder() -> Any:
+            return nvimgcodec.Decoder(
+                device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
+                max_num_cpu_threads=1,
+                backends=[nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)],
+                options=":fancy_upsampling=1",
+            )
+
+        def collate(items: list[Item]) -> Batch:
+            images = decoder().decode([stream(file, draw) for file, draw in items], params=parameters)
+            whole = zip(images, items, strict=True)
+            return batch([made(planes(image.cpu()), draw) for image, (_, draw) in whole], pipeline)
+
+        return collate
