@@ -14,7 +14,7 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
-from bench.machine import provenance
+from bench.command import write
 from bench.upstream.expected import EXPECTED, Verdict, compare
 from bench.upstream.plugin import Backend
 from bench.upstream.run import Broken, Outcome, run
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _show(verdicts)
     if args.json:
         told = {f"{file}, {backend}": _data(verdict) for (file, backend), verdict in verdicts.items()}
-        screen.write_json(args.json, {**provenance(), "verdicts": told})
+        write(args.json, {"verdicts": told})
     return CLEAN if all(verdict.good for verdict in verdicts.values()) else FOUND
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from accel.cli import screen
 from accel.cli.costs import cpu_seconds, take_turns
+from accel.system.cores import cores
 from bench import usage
 from bench.job import Images
 from bench.measure import Entry, opened
@@ -38,7 +39,7 @@ class _Turn(NamedTuple):
 
 def _measure(setting: Setting) -> dict[str, Any]:
     found = setting.photos
-    levels = [level for level in (1, 2) if level <= setting.cores]
+    levels = [level for level in (1, 2) if level <= cores()]
     recipes = Recipes()
     tried = _check(setting, recipes)
     rows: list[dict[str, Any]] = [{"name": each.name, "not run": each.why_not} for each in tried if each.why_not]
@@ -51,7 +52,7 @@ def _measure(setting: Setting) -> dict[str, Any]:
     ]
     for each in entries:
         each.threads = 1
-    with usage.pinned(setting.cores) as cores, opened(entries) as running:
+    with usage.pinned(cores()) as kept, opened(entries) as running:
         speeds = (*map(float, RATES), math.inf)
         turns = {(each.name, speed): partial(_turn, each, speed) for speed in speeds for each in running}
         rounds = min(setting.rounds, _ROUNDS)
@@ -61,7 +62,7 @@ def _measure(setting: Setting) -> dict[str, Any]:
                 bar.advance()
             taken = take_turns(turns, rounds, lambda turn: bar.advance())
     rows += [_row(each, {speed: taken[each.name, speed] for speed in speeds}) for each in running]
-    return {"pipeline": "train", "images": len(found), "cores": cores, "feed": rows}
+    return {"pipeline": "train", "images": len(found), "cores": kept, "feed": rows}
 
 
 def _row(entry: Entry, turns: dict[float, list[_Turn]]) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
 from accel.cli import screen
+from accel.system.cores import cores
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
 from bench.job import Images, Job
@@ -49,7 +49,7 @@ def entries(who: Sequence[Contestant], levels: Sequence[int], found: Images, set
     for each in who:
         for scale in each.scales:
             for level in levels:
-                if scale == "threads" and (level == 0 or level > setting.cores):
+                if scale == "threads" and (level == 0 or level > cores()):
                     continue
                 job = job_for(each, scale, level, found, setting)
                 reference = name(REFERENCE, job.workers if each.follows_seed else 0, "workers")
@@ -65,8 +65,8 @@ def name(contestant: Contestant, level: int, scale: str) -> str:
 
 def _measure(setting: Setting) -> dict[str, Any]:
     found = setting.photos
-    rounds = replace(setting, rounds=min(setting.rounds, _ROUNDS))
-    part = measured("scaling", entries(usual(setting), _LEVELS, found, setting), rounds, setting.cores)
+    some = entries(usual(setting), _LEVELS, found, setting)
+    part = measured("scaling", some, min(setting.rounds, _ROUNDS), cores())
     return {"pipeline": "train", "images": len(found), **part, "memory": _memory(setting, found)}
 
 
@@ -77,7 +77,7 @@ def _memory(setting: Setting, found: Images) -> list[dict[str, Any]]:
     with screen.Bar("memory", len(who) + 1) as bar:
         for each in [*who, Shipped()]:
             with ProcessPoolExecutor(1, get_context("spawn")) as alone:
-                run = alone.submit(probe, each, min(2, setting.cores), found.files)
+                run = alone.submit(probe, each, min(2, cores()), found.files)
                 error = run.exception()
             rows.append({"name": each.title, "not run": f"{error}"} if error else run.result())
             bar.advance()
