@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.fuzz.files import encode, picture
-from bench.fuzz.mutations.registry import Mutation, Rng, in_segments, on_payload, on_segments, somewhere
+from bench.fuzz.mutations.registry import Mutation, Rng, in_segments, on_payload, on_segment, on_segments, somewhere
 from bench.fuzz.segments import DHT, DNL, DQT, DRI, FRAMES, METADATA, SOI, SOS, File, Segment, adobe, joined, segments
 
 
@@ -21,11 +21,6 @@ def _size(payload: bytes, rng: Rng) -> bytes:
     return _changed(payload, changes)
 
 
-def _sampling(payload: bytes, rng: Rng) -> bytes:
-    factors = (0x11, 0x12, 0x21, 0x22, 0x41, 0x14, 0x44, 0x31, 0x13, 0x33, 0x23, 0x01, 0x10, 0x42, 0x55)
-    return _changed(payload, {at: rng.choice(factors) for at in (7, 10, 13, 16) if rng.random() < 0.6})
-
-
 def _identifiers(file: File, other: File, rng: Rng) -> None:
     """In the frame header alone, or in the scans' too."""
     place = somewhere(file, rng, *FRAMES)
@@ -37,16 +32,6 @@ def _identifiers(file: File, other: File, rng: Rng) -> None:
         payload = bytearray(file[at].payload)
         payload[identifiers] = bytes(told.get(each, each) for each in payload[identifiers])
         file[at] = file[at]._replace(payload=bytes(payload))
-
-
-def _components(payload: bytes, rng: Rng) -> bytes:
-    count = rng.choice((0, 1, 2, 3, 4, 5, 255))
-    return payload[:5] + bytes([count]) + rng.choice(((payload[6:] * 3)[: 3 * count], payload[6:]))
-
-
-def _frame(file: File, other: File, rng: Rng) -> None:
-    place = somewhere(file, rng, *FRAMES)
-    file[place] = file[place]._replace(marker=rng.choice((*range(0xC0, 0xD0), 0xC0, 0xC1, 0xC2)))
 
 
 def _interval(file: File, other: File, rng: Rng) -> None:
@@ -161,6 +146,8 @@ def _beginnings(file: File, other: File, rng: Rng) -> None:
     file[at:at] = [Segment(SOI)] * rng.randint(1, 2)
 
 
+_FACTORS = (0x11, 0x12, 0x21, 0x22, 0x41, 0x14, 0x44, 0x31, 0x13, 0x33, 0x23, 0x01, 0x10, 0x42, 0x55)
+
 MUTATIONS: dict[str, Mutation] = {
     **in_segments("the frame header", 1, *FRAMES),
     **in_segments("a scan header", 1, SOS),
@@ -168,21 +155,35 @@ MUTATIONS: dict[str, Mutation] = {
     **in_segments("Huffman tables", 2, DHT),
     **in_segments("metadata", 3, *METADATA),
     "another size": on_payload(_size, *FRAMES),
-    "other sampling factors": on_payload(_sampling, *FRAMES),
+    "other sampling factors": on_payload(
+        lambda payload, rng: _changed(
+            payload, {at: rng.choice(_FACTORS) for at in (7, 10, 13, 16) if rng.random() < 0.6}
+        ),
+        *FRAMES,
+    ),
     "another precision": on_payload(
         lambda payload, rng: _changed(payload, {0: rng.choice((0, 1, 2, 7, 9, 12, 16, 255))}), *FRAMES
     ),
     "other component identifiers": on_segments(_identifiers),
-    "another number of components": on_payload(_components, *FRAMES),
-    "another kind of frame": on_segments(_frame),
+    "another number of components": on_payload(
+        lambda payload, rng: (
+            payload[:5]
+            + bytes([count := rng.choice((0, 1, 2, 3, 4, 5, 255))])
+            + rng.choice(((payload[6:] * 3)[: 3 * count], payload[6:]))
+        ),
+        *FRAMES,
+    ),
+    "another kind of frame": on_segment(
+        lambda segment, rng: [segment._replace(marker=rng.choice((*range(0xC0, 0xD0), 0xC0, 0xC1, 0xC2)))], *FRAMES
+    ),
     "another restart interval": on_segments(_interval),
     "a number of lines": on_segments(_lines),
     "an Adobe marker": on_segments(_adobe),
     "a thumbnail in a segment": on_segments(_thumbnail),
     "tables of this file or another, again": on_segments(_tables),
     "a Huffman table changed": on_payload(_huffman, DHT),
-    "a segment left out": on_segments(lambda file, other, rng: file.pop(rng.randrange(len(file)))),
-    "a segment doubled": on_segments(lambda file, other, rng: file.insert(at := rng.randrange(len(file)), file[at])),
+    "a segment left out": on_segment(lambda segment, rng: []),
+    "a segment doubled": on_segment(lambda segment, rng: [segment, segment]),
     "a segment moved": on_segments(_moved),
     "a segment of another file put in": on_segments(
         lambda file, other, rng: file.insert(rng.randint(0, len(file)), rng.choice(other))

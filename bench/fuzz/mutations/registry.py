@@ -23,14 +23,19 @@ def on_segments(change: Callable[[File, File, Rng], object]) -> Mutation:
     return mutate
 
 
-def on_payload(change: Callable[[bytes, Rng], bytes], *markers: int) -> Mutation:
-    """A mutation from a function of the payload of one of the segments with these markers."""
+def on_segment(change: Callable[[Segment, Rng], Sequence[Segment]], *markers: int) -> Mutation:
+    """A mutation from a function of one of the segments with these markers: what stands in its place."""
 
     def mutate(file: File, other: File, rng: Rng) -> None:
         place = somewhere(file, rng, *markers)
-        file[place] = file[place]._replace(payload=change(file[place].payload, rng))
+        file[place : place + 1] = change(file[place], rng)
 
     return on_segments(mutate)
+
+
+def on_payload(change: Callable[[bytes, Rng], bytes], *markers: int) -> Mutation:
+    """A mutation from a function of the payload of one of the segments with these markers."""
+    return on_segment(lambda segment, rng: [segment._replace(payload=change(segment.payload, rng))], *markers)
 
 
 def in_segments(name: str, most: int, *markers: int) -> dict[str, Mutation]:

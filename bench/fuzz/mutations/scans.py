@@ -27,11 +27,6 @@ def _stuffing(data: bytes, other: bytes, rng: Rng) -> bytes:
     return put(data, anywhere(data, rng, scan_of(data)), rng.choice((b"\xff\x00", b"\x00", b"\xff\x00\x00")))
 
 
-def _fill(data: bytes, other: bytes, rng: Rng) -> bytes:
-    """In front of markers, where they are allowed, and of stuffing, where they are not."""
-    return put(data, rng.choice(_places(data, rb"\xff") or [0]), b"\xff" * rng.choice((1, 2, 50)))
-
-
 def _restarts(data: bytes, other: bytes, rng: Rng) -> bytes:
     """Another one, one too many, one less, two exchanged, bytes between them gone, one where none should be."""
     found, new = _places(data, rb"\xff[\xd0-\xd7]", scan_of(data)), bytes((0xFF, 0xD0 + rng.randrange(8)))
@@ -104,10 +99,6 @@ def _shifted(data: bytes, other: bytes, rng: Rng) -> bytes:
     return data[:at] + (rest >> by).to_bytes(len(data) - at, "big")
 
 
-def _random(payload: bytes, rng: Rng) -> bytes:
-    return rng.randbytes(len(payload)).replace(b"\xff", rng.choice((b"\xff\x00", b"\xfe")))
-
-
 def _ended(data: bytes) -> bytes:
     """Without its last end marker and what comes behind."""
     at = data.rfind(bytes((0xFF, EOI)))
@@ -131,7 +122,9 @@ MUTATIONS: dict[str, Mutation] = {
     **in_segments("the scan", 4, 0),
     "bits behind the scan header": _bits,
     "stuffing left out or put in": _stuffing,
-    "fill bytes": _fill,
+    "fill bytes": lambda data, other, rng: (  # before markers, where they are allowed, and stuffing, where they are not
+        put(data, rng.choice(_places(data, rb"\xff") or [0]), b"\xff" * rng.choice((1, 2, 50)))
+    ),
     "restart markers changed": _restarts,
     "markers in the scan": on_payload(_markers, 0),
     "segments in the scan": on_segments(_segments),
@@ -139,7 +132,9 @@ MUTATIONS: dict[str, Mutation] = {
     "a scan of another file": on_segments(_scan),
     "an end in the scan": on_segments(_end),
     "a cut between the scan's bits": _shifted,
-    "the scan alone random": on_payload(_random, 0),
+    "the scan alone random": on_payload(
+        lambda payload, rng: rng.randbytes(len(payload)).replace(b"\xff", rng.choice((b"\xff\x00", b"\xfe"))), 0
+    ),
     "another end": _other_end,
     "segments behind the scan": _behind,
 }

@@ -16,11 +16,6 @@ def _cut_segment(data: bytes, other: bytes, rng: Rng) -> bytes:
     return kept + rng.choice((b"", b"\xff", _EOI, b"\xff\xda", data[len(kept) :][: rng.randint(1, 12)]))
 
 
-def _left_out(data: bytes, other: bytes, rng: Rng) -> bytes:
-    at = anywhere(data, rng, 2)
-    return data[:at] + data[at + rng.choice((1, 1, 2, 3, 17, 200)) :]
-
-
 def _put_in(data: bytes, other: bytes, rng: Rng) -> bytes:
     more = rng.choice((rng.randbytes(rng.randint(1, 9)), b"\xff", b"\xff\xff\xff", bytes(4)))
     return put(data, anywhere(data, rng, 2), more)
@@ -56,11 +51,6 @@ def _several(data: bytes, other: bytes, rng: Rng) -> bytes:
     return data[:2] + bytes(Segment(0xE2, body)) + data[2:] + other
 
 
-def _random(data: bytes, other: bytes, rng: Rng) -> bytes:
-    start = rng.choice((b"", b"\xff\xd8\xff", data[: rng.randint(0, len(data))]))
-    return start + rng.randbytes(rng.choice((0, 1, 3, 50, 900)))
-
-
 def _some(rng: Rng, most: int) -> bytes:
     return rng.randbytes(rng.randint(1, most))
 
@@ -72,7 +62,9 @@ MUTATIONS: dict[str, Mutation] = {
     "cut near the end": lambda data, other, rng: data[: -rng.randint(1, 20)],
     "cut, with an end marker": lambda data, other, rng: data[: anywhere(data, rng, 2)] + _EOI,
     "cut in or between segments": _cut_segment,
-    "bytes left out": _left_out,
+    "bytes left out": lambda data, other, rng: (
+        data[: (at := anywhere(data, rng, 2))] + data[at + rng.choice((1, 1, 2, 3, 17, 200)) :]
+    ),
     "bytes put in": _put_in,
     "a stretch overwritten": _overwritten,
     "a stretch doubled or moved": _moved,
@@ -94,5 +86,8 @@ MUTATIONS: dict[str, Mutation] = {
     "garbage before the file": lambda data, other, rng: (
         rng.choice((_some(rng, 9), _SOI, b"\xff", bytes(1), data[: rng.randint(1, 40)])) + data
     ),
-    "nothing but random bytes": _random,
+    "nothing but random bytes": lambda data, other, rng: (
+        rng.choice((b"", b"\xff\xd8\xff", data[: rng.randint(0, len(data))]))
+        + rng.randbytes(rng.choice((0, 1, 3, 50, 900)))
+    ),
 }
