@@ -27,7 +27,7 @@ class Child:
     """
 
     def __init__(self, method: Literal["fork", "spawn"], work: Callable[[Say], object], log: Path) -> None:
-        context = multiprocessing.get_context(method)
+        context: Any = multiprocessing.get_context(method)
         self._log = log
         self._said, out = context.Pipe(duplex=False)
         self._process = context.Process(target=_work, args=(work, log, out))

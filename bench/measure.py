@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from accel.cli import costs, harness
 from accel.cli.arguments import Red
+from accel.cli.costs import Clock
 from accel.cli.error_stats import Different, ErrorStats
 from accel.cli.harness import Batch
 from bench.contestants.contestant import Contestant
@@ -99,6 +101,41 @@ def take_turns(
         for entry in entries:
             on_turn(f"{entry.name}: checked")
         harness.measure([entry for entry in running if entry.why_not is None], rounds, on_turn, beside)
+
+
+class Fed(NamedTuple):
+    """An epoch: images a second, the share of time spent waiting for batches, CPU seconds for an image."""
+
+    rate: float
+    waiting: float
+    cpu_seconds: float
+
+
+def fed(
+    batches: Iterable[Any], use: Callable[[Any], int], warm_up: int = 1, settle: Callable[[], None] = lambda: None
+) -> Fed:
+    """Use all batches as training does; the first ones, which fill queues and compile, are not measured.
+
+    Args:
+        use: gives the number of images of a batch. settle: waits for what ``use`` has begun.
+    """
+    clock, waiting, images, number = Clock(), 0.0, 0, 0
+    iterator = iter(batches)
+    asked = time.perf_counter()
+    while (batch := next(iterator, None)) is not None:
+        came = time.perf_counter()
+        used = use(batch)
+        number += 1
+        if number > warm_up:
+            waiting += came - asked
+            images += used
+        elif number == warm_up:
+            settle()
+            clock = Clock()
+        asked = time.perf_counter()
+    settle()
+    seconds, cpu = clock.cost()
+    return Fed(images / seconds, waiting / seconds, cpu / images)
 
 
 def levels(pipeline: Pipeline) -> torch.Tensor:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,13 +21,14 @@ from torchvision import models
 
 from accel.cli import screen
 from accel.cli.arguments import Red, at_least, backend_of, comma_separated, command
-from accel.cli.costs import Clock, ratio, take_turns
+from accel.cli.costs import ratio, take_turns
 from accel.cli.data import Data, DataError, folder, open_folder
 from accel.cli.harness import Contestant, check, device, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import show
 from accel.system.cores import cores
 from bench.command import known, parser, write
+from bench.measure import Fed, fed
 from bench.tables import tables
 
 MODELS = {
@@ -40,24 +40,14 @@ MODELS = {
 """The models, by name."""
 
 
-class Epoch(NamedTuple):
-    """An epoch, from the first batch on that is measured.
-
-    ``waiting`` is the share of its time in which the loop waited for a batch, and on CUDA until it was on the device.
-    """
-
-    rate: float
-    waiting: float
-    cpu_seconds: float
-    """of this process and its workers, for an image"""
-    losses: list[float]
-
-
 class Training:
     """A model in training.
 
     Args:
         seed: what its weights start from.
+
+    Attributes:
+        losses: of the last epoch.
     """
 
     def __init__(self, name: str, classes: int, target: torch.device, seed: int = 0) -> None:
@@ -68,6 +58,7 @@ class Training:
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
         self._scaler = torch.amp.GradScaler(target.type, enabled=self._amp)
         self._criterion = nn.CrossEntropyLoss()
+        self.losses: list[float] = []
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Forward, backward, update; the loss, still on the device."""
@@ -79,28 +70,18 @@ class Training:
         self._scaler.update()
         return loss.detach()  # type: ignore[no-any-return]
 
-    def epoch(self, batches: Iterable[Any], warm_up: int = 1) -> Epoch:
-        """Train on all batches; the first ones, which fill queues and compile, are not measured."""
+    def epoch(self, batches: Iterable[Any], warm_up: int = 1) -> Fed:
+        """Train on all batches, the first ones off the clock; a batch is waited for until it is on the device."""
         losses: list[torch.Tensor] = []
-        clock, waiting, images_seen = Clock(), 0.0, 0
-        iterator = iter(batches)
-        while True:
-            asked = time.perf_counter()
-            batch = next(iterator, None)
-            if batch is None:
-                break
-            images, labels = (tensor.to(self._device, non_blocking=True) for tensor in batch)
-            came = time.perf_counter()
-            losses.append(self.step(images, labels))
-            if len(losses) > warm_up:
-                waiting += came - asked
-                images_seen += len(labels)
-            elif len(losses) == warm_up:
-                self._settle()
-                clock = Clock()
-        self._settle()
-        seconds, used = clock.cost()
-        return Epoch(images_seen / seconds, waiting / seconds, used / images_seen, [float(loss) for loss in losses])
+
+        def use(batch: Sequence[torch.Tensor]) -> int:
+            losses.append(self.step(*batch))
+            return len(batch[1])
+
+        moved = ([tensor.to(self._device, non_blocking=True) for tensor in batch] for batch in batches)
+        found = fed(moved, use, warm_up, self._settle)
+        self.losses = [float(loss) for loss in losses]
+        return found
 
     def _settle(self) -> None:
         if self._device.type == "cuda":
@@ -148,10 +129,10 @@ def _train(args: argparse.Namespace, data: Data) -> dict[str, Any]:
         for difference in check(contestants, bar.advance).values():
             raise Red(difference)
 
-    def turn(number: int, contestant: Contestant, model: str) -> Epoch:
+    def turn(number: int, contestant: Contestant, model: str) -> dict[str, Any]:
         training = Training(model, max(len(data.dataset.classes), 2), target)
         with contestant.in_force():
-            return training.epoch(contestant.epoch(number))
+            return {**training.epoch(contestant.epoch(number))._asdict(), "losses": training.losses}
 
     rows = []
     with screen.Bar("training", len(args.models) * args.rounds * len(contestants)) as bar:
@@ -166,16 +147,16 @@ def _train(args: argparse.Namespace, data: Data) -> dict[str, Any]:
     }
 
 
-def _row(model: str, backend: str, epochs: list[Epoch], plain: list[Epoch]) -> dict[str, Any]:
+def _row(model: str, backend: str, epochs: list[dict[str, Any]], plain: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "model": model,
         "backend": backend,
-        "images per second": median(epoch.rate for epoch in epochs),
-        "ratio": ratio([epoch.rate for epoch in plain], [epoch.rate for epoch in epochs]),
-        "waiting": median(epoch.waiting for epoch in epochs),
-        "CPU ms": 1000 * median(epoch.cpu_seconds for epoch in epochs),
-        "losses are torchvision's": all(a.losses == b.losses for a, b in zip(epochs, plain, strict=True)),
-        "rounds": [epoch._asdict() for epoch in epochs],
+        "images per second": median(epoch["rate"] for epoch in epochs),
+        "ratio": ratio([epoch["rate"] for epoch in plain], [epoch["rate"] for epoch in epochs]),
+        "waiting": median(epoch["waiting"] for epoch in epochs),
+        "CPU ms": 1000 * median(epoch["cpu_seconds"] for epoch in epochs),
+        "losses are torchvision's": all(a["losses"] == b["losses"] for a, b in zip(epochs, plain, strict=True)),
+        "rounds": epochs,
     }
 
 

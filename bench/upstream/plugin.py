@@ -32,7 +32,7 @@ class Tests(NamedTuple):
     cwd: Path
     """neither the tree's own torchvision nor what its tests write"""
 
-    def __call__(self, say: Say) -> None:
+    def run(self, say: Say) -> None:
         self.cwd.mkdir(exist_ok=True)
         os.chdir(self.cwd)
         folder, ini = self.file.parent, self.file.parent.parent / "pytest.ini"

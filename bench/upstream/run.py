@@ -52,7 +52,7 @@ def _process(
     """Run the tests that have no outcome yet, and add theirs; the test that ended the process, if one did, and how."""
     running, total, broken, alive = "", 0, "", time.monotonic()
     tests = Tests(file, backend, set(outcomes), scratch / "cwd")
-    with Child("spawn", tests, scratch / "said") as child:
+    with Child("spawn", tests.run, scratch / "said") as child:
         for said in child.messages():
             if said is None:
                 quiet = time.monotonic() - alive

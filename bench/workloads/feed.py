@@ -10,14 +10,15 @@ import math
 import time
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from accel.cli import screen
-from accel.cli.costs import cpu_seconds, take_turns
+from accel.cli.costs import take_turns
+from accel.cli.harness import Batch
 from accel.system.cores import cores
 from bench import usage
 from bench.job import Images
-from bench.measure import Entry, opened
+from bench.measure import Entry, Fed, fed, opened
 from bench.measure import take_turns as checked
 from bench.null_accelerator import Recipes
 from bench.workload import REFERENCE, Setting, Workload
@@ -27,14 +28,6 @@ RATES = (3_000, 5_000, 10_000)
 """Images a second that the accelerator could take."""
 
 _ROUNDS = 2
-
-
-class _Turn(NamedTuple):
-    """One epoch: images a second, the share of time the accelerator stood still, CPU seconds for an image."""
-
-    rate: float
-    waiting: float
-    cpu_seconds: float
 
 
 def _measure(setting: Setting) -> dict[str, Any]:
@@ -65,7 +58,7 @@ def _measure(setting: Setting) -> dict[str, Any]:
     return {"pipeline": "train", "images": len(found), "cores": kept, "feed": rows}
 
 
-def _row(entry: Entry, turns: dict[float, list[_Turn]]) -> dict[str, Any]:
+def _row(entry: Entry, turns: dict[float, list[Fed]]) -> dict[str, Any]:
     free = median(turn.rate for turn in turns[math.inf])
     scale = entry.who.scales[0]
     level = entry.job.workers or entry.job.threads
@@ -81,25 +74,15 @@ def _row(entry: Entry, turns: dict[float, list[_Turn]]) -> dict[str, Any]:
     }
 
 
-def _turn(entry: Entry, speed: float, number: int) -> _Turn:
-    """An epoch at that many images a second, from its first batch on."""
-    begin: float | None = None
-    taken, waiting = 0, 0.0
-    last = cpu = 0.0
+def _turn(entry: Entry, speed: float, number: int) -> Fed:
+    """An epoch at that many images a second."""
+
+    def use(batch: Batch) -> int:
+        time.sleep(entry.job.batch_size / speed)
+        return len(batch)
+
     with entry.in_force():
-        for batch in entry.epoch(number + 1):
-            now = time.perf_counter()
-            if begin is None:
-                begin, cpu = now, cpu_seconds()
-            else:
-                waiting += now - last
-                taken += len(batch)
-            if speed != math.inf:
-                time.sleep(entry.job.batch_size / speed)
-            last = time.perf_counter()
-    assert begin is not None
-    seconds = last - begin
-    return _Turn(taken / seconds, waiting / seconds, (cpu_seconds() - cpu) / max(taken, 1))
+        return fed(entry.epoch(number + 1), use)
 
 
 def _check(setting: Setting, recipes: Recipes) -> list[Entry]:

@@ -83,7 +83,7 @@ def _round(job: Job, steps: Steps, backend: str, seed: int) -> dict[str, float]:
     with accel.image_backend(backend, **({} if backend == "torchvision" else {"threads": 1})):
         for number in range(2):
             spent = dict.fromkeys(steps, 0.0)
-            timed = {name: partial(_timed, spent, name, step) for name, step in steps.items()}
+            timed: Steps = {name: partial(_timed, spent, name, step) for name, step in steps.items()}
             for _ in _batches(timed, job.batches(seed + number)):
                 pass
         batches = [batch for number in range(_EPOCHS) for batch in job.batches(seed + number)]
