@@ -105,7 +105,16 @@ def grew(uses: Sequence[Use], percent: float) -> tuple[float, list[str]]:
 
 @command("soak")
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
+    parser.add_argument("--limit", type=at_least(1), metavar="N", help="use N images of it [all]")
+    parser.add_argument("--epochs", type=at_least(_SETTLED + 1), default=50, metavar="N", help="[%(default)s]")
+    parser.add_argument("--workers", type=at_least(0), nargs="+", default=[0, 2], metavar="N", help="[0 2]")
+    parser.add_argument("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
+    parser.add_argument("--percent", type=float, default=2, help="growth allowed after epoch 5 [%(default)s]")
+    parser.add_argument("--mixed", action="store_true", help="all pipelines, a loader each, in every epoch")
+    parser.add_argument("--backend", default="cpu", help="accel's backend, or torchvision [%(default)s]")
+    args = parser.parse_args(argv)
     if not Path("/proc/self/status").exists():
         raise WrongUsage("needs /proc, that is, Linux")
     torch.set_num_threads(1)
@@ -126,22 +135,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 else:
                     screen.note(f"{process}: {growth:+.2%} after epoch {_SETTLED}")
     return int(failed)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.soak",
-        description="Run many epochs through loaders and print what main process and workers hold after each.",
-    )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
-    parser.add_argument("--epochs", type=at_least(_SETTLED + 1), default=50, metavar="N", help="[%(default)s]")
-    parser.add_argument("--workers", type=at_least(0), nargs="+", default=[0, 2], metavar="N", help="[0 2]")
-    parser.add_argument("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
-    parser.add_argument("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
-    parser.add_argument("--percent", type=float, default=2, help="growth allowed after epoch 5 [%(default)s]")
-    parser.add_argument("--mixed", action="store_true", help="all pipelines, a loader each, in every epoch")
-    parser.add_argument("--backend", default="cpu", help="accel's backend, or torchvision [%(default)s]")
-    return parser
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ LARGEST = 1 << 20
 LARGEST_INTACT = 1 << 22
 
 EQUAL, FELL_BACK, REFUSED, WRONG = "equal", "accel fell back", "both refused", "wrong"
+
+_INTACT = encode(picture("smooth", 16, 16))
 
 Announce = Callable[[str], None]
 Wrong = tuple[str, str]
@@ -166,7 +168,7 @@ def _batch(file: _File) -> Iterator[Wrong]:
         return
     width, height = (min(size, 16) for size in file.size)
     left, top = file.rng.randint(0, file.size[0] - width), file.rng.randint(0, file.size[1] - height)
-    parts = [((left, top, left + width, top + height), file.data), ((0, 0, width, height), _companion())]
+    parts = [((left, top, left + width, top + height), file.data), ((0, 0, width, height), _INTACT)]
     file.rng.shuffle(parts)
 
     def opened() -> Any:
@@ -174,11 +176,6 @@ def _batch(file: _File) -> Iterator[Wrong]:
 
     where = f"a batch of {len(parts)}, crop{parts[0][0]} and crop{parts[1][0]}"
     yield from file.compare(where, opened, lambda batch: batch, opening=False)
-
-
-@cache
-def _companion() -> bytes:
-    return encode(picture("smooth", 16, 16))
 
 
 def _decoder(file: _File) -> Iterator[Wrong]:

@@ -43,7 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             by_opencv = opencv.ops()
         except ImportError:
             by_opencv, without["OpenCV"] = {}, "not installed: opencv-python-headless"
-        cuda = without["cuda"] is None
         ops: dict[str, Callable[[], Op]] = {name: lambda op=op: op for name, op in OPS.items()} | POLICIES
         result: dict[str, Any] = {
             "images": len(images),
@@ -54,10 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         with screen.Bar("ops", len(ops) + len(FROM_FILES)) as bar:
             for name, make in ops.items():
-                result["ops"][name] = _measured(make, by_opencv.get(name), images, files, args.rounds, cuda)
+                found = {"cpu": difference(make, "cpu", images)}
+                if without["cuda"] is None:
+                    before = accel.stats()["fallbacks"]
+                    found["cuda"] = difference(make, "cuda", images[:_CUDA_IMAGES])
+                    found["cuda"]["by the host"] = accel.stats()["fallbacks"] != before
+                result["ops"][name] = found | _times(make(), by_opencv.get(name), images, files, args.rounds)
                 bar.advance()
             for name, make in FROM_FILES.items():
-                result["pipelines"][name] = _pipeline(make, photos, args.rounds)
+                found = {"cpu": difference(make, "cpu", photos)}
+                result["pipelines"][name] = found | _pipeline(make(), photos, args.rounds)
                 bar.advance()
     for each in table.tables(result := write(args.out, result)):
         show(each)
@@ -67,16 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measured(
-    make: Callable[[], Op], by_opencv: Any, images: Sequence[Any], files: Sequence[str], rounds: int, cuda: bool
-) -> dict[str, Any]:
-    """An op's differences on each backend, and its times: of an image in memory, and from its file."""
-    op = make()
-    found: dict[str, Any] = {"cpu": difference(make, "cpu", images)}
-    if cuda:
-        before = accel.stats()["fallbacks"]
-        apart = difference(make, "cuda", images[:_CUDA_IMAGES])
-        found["cuda"] = {**apart, "by the host": accel.stats()["fallbacks"] != before}
+def _times(op: Op, by_opencv: Any, images: Sequence[Any], files: Sequence[str], rounds: int) -> dict[str, Any]:
+    """An op's times: of an image in memory, and from its file."""
     contestants = {
         f"{name}{what}": Contestant(backend, given, lambda given: np.asarray(floats(op, given)))
         for what, given in (("", images), (", file", files))
@@ -86,24 +83,17 @@ def _measured(
         arrays = [np.array(image) for image in images]
         contestants["OpenCV"] = Contestant(None, arrays, lambda pixels: opencv.floats(by_opencv(pixels)))
     spent = times(contestants, rounds)
-    found |= _figures(spent)
-    found["times faster"] = {
-        name: ratio(spent["accel, file" if "file" in name else "accel"], each)
-        for name, each in spent.items()
-        if not name.startswith("accel")
-    }
-    return found
+    others = {name: each for name, each in spent.items() if not name.startswith("accel")}
+    faster = {name: ratio(spent["accel, file" if "file" in name else "accel"], each) for name, each in others.items()}
+    return {**_figures(spent), "times faster": faster}
 
 
-def _pipeline(make: Callable[[], Op], photos: Sequence[str], rounds: int) -> dict[str, Any]:
-    transform = make()
-
+def _pipeline(transform: Op, photos: Sequence[str], rounds: int) -> dict[str, Any]:
     def batch(files: Sequence[str]) -> Any:
         return np.asarray(torch.stack([floats(transform, file) for file in files]))
 
     spent = times({name: Contestant(name, [list(photos)], batch) for name in ("torchvision", "cpu")}, rounds)
-    found = {"cpu": difference(make, "cpu", photos), **_figures(spent, len(photos))}
-    return {**found, "times faster": ratio(spent["cpu"], spent["torchvision"])}
+    return {**_figures(spent, len(photos)), "times faster": ratio(spent["cpu"], spent["torchvision"])}
 
 
 def _figures(spent: dict[str, list[float]], images: int = 1) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
 from bench.command import write
 from bench.upstream.expected import EXPECTED, Verdict, compare
-from bench.upstream.plugin import Backend
-from bench.upstream.run import Broken, Outcome, run
+from bench.upstream.run import Backend, Broken, Outcome, run
 
 CLEAN, FOUND = 0, 1
 BACKENDS = ("cpu", "cuda")

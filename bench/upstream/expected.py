@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bench.upstream.plugin import sample
-from bench.upstream.run import Outcome
+from bench.upstream.run import Outcome, sample
 
 GONE = Outcome("gone", "not run")
 

@@ -3,21 +3,102 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
+import pytest
+
+import accel
 from accel.cli.arguments import WrongUsage
-from bench.child import Child
-from bench.upstream.plugin import Backend, Tests
+from bench.child import Child, Say
 
 _STARTS = 600  # seconds
 _SETTLED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}  # names of cases; idle threads
 
 Advance = Callable[[int, int], None]
+
+
+class Backend(NamedTuple):
+    name: str
+    options: dict[str, Any]
+    sample: int | None
+    """cases of each test function; None: all"""
+
+
+class Tests(NamedTuple):
+    """The tests of one file under a backend, but those that were ``done`` before; ends the process."""
+
+    file: Path
+    backend: Backend
+    done: set[str]
+    cwd: Path
+    """neither the tree's own torchvision nor what its tests write"""
+
+    def run(self, say: Say) -> None:
+        self.cwd.mkdir(exist_ok=True)
+        os.chdir(self.cwd)
+        folder, ini = self.file.parent, self.file.parent.parent / "pytest.ini"
+        options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(folder)]
+        accel.set_image_backend(self.backend.name, **self.backend.options)  # before any module of tests is imported
+        command = [*options, "-c", str(ini if ini.exists() else os.devnull), str(self.file)]
+        sys.exit(pytest.main(command, [Recorder(say, self.backend.sample, self.done)]))
+
+
+class Recorder:
+    """Says which test starts, what came of it, and at first how many there are."""
+
+    def __init__(self, say: Say, sample: int | None, done: set[str]) -> None:
+        self._say, self._sample, self._done = say, sample, done
+        self._outcome: tuple[str, str] = "passed", ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Its sample, without those that were done before."""
+        chosen = sample([item.nodeid for item in items], self._sample)
+        self._say(("collected", len(chosen)))
+        items[:] = [item for item in items if item.nodeid in chosen - self._done]
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._say(("broken", report.longreprtext[-2000:]))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._outcome = "passed", ""
+        self._say(("started", nodeid))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """The worst of setup, call and teardown."""
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            text = crash.message if crash else report.longreprtext
+            self._outcome = ("failed" if report.when == "call" else "error"), text[:2000]
+        elif report.skipped and self._outcome[0] == "passed":
+            self._outcome = ("xfailed" if hasattr(report, "wasxfail") else "skipped"), ""
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._say(("ended", nodeid, *self._outcome))
+
+
+def sample(tests: Iterable[str], size: int | None) -> set[str]:
+    """Choose the ``size`` cases with the lowest digests of each test function (the name before a ``[``); None: all.
+
+    A smaller sample is part of a larger one.
+    """
+    functions = defaultdict(list)
+    for test in tests:
+        functions[test.partition("[")[0]].append(test)
+    return {
+        test
+        for cases in functions.values()
+        for test in sorted(cases, key=lambda test: sha256(test.encode()).digest())[:size]
+    }
 
 
 class Broken(WrongUsage):

@@ -21,7 +21,7 @@ from bench.job import Images
 from bench.measure import Entry, Fed, fed, opened
 from bench.measure import take_turns as checked
 from bench.null_accelerator import Recipes
-from bench.workload import REFERENCE, Setting, Workload
+from bench.workload import Setting, Workload
 from bench.workloads.scaling import job_for, name, usual
 
 RATES = (3_000, 5_000, 10_000)
@@ -33,15 +33,15 @@ _ROUNDS = 2
 def _measure(setting: Setting) -> dict[str, Any]:
     found = setting.photos
     levels = [level for level in (1, 2) if level <= cores()]
-    recipes = Recipes()
-    tried = _check(setting, recipes)
-    rows: list[dict[str, Any]] = [{"name": each.name, "not run": each.why_not} for each in tried if each.why_not]
+    why_not = {each.who.key: each.why_not for each in _check(setting)}
+    who = [*usual(setting), Recipes()]
+    rows: list[dict[str, Any]] = [{"name": each.title, "not run": why} for each in who if (why := why_not[each.key])]
     entries = [
-        Entry(name(each.who, level, scale), each.who, job_for(each.who, scale, level, found, setting))
-        for each in tried
-        for scale in each.who.scales[:1]
+        Entry(name(each, level, scale), each, job_for(each, scale, level, found, setting))
+        for each in who
+        for scale in each.scales[:1]
         for level in levels
-        if not each.why_not
+        if not why_not[each.key]
     ]
     for each in entries:
         each.threads = 1
@@ -54,6 +54,7 @@ def _measure(setting: Setting) -> dict[str, Any]:
                 _turn(each, math.inf, -1)
                 bar.advance()
             taken = take_turns(turns, rounds, lambda turn: bar.advance())
+    rows += [{"name": each.name, "not run": each.why_not} for each in entries if each.why_not]
     rows += [_row(each, {speed: taken[each.name, speed] for speed in speeds}) for each in running]
     return {"pipeline": "train", "images": len(found), "cores": kept, "feed": rows}
 
@@ -85,19 +86,18 @@ def _turn(entry: Entry, speed: float, number: int) -> Fed:
         return fed(entry.epoch(number + 1), use)
 
 
-def _check(setting: Setting, recipes: Recipes) -> list[Entry]:
+def _check(setting: Setting) -> list[Entry]:
     """Every contestant once through the usual checks; the recipes are computed on the host and must be torchvision's.
 
     Raises:
         Red: an exact contestant's values differ.
     """
     some = Images(files=setting.photos.files[:8])
-    first, *others = ((each, job_for(each, each.scales[0], 0, some, setting)) for each in [*usual(setting), recipes])
-    reference = Entry(REFERENCE.title, *first)
-    entries = [reference, *(Entry(each.title, each, job, reference) for each, job in others)]
-    recipes.computes = True
+    who = [*usual(setting), Recipes("computed")]
+    entries = [Entry(each.title, each, job_for(each, each.scales[0], 0, some, setting)) for each in who]
+    for each in entries[1:]:
+        each.reference = entries[0]
     checked(entries, rounds=0)
-    recipes.computes = False
     return entries
 
 

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
+import torch
+
 from accel.cli import screen
+from accel.cli.harness import Batch
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.system.cores import cores
+from accel.workers import packing
+from bench import usage
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
 from bench.job import Images, Job
 from bench.measure import Entry
+from bench.null_accelerator import Recipes
 from bench.pipelines import PIPELINES
-from bench.probe import Shipped, probe
 from bench.workload import REFERENCE, Setting, Workload, measured
 
 _USUAL = ("torchvision-v1", "torchvision-v2", "accel-cpu", "opencv", "nvimagecodec", "dali")
 """The contestants where none is named: those with the most weight."""
 
 _LEVELS = (0, 1, 2, 4)
-_BATCH, _EPOCH, _ROUNDS = 32, 320, 3
+_BATCH, _EPOCH, _PROBED, _ROUNDS = 32, 320, 256, 3
 
 
 def usual(setting: Setting) -> list[Contestant]:
@@ -75,13 +82,46 @@ def _memory(setting: Setting, found: Images) -> list[dict[str, Any]]:
     rows = []
     who = [each for each in usual(setting) if each.why_not() is None]
     with screen.Bar("memory", len(who) + 1) as bar:
-        for each in [*who, Shipped()]:
+        for each in [*who, Recipes("kept")]:
             with ProcessPoolExecutor(1, get_context("spawn")) as alone:
                 run = alone.submit(probe, each, min(2, cores()), found.files)
                 error = run.exception()
             rows.append({"name": each.title, "not run": f"{error}"} if error else run.result())
             bar.advance()
     return rows
+
+
+def probe(contestant: Contestant, level: int, files: Sequence[str]) -> dict[str, Any]:
+    """Of some batches with ``level`` workers (or threads): peak memory of this process and its workers above what they
+    had once everything was set up, and the bytes that cross from workers to the main process."""
+    threads = contestant.scales[0] == "threads"
+    order = [number % len(files) for number in range(_PROBED)]
+    own, workers = (level, 0) if threads else (1, level)
+    job = Job(PIPELINES["train"], Images(files=files), order, _BATCH, own, workers)
+    torch.set_num_threads(1)
+    images = crossing = 0
+    with contestant.open(job) as epoch, contestant.in_force(job):
+        for batch in epoch(0):  # starts workers and fills caches
+            crossing += 0 if threads else _bytes(batch)
+            images += len(batch)
+        with usage.PeakMemory() as peak:
+            for _ in epoch(1):
+                peak.look()
+    return {
+        "name": contestant.title,
+        "workers": workers,
+        "threads": own,
+        "peak MB": peak.highest / 1e6,
+        "bytes across process borders per image": None if threads else crossing / images,
+    }
+
+
+def _bytes(batch: Batch) -> int:
+    """The bytes that cross with a batch: those of its tensors, or of its files and recipes."""
+    if isinstance(batch, LazyTensorBase):
+        data, *rest = packing.pack(batch.lazy.recipes)
+        return data.nbytes + len(pickle.dumps(rest))
+    return sum(tensor.untyped_storage().nbytes() for tensor in ([batch] if isinstance(batch, torch.Tensor) else batch))
 
 
 SCALING = Workload("scaling", "train pipeline on photos with more workers or threads, all cores", _measure)

@@ -17,7 +17,7 @@ from accel.cli.arguments import Red
 from accel.cli.costs import Cost
 from accel.cli.error_stats import Different, ErrorStats
 from accel.cli.harness import Batch, compare
-from bench import measure, probe, report, usage
+from bench import measure, report, usage
 from bench.__main__ import main
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant, Epoch
@@ -25,6 +25,7 @@ from bench.contestants.scripts import TorchvisionV1
 from bench.job import Images, Job
 from bench.machine import ROOT
 from bench.measure import Entry, check_likely, levels, take_turns
+from bench.null_accelerator import Recipes
 from bench.pipelines import PIPELINES, Draw, boxes_after, boxes_of
 from bench.tables import tables
 from bench.workloads import WORKLOADS, scaling, side_by_side
@@ -373,10 +374,10 @@ def test_feed_and_memory(image_folder: Path, tmp_path: Path) -> None:
 
 
 def test_recipes_cross_process_borders_as_files(monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:
-    monkeypatch.setattr(probe, "_EPOCH", 8)
-    monkeypatch.setattr(probe, "_BATCH", 4)
-    decoded = probe.probe(CONTESTANTS["accel-cpu"], 1, paths[:4])
-    recorded = probe.probe(probe.Shipped(), 1, paths[:4])
+    monkeypatch.setattr(scaling, "_PROBED", 8)
+    monkeypatch.setattr(scaling, "_BATCH", 4)
+    decoded = scaling.probe(CONTESTANTS["accel-cpu"], 1, paths[:4])
+    recorded = scaling.probe(Recipes("kept"), 1, paths[:4])
     assert decoded["bytes across process borders per image"] == 4 * 3 * 224 * 224
     files = sum(Path(path).stat().st_size for path in paths[:4]) / 4
     assert files < recorded["bytes across process borders per image"] + files / 2 < files + 3000

@@ -28,9 +28,9 @@ from accel.codec.header import claim
 from bench.fuzz import __main__ as command
 from bench.fuzz import check, oracle, run
 from bench.fuzz.coder import Coder, ordinary_scans, random_blocks, scans
+from bench.fuzz.decoder import SIDES, guarded
 from bench.fuzz.files import encode, intact, picture, pillow
 from bench.fuzz.findings import Findings
-from bench.fuzz.guard_pages import SIDES, guarded
 from bench.fuzz.mutations import MUTATIONS, Rng
 from bench.fuzz.oracle import Answer
 from bench.fuzz.recipes import Corpus, make, recipe
