@@ -6,17 +6,16 @@ first. Differences: every op by DALI's operators (``exact=False``), on photos cu
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
+from unittest import mock
 
 import torch
 from PIL import Image
@@ -24,32 +23,26 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import functional, testing
-from accel.cli import harness, screen
-from accel.cli.arguments import Red, at_least, command
+from accel.cli.arguments import Red, command
 from accel.cli.costs import Clock, Cost, ratio
 from accel.cli.data import folder, open_folder
 from accel.cli.error_stats import ErrorStats
 from accel.cli.tables import Table, show
 from bench import usage
-from bench.contestants.contestant import Contestant
+from bench.command import parser, write
+from bench.contestants.contestant import Epoch
 from bench.contestants.dali import DaliByHand
 from bench.contestants.scripts import AccelCpu
 from bench.job import Images, Job
-from bench.machine import ROOT, provenance
-from bench.measure import contestant, levels
+from bench.measure import Entry, take_turns
 from bench.ops.measure import cut, floats
 from bench.ops.rows import OPS
 from bench.pipelines import PIPELINES, Draw, Pipeline
+from bench.tables import filled
 
 HAND, DEFAULT, OURS = DaliByHand.title, "DALI by hand", "accel, dali, exact=False"
-POOL = {"DALI_MALLOC_POOL_THRESHOLD": str(1 << 20)}
+POOL = "DALI_MALLOC_POOL_THRESHOLD"
 """accel sets this for DALI, which reads it once in a process; by hand, nobody does."""
-BACKENDS: dict[str, tuple[str, dict[str, Any]]] = {
-    OURS: ("dali", {"device": "cpu", "exact": False}),
-    "accel, dali, exact=True": ("dali", {"device": "cpu"}),
-    "accel, cpu": ("cpu", {}),
-}
-RESULT = ROOT / "bench" / "results" / "dali-cpu.json"
 
 
 # -- speed --------------------------------------------------------------------------------------------------
@@ -58,7 +51,7 @@ RESULT = ROOT / "bench" / "results" / "dali-cpu.json"
 class _FromMemory(AccelCpu):
     """torchvision's transforms on files' contents, under a backend."""
 
-    def __init__(self, backend: str, options: dict[str, Any]) -> None:
+    def __init__(self, backend: str, **options: Any) -> None:
         self._backend, self._options = backend, options
 
     def in_force(self, job: Job) -> AbstractContextManager[Any]:
@@ -70,79 +63,65 @@ class _FromMemory(AccelCpu):
         return lambda data, draw: transform(functional.decode(data, "RGB"))
 
 
-class _OwnProcess:
-    """The pipeline by hand in a process of its own, with DALI's memory as it is by default."""
-
-    def __init__(self, paths: Sequence[str], pipeline: str, threads: int) -> None:
-        command = [sys.executable, "-m", "bench.dali", "--serve", pipeline, str(threads)]
-        environment = {name: value for name, value in os.environ.items() if name not in POOL}
-        self._process = subprocess.Popen(
-            command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._send("\t".join(os.path.abspath(path) for path in paths))
-
-    def _send(self, line: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(line, file=self._process.stdin, flush=True)
-        return self._process.stdout.readline()
-
-    def epoch(self, number: int) -> Cost:
-        return Cost(*map(float, self._send(str(number + 1)).split()))
-
-    def close(self) -> None:
-        self._process.communicate()
+class _Inexact(_FromMemory):
+    exact: ClassVar[bool] = False
 
 
-def _serve(pipeline: str, threads: int) -> int:
-    """The other side of ``_OwnProcess``: a line of files, then a line for each epoch, with its seed."""
-    job = _job(sys.stdin.readline().rstrip("\n").split("\t"), pipeline, threads)
-    with DaliByHand().open(job) as epoch:
-        for seed in itertools.chain("0", sys.stdin):
-            job.draws(int(seed))
-            clock = Clock()
-            for _batch in epoch(int(seed)):
-                pass
-            print(*clock.cost(), flush=True)
-    return 0
+Case = tuple[tuple[str, ...], str, int]
+"""Files, a pipeline's name, threads."""
 
 
-def _job(paths: Sequence[str], pipeline: str, threads: int) -> Job:
+def _job(case: Case) -> Job:
+    paths, pipeline, threads = case
     images = Images(files=paths, contents=[Path(path).read_bytes() for path in paths])
     return Job(PIPELINES[pipeline], images, range(len(paths)), min(50, len(paths)), threads)
 
 
-def speed(paths: Sequence[str], pipeline: str, threads: int, rounds: int) -> dict[str, Any]:
+@cache
+def _opened(case: Case) -> tuple[Job, Epoch]:
+    """The pipeline by hand, for as long as this process lives."""
+    job = _job(case)
+    return job, DaliByHand().open(job).__enter__()
+
+
+def _cost(case: Case, seed: int) -> Cost:
+    """What an epoch of it costs; called in a process of its own, with DALI's memory as it is by default."""
+    job, epoch = _opened(case)
+    job.draws(seed)
+    clock = Clock()
+    for _batch in epoch(seed):
+        pass
+    return clock.cost()
+
+
+def speed(case: Case, rounds: int) -> dict[str, Any]:
     """Milliseconds an image of every contestant, on as many cores as threads.
 
     Raises:
         Red: a contestant's batches are not what it promises: torchvision's values, or, of DALI's two ways, that they
             are near those, and nearer each other, but for how they flip and where they decode.
     """
-    job = _job(paths, pipeline, threads)
-    with ExitStack() as stack:
-        stack.enter_context(usage.pinned(threads))
-        stack.enter_context(accel.image_backend("cpu"))  # torchvision is entered once, off the clock
-        apart = _OwnProcess(paths, pipeline, threads)
-        stack.callback(apart.close)
-
-        def opened(name: str, who: Contestant, reference: harness.Contestant | None = None) -> harness.Contestant:
-            return contestant(name, who, job, stack.enter_context(who.open(job)), reference)
-
-        near, alike = (ErrorStats(levels(job.pipeline)) for _ in range(2))
-        plain = opened("torchvision", _FromMemory("torchvision", {}))
-        hand = opened(HAND, DaliByHand(), plain)
-        hand.compare = partial(harness.compare, stats=near)
-        ours = [opened(name, _FromMemory(*chosen), plain) for name, chosen in BACKENDS.items()]
-        ours[0].reference, ours[0].compare = hand, partial(harness.compare, stats=alike)
-        for difference in harness.check([plain, hand, *ours]).values():
-            raise Red(difference)
-        costs = {DEFAULT: list[Cost]()}
-        beside = {DEFAULT: lambda number: costs[DEFAULT].append(apart.epoch(number))}
-        harness.measure([plain, hand, *ours], rounds, beside=beside)
-    if near.mean > 0.5 or alike.mean > 0.05 or alike.largest > 2.01:
+    (paths, pipeline, threads), job = case, _job(case)
+    plain = Entry("torchvision", _FromMemory("torchvision"), job)
+    hand = Entry(HAND, DaliByHand(), job, plain)
+    ours = Entry(OURS, _Inexact("dali", device="cpu", exact=False), job, hand)
+    exact = {"accel, dali, exact=True": _FromMemory("dali", device="cpu"), "accel, cpu": _FromMemory("cpu")}
+    entries = [plain, hand, ours, *(Entry(name, each, job, plain) for name, each in exact.items())]
+    costs = {DEFAULT: list[Cost]()}
+    with usage.pinned(threads), ProcessPoolExecutor(1, get_context("spawn")) as alone:
+        with mock.patch.dict(os.environ):
+            del os.environ[POOL]
+            alone.submit(_cost, case, 0).result()
+        beside = {DEFAULT: lambda number: costs[DEFAULT].append(alone.submit(_cost, case, number + 1).result())}
+        with accel.image_backend("cpu"):  # torchvision is entered once, off the clock
+            take_turns(entries, rounds, beside=beside)
+    for each in entries:
+        if each.why_not:
+            raise Red(f"{each.name}: {each.why_not}")
+    near, alike = hand.stats, ours.stats
+    if near is None or alike is None or near.mean > 0.5 or alike.mean > 0.05 or alike.largest > 2.01:
         raise Red(f"by hand from torchvision: {near}; {OURS} from by hand: {alike}")
-    costs |= {each.name: each.rounds for each in (hand, *ours)}
+    costs |= {each.name: each.rounds for each in entries[1:]}
     cpu = {name: [cost.cpu_seconds for cost in some] for name, some in costs.items()}
     return {
         "pipeline": pipeline,
@@ -197,36 +176,39 @@ def _difference(name: str, op: Callable[[Any], Any], images: Sequence[Image.Imag
 
 @command("dali")
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    options = parser(
+        "bench.dali", str(__doc__).partition("\n")[0], out="dali-cpu.json", images=100, rounds=7, least=(1, 0)
+    )
+    options.add_argument("--pipelines", nargs="+", choices=("train", "eval"), default=["train", "eval"])
+    args = options.parse_args(argv)
     torch.set_num_threads(1)
-    if args.serve:
-        return _serve(args.serve[0], int(args.serve[1]))
-    os.environ.update(POOL)
-    result: dict[str, Any] = {**provenance(), "settings": DaliByHand.settings}
+    os.environ[POOL] = str(1 << 20)
+    result: dict[str, Any] = {"settings": DaliByHand.settings}
     with folder(args.data) as (root, name):
-        paths = list(open_folder(root).files[: args.images])
+        paths = tuple(os.path.abspath(path) for path in open_folder(root).files[: args.images])
         result["data"] = {"name": name, "images": len(paths)}
         if args.rounds:
             runs = [(pipeline, threads) for pipeline in args.pipelines for threads in (1, 2)]
-            result["speed"] = [speed(paths, *run, args.rounds) for run in runs]
+            result["speed"] = [speed((paths, *run), args.rounds) for run in runs]
             _show_speed(result["speed"])
         result["differences"] = differences(paths[:6])
         _show_differences(result["differences"])
-    screen.write_json(args.out, result)
+    write(args.out, result)
     return 0
 
 
 def _show_speed(found: Sequence[dict[str, Any]]) -> None:
-    figures = ("ms/image", "CPU ms/image", "CPU, of DALI by hand", "of it with pooled memory")
-    rows = [
-        (
-            *(name, run["pipeline"], str(run["threads"]), f"{row['ms']:.3f}", f"{row['CPU ms']:.3f}"),
-            *(f"{row['of by hand']:.2f}", f"{row['of by hand, pooled']:.2f}"),
-        )
-        for run in found
-        for name, row in run["contestants"].items()
-    ]
-    show(Table("", ("", "pipeline", "threads", *figures), rows, text=2))
+    columns = {
+        "": "{name}",
+        "pipeline": "{pipeline}",
+        "threads": "{threads}",
+        "ms/image": "{ms:.3f}",
+        "CPU ms/image": "{CPU ms:.3f}",
+        "CPU, of DALI by hand": "{of by hand:.2f}",
+        "of it with pooled memory": "{of by hand, pooled:.2f}",
+    }
+    rows = [{**run, **row, "name": name} for run in found for name, row in run["contestants"].items()]
+    show(filled("", columns, rows, text=2))
 
 
 def _show_differences(found: Sequence[dict[str, Any]]) -> None:
@@ -238,17 +220,6 @@ def _show_differences(found: Sequence[dict[str, Any]]) -> None:
             figures = (f"{row['share that differs']:.2%}", f"{row['mean']:.3f}", f"{row['max']:.1f}")
         rows.append((row["op"], said, *figures))
     show(Table("", ("op", "DALI's result", "values that differ", "on average", "at most"), rows, text=2))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.dali", description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
-    parser.add_argument("--images", type=at_least(1), default=100, metavar="N", help="how many [%(default)s]")
-    parser.add_argument("--pipelines", nargs="+", choices=("train", "eval"), default=["train", "eval"])
-    parser.add_argument("--rounds", type=at_least(0), default=7, metavar="N", help="in turns; 0: none [%(default)s]")
-    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, default=RESULT, metavar="FILE", help="the result file [%(default)s]")
-    return parser
 
 
 if __name__ == "__main__":

@@ -34,16 +34,6 @@ class Images:
         """Its name in messages; a file without its folder."""
         return Path(self.files[index]).name if self.files else f"image {index}"
 
-    def sizes(self) -> list[Size]:
-        """(height, width) of each, from the files' headers."""
-        if self.pixels:
-            return [(pixels.shape[0], pixels.shape[1]) for pixels in self.pixels]
-        found = []
-        for file in self.files:
-            with Image.open(file) as image:
-                found.append((image.height, image.width))
-        return found
-
 
 @dataclass(frozen=True)
 class Job:
@@ -65,8 +55,14 @@ class Job:
 
     @cached_property
     def sizes(self) -> list[Size]:
-        """(height, width) of every image."""
-        return self.images.sizes()
+        """(height, width) of every image, from the files' headers."""
+        if self.images.pixels:
+            return [(pixels.shape[0], pixels.shape[1]) for pixels in self.images.pixels]
+        found = []
+        for file in self.images.files:
+            with Image.open(file) as image:
+                found.append((image.height, image.width))
+        return found
 
     def draws(self, seed: int) -> list[Draw]:
         """torchvision's draws for an epoch's images, in their order, after ``torch.manual_seed(seed)``."""

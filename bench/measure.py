@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 
 from accel.cli import costs, harness
 from accel.cli.arguments import Red
-from accel.cli.costs import Cost
+from accel.cli.costs import Clock
 from accel.cli.error_stats import Different, ErrorStats
 from accel.cli.harness import Batch
-from bench.contestants.contestant import Contestant, Epoch
+from bench.contestants.contestant import Contestant
 from bench.job import Job
 from bench.pipelines import Pipeline
 
 
-@dataclass(eq=False)
-class Entry:
+class Entry(harness.Contestant):
     """A contestant at its settings in a workload; its rounds, or the reason why there are none.
 
     Attributes:
         name: what tables call it; unique in the workload.
-        reference: the name of the entry it is compared with; None: it is a reference.
         stats: differences from the reference; None where they cannot be told.
     """
 
-    name: str
-    contestant: Contestant
-    job: Job
-    reference: str | None = None
-    rounds: list[Cost] = field(default_factory=list)
-    stats: ErrorStats | None = None
-    why_not: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.job.pipeline.name not in self.contestant.own_draws:
-            self.stats = ErrorStats(levels(self.job.pipeline))
+    def __init__(self, name: str, who: Contestant, job: Job, reference: Entry | None = None) -> None:
+        context = partial(who.in_force, job)
+        super().__init__(name, lambda seed: iter(()), job.names, reference, context=context, threads=job.threads)
+        self.who, self.job = who, job
+        self.why_not: str | None = None
+        self.stats = None if job.pipeline.name in who.own_draws else ErrorStats(levels(job.pipeline))
+        if not who.exact:
+            self.compare = check_likely if self.stats is None else partial(harness.compare, stats=self.stats)
 
     @property
     def images(self) -> int:
@@ -59,54 +55,87 @@ class Entry:
         return median(cost.cpu_seconds for cost in self.rounds) / self.images
 
 
-def take_turns(entries: Sequence[Entry], rounds: int, on_turn: Callable[[str], None] = lambda text: None) -> None:
+@contextmanager
+def opened(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Open entries, references before those that are compared with them; those that can run in the block."""
+    with ExitStack() as stack:
+        for entry in entries:
+            entry.why_not = entry.who.why_not()
+            reference = entry.reference
+            if isinstance(reference, Entry) and reference.why_not:
+                entry.why_not = entry.why_not or f"its reference, {reference.name}, did not run"
+            if entry.why_not is None:
+                try:
+                    entry.epoch = stack.enter_context(entry.who.open(entry.job))
+                except Exception as error:  # whatever a library fails with, the others can still be measured
+                    if entry.who.exact:
+                        raise
+                    entry.why_not = f"{type(error).__name__}: {error}".splitlines()[0]
+        yield [entry for entry in entries if entry.why_not is None]
+
+
+def take_turns(
+    entries: Sequence[Entry],
+    rounds: int,
+    on_turn: Callable[[str], None] = lambda text: None,
+    beside: Mapping[str, Callable[[int], Any]] = MappingProxyType({}),
+) -> None:
     """Check and measure.
 
     Args:
         entries: references before those that are compared with them; they take the rounds.
         rounds: epochs of each, in turns: A B C A B C.
         on_turn: called with a few words after each epoch, the check's included.
+        beside: others' turns, in front of theirs.
 
     Raises:
         Red: an exact contestant's tensors differ from the reference's.
     """
-    named = {entry.name: entry for entry in entries}
-    running: dict[str, harness.Contestant] = {}
-    with ExitStack() as stack:
+    with opened(entries) as running:
+        differences = harness.check(running)
+        for entry in running:
+            if (difference := differences.get(entry.name)) is not None:
+                if entry.who.exact:
+                    raise Red(difference)
+                entry.why_not = str(difference)
         for entry in entries:
-            reference = running.get(entry.reference or "")
-            entry.why_not = entry.contestant.why_not()
-            if entry.why_not is None and entry.reference is not None and reference is None:
-                entry.why_not = f"its reference, {entry.reference}, did not run"
-            if entry.why_not is None:
-                try:
-                    epoch = stack.enter_context(entry.contestant.open(entry.job))
-                except Exception as error:  # whatever a library fails with, the others can still be measured
-                    if entry.contestant.exact:
-                        raise
-                    entry.why_not = f"{type(error).__name__}: {error}".splitlines()[0]
-                    continue
-                made = contestant(entry.name, entry.contestant, entry.job, epoch, reference)
-                made.rounds = entry.rounds
-                if not entry.contestant.exact:
-                    made.compare = check_likely if entry.stats is None else partial(harness.compare, stats=entry.stats)
-                running[entry.name] = made
-        for name, difference in harness.check(list(running.values())).items():
-            if named[name].contestant.exact:
-                raise Red(difference)
-            named[name].why_not = str(difference)
-            del running[name]
-        for name in named:
-            on_turn(f"{name}: checked")
-        harness.measure(list(running.values()), rounds, on_turn)
+            on_turn(f"{entry.name}: checked")
+        harness.measure([entry for entry in running if entry.why_not is None], rounds, on_turn, beside)
 
 
-def contestant(
-    name: str, who: Contestant, job: Job, epoch: Epoch, reference: harness.Contestant | None = None
-) -> harness.Contestant:
-    """An opened contestant in a job, which must have the reference's very values."""
-    context = partial(who.in_force, job)
-    return harness.Contestant(name, epoch, job.names, reference, context=context, threads=job.threads)
+class Fed(NamedTuple):
+    """An epoch: images a second, the share of time spent waiting for batches, CPU seconds for an image."""
+
+    rate: float
+    waiting: float
+    cpu_seconds: float
+
+
+def fed(
+    batches: Iterable[Any], use: Callable[[Any], int], warm_up: int = 1, settle: Callable[[], None] = lambda: None
+) -> Fed:
+    """Use all batches as training does; the first ones, which fill queues and compile, are not measured.
+
+    Args:
+        use: gives the number of images of a batch. settle: waits for what ``use`` has begun.
+    """
+    clock, waiting, images, number = Clock(), 0.0, 0, 0
+    iterator = iter(batches)
+    asked = time.perf_counter()
+    while (batch := next(iterator, None)) is not None:
+        came = time.perf_counter()
+        used = use(batch)
+        number += 1
+        if number > warm_up:
+            waiting += came - asked
+            images += used
+        elif number == warm_up:
+            settle()
+            clock = Clock()
+        asked = time.perf_counter()
+    settle()
+    seconds, cpu = clock.cost()
+    return Fed(images / seconds, waiting / seconds, cpu / images)
 
 
 def levels(pipeline: Pipeline) -> torch.Tensor:
@@ -132,13 +161,13 @@ def check_likely(wanted: Batch, found: Batch, names: Sequence[str] = ("",)) -> N
 def as_data(entry: Entry, first: Entry) -> dict[str, Any]:
     """All figures of an entry, every round's and the medians; how many times as fast as the first it is."""
     found: dict[str, Any] = {
-        "contestant": entry.contestant.key,
+        "contestant": entry.who.key,
         "name": entry.name,
-        "reference": entry.reference,
-        "settings": entry.contestant.settings,
+        "reference": entry.reference and entry.reference.name,
+        "settings": entry.who.settings,
         "threads": entry.job.threads,
         "workers": entry.job.workers,
-        "exact": entry.contestant.exact,
+        "exact": entry.who.exact,
     }
     if not entry.rounds:
         return {**found, "not run": entry.why_not}

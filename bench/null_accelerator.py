@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from typing import Literal
 from unittest import mock
 
 import torch
@@ -49,8 +50,8 @@ def installed() -> Iterator[None]:
 class Recipes(TorchvisionV1):
     """accel's host part: recipes are recorded, cross to the main process and are planned there.
 
-    Attributes:
-        computes: compute them after all, on the host: for the check.
+    Args:
+        then: what happens to them instead: they are computed on the host, for the check, or kept, to be weighed.
     """
 
     key = "accel-recipes"
@@ -58,7 +59,9 @@ class Recipes(TorchvisionV1):
     settings = (
         "torchvision v1's script; batches of recipes, planned and dropped: decode and transforms are the device's"
     )
-    computes = False
+
+    def __init__(self, then: Literal["planned", "computed", "kept"] = "planned") -> None:
+        self._then = then
 
     @contextmanager
     def in_force(self, job: Job) -> Iterator[None]:
@@ -68,7 +71,9 @@ class Recipes(TorchvisionV1):
     def finish(self, batch: Batch) -> Batch:
         if not isinstance(batch, LazyTensorBase):
             raise TypeError(f"a batch is no lazy tensor but a {type(batch).__name__}")
-        if self.computes:
+        if self._then == "computed":
             return batch.materialize()
+        if self._then == "kept":
+            return batch
         program = plan(batch.lazy.recipes, interleaved=batch.lazy.interleaved)
         return NullAccelerator(None).run_on(program, torch.device("cpu"))

@@ -97,11 +97,6 @@ def _draw_eval(size: Size) -> Draw:
     return Draw(size=(height, width), window=window)
 
 
-def _draw_cifar(size: Size) -> Draw:
-    top, left, height, width = T.RandomCrop.get_params(torch.empty(1, 40, 40, device="meta"), (32, 32))
-    return Draw(box=(top, left, height, width), flip=_flip())
-
-
 def boxes_of(size: Size) -> torch.Tensor:
     """Eight boxes for an image of that (height, width): left, top, right, bottom; [8, 4] float32."""
     unit = torch.rand(8, 4, generator=torch.Generator().manual_seed(1))
@@ -122,10 +117,6 @@ def boxes_after(size: Size, draw: Draw) -> torch.Tensor:
     return boxes
 
 
-def _draw_detection(size: Size) -> Draw:
-    return Draw(size=_shortest(size, 480, 800), flip=_flip())
-
-
 def _shortest(size: Size, short: int, longest: int | None = None) -> Size:
     height, width = F._compute_resized_output_size(size, [short], longest)
     return height, width
@@ -133,14 +124,6 @@ def _shortest(size: Size, short: int, longest: int | None = None) -> Size:
 
 def _flip() -> bool:
     return bool(torch.rand(1) < 0.5)
-
-
-def _cifar(of: Any) -> list[Any]:
-    return [of.RandomCrop(32, padding=4), of.RandomHorizontalFlip()]
-
-
-def _detection(of: Any) -> list[Any]:
-    return [of.Resize(480, max_size=800), of.RandomHorizontalFlip()]
 
 
 _LINEAR = F.InterpolationMode.BILINEAR
@@ -153,8 +136,21 @@ _ROWS = (
     Pipeline("train", _train(), _draw_train),
     Pipeline("eval", lambda of: [of.Resize(256), of.CenterCrop(224)], _draw_eval),
     Pipeline("decode", lambda of: [], lambda size: Draw(), None, None, ragged=True),
-    Pipeline("cifar", _cifar, _draw_cifar, CIFAR_MEAN, CIFAR_STD, pad=4, source="pixels"),
-    Pipeline("detection", _detection, _draw_detection, ragged=True, boxes=True),
+    Pipeline(
+        "cifar",
+        lambda of: [of.RandomCrop(32, padding=4), of.RandomHorizontalFlip()],
+        lambda size: Draw(T.RandomCrop.get_params(torch.empty(1, 40, 40, device="meta"), (32, 32)), flip=_flip()),
+        *(CIFAR_MEAN, CIFAR_STD),
+        pad=4,
+        source="pixels",
+    ),
+    Pipeline(
+        "detection",
+        lambda of: [of.Resize(480, max_size=800), of.RandomHorizontalFlip()],
+        lambda size: Draw(size=_shortest(size, 480, 800), flip=_flip()),
+        ragged=True,
+        boxes=True,
+    ),
     *(Pipeline(name, _train(each), _draw_train) for name, each in _COLOURS.items()),
 )
 

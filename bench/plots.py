@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +14,24 @@ _DOTS_PER_INCH = 80
 
 def draw(results: Sequence[dict[str, Any]], folder: Path) -> dict[str, Path]:
     """Draw what the results have; the PNG files by workload."""
-    workloads = {name: part for result in results for name, part in result["workloads"].items()}
-    makers: dict[str, Callable[[Any, dict[str, Any]], None]] = {"scaling": _scaling, "feed": _feed}
-    drawn = {}
-    for name, part in workloads.items():
-        make = makers.get(name, _bars if "entries" in part else None)
-        if make is None or not any("rounds" in each for each in part.get("entries", part.get("feed", []))):
-            continue
-        drawn[name] = _picture(name, part, make, folder)
-    return drawn
-
-
-def _picture(name: str, part: dict[str, Any], make: Callable[[Any, dict[str, Any]], None], folder: Path) -> Path:
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot
 
     folder.mkdir(parents=True, exist_ok=True)
-    figure, axes = pyplot.subplots(figsize=(8.5, 4), layout="constrained")
-    make(axes, part)
-    axes.set_title(part["title"], fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
-    file = folder / f"{name}.png"
-    figure.savefig(file, dpi=_DOTS_PER_INCH, metadata={"Software": None})
-    pyplot.close(figure)
-    return file
+    drawn = {}
+    for name, part in {name: part for result in results for name, part in result["workloads"].items()}.items():
+        if not any("rounds" in each for each in part.get("entries", part.get("feed", []))):
+            continue
+        figure, axes = pyplot.subplots(figsize=(8.5, 4), layout="constrained")
+        {"scaling": _scaling, "feed": _feed}.get(name, _bars)(axes, part)
+        axes.set_title(part["title"], fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        drawn[name] = folder / f"{name}.png"
+        figure.savefig(drawn[name], dpi=_DOTS_PER_INCH, metadata={"Software": None})
+        pyplot.close(figure)
+    return drawn
 
 
 def _bars(axes: Any, part: dict[str, Any]) -> None:

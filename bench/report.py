@@ -12,10 +12,9 @@ from accel.cli import screen
 from accel.cli.arguments import WrongUsage, command
 from accel.cli.tables import Table, markdown
 from bench import plots
+from bench.command import RESULTS
 from bench.machine import ROOT
 from bench.tables import apart, tables
-
-RESULTS = ROOT / "bench" / "results"
 
 _HEAD = """# accel beside everything its users would pick instead
 
@@ -88,24 +87,24 @@ def must_show(workloads: dict[str, Any]) -> str:
             continue
         others = sorted((each for each in ran if not each["exact"]), key=lambda each: float(each["median ms"]))
         faster = [each for each in others if each["median ms"] < ours["median ms"]]
-        first = f"- {name}: accel {ours['median ms']:.3f} ms an image on one core, {ours['ratio']:.2f}x torchvision, "
+        said = f"- {name}: accel {ours['median ms']:.3f} ms an image on one core, {ours['ratio']:.2f}x torchvision"
+        said += ", bit-equal"
         if faster:
-            said = "; ".join(f"{each['name']} {each['median ms']:.3f} ms, pixels {pixels(each)}" for each in faster)
-            lines.append(f"{first}bit-equal. **Faster: {said}.**")
+            told = "; ".join(f"{each['name']} {each['median ms']:.3f} ms, pixels {pixels(each)}" for each in faster)
+            said += f". **Faster: {told}.**"
         elif others:
-            next_one = others[0]
-            times = next_one["median ms"] / ours["median ms"]
-            lines.append(
-                f"{first}bit-equal, and the fastest of all that ran; next is {next_one['name']}, "
-                f"{next_one['median ms']:.3f} ms ({times:.2f}x as long), pixels {pixels(next_one)}."
+            times = others[0]["median ms"] / ours["median ms"]
+            said += (
+                f", and the fastest of all that ran; next is {others[0]['name']}, {others[0]['median ms']:.3f} ms "
+                f"({times:.2f}x as long), pixels {pixels(others[0])}."
             )
         else:
-            lines.append(f"{first}bit-equal; nobody else ran.")
-    if "recording" in workloads:
-        part = workloads["recording"]
+            said += "; nobody else ran."
+        lines.append(said)
+    if (part := workloads.get("recording")) is not None:
         micro = part["microseconds per image"]["accel, recording only"]["CPU in all"]
-        ratio = part["ratio"]
-        lines.append(f"- submission only: {micro:.0f} µs of host CPU an image, {ratio:.1f}x less than torchvision v1.")
+        told = f"{micro:.0f} µs of host CPU an image, {part['ratio']:.1f}x less than torchvision v1."
+        lines.append(f"- submission only: {told}")
     return "\n".join([*lines, ""])
 
 
@@ -133,18 +132,15 @@ def _conditions(name: str, part: dict[str, Any]) -> str:
     if "images" in part:
         told.append(f"{part['images']} images")
     if "cores" in part:
-        told.append(f"pinned to {len(part['cores'])} core{'s' if len(part['cores']) > 1 else ''}")
+        told.append(f"pinned to {len(part['cores'])} core{'s' * (len(part['cores']) > 1)}")
     return "; ".join(told) + "."
 
 
 def _contestants(workloads: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> str:
-    settings: dict[str, tuple[str, str]] = {}
-    status: dict[str, str] = {}
-    for part, result in workloads.values():
-        status |= result.get("contestants", {})
-        for each in part.get("entries", []):
-            settings[each["contestant"]] = each["name"].split(",")[0], each["settings"]
-    rows = [(key, settings.get(key, ("", ""))[1], why) for key, why in status.items()]
+    entries = [each for part, _ in workloads.values() for each in part.get("entries", [])]
+    settings = {each["contestant"]: each["settings"] for each in entries}
+    status = {key: why for _, result in workloads.values() for key, why in result.get("contestants", {}).items()}
+    rows = [(key, settings.get(key, ""), why) for key, why in status.items()]
     return "## Contestants and their settings\n\n" + markdown(Table("", ("", "settings", "here"), rows), titled=False)
 
 

@@ -31,49 +31,45 @@ _SETTLED = 5  # epochs until caches and allocators are full
 
 
 class Use(NamedTuple):
-    """The memory, threads and open files of a process."""
+    """The megabytes in memory (all of them, and those of shared memory), threads and open files of a process."""
 
-    own: int
-    """resident bytes, without shared memory"""
-    shared: int
-    """resident bytes of shared memory"""
+    resident: float
+    shared: float
     threads: int
     files: int
 
     @classmethod
     def of(cls, pid: int) -> Use:
-        fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        kilobytes = {name: int(fields[name].split()[0]) for name in ("RssAnon", "RssFile", "RssShmem")}
-        own = 1024 * (kilobytes["RssAnon"] + kilobytes["RssFile"])
-        return cls(own, 1024 * kilobytes["RssShmem"], int(fields["Threads"]), len(os.listdir(f"/proc/{pid}/fd")))
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        found = {name: text.split()[0] for name, _, text in (line.partition(":") for line in lines) if text.split()}
+        anonymous, of_files, shared = (int(found[f"Rss{kind}"]) * 1024 / 1e6 for kind in ("Anon", "File", "Shmem"))
+        return cls(anonymous + of_files + shared, shared, int(found["Threads"]), len(os.listdir(f"/proc/{pid}/fd")))
 
-    @property
-    def resident(self) -> int:
-        return self.own + self.shared
+    def __str__(self) -> str:
+        return f"{self.resident:.1f}, {self.shared:.1f}; {self.threads}; {self.files}"
 
 
-def soak(data: Path, workers: int, epochs: int, batch_size: int, limit: int | None, mixed: bool) -> list[list[Use]]:
+def soak(args: argparse.Namespace, data: Path, workers: int) -> list[list[Use]]:
     """The use of the main process, and of the workers that live as long as one loader does, after every epoch."""
     transforms = [PIPELINES["train"].v1()]
-    if mixed:
+    if args.mixed:
         chosen = [pipeline for pipeline in PIPELINES.values() if pipeline.source == "files"]
         transforms = [made for each in chosen for made in (each.v1(), v2.Compose([v2.ToImage(), each.v2()]))]
-    opened = [open_folder(data, transform, limit) for transform in transforms]
-    persistent = workers > 0 and not mixed
+    persistent = workers > 0 and not args.mixed
     loaders = [
         DataLoader(
             each.dataset,
-            batch_size,
+            args.batch_size,
             sampler=each.order,
             num_workers=workers,
-            collate_fn=_images if mixed else None,
+            collate_fn=_images if args.mixed else None,
             persistent_workers=persistent,
         )
-        for each in opened
+        for each in (open_folder(data, transform, args.limit) for transform in transforms)
     ]
     uses = []
-    with screen.Bar(f"{workers} workers{', mixed' * mixed}", epochs * len(loaders)) as bar:
-        for _ in range(epochs):
+    with screen.Bar(f"{workers} workers{', mixed' * args.mixed}", args.epochs * len(loaders)) as bar:
+        for _ in range(args.epochs):
             for loader in loaders:
                 iterator = iter(loader)
                 for batch in iterator:
@@ -83,7 +79,7 @@ def soak(data: Path, workers: int, epochs: int, batch_size: int, limit: int | No
             pids = [worker.pid for worker in getattr(iterator, "_workers", [])] if persistent else []
             del iterator
             gc.collect()
-            uses.append([Use.of(os.getpid()), *(Use.of(pid) for pid in pids)])
+            uses.append([Use.of(pid) for pid in (os.getpid(), *pids)])
     return uses
 
 
@@ -93,40 +89,32 @@ def _images(samples: list[tuple[Any, int]]) -> list[Any]:
     return [torch.stack(images)] if len({image.shape for image in images}) == 1 else images
 
 
-def growth(uses: list[Use]) -> float:
-    """The least resident memory of the last third of the epochs after the fifth, by that of the fifth, less one.
+def grew(uses: Sequence[Use], percent: float) -> tuple[float, list[str]]:
+    """The growth after the fifth epoch: of the least memory of the last third, by that of the fifth; what is too much.
 
     The least: what an allocator keeps for a while comes and goes, what leaks only comes.
     """
-    after = uses[_SETTLED:]
-    return min(use.resident for use in after[-max(len(after) // 3, 1) :]) / uses[_SETTLED - 1].resident - 1
-
-
-def grew(uses: list[Use], percent: float) -> list[str]:
-    """Say in words what grew too much after the fifth epoch."""
-    settled, last = uses[_SETTLED - 1], uses[-1]
-    found = []
-    if growth(uses) > percent / 100:
-        found.append(f"resident memory by {growth(uses):.1%}")
-    if last.threads > settled.threads:
-        found.append(f"threads from {settled.threads} to {last.threads}")
-    if last.files > settled.files:
-        found.append(f"open files from {settled.files} to {last.files}")
-    return found
-
-
-def table(title: str, names: list[str], uses: list[list[Use]]) -> Table:
-    """A row an epoch."""
-    rows = [
-        (str(number), *(f"{use.resident / 1e6:.1f}, {use.shared / 1e6:.1f}; {use.threads}; {use.files}" for use in row))
-        for number, row in enumerate(uses, 1)
-    ]
-    return Table(title, ("epoch", *(f"{name}: MB, of it shared; threads; files" for name in names)), rows)
+    settled, last, after = uses[_SETTLED - 1], uses[-1], uses[_SETTLED:]
+    growth = min(use.resident for use in after[-max(len(after) // 3, 1) :]) / settled.resident - 1
+    found = [f"resident memory by {growth:.1%}"] if growth > percent / 100 else []
+    for name, before, now in (("threads", settled.threads, last.threads), ("open files", settled.files, last.files)):
+        if now > before:
+            found.append(f"{name} from {before} to {now}")
+    return growth, found
 
 
 @command("soak")
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
+    parser.add_argument("--limit", type=at_least(1), metavar="N", help="use N images of it [all]")
+    parser.add_argument("--epochs", type=at_least(_SETTLED + 1), default=50, metavar="N", help="[%(default)s]")
+    parser.add_argument("--workers", type=at_least(0), nargs="+", default=[0, 2], metavar="N", help="[0 2]")
+    parser.add_argument("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
+    parser.add_argument("--percent", type=float, default=2, help="growth allowed after epoch 5 [%(default)s]")
+    parser.add_argument("--mixed", action="store_true", help="all pipelines, a loader each, in every epoch")
+    parser.add_argument("--backend", default="cpu", help="accel's backend, or torchvision [%(default)s]")
+    args = parser.parse_args(argv)
     if not Path("/proc/self/status").exists():
         raise WrongUsage("needs /proc, that is, Linux")
     torch.set_num_threads(1)
@@ -134,33 +122,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = False
     with folder(args.data) as (root, name):
         for workers in args.workers:
-            uses = soak(root, workers, args.epochs, args.batch_size, args.limit, args.mixed)
+            uses = soak(args, root, workers)
             names = ["main", *(f"worker {number}" for number in range(len(uses[0]) - 1))]
-            show(table(f"{name}, {workers} workers, backend {args.backend}", names, uses))
-            for process, column in zip(names, map(list, zip(*uses, strict=True)), strict=True):
-                found = grew(column, args.percent)
+            columns = ("epoch", *(f"{each}: MB, of it shared; threads; files" for each in names))
+            rows = [(str(number), *map(str, row)) for number, row in enumerate(uses, 1)]
+            show(Table(f"{name}, {workers} workers, backend {args.backend}", columns, rows))
+            for process, column in zip(names, zip(*uses, strict=True), strict=True):
+                growth, found = grew(column, args.percent)
                 failed |= bool(found)
                 if found:
                     screen.fail("soak", f"{workers} workers: {process} grew: {'; '.join(found)}")
                 else:
-                    screen.note(f"{process}: {growth(column):+.2%} after epoch {_SETTLED}")
+                    screen.note(f"{process}: {growth:+.2%} after epoch {_SETTLED}")
     return int(failed)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.soak",
-        description="Run many epochs through loaders and print what main process and workers hold after each.",
-    )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
-    parser.add_argument("--epochs", type=at_least(_SETTLED + 1), default=50, metavar="N", help="[%(default)s]")
-    parser.add_argument("--workers", type=at_least(0), nargs="+", default=[0, 2], metavar="N", help="[0 2]")
-    parser.add_argument("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
-    parser.add_argument("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
-    parser.add_argument("--percent", type=float, default=2, help="growth allowed after epoch 5 [%(default)s]")
-    parser.add_argument("--mixed", action="store_true", help="all pipelines, a loader each, in every epoch")
-    parser.add_argument("--backend", default="cpu", help="accel's backend, or torchvision [%(default)s]")
-    return parser
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Python's bytecode of the sources is there, as it is where a wheel has been insta
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -17,11 +16,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from accel.cli import screen
 from accel.cli.arguments import Red, command
 from accel.cli.costs import Clock, Cost
+from accel.cli.data import folder
 from accel.cli.tables import Table, show
-from bench import machine
+from bench.command import parser, write
 
 SCRIPT = """
 import sys
@@ -35,7 +34,7 @@ if sys.argv[1] != "torchvision":
     accel.set_image_backend(sys.argv[1])
 
 class Photos(torch.utils.data.Dataset):
-    files = sorted(Path(sys.argv[2]).rglob("*.jpg"))[:32]
+    files = sorted(Path(sys.argv[2]).rglob("*.jpg"))[:int(sys.argv[3])]
     transform = transforms.Compose([
         transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
         transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
@@ -46,43 +45,42 @@ class Photos(torch.utils.data.Dataset):
         return self.transform(folder.default_loader(self.files[index]))
 
 torch.manual_seed(0)
-for batch in DataLoader(Photos(), 32):
+for batch in DataLoader(Photos(), len(Photos.files)):
     print(float(batch.to("cpu").double().sum()))
 """
 
 
-def once(backend: str, data: Path, cache: Path) -> dict[str, Any]:
-    environment = {**os.environ, "ACCEL_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": ""}
-    command, clock = [sys.executable, "-c", SCRIPT, backend, str(data)], Clock()
+def once(name: str, data: Path, images: int, cache: str) -> dict[str, Any]:
+    environment = {**os.environ, "ACCEL_CACHE_DIR": cache, "PYTHONDONTWRITEBYTECODE": ""}
+    backend = "torchvision" if name == "torchvision" else "cpu"
+    command, clock = [sys.executable, "-c", SCRIPT, backend, str(data), str(images)], Clock()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return {**{name: round(spent, 3) for name, spent in clock.cost()._asdict().items()}, "sum": done.stdout.strip()}
 
 
-def measure(data: Path, rounds: int) -> dict[str, Any]:
+def measure(data: Path, images: int, rounds: int) -> dict[str, Any]:
     found: dict[str, list[dict[str, Any]]] = {"torchvision": [], "cold": [], "warm": []}
-    with tempfile.TemporaryDirectory() as folder:
-        once("cpu", data, Path(folder))
+    with tempfile.TemporaryDirectory() as cache:
+        once("cold", data, images, cache)
     for number in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as cache:
             for name in ("torchvision", "cold", *["warm", "torchvision"] * (1 if number else 2), "warm"):
-                found[name].append(once("torchvision" if name == "torchvision" else "cpu", data, Path(folder)))
+                found[name].append(once(name, data, images, cache))
     if len({run["sum"] for runs in found.values() for run in runs}) > 1:
         raise Red("the batches differ")
     medians = {name: {key: median(run[key] for run in runs) for key in Cost._fields} for name, runs in found.items()}
-    return {**machine.provenance(), "load": os.getloadavg(), "medians": medians, "runs": found}
+    return {"load": os.getloadavg(), "medians": medians, "runs": found}
 
 
 @command("startup")
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.startup", description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="a folder of photos")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("bench/results/startup.json"))
-    args = parser.parse_args()
-    result = measure(args.data, args.rounds)
+    options = parser("bench.startup", str(__doc__).partition("\n")[0], out="startup.json", images=32, rounds=3)
+    args = options.parse_args()
+    with folder(args.data) as (root, _):
+        result = measure(root, args.images, args.rounds)
     rows = [(name, f"{each['seconds']:.2f}", f"{each['cpu_seconds']:.2f}") for name, each in result["medians"].items()]
     show(Table("start to first batch", ("", "seconds", "CPU seconds"), rows))
-    screen.write_json(args.out, result)
+    write(args.out, result)
     return 0
 
 

@@ -21,9 +21,13 @@ def tables(workload: dict[str, Any]) -> list[Table]:
     return [make(workload) for part, make in makers.items() if part in workload]
 
 
-def _filled(columns: dict[str, str], rows: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The columns' names and rows, from what each column says of a row."""
-    return tuple(columns), [tuple(text.format(**row) for text in columns.values()) for row in rows]
+def filled(
+    title: str, columns: dict[str, str], entries: Sequence[dict[str, Any]], notes: Sequence[str] = (), text: int = 1
+) -> Table:
+    """A table of the entries that were run, from what each column says of one; below it, why the others were not."""
+    rows = [tuple(each.format(**entry) for each in columns.values()) for entry in entries if "not run" not in entry]
+    missing = [f"not run: {entry['name']}: {entry['not run']}" for entry in entries if "not run" in entry]
+    return Table(title, tuple(columns), rows, [*notes, *missing], text)
 
 
 def _entries(workload: dict[str, Any]) -> Table:
@@ -38,8 +42,8 @@ def _entries(workload: dict[str, Any]) -> Table:
         "mean": "{pixels[1]}",
         "differ": "{pixels[2]}",
     }
-    ran = [{**each, "pixels": apart(each)} for each in workload["entries"] if "rounds" in each]
-    return Table(workload["title"], *_filled(columns, ran), _not_run(workload["entries"]))
+    rows = [{**each, "pixels": apart(each) if "rounds" in each else None} for each in workload["entries"]]
+    return filled(workload["title"], columns, rows)
 
 
 def apart(entry: dict[str, Any]) -> tuple[str, str, str]:
@@ -60,28 +64,24 @@ def _memory(workload: dict[str, Any]) -> Table:
         "peak memory, MB": "{peak MB:,.0f}",
         (across := "bytes across process borders per image"): "{across}",
     }
-    ran = [
-        {**each, "across": "none cross" if each[across] is None else f"{each[across]:,.0f}"}
-        for each in workload["memory"]
-        if "not run" not in each
-    ]
-    title = "Memory of main process and workers together; train pipeline, batches of 32"
-    return Table(title, *_filled(columns, ran), _not_run(workload["memory"]))
+    counts = [each.get(across) for each in workload["memory"]]
+    said = ["none cross" if count is None else f"{count:,.0f}" for count in counts]
+    rows = [{**each, "across": text} for each, text in zip(workload["memory"], said, strict=True)]
+    return filled("Memory of main process and workers together; train pipeline, batches of 32", columns, rows)
 
 
 def _feed(workload: dict[str, Any]) -> Table:
-    ran = [each for each in workload["feed"] if "not run" not in each]
-    rates = list(ran[0]["waiting"])
+    waiting, needed = ([list(each.get(key, {}).values()) for each in workload["feed"]] for key in ("waiting", "needed"))
+    rows = [{**each, "idle": idle, "of": of} for each, idle, of in zip(workload["feed"], waiting, needed, strict=True)]
+    rates = next(list(each["waiting"]) for each in rows if "waiting" in each)
     columns = {"": "{name}", "img/s at most": "{images per second:,.0f}", "CPU ms/image": "{CPU ms:.3f}"}
     columns |= {f"idle at {int(rate):,}/s": f"{{idle[{number}]:.0%}}" for number, rate in enumerate(rates)}
     columns |= {f"needed for {int(rate):,}/s": f"{{of[{number}]}}" for number, rate in enumerate(rates)}
     notes = [
         "idle: the share of its time that the accelerator stood still (measured)",
         "needed: workers or threads to keep it busy, computed from img/s at most; each needs a core of its own",
-        *_not_run(workload["feed"]),
     ]
-    rows = [{**each, "idle": list(each["waiting"].values()), "of": list(each["needed"].values())} for each in ran]
-    return Table(workload["title"], *_filled(columns, rows), notes)
+    return filled(workload["title"], columns, rows, notes)
 
 
 def _training(workload: dict[str, Any]) -> Table:
@@ -95,11 +95,7 @@ def _training(workload: dict[str, Any]) -> Table:
         "losses as torchvision's": "{alike}",
     }
     rows = [{**each, "alike": "yes" if each["losses are torchvision's"] else "no"} for each in workload["training"]]
-    return Table(workload["title"], *_filled(columns, rows))
-
-
-def _not_run(entries: Sequence[dict[str, Any]]) -> list[str]:
-    return [f"not run: {each['name']}: {each['not run']}" for each in entries if "not run" in each]
+    return filled(workload["title"], columns, rows)
 
 
 def _recording(workload: dict[str, Any]) -> Table:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,13 +21,14 @@ from torchvision import models
 
 from accel.cli import screen
 from accel.cli.arguments import Red, WrongUsage, at_least, backend_of, comma_separated, command
-from accel.cli.costs import Clock, ratio, take_turns
+from accel.cli.costs import ratio, take_turns
 from accel.cli.data import Data, folder, open_folder
 from accel.cli.harness import Contestant, check, device, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import show
 from accel.system.cores import cores
-from bench.machine import ROOT, provenance
+from bench.command import known, parser, write
+from bench.measure import Fed, fed
 from bench.tables import tables
 
 MODELS = {
@@ -41,24 +40,14 @@ MODELS = {
 """The models, by name."""
 
 
-class Epoch(NamedTuple):
-    """An epoch, from the first batch on that is measured.
-
-    ``waiting`` is the share of its time in which the loop waited for a batch, and on CUDA until it was on the device.
-    """
-
-    rate: float
-    waiting: float
-    cpu_seconds: float
-    """of this process and its workers, for an image"""
-    losses: list[float]
-
-
 class Training:
     """A model in training.
 
     Args:
         seed: what its weights start from.
+
+    Attributes:
+        losses: of the last epoch.
     """
 
     def __init__(self, name: str, classes: int, target: torch.device, seed: int = 0) -> None:
@@ -69,6 +58,7 @@ class Training:
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
         self._scaler = torch.amp.GradScaler(target.type, enabled=self._amp)
         self._criterion = nn.CrossEntropyLoss()
+        self.losses: list[float] = []
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Forward, backward, update; the loss, still on the device."""
@@ -80,28 +70,18 @@ class Training:
         self._scaler.update()
         return loss.detach()  # type: ignore[no-any-return]
 
-    def epoch(self, batches: Iterable[Any], warm_up: int = 1) -> Epoch:
-        """Train on all batches; the first ones, which fill queues and compile, are not measured."""
+    def epoch(self, batches: Iterable[Any], warm_up: int = 1) -> Fed:
+        """Train on all batches, the first ones off the clock; a batch is waited for until it is on the device."""
         losses: list[torch.Tensor] = []
-        clock, waiting, images_seen = Clock(), 0.0, 0
-        iterator = iter(batches)
-        while True:
-            asked = time.perf_counter()
-            batch = next(iterator, None)
-            if batch is None:
-                break
-            images, labels = (tensor.to(self._device, non_blocking=True) for tensor in batch)
-            came = time.perf_counter()
-            losses.append(self.step(images, labels))
-            if len(losses) > warm_up:
-                waiting += came - asked
-                images_seen += len(labels)
-            elif len(losses) == warm_up:
-                self._settle()
-                clock = Clock()
-        self._settle()
-        seconds, used = clock.cost()
-        return Epoch(images_seen / seconds, waiting / seconds, used / images_seen, [float(loss) for loss in losses])
+
+        def use(batch: Sequence[torch.Tensor]) -> int:
+            losses.append(self.step(*batch))
+            return len(batch[1])
+
+        moved = ([tensor.to(self._device, non_blocking=True) for tensor in batch] for batch in batches)
+        found = fed(moved, use, warm_up, self._settle)
+        self.losses = [float(loss) for loss in losses]
+        return found
 
     def _settle(self) -> None:
         if self._device.type == "cuda":
@@ -112,9 +92,7 @@ class Training:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train. Exit status: 0 measured, 1 tensors differ (nothing is reported), 2 wrong usage."""
     args = _parser().parse_args(argv)
-    for model in args.models:
-        if model not in MODELS:
-            raise WrongUsage(f"no such model: {model}; there are {', '.join(MODELS)}")
+    known("model", args.models, MODELS)
     for backend in args.backend:
         backend_of(backend, {})
     with folder(args.data) as (root, name):
@@ -125,7 +103,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise WrongUsage(f"{len(data.order)} images are less than two batches of {args.batch_size}")
         part = _train(args, data)
     result = {
-        **provenance(),
         "command": "python -m bench.train " + " ".join([*args.models, f"--workers {args.workers}"]),
         "data": {"name": data.name, "images": len(data.dataset.samples)},
         "rounds": args.rounds,
@@ -133,8 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     for table in tables(part):
         show(table)
-    screen.write_json(args.out, result)
-    screen.note(f"written to {args.out}")
+    write(args.out, result)
     return 0
 
 
@@ -153,10 +129,10 @@ def _train(args: argparse.Namespace, data: Data) -> dict[str, Any]:
         for difference in check(contestants, bar.advance).values():
             raise Red(difference)
 
-    def turn(number: int, contestant: Contestant, model: str) -> Epoch:
+    def turn(number: int, contestant: Contestant, model: str) -> dict[str, Any]:
         training = Training(model, max(len(data.dataset.classes), 2), target)
         with contestant.in_force():
-            return training.epoch(contestant.epoch(number))
+            return {**training.epoch(contestant.epoch(number))._asdict(), "losses": training.losses}
 
     rows = []
     with screen.Bar("training", len(args.models) * args.rounds * len(contestants)) as bar:
@@ -171,16 +147,16 @@ def _train(args: argparse.Namespace, data: Data) -> dict[str, Any]:
     }
 
 
-def _row(model: str, backend: str, epochs: list[Epoch], plain: list[Epoch]) -> dict[str, Any]:
+def _row(model: str, backend: str, epochs: list[dict[str, Any]], plain: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "model": model,
         "backend": backend,
-        "images per second": median(epoch.rate for epoch in epochs),
-        "ratio": ratio([epoch.rate for epoch in plain], [epoch.rate for epoch in epochs]),
-        "waiting": median(epoch.waiting for epoch in epochs),
-        "CPU ms": 1000 * median(epoch.cpu_seconds for epoch in epochs),
-        "losses are torchvision's": all(a.losses == b.losses for a, b in zip(epochs, plain, strict=True)),
-        "rounds": [epoch._asdict() for epoch in epochs],
+        "images per second": median(epoch["rate"] for epoch in epochs),
+        "ratio": ratio([epoch["rate"] for epoch in plain], [epoch["rate"] for epoch in epochs]),
+        "waiting": median(epoch["waiting"] for epoch in epochs),
+        "CPU ms": 1000 * median(epoch["cpu_seconds"] for epoch in epochs),
+        "losses are torchvision's": all(a["losses"] == b["losses"] for a, b in zip(epochs, plain, strict=True)),
+        "rounds": epochs,
     }
 
 
@@ -189,21 +165,20 @@ def _called(target: torch.device) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.train",
-        description="Train models on an ImageFolder under torchvision and under accel's backends, in turns. All "
-        "batches are compared first: where one differs, nothing is reported and the exit status is 1.",
+    options = parser(
+        "bench.train",
+        "Train models on an ImageFolder under torchvision and under accel's backends, in turns. All batches are "
+        "compared first: where one differs, nothing is reported and the exit status is 1.",
+        out="train.json",
+        rounds=3,
+        least=(4, 1),
     )
     models, backends = f"{', '.join(MODELS)} [resnet18]", "accel's backends, beside torchvision [auto]"
-    parser.add_argument("models", nargs="*", default=["resnet18"], metavar="MODEL", help=models)
-    parser.add_argument("--backend", type=comma_separated, default=["auto"], metavar="NAME,...", help=backends)
-    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
-    parser.add_argument("--images", type=at_least(4), metavar="N", help="use N images of it [all]")
-    parser.add_argument("--workers", type=at_least(0), default=2, metavar="N", help="DataLoader's [%(default)s]")
-    parser.add_argument("--batch-size", type=at_least(2), default=50, metavar="N", help="[%(default)s]")
-    parser.add_argument("--rounds", type=at_least(1), default=3, metavar="N", help="epochs of each [%(default)s]")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "train.json", metavar="FILE")
-    return parser
+    options.add_argument("models", nargs="*", default=["resnet18"], metavar="MODEL", help=models)
+    options.add_argument("--backend", type=comma_separated, default=["auto"], metavar="NAME,...", help=backends)
+    options.add_argument("--workers", type=at_least(0), default=2, metavar="N", help="DataLoader's [%(default)s]")
+    options.add_argument("--batch-size", type=at_least(2), default=50, metavar="N", help="[%(default)s]")
+    return options
 
 
 if __name__ == "__main__":

@@ -20,25 +20,27 @@ def resident(pid: int) -> int:
     return 0
 
 
-class PeakMemory:
+class PeakMemory(threading.Thread):
     """The highest memory of this process and its descendants while the block runs, looked at every 20 ms.
 
     Attributes:
         before: bytes when the block began. highest: the most that was seen.
     """
 
-    def __enter__(self) -> PeakMemory:
-        self.before = self.highest = self._now()
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        self.before = self.highest = self._now()
+
+    def __enter__(self) -> PeakMemory:
+        self.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._over.set()
-        self._thread.join()
+        self.join()
 
-    def _watch(self) -> None:
+    def run(self) -> None:
         while not self._over.wait(0.02):
             self.look()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +35,12 @@ class Setting:
     files: Sequence[str]
     scratch: Path
     rounds: int
-    limit: int | None = None
-    contestants: Sequence[Contestant] = field(default_factory=lambda: list(CONTESTANTS.values()))
+    limit: int | None
+    contestants: Sequence[Contestant]
 
     @property
     def photos(self) -> Images:
         return Images(files=list(self.files[: self.limit]))
-
-    @property
-    def cores(self) -> int:
-        """How many cores this process may use."""
-        return cores()
 
     @property
     def everybody(self) -> list[Contestant]:
@@ -80,7 +75,7 @@ def side_by_side(
     *,
     batch_size: int = 50,
     epoch: int | None = None,
-    cores: int | None = 1,
+    most: int | None = 1,
     rounds: int | None = None,
     who: Sequence[Contestant] = (),
 ) -> Workload:
@@ -89,7 +84,7 @@ def side_by_side(
     Args:
         pipeline: its name; None: that of the workload.
         epoch: how many images an epoch has; they are gone through again and again. None: each once.
-        cores: how many this process is kept on, and how many threads contestants may have; None: all.
+        most: on how many cores this process is kept, and how many threads contestants may have; None: all.
         rounds: no more than that many, for a workload that takes long.
         who: those alone, the reference first.
     """
@@ -100,18 +95,19 @@ def side_by_side(
         found = images(setting)
         count = min(epoch or len(found), setting.limit or epoch or len(found))
         order = [number % len(found) for number in range(count)]
-        threads = cores or setting.cores
+        threads = most or cores()
         job = Job(PIPELINES[chosen], found, order, min(batch_size, count), threads)
         first, *others = who or setting.among(chosen)
-        entries = [Entry(first.title, first, job), *(Entry(each.title, each, job, first.title) for each in others)]
-        part = measured(name, entries, replace(setting, rounds=min(setting.rounds, rounds or setting.rounds)), threads)
+        reference = Entry(first.title, first, job)
+        entries = [reference, *(Entry(each.title, each, job, reference) for each in others)]
+        part = measured(name, entries, min(setting.rounds, rounds or setting.rounds), threads)
         return {"pipeline": chosen, "images": len(found), **part}
 
     return Workload(name, title, measure)
 
 
-def measured(name: str, entries: Sequence[Entry], setting: Setting, cores: int) -> dict[str, Any]:
+def measured(name: str, entries: Sequence[Entry], rounds: int, most: int) -> dict[str, Any]:
     """Check and measure entries in turns, on that many cores, with a progress bar."""
-    with usage.pinned(cores) as pinned, screen.Bar(name, len(entries) * (1 + setting.rounds)) as bar:
-        take_turns(entries, setting.rounds, lambda text: bar.advance())
+    with usage.pinned(most) as pinned, screen.Bar(name, len(entries) * (1 + rounds)) as bar:
+        take_turns(entries, rounds, lambda text: bar.advance())
     return {"cores": pinned, "entries": [as_data(entry, entries[0]) for entry in entries]}

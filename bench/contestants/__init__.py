@@ -1,12 +1,10 @@
 """The registry: every contestant, in the order of tables. A new one is a class here and an entry below."""
 
-from bench.contestants.arrays import AlbumentationsX, Kornia, OpenCV, OpenCVArea
+from bench.contestants.arrays import AlbumentationsX, Kornia, NvImageCodec, OpenCV, OpenCVArea
 from bench.contestants.contestant import Contestant
 from bench.contestants.dali import Dali, DaliDynamic
-from bench.contestants.ffcv import Ffcv
-from bench.contestants.nvimagecodec import NvImageCodec
+from bench.contestants.loaders import Ffcv, Spdl
 from bench.contestants.scripts import AccelCpu, TorchCodec, TorchvisionV1, TorchvisionV2
-from bench.contestants.spdl import Spdl
 
 _ROWS: tuple[Contestant, ...] = (
     TorchvisionV1(),

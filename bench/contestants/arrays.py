@@ -1,27 +1,25 @@
 """Libraries on arrays [height, width, 3]: OpenCV, what most hand-written fast loaders are; AlbumentationsX; kornia-rs.
 
-Linear interpolation does not antialias in any of them; see ``OpenCVArea``.
+Linear interpolation does not antialias in any of them; see ``OpenCVArea``. And nvImageCodec, with torch's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torchvision.transforms.v2 import functional as F
 
 from accel.cli.harness import Batch
-from bench.contestants.contestant import InLoader, batch, part, planes
+from bench.contestants.contestant import InLoader, Item, batch, part, planes
 from bench.pipelines import Draw, Pipeline, boxes_after
 
-
-class Functions(NamedTuple):
-    """A library's own, of a file; of an array and its new (width, height); of an array; of one and its new border."""
-
-    read: Callable[[str], Any]
-    resize: Callable[[Any, Any], Any]
-    flip: Callable[[Any], Any]
-    pad: Callable[[Any, int], Any] | None = None
+Functions = tuple[Callable[..., Any], ...]
+"""A library's own, of a file; of an array and its new (width, height); of an array; of one and its new border."""
 
 
 class OpenCV(InLoader):
@@ -41,7 +39,7 @@ class OpenCV(InLoader):
         import cv2
 
         how = getattr(cv2, self.filter)
-        return Functions(
+        return (
             lambda file: cv2.imread(file, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION),
             lambda image, size: cv2.resize(image, size, interpolation=how),
             lambda image: cv2.flip(image, 1),
@@ -49,29 +47,27 @@ class OpenCV(InLoader):
         )
 
     def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
-        read, resize, flip, pad = self.functions()
+        read, resize, flip, *pad = self.functions()
 
         def one(image: Any, draw: Draw) -> Any:
             if pipeline.source == "files":
                 image = read(image)
             size = image.shape[:2]
-            if pad is not None and pipeline.pad:
-                image = pad(image, pipeline.pad)
+            if pipeline.pad:
+                image = pad[0](image, pipeline.pad)
             if draw.box is not None:
                 image = part(image, draw.box)
             if draw.size is not None:
                 image = resize(image, draw.size[::-1])
             if draw.window is not None:
                 image = part(image, draw.window)
-            image = flip(image) if draw.flip else image
+            image = planes(flip(image) if draw.flip else image)
             return (image, boxes_after(size, draw)) if pipeline.boxes else image
 
         return one
 
     def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
-        if pipeline.boxes:
-            return lambda pairs: batch([planes(image) for image, _ in pairs], pipeline, [boxes for _, boxes in pairs])
-        return lambda images: batch([planes(image) for image in images], pipeline)
+        return partial(batch, pipeline=pipeline)
 
 
 class OpenCVArea(OpenCV):
@@ -98,7 +94,7 @@ class Kornia(OpenCV):
         import kornia_rs
 
         resize = kornia_rs.imgproc.resize
-        return Functions(
+        return (
             lambda file: np.asarray(kornia_rs.io.read_image_jpegturbo(file)),
             lambda image, size: np.asarray(resize(np.ascontiguousarray(image), size[::-1], "bilinear")),
             lambda image: np.asarray(kornia_rs.imgproc.horizontal_flip(image)),
@@ -146,7 +142,7 @@ class AlbumentationsX(OpenCV):
         last = [A.Normalize(pipeline.mean, pipeline.std), A.ToTensorV2()]
         flips: tuple[list[Any], ...] = [], [A.HorizontalFlip(p=1)]
         transforms = [A.Compose([*steps, *flip, *last], telemetry=False) for flip in flips]
-        read = self.functions().read
+        read, *_ = self.functions()
 
         def one(image: Any, draw: Draw) -> Any:
             drawn[0] = draw
@@ -164,3 +160,57 @@ _JITTER: dict[str, tuple[float, float]] = {
     "saturation_range": (0.6, 1.4),
     "hue_range": (-0.1, 0.1),
 }
+
+
+class NvImageCodec(InLoader):
+    """By hand: regions decoded in batches, resized by torch with antialiasing, in an own collate function."""
+
+    key = "nvimagecodec"
+    title = "nvImageCodec by hand"
+    modules = ("nvidia.nvimgcodec",)
+    pipelines = frozenset({"train", "eval", "decode", "detection"})
+    settings = (
+        "CodeStream regions, Decoder(CPU_ONLY, fancy_upsampling=1).decode(batch), "
+        "torch's antialiased uint8 resize, in collate_fn of a DataLoader"
+    )
+
+    def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
+        return lambda file, draw: (file, draw)  # the work is the batch's
+
+    def collate(self, pipeline: Pipeline) -> Callable[[list[Item]], Batch]:
+        from nvidia import nvimgcodec
+
+        parameters = nvimgcodec.DecodeParams(color_spec=nvimgcodec.ColorSpec.SRGB, apply_exif_orientation=False)
+
+        def stream(file: str, draw: Draw) -> Any:
+            whole = nvimgcodec.CodeStream(Path(file).read_bytes())
+            if draw.box is None:
+                return whole
+            top, left, height, width = draw.box
+            return whole.get_sub_code_stream(region=nvimgcodec.Region(top, left, top + height, left + width))
+
+        def made(image: torch.Tensor, draw: Draw) -> Any:
+            size = image.shape[1], image.shape[2]
+            if draw.size is not None:
+                image = F.resize(image, list(draw.size), antialias=True)
+            if draw.window is not None:
+                top, left, height, width = draw.window
+                image = image[:, top : top + height, left : left + width]
+            image = image.flip(2) if draw.flip else image
+            return (image, boxes_after(size, draw)) if pipeline.boxes else image
+
+        @cache  # made where it is used: a worker makes its own
+        def decoder() -> Any:
+            return nvimgcodec.Decoder(
+                device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
+                max_num_cpu_threads=1,
+                backends=[nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)],
+                options=":fancy_upsampling=1",
+            )
+
+        def collate(items: list[Item]) -> Batch:
+            images = decoder().decode([stream(file, draw) for file, draw in items], params=parameters)
+            whole = zip(images, items, strict=True)
+            return batch([made(planes(image.cpu()), draw) for image, (_, draw) in whole], pipeline)
+
+        return collate

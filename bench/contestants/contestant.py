@@ -75,22 +75,13 @@ class Contestant(ABC):
 
 
 class _Items(Dataset[Any]):
-    """A dataset whose keys carry the image's draw along: (index, draw)."""
+    """A dataset whose keys carry the image's draw along, (index, draw), and their sampler for the epoch that is set."""
 
     def __init__(self, job: Job, one: Callable[[Any, Draw], Any]) -> None:
-        self._images = job.images
-        self._one = one
+        self._job, self._one, self.seed = job, one, 0
 
     def __getitem__(self, key: tuple[int, Draw]) -> Any:
-        return self._one(self._images[key[0]], key[1])
-
-
-class _Keys:
-    """A sampler of such keys, for the epoch that is set."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self.seed = 0
+        return self._one(self._job.images[key[0]], key[1])
 
     def __len__(self) -> int:
         return len(self._job.order)
@@ -123,13 +114,13 @@ class InLoader(Contestant):
     @contextmanager
     def open(self, job: Job) -> Iterator[Epoch]:
         one, collate = self.one(job.pipeline), self.collate(job.pipeline)
-        loader, keys = None, _Keys(job)
+        loader, items = None, _Items(job, one)
         if job.workers:
             warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores: that is asked
             loader = DataLoader(
-                _Items(job, one),
+                items,
                 job.batch_size,
-                sampler=keys,
+                sampler=items,
                 num_workers=job.workers,
                 collate_fn=collate,
                 persistent_workers=True,
@@ -139,13 +130,11 @@ class InLoader(Contestant):
         self.start_worker()
 
         def epoch(seed: int) -> Iterator[Batch]:
-            keys.seed = seed
+            items.seed = seed
             torch.manual_seed(seed)
-            if loader is not None:
-                yield from map(self.finish, loader)
-                return
-            for items in job.batches(seed):
-                yield self.finish(collate([one(image, draw) for image, draw in items]))
+            if loader is None:
+                made = (collate([one(image, draw) for image, draw in batch]) for batch in job.batches(seed))
+            yield from map(self.finish, made if loader is None else loader)
 
         try:
             yield epoch
@@ -159,35 +148,31 @@ class InLoader(Contestant):
         return batch
 
 
-def batch(images: Sequence[torch.Tensor], pipeline: Pipeline, boxes: Sequence[torch.Tensor] = ()) -> Batch:
-    """Images [3, H, W] uint8 as a normalised batch [N, 3, H, W] float32; each with its boxes; or as they are.
+def batch(items: Sequence[Any], pipeline: Pipeline) -> Batch:
+    """Images [3, H, W] uint8, with boxes each, as a normalised batch [N, 3, H, W] float32; as a list; or as they are.
 
     Of seven ways in torch and OpenCV that were timed on the CPU the fastest: image by image, so that it stays in
     the processor's cache; planes copied to float, then scaled and shifted in place.
     """
     if pipeline.mean is None:
-        return images
-    scale, shift = affine(pipeline)
+        return items
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (pipeline.mean, pipeline.std))
+    scale, shift = 1 / (255 * std), -mean / std
+
+    def floats(image: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return out.copy_(image).mul_(scale).add_(shift)
+
     if pipeline.boxes:
-        floats = [torch.empty(image.shape).copy_(image).mul_(scale).add_(shift) for image in images]
-        return [tensor for pair in zip(floats, boxes, strict=True) for tensor in pair]
-    made = torch.empty(len(images), *images[0].shape)
-    for image, out in zip(images, made, strict=True):
-        out.copy_(image).mul_(scale).add_(shift)
+        return [tensor for image, boxes in items for tensor in (floats(image, torch.empty(image.shape)), boxes)]
+    made = torch.empty(len(items), *items[0].shape)
+    for image, out in zip(items, made, strict=True):
+        floats(image, out)
     return made
 
 
 def planes(image: Any) -> torch.Tensor:
     """An array [H, W, 3] as a tensor [3, H, W] on the same memory."""
     return torch.from_numpy(np.asarray(image)).permute(2, 0, 1)
-
-
-def affine(pipeline: Pipeline) -> tuple[torch.Tensor, torch.Tensor]:
-    """Normalisation of uint8 values as one multiplication and one addition, [3, 1, 1] each."""
-    assert pipeline.mean is not None
-    assert pipeline.std is not None
-    mean, std = torch.tensor(pipeline.mean).view(3, 1, 1), torch.tensor(pipeline.std).view(3, 1, 1)
-    return 1 / (255 * std), -mean / std
 
 
 def part(image: Any, box: Box) -> Any:

@@ -120,37 +120,31 @@ class _Source:
         self.seed = 0
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        unused = 2 if self._job.pipeline.name == "eval" else 0  # DALI warns of inputs that are not used
         for items in self._job.batches(self.seed):
             contents = [
                 np.frombuffer(file, np.uint8) if isinstance(file, bytes) else np.fromfile(file, np.uint8)
                 for file, _ in items
             ]
-            yield contents, *_inputs(self._job.pipeline, [draw for _, draw in items])
-
-
-def _inputs(pipeline: Pipeline, draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
-    """The pipeline's inputs beside the files: DALI warns of inputs that are not used."""
-    return _geometry(draws)[2 if pipeline.name == "eval" else 0 :]
+            yield contents, *_geometry([draw for _, draw in items])[unused:]
 
 
 def _geometry(draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
     """For each image: the crop's corner and size in the source, the size to resize to, the flip, and where in the
     resized image the window is, as DALI counts it: 0 left or top, 1 right or bottom."""
     boxes = [draw.box or (0, 0, 1, 1) for draw in draws]
+    place: list[list[float]] = [[0.5] * len(draws), [0.5] * len(draws)]
+    for number, draw in enumerate(draws):
+        if draw.window is not None and draw.size is not None:
+            for axis in (0, 1):
+                place[axis][number] = draw.window[axis] / max(draw.size[axis] - draw.window[axis + 2], 1)
     return [
         [np.array(box[:2], np.int32) for box in boxes],
         [np.array(box[2:], np.int32) for box in boxes],
         [np.array(draw.size, np.float32) for draw in draws],
         [np.array(draw.flip, np.int32) for draw in draws],
-        [np.array(_position(draw, 1), np.float32) for draw in draws],
-        [np.array(_position(draw, 0), np.float32) for draw in draws],
+        *([np.array(at, np.float32) for at in axis] for axis in place[::-1]),
     ]
-
-
-def _position(draw: Draw, axis: int) -> float:
-    if draw.window is None or draw.size is None:
-        return 0.5
-    return draw.window[axis] / max(draw.size[axis] - draw.window[axis + 2], 1)
 
 
 def _finish(pipeline: Pipeline, flip: Any, x: Any, y: Any) -> dict[str, Any]:
@@ -162,6 +156,7 @@ def _finish(pipeline: Pipeline, flip: Any, x: Any, y: Any) -> dict[str, Any]:
 def _build(job: Job, source: Any) -> Any:
     """The pipeline for CPU operators, built."""
     from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali.auto_aug import rand_augment
 
     pipeline = job.pipeline
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="nvidia.dali")  # of its rand_augment
@@ -183,21 +178,13 @@ def _build(job: Job, source: Any) -> Any:
         else:
             images = fn.decoders.image_slice(files, *box, axes=(0, 1), output_type=types.RGB, adjust_orientation=False)
         images = fn.resize(images, size=size, interp_type=types.INTERP_LINEAR, antialias=True)
-        images = _recoloured(images, pipeline)
+        if pipeline.name == "jitter":
+            factors = {name: fn.random.uniform(range=(0.6, 1.4)) for name in ("brightness", "contrast", "saturation")}
+            images = fn.color_twist(images, hue=fn.random.uniform(range=(-36.0, 36.0)), **factors)
+        elif pipeline.name == "randaugment":
+            images = rand_augment.rand_augment(images, n=2, m=9, shape=(224, 224), fill_value=0)
         return fn.crop_mirror_normalize(images, dtype=types.FLOAT, **_finish(pipeline, flip, x, y))
 
     made = make()
     made.build()
     return made
-
-
-def _recoloured(images: Any, pipeline: Pipeline) -> Any:
-    from nvidia.dali import fn
-    from nvidia.dali.auto_aug import rand_augment
-
-    if pipeline.name == "jitter":
-        factors = {name: fn.random.uniform(range=(0.6, 1.4)) for name in ("brightness", "contrast", "saturation")}
-        return fn.color_twist(images, hue=fn.random.uniform(range=(-36.0, 36.0)), **factors)
-    if pipeline.name == "randaugment":
-        return rand_augment.rand_augment(images, n=2, m=9, shape=(224, 224), fill_value=0)
-    return images

@@ -49,11 +49,13 @@ class Tensors(TorchvisionV1):
         return lambda image, draw: transform(folder.default_loader(image))
 
 
-class _UnderAccel(InLoader):
-    """A script, unchanged, under the cpu backend."""
+class AccelCpu(TorchvisionV1):
+    """The script, unchanged, under the cpu backend."""
 
+    key = "accel-cpu"
     title = "accel, cpu"
     scales = ("workers", "threads")
+    settings = "torchvision v1's script, accel.set_image_backend('cpu')"
 
     def in_force(self, job: Job) -> AbstractContextManager[Any]:
         return accel.image_backend("cpu", threads=job.threads)
@@ -62,13 +64,9 @@ class _UnderAccel(InLoader):
         return batch.to("cpu") if isinstance(batch, torch.Tensor) else [image.to("cpu") for image in batch]
 
 
-class AccelCpu(_UnderAccel, TorchvisionV1):
-    key = "accel-cpu"
-    settings = "torchvision v1's script, accel.set_image_backend('cpu')"
-
-
-class AccelTensors(_UnderAccel, Tensors):
+class AccelTensors(AccelCpu, Tensors):
     key = "accel-cpu-v2-images"
+    pipelines = Tensors.pipelines
     settings = "torchvision v2's script, accel.set_image_backend('cpu')"
 
 

@@ -17,12 +17,10 @@ from accel.cli import screen
 from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
 from bench import guard
+from bench.command import write
 from bench.fuzz.findings import ALWAYS, COLUMNS, Findings
 from bench.fuzz.recipes import Corpus, recipe
 from bench.fuzz.run import Limits, Runner
-from bench.machine import provenance
-
-CLEAN, FOUND = 0, 1
 
 
 @command("fuzz")
@@ -31,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     if args.minutes is not None and not args.minutes > 0:
         raise WrongUsage(f"--minutes: {args.minutes:g} is not above 0")
-    args.minutes = args.minutes or (None if args.files else 1)
+    minutes = args.minutes or (float("inf") if args.files else 1)
     if args.guard and not guard.present():
         if why := guard.unavailable():
             raise WrongUsage(why)
@@ -45,30 +43,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     runner = Runner(args.seed, corpus, Limits(args.timeout))
     found = Findings(keep)
     begin = time.monotonic()
-    _run(args, runner, found, begin)
+    number, last = args.first, args.first + (args.files or sys.maxsize)
+    with screen.Bar("fuzzing") as bar:
+        while number < last and time.monotonic() - begin < 60 * minutes:
+            chunk = range(number, min(number + args.chunk, last))
+            for result in runner.run([recipe(each, runner.seed, corpus) for each in chunk]):
+                found.add(result)
+                bar.say(f"{found.total['files']:,} files, {found.bad} with findings of {len(found.causes)} causes")
+            number = chunk.stop
     seconds = time.monotonic() - begin
     found.reduce(runner)
-    found.write()
     if not found.causes and not args.keep:
         keep.rmdir()
     _show(found, seconds, len(corpus))
     if args.json:
         told = {"seed": args.seed, "first": args.first, "corpus": len(corpus), "seconds": round(seconds)}
-        screen.write_json(args.json, {**provenance(), **told, **found.as_data()})
-    return FOUND if found.bad else CLEAN
-
-
-def _run(args: argparse.Namespace, runner: Runner, found: Findings, begin: float) -> None:
-    """Chunk after chunk, until there were so many files or minutes."""
-    number, last = args.first, args.first + args.files if args.files else sys.maxsize
-    end = begin + 60 * args.minutes if args.minutes else float("inf")
-    with screen.Bar("fuzzing") as bar:
-        while number < last and time.monotonic() < end:
-            chunk = range(number, min(number + args.chunk, last))
-            for result in runner.run([recipe(each, runner.seed, runner.corpus) for each in chunk]):
-                found.add(result)
-                bar.say(f"{found.total['files']:,} files, {found.bad} with findings of {len(found.causes)} causes")
-            number = chunk.stop
+        write(args.json, {**told, **found.as_data()})
+    return int(found.bad > 0)
 
 
 def _show(found: Findings, seconds: float, corpus: int) -> None:
@@ -77,8 +68,7 @@ def _show(found: Findings, seconds: float, corpus: int) -> None:
     counted = [*sorted(found.counts.items()), ("all", found.total)]
     rows = [(kind, *(str(counts[name] or "") for name in names)) for kind, counts in counted]
     show(Table(title, ("mutation", *names), rows))
-    for finding in found.causes.values():
-        data = finding.as_data()
+    for data in found.causes.values():
         mutations = ", ".join(data["mutations"]) or "not mutated"
         screen.out.print(
             f"{data['outcome']}: {data['answers']} answers, the first for file {data['number']} ({mutations})",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torchvision.io.image as tvio
+from PIL import Image, ImageFile
 from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
@@ -27,16 +29,15 @@ LARGEST_INTACT = 1 << 22
 
 EQUAL, FELL_BACK, REFUSED, WRONG = "equal", "accel fell back", "both refused", "wrong"
 
+_INTACT = encode(picture("smooth", 16, 16))
+
 Announce = Callable[[str], None]
 Wrong = tuple[str, str]
 """Where (under which setting), and what."""
 
 
-class Checked(NamedTuple):
-    """The outcome of a file: EQUAL, FELL_BACK (equal, by Pillow or torchvision), REFUSED or WRONG."""
-
-    outcome: str
-    wrong: list[Wrong]
+Checked = tuple[str, list[Wrong]]
+"""The outcome of a file: EQUAL, FELL_BACK (equal, by Pillow or torchvision), REFUSED or WRONG."""
 
 
 def check_file(
@@ -50,31 +51,29 @@ def check_file(
     """
     drawn = oracle.setting(rng)
     setting = drawn if setting is None else setting
-    limit = LARGEST_INTACT if intact else LARGEST
-    oracle.pixel_limit(limit, setting.truncated)
+    limit = Image.MAX_IMAGE_PIXELS = LARGEST_INTACT if intact else LARGEST
+    ImageFile.LOAD_TRUNCATED_IMAGES = setting.truncated
     announce("plain: Image.open")
-    opened = answer(None, oracle.opener(data), oracle.whole("RGB"))
-    file = _File(data, path, opened, setting, limit, announce)
+    opened = answer(None, lambda: Image.open(BytesIO(data)), _whole("RGB"))
+    file = _File(data, path, rng, opened, setting, limit, announce)
     before = _declined()
-    wrong = [*_whole(file, rng), *_regions(file, rng)]
+    wrong = [*_converted(file), *_regions(file)]
     declined = _declined() > before
-    wrong += [*_loader(file, rng), *_batch(file, rng), *_decoder(file, rng), *_tvio(file, rng)]
+    wrong += [*_loader(file), *_batch(file), *_decoder(file), *_tvio(file)]
     if wrong:
-        return Checked(WRONG, [(f"{where} under {setting}", what) for where, what in wrong])
-    if opened.error is not None:
-        return Checked(REFUSED, [])
-    return Checked(FELL_BACK if declined else EQUAL, [])
+        return WRONG, [(f"{where} under {setting}", what) for where, what in wrong]
+    return (REFUSED if opened.error is not None else FELL_BACK if declined else EQUAL), []
 
 
 def _declined() -> int:
     """How often a file was left to Pillow, so far."""
-    fallbacks: dict[str, int] = accel.stats()["fallbacks"]
-    return sum(count for reason, count in fallbacks.items() if "Pillow" in reason)
+    return sum(count for reason, count in accel.stats()["fallbacks"].items() if "Pillow" in reason)
 
 
 class _File(NamedTuple):
     data: bytes
     path: Path
+    rng: Rng
     opened: Answer
     """what Pillow makes of all of it, in RGB"""
     setting: Setting
@@ -86,9 +85,12 @@ class _File(NamedTuple):
         """Width and height, of what Pillow opens."""
         return self.opened.about[1] if len(self.opened.about) > 1 else None
 
-    def boxes(self, rng: Rng) -> list[Box]:
+    def open(self) -> Any:
+        return Image.open(BytesIO(self.data))
+
+    def boxes(self) -> list[Box]:
         width, height = self.size or (64, 48)
-        return oracle.boxes(rng, height, width)
+        return oracle.boxes(self.rng, height, width)
 
     def compare(
         self,
@@ -119,60 +121,64 @@ class _File(NamedTuple):
             yield where, what
 
 
-def _whole(file: _File, rng: Rng) -> Iterator[Wrong]:
-    yield from file.compare("convert(RGB)", oracle.opener(file.data), oracle.whole("RGB"), file.opened)
-    yield from file.compare("convert(L)", oracle.opener(file.data), oracle.whole("L"))
+def _whole(mode: str) -> Callable[[Any], Any]:
+    return lambda image: np.asarray(image.convert(mode))
 
 
-def _regions(file: _File, rng: Rng) -> Iterator[Wrong]:
+def _converted(file: _File) -> Iterator[Wrong]:
+    yield from file.compare("convert(RGB)", file.open, _whole("RGB"), file.opened)
+    yield from file.compare("convert(L)", file.open, _whole("L"))
+
+
+def _regions(file: _File) -> Iterator[Wrong]:
     if file.size is None:
         return
-    width, height = file.size
-    for top, left, tall, wide in file.boxes(rng):
-        edges, mode = (left, top, left + wide, top + tall), rng.choice(("RGB", "RGB", "L", None))
-        yield from file.compare(f"crop{edges} of {mode}", oracle.opener(file.data), _cropped(edges, mode))
+    rng, (width, height) = file.rng, file.size
+    for box in file.boxes():
+        edges, mode = _edges(box), rng.choice(("RGB", "RGB", "L", None))
+        yield from file.compare(f"crop{edges} of {mode}", file.open, _cropped(edges, mode))
     left, top = rng.randint(-3, width), rng.randint(-3, height)
     over = (left, top, left + rng.randint(1, width), top + rng.randint(1, height))
-    yield from file.compare(f"crop{over}", oracle.opener(file.data), _cropped(over))
+    yield from file.compare(f"crop{over}", file.open, _cropped(over))
 
 
-def _cropped(edges: tuple[int, int, int, int], mode: str | None = "RGB") -> Callable[[Any], Any]:
+def _edges(box: Box) -> Box:
+    """(left, top, right, bottom) of (top, left, height, width)."""
+    top, left, tall, wide = box
+    return left, top, left + wide, top + tall
+
+
+def _cropped(edges: Box, mode: str | None = "RGB") -> Callable[[Any], Any]:
     """A part of an image as it is, or converted."""
     return lambda image: F.to_tensor((image.convert(mode) if mode else image).crop(edges))
 
 
-def _loader(file: _File, rng: Rng) -> Iterator[Wrong]:
+def _loader(file: _File) -> Iterator[Wrong]:
     """From a path, as ``ImageFolder`` does."""
     file.announce("plain: writing the file")
     file.path.write_bytes(file.data)
-    top, left, tall, wide = file.boxes(rng)[0]
-    edges = (left, top, left + wide, top + tall)
+    edges = _edges(file.boxes()[0])
     where = f"default_loader and crop{edges}"
     yield from file.compare(where, lambda: default_loader(str(file.path)), _cropped(edges), opening=file.opened.first)
 
 
-def _batch(file: _File, rng: Rng) -> Iterator[Wrong]:
+def _batch(file: _File) -> Iterator[Wrong]:
     """Beside an intact file."""
     if file.size is None or file.setting.replaces:
         return
     width, height = (min(size, 16) for size in file.size)
-    left, top = rng.randint(0, file.size[0] - width), rng.randint(0, file.size[1] - height)
-    parts = [((left, top, left + width, top + height), file.data), ((0, 0, width, height), _companion())]
-    rng.shuffle(parts)
+    left, top = file.rng.randint(0, file.size[0] - width), file.rng.randint(0, file.size[1] - height)
+    parts = [((left, top, left + width, top + height), file.data), ((0, 0, width, height), _INTACT)]
+    file.rng.shuffle(parts)
 
     def opened() -> Any:
-        return torch.stack([_cropped(edges)(oracle.opener(data)()) for edges, data in parts])
+        return torch.stack([_cropped(edges)(Image.open(BytesIO(data))) for edges, data in parts])
 
     where = f"a batch of {len(parts)}, crop{parts[0][0]} and crop{parts[1][0]}"
     yield from file.compare(where, opened, lambda batch: batch, opening=False)
 
 
-@cache
-def _companion() -> bytes:
-    return encode(picture("smooth", 16, 16))
-
-
-def _decoder(file: _File, rng: Rng) -> Iterator[Wrong]:
+def _decoder(file: _File) -> Iterator[Wrong]:
     """accel's JPEG decoder by itself."""
     if not file.data or file.setting.backend == "torchvision":
         return
@@ -183,24 +189,21 @@ def _decoder(file: _File, rng: Rng) -> Iterator[Wrong]:
         if expected is not None and opened.about[0] == "L":
             expected = np.ascontiguousarray(expected[..., :1])
     width, height = file.size or (64, 48)
-    boxes = [*file.boxes(rng)[1:], (rng.randint(-1, 1), rng.randint(0, 1), height, width + 1)]
+    boxes = [*file.boxes()[1:], (file.rng.randint(-1, 1), file.rng.randint(0, 1), height, width + 1)]
     file.announce("accel.codec.jpeg.decode")
     for what in decoder.differences(file.data, boxes, expected, refused):
         yield "accel.codec.jpeg.decode", what
 
 
-def _tvio(file: _File, rng: Rng) -> Iterator[Wrong]:
+def _tvio(file: _File) -> Iterator[Wrong]:
     """torchvision's own readers, of JPEG files: damaged ones of other formats may end the process, accel or not."""
     if not file.data.startswith(b"\xff\xd8") or _pixels(file.data) > file.limit:
         return
     stream = torch.frombuffer(bytearray(file.data), dtype=torch.uint8)
     for name in ("decode_jpeg", "decode_image"):
-        mode, turned = rng.choice(("UNCHANGED", "RGB", "RGB", "GRAY")), rng.random() < 0.3
-        reader, told = getattr(tvio, name), getattr(tvio.ImageReadMode, mode)
-
-        def read(reader: Any = reader, told: Any = told, turned: bool = turned) -> Any:
-            return reader(stream, told, apply_exif_orientation=turned)
-
+        mode, turned = file.rng.choice(("UNCHANGED", "RGB", "RGB", "GRAY")), file.rng.random() < 0.3
+        told = tvio.ImageReadMode[mode]
+        read = partial(getattr(tvio, name), stream, told, apply_exif_orientation=turned)
         where = f"torchvision.io.{name}(mode={mode}, apply_exif_orientation={turned})"
         yield from file.compare(where, read, lambda values: values, opening=False)
 

@@ -2,33 +2,61 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from typing import Any, Literal
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 
 from accel.codec import jpeg
 from accel.codec.header import claim
-from bench.fuzz.guard_pages import SIDES, Side, guarded, guarded_copy
 
+Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 
+Side = Literal["before", "behind"]
+SIDES: tuple[Side, Side] = ("before", "behind")
+"""Where a guard page touches the array; at its other end there may be some bytes up to the next one."""
 
-@contextmanager
-def _guarded_scratch(side: Side) -> Iterator[None]:
+_libc = ctypes.CDLL(None, use_errno=True)
+_NOTHING = 0  # PROT_NONE
+
+
+def guarded(shape: tuple[int, ...], dtype: npt.DTypeLike, side: Side, fill: int = 0xA5) -> Array:
+    """A C-contiguous array in pages of its own, full of bytes ``fill``; they go when it does."""
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    page = mmap.PAGESIZE
+    pages = -(-size // page) + 2
+    memory = mmap.mmap(-1, pages * page)
+    everything = np.frombuffer(memory, np.uint8)
+    for guard in (0, (pages - 1) * page):
+        address = ctypes.c_void_p(everything.ctypes.data + guard)
+        if _libc.mprotect(address, ctypes.c_size_t(page), _NOTHING):
+            raise OSError(ctypes.get_errno(), "mprotect")
+    start = page if side == "before" else (pages - 1) * page - size
+    array = everything[start : start + size]
+    array[:] = fill
+    return array.view(dtype).reshape(shape)
+
+
+def guarded_copy(array: Array, side: Side) -> Array:
+    copy = guarded(array.shape, array.dtype, side)
+    copy[...] = array
+    return copy
+
+
+def _guarded_scratch(side: Side) -> AbstractContextManager[Any]:
     """This thread's working memory, of exactly the sizes that are promised to the decoder."""
-    own = vars(jpeg._scratch)
-    kept = dict(own)
-    own.update(_fixed(side), room=lambda name, size: guarded((size,), kept[name].dtype, side))
-    try:
-        yield
-    finally:
-        own.clear()
-        own.update(kept)
+    fixed = _fixed(side)
+    return mock.patch.dict(
+        vars(jpeg._scratch), fixed, room=lambda name, size: guarded((size,), fixed[name].dtype, side)
+    )
 
 
 @cache
@@ -71,22 +99,18 @@ def differences(data: bytes, boxes: Sequence[Box], expected: Pixels | None, refu
 
 def _room(box: Box | None, expected: Pixels | None, side: Side) -> Pixels | None:
     """Where the pixels go to; None, where their number is not known."""
-    if expected is None or expected.shape[2] not in (1, 3):
-        return None
-    part = _part(expected, box)
-    if box is not None and part.shape[:2] != box[2:]:
+    part = None if expected is None else _part(expected, box)
+    if part is None or part.shape[2] not in (1, 3) or (box is not None and part.shape[:2] != box[2:]):
         return None
     return guarded(part.shape, np.uint8, side)
 
 
 def _part(pixels: Pixels, box: Box | None) -> Pixels:
-    if box is None:
-        return pixels
-    top, left, height, width = box
+    top, left, height, width = box or (0, 0, *pixels.shape[:2])
     return pixels[max(top, 0) : top + height, max(left, 0) : left + width]
 
 
-def described(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> str:
+def described(found: Array, expected: Array) -> str:
     """How two arrays differ."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return f"{found.dtype} {found.shape} in place of {expected.dtype} {expected.shape}"

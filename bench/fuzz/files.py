@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
-from bench.fuzz.progressive import ProgressiveCoder, scans
+from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks, scans
 from bench.fuzz.segments import JFIF, adobe
 
 Pixels = npt.NDArray[np.uint8]
@@ -117,12 +116,10 @@ def _odd(rng: random.Random) -> bytes:
 def _progressive(rng: random.Random) -> bytes:
     """Progressive, of any sampling and script of scans."""
     components = _components(rng)
-    if len(components) == 1:
-        components = [(1, 1, 1)]
     blocks = random_blocks(rng.randint(3, 30), rng.randrange(1 << 30), rng.choice((5, 40)), rng.choice((0.1, 0.3)))
-    coder, script = ProgressiveCoder(rng.choice(LENGTHS)), scans(rng, len(components))
+    coder, script = Coder(rng.choice(LENGTHS)), scans(rng, len(components))
     restart = rng.choice((0, 0, 0, 1, 3))
-    return coder.progressive(
+    return coder.file(
         _size(rng), components, blocks, script, extra=_colour(rng), quant=rng.choice((1, 2, 7)), restart=restart
     )
 

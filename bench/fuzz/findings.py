@@ -17,59 +17,40 @@ COLUMNS = (EQUAL, REFUSED, FELL_BACK, WRONG, CRASHED, HUNG, GREW, PLAIN)
 ALWAYS = (EQUAL, REFUSED, FELL_BACK, WRONG, CRASHED, HUNG)
 _BAD = (WRONG, CRASHED, HUNG, GREW)
 
-
-@dataclass
-class Finding:
-    """A cause, as far as its words tell: the first file that showed it, and how many answers did."""
-
-    result: Result
-    where: str
-    what: str
-    answers: int = 1
-    reduced: Recipe | None = None
-    """without the mutations that it does not need"""
-    file: str = ""
-
-    def as_data(self) -> dict[str, Any]:
-        recipe = self.reduced or self.result.recipe
-        return {
-            "outcome": self.result.outcome,
-            "where": self.where,
-            "what": self.what,
-            "answers": self.answers,
-            "number": recipe.number,
-            "base": recipe.base,
-            "mutations": [kind for kind, _ in recipe.steps],
-            "kept": self.file,
-        }
+Cause = tuple[str, str, str]
 
 
 @dataclass
 class Findings:
-    """``most``: how many causes are kept; all are counted."""
+    """The counts of a run, and what it found: for each cause, as far as its words tell, the first file that showed it,
+    and how many answers did.
+
+    Attributes:
+        most: how many causes are kept; all are counted.
+        more: findings of causes beyond these.
+    """
 
     keep: Path
     most: int = 40
     counts: dict[str, Counter[str]] = field(default_factory=dict)
-    causes: dict[tuple[str, ...], Finding] = field(default_factory=dict)
+    causes: dict[Cause, dict[str, Any]] = field(default_factory=dict)
     more: int = 0
-    """findings of causes beyond ``most``"""
+    _first: dict[Cause, Recipe] = field(default_factory=dict)
     _seen: set[int] = field(default_factory=set)
 
     def add(self, result: Result) -> None:
         kind = self.counts.setdefault(result.recipe.kind, Counter())
         kind[result.outcome] += 1
-        if result.recipe.number not in self._seen:
-            self._seen.add(result.recipe.number)
-            kind["files"] += 1
+        kind["files"] += result.recipe.number not in self._seen
+        self._seen.add(result.recipe.number)
         if result.outcome not in _BAD:
             return
-        for where, what in result.wrong:
-            cause = cause_of(result.outcome, where, what)
+        for (where, what), cause in zip(result.wrong, causes_of(result), strict=True):
             if cause in self.causes:
-                self.causes[cause].answers += 1
+                self.causes[cause]["answers"] += 1
             elif len(self.causes) < self.most:
-                self.causes[cause] = Finding(result, where, what)
+                self.causes[cause] = {"outcome": result.outcome, "where": where, "what": what, "answers": 1}
+                self._first[cause] = result.recipe
             else:
                 self.more += 1
 
@@ -83,40 +64,40 @@ class Findings:
         return sum(self.total[outcome] for outcome in _BAD)
 
     def reduce(self, runner: Runner) -> None:
-        """Undo mutations, one by one, as long as the same is found; write the files."""
-        for cause, finding in self.causes.items():
-            recipe = finding.result.recipe
+        """Undo mutations, one by one, as long as the same is found; write the files, and all that is told of them."""
+        for cause, recipe in self._first.items():
             for step in recipe.steps if len(recipe.steps) > 1 else ():
                 fewer = recipe._replace(steps=tuple(each for each in recipe.steps if each != step))
                 if any(cause in causes_of(result) for result in runner.run([fewer])):
                     recipe = fewer
-            finding.reduced = recipe
             self.keep.mkdir(parents=True, exist_ok=True)
             data = make(recipe, runner.seed, runner.corpus)
             path = self.keep / f"{runner.seed}-{recipe.number}{'.jpg' if data[:2] == bytes((255, 216)) else ''}"
             path.write_bytes(data)
-            finding.file = str(path)
+            mutations = [kind for kind, _ in recipe.steps]
+            self.causes[cause] |= {
+                "number": recipe.number,
+                "base": recipe.base,
+                "mutations": mutations,
+                "kept": str(path),
+            }
+        if self.causes:
+            (self.keep / "findings.json").write_text(json.dumps(self.as_data(), indent=2) + "\n")
 
     def as_data(self) -> dict[str, Any]:
         return {
             "total": dict(self.total),
             "kinds": {kind: dict(counts) for kind, counts in sorted(self.counts.items())},
-            "findings": [finding.as_data() for finding in self.causes.values()],
+            "findings": list(self.causes.values()),
             "findings of other causes": self.more,
         }
 
-    def write(self) -> None:
-        """All that is told, beside the files."""
-        if self.causes:
-            (self.keep / "findings.json").write_text(json.dumps(self.as_data(), indent=2) + "\n")
 
-
-def cause_of(outcome: str, where: str, what: str) -> tuple[str, ...]:
-    """The same for findings that differ in numbers, boxes and settings alone."""
-    place = re.split(r"[(\[]| under ", where)[0]
-    lines = what.splitlines()
-    return outcome, re.sub(r"\d+", "#", place), re.sub(r"\d+(\.\d+)?(e-?\d+)?", "#", lines[0] if lines else "")[:120]
-
-
-def causes_of(result: Result) -> list[tuple[str, ...]]:
-    return [cause_of(result.outcome, where, what) for where, what in result.wrong]
+def causes_of(result: Result) -> list[Cause]:
+    """A cause for each thing that is wrong: the same where only numbers, boxes and settings differ."""
+    found = []
+    for where, what in result.wrong:
+        place = re.sub(r"\d+", "#", re.split(r"[(\[]| under ", where)[0])
+        first = what.partition("\n")[0]
+        found.append((result.outcome, place, re.sub(r"\d+(\.\d+)?(e-?\d+)?", "#", first)[:120]))
+    return found

@@ -11,13 +11,11 @@ import re
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from PIL import Image, ImageFile
+from PIL import Image
 
 import accel
 from accel.lazy.tensor_base import LazyTensorBase
@@ -89,7 +87,7 @@ class Answer(NamedTuple):
     @property
     def words(self) -> str:
         """The error's text, less what differs from object to object."""
-        return _without_addresses(str(self.error))
+        return re.sub(r"0x[0-9a-f]+", "0x", str(self.error))
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -98,41 +96,28 @@ class Answer(NamedTuple):
         return f"{self.value.dtype} {self.value.shape}"
 
 
-def _without_addresses(text: str) -> str:
-    return re.sub(r"0x[0-9a-f]+", "0x", text)
-
-
 def answer(selected: Setting | None, first: Callable[[], Any], then: Callable[[Any], Any]) -> Answer:
-    """Run ``then`` on what ``first`` opens, under a setting or (None) without accel."""
+    """Run ``then`` on what ``first`` opens, under a setting or (None) without accel.
+
+    A setting has guard pages, if the allocator of this process makes them.
+    """
     backend, options = ("torchvision", {}) if selected is None else selected[:2]
-    with accel.image_backend(backend, **options), warnings.catch_warnings(record=True) as warned, _armed(selected):
+    armed = guard.armed("behind") if selected is not None and guard.present() else nullcontext()
+    with accel.image_backend(backend, **options), warnings.catch_warnings(record=True) as warned, armed:
         warnings.simplefilter("always")
-        lazy, about = False, ()
+        found, opened = Answer(None, None, first=True), None
         try:
             opened = first()
+            found = found._replace(first=False, lazy=isinstance(opened, (accel.LazyImage, LazyTensorBase)))
+            found = found._replace(about=_about(opened, warned))
+            return found._replace(value=np.array(then(opened)))
         except Exception as error:
-            return Answer(None, error, first=True, about=_about(None, warned))
-        try:
-            lazy = isinstance(opened, (accel.LazyImage, LazyTensorBase))
-            about = _about(opened, warned)
-            value = then(opened)
-            if isinstance(value, torch.Tensor):
-                value = value.numpy()
-            return Answer(np.array(value), None, lazy=lazy, about=about)
-        except Exception as error:
-            return Answer(None, error, lazy=lazy, about=about)
-
-
-def _armed(selected: Setting | None) -> Any:
-    """Guard pages, if the allocator of this process has them."""
-    return guard.armed("behind") if selected is not None and guard.present() else nullcontext()
+            return found._replace(error=error, about=found.about or _about(None, warned) * found.first)
 
 
 def _about(opened: Any, warned: list[Any]) -> tuple[Any, ...]:
     bomb = any(issubclass(each.category, Image.DecompressionBombWarning) for each in warned)
-    if not isinstance(opened, Image.Image):
-        return (bomb,)
-    return opened.mode, opened.size, opened.format, bomb
+    return (opened.mode, opened.size, opened.format, bomb) if isinstance(opened, Image.Image) else (bomb,)
 
 
 def difference(plain: Answer, found: Answer, replaces: bool = False) -> str:
@@ -161,17 +146,3 @@ def difference(plain: Answer, found: Answer, replaces: bool = False) -> str:
     else:
         right = type(found.error) is type(plain.error) and found.words == plain.words
     return "" if right and not (found.first and not plain.first) else f"raises {found}; plain: {plain}"
-
-
-def opener(data: bytes) -> Callable[[], Any]:
-    return lambda: Image.open(BytesIO(data))
-
-
-def whole(mode: str) -> Callable[[Any], Any]:
-    return lambda image: np.asarray(image.convert(mode))
-
-
-def pixel_limit(limit: int, truncated: bool) -> None:
-    """Set what Pillow takes, for this process."""
-    Image.MAX_IMAGE_PIXELS = limit
-    ImageFile.LOAD_TRUNCATED_IMAGES = truncated

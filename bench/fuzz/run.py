@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import faulthandler
 import logging
-import multiprocessing
 import os
 import signal
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 import accel
 from accel.codec import engines
+from bench.child import Child, Say
 from bench.fuzz.check import check_file
 from bench.fuzz.files import encode, picture
 from bench.fuzz.mutations import Rng
@@ -31,7 +28,6 @@ CRASHED, HUNG, GREW, PLAIN = "crashed", "hung", "memory grew", "ended without ac
 
 _SETTLED = 20  # files of a chunk until caches and allocators are full
 _MB = 1 << 20
-_POLL = 0.2  # seconds
 
 
 class Limits(NamedTuple):
@@ -78,11 +74,10 @@ class Runner:
 
     def _process(self, recipes: Sequence[Recipe], setting: Setting | None) -> Iterator[Result]:
         """One process' results; it may end before it has done all."""
-        with ExitStack() as stack:
-            log = stack.enter_context(tempfile.TemporaryFile())
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="accel-fuzz-"))
+        with tempfile.TemporaryDirectory(prefix="accel-fuzz-") as folder:
 
-            def work(say: Callable[[Any], None]) -> None:
+            def work(say: Say) -> None:
+                logging.getLogger("accel").setLevel(logging.ERROR)  # of fallbacks there are thousands
                 say(_resident(os.getpid()))
                 for recipe in recipes:
                     say("plain: making the file")
@@ -91,11 +86,10 @@ class Runner:
                     outcome = check_file(data, rng, Path(folder, "file"), not recipe.steps, say, setting)
                     say([*outcome, _resident(os.getpid())])
 
-            child = _Child(work, log.fileno())
-            stack.callback(child.end)
-            yield from self._watched(child, recipes, log)
+            with Child("fork", work, Path(folder, "log")) as child:
+                yield from self._watched(child, recipes)
 
-    def _watched(self, child: _Child, recipes: Sequence[Recipe], log: Any) -> Iterator[Result]:
+    def _watched(self, child: Child, recipes: Sequence[Recipe]) -> Iterator[Result]:
         waiting, where, began, first, sizes = list(recipes), "", time.monotonic(), sys.maxsize, [0]
         for said in child.messages():
             if isinstance(said, list):
@@ -108,7 +102,6 @@ class Runner:
                 where = said
             overdue = time.monotonic() - began > self.limits.seconds
             if waiting and (overdue or _resident(child.pid) - first > self.limits.memory):
-                child.end()
                 outcome = (HUNG if overdue else GREW) if not where.startswith("plain") else PLAIN
                 what = outcome if overdue else f"{outcome} by {self.limits.memory // _MB} MB"
                 yield Result(waiting[0], outcome, [(where, what)])
@@ -117,7 +110,7 @@ class Runner:
         if status != 0 or waiting:  # files are left where somebody called exit()
             recipe = waiting[0] if waiting else recipes[-1]
             plain = status < 0 and where.startswith("plain")
-            yield Result(recipe, PLAIN if plain else CRASHED, [(where, _cause(status, log))])
+            yield Result(recipe, PLAIN if plain else CRASHED, [(where, _cause(status, child.printed()))])
         elif len(sizes) > _SETTLED + 1 and sizes[-1] - sizes[_SETTLED] > self.limits.growth:
             steps = [after - before for before, after in zip(sizes[_SETTLED:], sizes[_SETTLED + 1 :], strict=False)]
             worst = recipes[_SETTLED + max(range(len(steps)), key=steps.__getitem__)]
@@ -125,52 +118,12 @@ class Runner:
             yield Result(worst, GREW, [("a chunk", f"by {grown} MB over {len(steps)} files, most at this one")])
 
 
-def _cause(status: int, log: Any) -> str:
+def _cause(status: int, printed: str) -> str:
     """How a process ended, and the last that it wrote."""
     name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-    log.seek(0)
-    lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in printed.splitlines() if line.strip()]
     telling = [at for at, line in enumerate(lines) if line.startswith(("guard:", "Fatal Python error", "Traceback"))]
     return "\n".join([name, *(lines[telling[0] : telling[0] + 14] if telling else lines[-5:])])
-
-
-class _Child:
-    """A forked process that does some work and says how far it is."""
-
-    def __init__(self, work: Callable[[Callable[[Any], None]], None], log: int) -> None:
-        self._said, out = multiprocessing.Pipe(duplex=False)
-        self._process = multiprocessing.get_context("fork").Process(target=_work, args=(work, log, out.send))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # forks beside threads: NumPy's, which have no locks
-            self._process.start()
-        out.close()
-        self.pid = self._process.pid or 0
-
-    def messages(self) -> Iterator[Any]:
-        """Its messages, and now and then None; until it ends."""
-        with suppress(EOFError, OSError):
-            while True:
-                yield self._said.recv() if self._said.poll(_POLL) else None
-
-    def wait(self) -> int:
-        """The exit status, or the signal's number, negative."""
-        self._process.join()
-        return self._process.exitcode or 0
-
-    def end(self) -> None:
-        """Kill it, if it is still there."""
-        self._process.kill()
-        self._process.join()
-        self._said.close()
-
-
-def _work(work: Callable[[Callable[[Any], None]], None], log: int, say: Callable[[Any], None]) -> None:
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)  # the parent's may be a test's
-    faulthandler.enable(log, all_threads=False)
-    logging.getLogger("accel").setLevel(logging.ERROR)  # of fallbacks there are thousands
-    work(say)
 
 
 def _resident(pid: int) -> int:
@@ -187,13 +140,13 @@ def _prepare() -> None:
     accel.set_image_backend("cpu")  # stays: to take it back for every question is slow
     if engines.has_nvimgcodec():
         engines.nvimgcodec_module()
-    with tempfile.TemporaryDirectory(prefix="accel-fuzz-") as folder, tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryDirectory(prefix="accel-fuzz-") as folder:
 
         def warm(setting: Setting) -> None:
             for channels in (1, 3):
                 data = encode(picture("smooth", 40, 40, channels))
                 check_file(data, Rng("warm"), Path(folder, "file"), True, lambda where: None, setting)
 
-        device = _Child(lambda say: warm(Setting("cuda", {"device": "cpu"}, False)), log.fileno())
-        device.wait()  # its kernels are compiled now; what it keeps in a process is made again by each
+        with Child("fork", lambda say: warm(Setting("cuda", {"device": "cpu"}, False)), Path(folder, "log")) as device:
+            device.wait()  # its kernels are compiled now; what it keeps in a process is made again by each
         warm(Setting("cpu", {}, False))

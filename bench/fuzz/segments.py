@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ METADATA = (0xE0, 0xE1, 0xE2, 0xED, 0xEE, 0xFE)
 _ALONE = (SOI, EOI, 0x01, *range(0xD0, 0xD8))
 """Markers without a segment."""
 _LONGEST = 0xFFFF - 2
+_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")  # but for those that stand in scans
 
 
 class Segment(NamedTuple):
@@ -42,7 +44,7 @@ def segments(data: bytes) -> File:
     """Split any bytes; ``joined`` gives the same bytes again. Restart markers are part of their scan's bytes."""
     found, at = [], 0
     while at < len(data):
-        marker = _marker(data, at)
+        marker = data[at + 1] if _MARKER.match(data, at) else 0
         length = int.from_bytes(data[at + 2 : at + 4], "big")
         if marker in (SOI, EOI):
             end = at + 2
@@ -51,24 +53,11 @@ def segments(data: bytes) -> File:
             end = at + 2 + length
             found.append(Segment(marker, data[at + 4 : end]))
         else:
-            end = _next_marker(data, at + 1)
+            behind = _MARKER.search(data, at + 1)
+            end = behind.start() if behind else len(data)
             found.append(Segment(0, data[at:end]))
         at = end
     return found
-
-
-def _marker(data: bytes, at: int) -> int:
-    """The marker at a place; 0: there is none, or one of those that stand in scans."""
-    if data[at] != 0xFF or at + 1 == len(data):
-        return 0
-    code = data[at + 1]
-    return code if 0xC0 <= code <= 0xFE and not 0xD0 <= code <= 0xD7 else 0
-
-
-def _next_marker(data: bytes, at: int) -> int:
-    while (at := data.find(b"\xff", at)) >= 0 and not _marker(data, at):
-        at += 1
-    return at if at >= 0 else len(data)
 
 
 def scan_of(data: bytes) -> int:

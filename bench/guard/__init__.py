@@ -18,7 +18,6 @@ that Python keeps in a pool, or in an object with a header (``bytes``), the data
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
 import shutil
@@ -32,7 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from accel.backends.cuda.cache import cached_path
+from accel.native.cache import cached_path, digest
 
 _SOURCE = Path(__file__).with_name("guard.cpp")
 _KINDS = {"behind": 1, "before": 2}
@@ -66,15 +65,13 @@ def library() -> Path:
         subprocess.CalledProcessError: g++ failed; OSError: the file cannot be written.
     """
     flags = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fno-builtin-malloc", "-Wall", "-Werror")
-    digest = hashlib.sha256(_SOURCE.read_bytes() + repr(flags).encode()).hexdigest()[:32]
 
     def build() -> bytes:
-        with tempfile.TemporaryDirectory() as folder:
-            made = Path(folder, "guard.so")
-            subprocess.run(["g++", *flags, str(_SOURCE), "-o", str(made), "-ldl"], check=True)
-            return made.read_bytes()
+        with tempfile.NamedTemporaryFile(suffix=".so") as made:
+            subprocess.run(["g++", *flags, str(_SOURCE), "-o", made.name, "-ldl"], check=True)
+            return Path(made.name).read_bytes()
 
-    return cached_path(f"guard-{digest}.so", build)
+    return cached_path(f"guard-{digest([_SOURCE], _SOURCE.parent, *flags)}.so", build)
 
 
 def environment(**more: str) -> dict[str, str]:

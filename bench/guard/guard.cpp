@@ -65,13 +65,9 @@ size_t page_count(size_t size) { return (size + PAGE - 1) / PAGE; }
 
 void *guarded(size_t size, size_t alignment, bool clear) {
     if (size == 0) size = 1;
-    size_t count = page_count(size);
+    size_t count = page_count(size), page = PAGES;
     if (alignment > PAGE || size > SPAN / 16) return nullptr;
-    if (live.fetch_add(1) >= MOST_LIVE) {
-        live--, refused++;
-        return nullptr;
-    }
-    size_t page = next_page.fetch_add(count + 1);
+    if (live.fetch_add(1) < MOST_LIVE) page = next_page.fetch_add(count + 1);
     if (page + count + 1 >= PAGES || mprotect(arena + page * PAGE, count * PAGE, PROT_READ | PROT_WRITE)) {
         live--, refused++;
         return nullptr;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,11 +13,12 @@ import torch
 
 import accel
 from accel.cli import screen
-from accel.cli.arguments import at_least, command
+from accel.cli.arguments import command
 from accel.cli.costs import ratio
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import show
-from bench.machine import ROOT, provenance
+from bench.command import parser, write
+from bench.machine import ROOT
 from bench.ops import opencv, table
 from bench.ops.measure import Contestant, cut, difference, floats, saved, times, why_not_cuda
 from bench.ops.rows import FROM_FILES, OPS, POLICIES, Op
@@ -30,7 +30,9 @@ _CUDA_IMAGES = 2
 
 @command("ops")
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    options = parser("bench.ops", "Every op on Pillow images, one by one.", out="ops.json", images=8, rounds=5)
+    options.add_argument("--docs", action="store_true", help="put the tables into docs/ops.md as well")
+    args = options.parse_args(argv)
     torch.set_num_threads(1)
     with folder(args.data) as (root, _), tempfile.TemporaryDirectory(prefix="accel-bench-") as scratch:
         photos = open_folder(root).files[: args.images]
@@ -41,10 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             by_opencv = opencv.ops()
         except ImportError:
             by_opencv, without["OpenCV"] = {}, "not installed: opencv-python-headless"
-        cuda = without["cuda"] is None
         ops: dict[str, Callable[[], Op]] = {name: lambda op=op: op for name, op in OPS.items()} | POLICIES
         result: dict[str, Any] = {
-            **provenance(),
             "images": len(images),
             "rounds": args.rounds,
             "not run": {name: why for name, why in without.items() if why is not None},
@@ -53,13 +53,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         with screen.Bar("ops", len(ops) + len(FROM_FILES)) as bar:
             for name, make in ops.items():
-                result["ops"][name] = _measured(make, by_opencv.get(name), images, files, args.rounds, cuda)
+                found = {"cpu": difference(make, "cpu", images)}
+                if without["cuda"] is None:
+                    before = accel.stats()["fallbacks"]
+                    found["cuda"] = difference(make, "cuda", images[:_CUDA_IMAGES])
+                    found["cuda"]["by the host"] = accel.stats()["fallbacks"] != before
+                result["ops"][name] = found | _times(make(), by_opencv.get(name), images, files, args.rounds)
                 bar.advance()
             for name, make in FROM_FILES.items():
-                result["pipelines"][name] = _pipeline(make, photos, args.rounds)
+                found = {"cpu": difference(make, "cpu", photos)}
+                result["pipelines"][name] = found | _pipeline(make(), photos, args.rounds)
                 bar.advance()
-    screen.write_json(args.out, result)
-    for each in table.tables(result):
+    for each in table.tables(result := write(args.out, result)):
         show(each)
     if args.docs:
         page = ROOT / "docs" / "ops.md"
@@ -67,16 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measured(
-    make: Callable[[], Op], by_opencv: Any, images: Sequence[Any], files: Sequence[str], rounds: int, cuda: bool
-) -> dict[str, Any]:
-    """An op's differences on each backend, and its times: of an image in memory, and from its file."""
-    op = make()
-    found: dict[str, Any] = {"cpu": difference(make, "cpu", images)}
-    if cuda:
-        before = accel.stats()["fallbacks"]
-        apart = difference(make, "cuda", images[:_CUDA_IMAGES])
-        found["cuda"] = {**apart, "by the host": accel.stats()["fallbacks"] != before}
+def _times(op: Op, by_opencv: Any, images: Sequence[Any], files: Sequence[str], rounds: int) -> dict[str, Any]:
+    """An op's times: of an image in memory, and from its file."""
     contestants = {
         f"{name}{what}": Contestant(backend, given, lambda given: np.asarray(floats(op, given)))
         for what, given in (("", images), (", file", files))
@@ -86,24 +83,17 @@ def _measured(
         arrays = [np.array(image) for image in images]
         contestants["OpenCV"] = Contestant(None, arrays, lambda pixels: opencv.floats(by_opencv(pixels)))
     spent = times(contestants, rounds)
-    found |= _figures(spent)
-    found["times faster"] = {
-        name: ratio(spent["accel, file" if "file" in name else "accel"], each)
-        for name, each in spent.items()
-        if not name.startswith("accel")
-    }
-    return found
+    others = {name: each for name, each in spent.items() if not name.startswith("accel")}
+    faster = {name: ratio(spent["accel, file" if "file" in name else "accel"], each) for name, each in others.items()}
+    return {**_figures(spent), "times faster": faster}
 
 
-def _pipeline(make: Callable[[], Op], photos: Sequence[str], rounds: int) -> dict[str, Any]:
-    transform = make()
-
+def _pipeline(transform: Op, photos: Sequence[str], rounds: int) -> dict[str, Any]:
     def batch(files: Sequence[str]) -> Any:
         return np.asarray(torch.stack([floats(transform, file) for file in files]))
 
     spent = times({name: Contestant(name, [list(photos)], batch) for name in ("torchvision", "cpu")}, rounds)
-    found = {"cpu": difference(make, "cpu", photos), **_figures(spent, len(photos))}
-    return {**found, "times faster": ratio(spent["cpu"], spent["torchvision"])}
+    return {**_figures(spent, len(photos)), "times faster": ratio(spent["cpu"], spent["torchvision"])}
 
 
 def _figures(spent: dict[str, list[float]], images: int = 1) -> dict[str, Any]:
@@ -111,16 +101,6 @@ def _figures(spent: dict[str, list[float]], images: int = 1) -> dict[str, Any]:
         "seconds": {name: [round(seconds, 7) for seconds in each] for name, each in spent.items()},
         "median ms": {name: 1000 * median(each) / images for name, each in spent.items()},
     }
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.ops", description="Every op on Pillow images, one by one.")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
-    parser.add_argument("--images", type=at_least(1), default=8, metavar="N", help="how many [%(default)s]")
-    parser.add_argument("--rounds", type=at_least(1), default=5, metavar="N", help="in turns [%(default)s]")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "ops.json", metavar="FILE")
-    parser.add_argument("--docs", action="store_true", help="put the tables into docs/ops.md as well")
-    return parser
 
 
 if __name__ == "__main__":

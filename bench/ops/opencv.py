@@ -40,9 +40,8 @@ def ops() -> dict[str, Op]:
     moved = DISPLACEMENT[0].numpy() * np.array([width / 2, height / 2], np.float32)
     places = np.float32(x + moved[..., 0]), np.float32(y + moved[..., 1])
 
-    def affine(matrix: Any, how: int, size: tuple[int, int] = (width, height), **more: Any) -> Op:
-        flags = how | cv2.WARP_INVERSE_MAP if matrix is not turn else how
-        return lambda a: cv2.warpAffine(a, matrix, size, flags=flags, **more)
+    def affine(matrix: Any, how: int, **more: Any) -> Op:
+        return lambda a: cv2.warpAffine(a, matrix, (width, height), flags=how, **more)
 
     def perspective(how: int) -> Op:
         return lambda a: cv2.warpPerspective(a, corners, (width, height), flags=how)
@@ -93,9 +92,9 @@ def ops() -> dict[str, Op]:
         "rotate, bilinear": expanded(),
         "rotate, bicubic": affine(turn, cv2.INTER_CUBIC, **fill),
         "rotate by 90": lambda a: cv2.rotate(a, cv2.ROTATE_90_COUNTERCLOCKWISE),
-        "affine, nearest": affine(sheared, cv2.INTER_NEAREST),
-        "affine, bilinear": affine(sheared, cv2.INTER_LINEAR),
-        "translate, nearest": lambda a: cv2.warpAffine(a, shift, (width, height), flags=cv2.INTER_NEAREST),
+        "affine, nearest": affine(sheared, cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP),
+        "affine, bilinear": affine(sheared, cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP),
+        "translate, nearest": affine(shift, cv2.INTER_NEAREST),
         "perspective, nearest": perspective(cv2.INTER_NEAREST),
         "perspective, bilinear": perspective(cv2.INTER_LINEAR),
         "perspective, bicubic": perspective(cv2.INTER_CUBIC),

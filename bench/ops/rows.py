@@ -25,14 +25,6 @@ CORNERS = ([[0, 0], [499, 0], [499, 374], [0, 374]], [[20, 11], [480, 30], [470,
 DISPLACEMENT = torch.linspace(-0.05, 0.05, 2 * SIZE[0] * SIZE[1]).view(1, *SIZE, 2)
 
 
-def _affine(mode: Mode) -> Op:
-    return lambda image: F.affine(image, *SHEARED, interpolation=mode)
-
-
-def _perspective(mode: Mode) -> Op:
-    return lambda image: F.perspective(image, *CORNERS, interpolation=mode)
-
-
 OPS: dict[str, Op] = {
     "crop": lambda image: F.crop(image, 20, 30, 224, 224),
     "hflip": F.hflip,
@@ -46,12 +38,12 @@ OPS: dict[str, Op] = {
     "rotate, bilinear": lambda image: F.rotate(image, interpolation=Mode.BILINEAR, expand=True, **TURN),
     "rotate, bicubic": lambda image: F.rotate(image, interpolation=Mode.BICUBIC, **TURN),
     "rotate by 90": lambda image: F.rotate(image, 90, expand=True),
-    "affine, nearest": _affine(Mode.NEAREST),
-    "affine, bilinear": _affine(Mode.BILINEAR),
+    "affine, nearest": lambda image: F.affine(image, *SHEARED, interpolation=Mode.NEAREST),
+    "affine, bilinear": lambda image: F.affine(image, *SHEARED, interpolation=Mode.BILINEAR),
     "translate, nearest": lambda image: F.affine(image, 0, [12, -8], 1.0, [0.0, 0.0]),
-    "perspective, nearest": _perspective(Mode.NEAREST),
-    "perspective, bilinear": _perspective(Mode.BILINEAR),
-    "perspective, bicubic": _perspective(Mode.BICUBIC),
+    "perspective, nearest": lambda image: F.perspective(image, *CORNERS, interpolation=Mode.NEAREST),
+    "perspective, bilinear": lambda image: F.perspective(image, *CORNERS, interpolation=Mode.BILINEAR),
+    "perspective, bicubic": lambda image: F.perspective(image, *CORNERS, interpolation=Mode.BICUBIC),
     "elastic": lambda image: F.elastic_transform(image, DISPLACEMENT),
     "brightness": lambda image: F.adjust_brightness(image, 1.3),
     "contrast": lambda image: F.adjust_contrast(image, 0.7),
@@ -79,31 +71,19 @@ POLICIES: dict[str, Callable[[], Op]] = {
 }
 """Made anew for every backend; their draws follow from the seed."""
 
+
+def _train(*more: Any) -> Callable[[], Op]:
+    return lambda: T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *more, T.ToTensor()])
+
+
+_SIMCLR = T.RandomApply([T.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8), T.RandomGrayscale(p=0.2), T.GaussianBlur(23)
 FROM_FILES: dict[str, Callable[[], Op]] = {
     "train": PIPELINES["train"].v1,
     "train with RandAugment": PIPELINES["randaugment"].v1,
     "train with TrivialAugmentWide": PIPELINES["trivialaugment"].v1,
     "train with ColorJitter(0.4, 0.4, 0.4, 0.1)": PIPELINES["jitter"].v1,
-    "train with GaussianBlur(23)": lambda: T.Compose(
-        [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.GaussianBlur(23), T.ToTensor()]
-    ),
-    "train with Pillow's GaussianBlur(1.5)": lambda: T.Compose(
-        [
-            T.RandomResizedCrop(224),
-            T.RandomHorizontalFlip(),
-            lambda image: image.filter(ImageFilter.GaussianBlur(1.5)),
-            T.ToTensor(),
-        ]
-    ),
-    "SimCLR": lambda: T.Compose(
-        [
-            T.RandomResizedCrop(224),
-            T.RandomHorizontalFlip(),
-            T.RandomApply([T.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
-            T.RandomGrayscale(p=0.2),
-            T.GaussianBlur(23),
-            T.ToTensor(),
-        ]
-    ),
+    "train with GaussianBlur(23)": _train(T.GaussianBlur(23)),
+    "train with Pillow's GaussianBlur(1.5)": _train(lambda image: image.filter(ImageFilter.GaussianBlur(1.5))),
+    "SimCLR": _train(*_SIMCLR),
 }
 """Pipelines of a Pillow image as the loader gives it."""

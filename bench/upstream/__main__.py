@@ -14,7 +14,7 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
-from bench.machine import provenance
+from bench.command import write
 from bench.upstream.expected import EXPECTED, Verdict, compare
 from bench.upstream.run import Backend, Broken, Outcome, run
 
@@ -34,16 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     _show(verdicts)
     if args.json:
         told = {f"{file}, {backend}": _data(verdict) for (file, backend), verdict in verdicts.items()}
-        screen.write_json(args.json, {**provenance(), "verdicts": told})
+        write(args.json, {"verdicts": told})
     return CLEAN if all(verdict.good for verdict in verdicts.values()) else FOUND
 
 
 def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str, str], Verdict]:
     """By file and backend."""
     plain = Backend("torchvision", {}, args.sample)
-    sizes = [size for size in (args.sample, args.cuda_sample) if size is not None]
-    known = Backend("cpu", {}, args.sample), Backend("cuda", {"device": "cpu"}, min(sizes, default=None))
-    others = [backend for backend in known if backend.name in args.backends]
+    few = min(args.sample or args.cuda_sample, args.cuda_sample)
+    known = Backend("cpu", {}, args.sample), Backend("cuda", {"device": "cpu"}, few)
 
     def outcomes(file: Path, backend: Backend) -> dict[str, Outcome]:
         said = f"{file.name}, {backend.name}"
@@ -56,15 +55,16 @@ def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str
     verdicts = {}
     for file in files:
         before = outcomes(file, plain)
-        for backend in others:
-            after = outcomes(file, backend)
-            verdicts[file.name, backend.name] = compare(before, after, backend.sample, EXPECTED)
+        for backend in known:
+            if backend.name in args.backends:
+                after = outcomes(file, backend)
+                verdicts[file.name, backend.name] = compare(before, after, backend.sample, EXPECTED)
     return verdicts
 
 
 def _show(verdicts: dict[tuple[str, str], Verdict]) -> None:
     columns = ("file", "backend", "tests", "passed", "skipped", "fail without", "expected failures", "other")
-    rows = []
+    rows, lines = [], []
     for (file, backend), verdict in verdicts.items():
         counts = verdict.counts
         passed = counts["passed"] + counts["xfailed"]
@@ -72,17 +72,16 @@ def _show(verdicts: dict[tuple[str, str], Verdict]) -> None:
         numbers = (counts.total(), passed, counts["skipped"], *found)
         name = file.removeprefix("test_").removesuffix(".py")
         rows.append((name, backend, *(f"{number:,}" if number else "" for number in numbers)))
-    show(Table("", columns, rows, text=2))
-    for row in EXPECTED:
-        if count := sum(verdict.expected[row] for verdict in verdicts.values()):
-            screen.out.print(f"{count} expected: {row.why}", markup=False, soft_wrap=True)
-    for (file, backend), verdict in verdicts.items():
         for test, outcome in verdict.unexpected:
-            lines = [f"\n{test}", f"{outcome.kind} under {backend}", *outcome.text.splitlines()[:12]]
-            screen.out.print("\n  ".join(lines), markup=False, soft_wrap=True)
+            told = (f"\n{test}", f"{outcome.kind} under {backend}", *outcome.text.splitlines()[:12])
+            lines.append("\n  ".join(told))
         for row in verdict.spent:
-            text = f"\n{file} under {backend}: none fails any more that bench/upstream/expected.py names: {row.tests}"
-            screen.out.print(text, markup=False, soft_wrap=True)
+            where = f"{file} under {backend}"
+            lines.append(f"\n{where}: none fails any more that bench/upstream/expected.py names: {row.tests}")
+    show(Table("", columns, rows, text=2))
+    counted = {row: sum(verdict.expected[row] for verdict in verdicts.values()) for row in EXPECTED}
+    for line in (*(f"{count} expected: {row.why}" for row, count in counted.items() if count), *lines):
+        screen.out.print(line, markup=False, soft_wrap=True)
 
 
 def _data(verdict: Verdict) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bench.upstream.plugin import sample
-from bench.upstream.run import Outcome
+from bench.upstream.run import Outcome, sample
 
 GONE = Outcome("gone", "not run")
 
@@ -20,12 +19,6 @@ class Expected(NamedTuple):
     says: str
     """a regular expression that the failure's text has somewhere"""
     why: str
-
-    def names(self, test: str) -> bool:
-        return re.fullmatch(self.tests, test) is not None
-
-    def explains(self, outcome: Outcome) -> bool:
-        return outcome.bad and re.search(self.says, outcome.text) is not None
 
 
 class Finding(NamedTuple):
@@ -59,11 +52,11 @@ def compare(
     rows: Counter[Expected] = Counter()
     for test in sorted(sample(plain, size) | under.keys()):
         before, after = plain.get(test, GONE), under.get(test, GONE)
-        named = [row for row in expected if row.names(test)]
+        named = [row for row in expected if re.fullmatch(row.tests, test)]
         if before.bad:
             failing += after.bad
             continue
-        explained = next((row for row in named if row.explains(after)), None)
+        explained = next((row for row in named if after.bad and re.search(row.says, after.text)), None)
         if not explained and after.kind != before.kind and (after.kind != "passed" or before is GONE):
             unexpected.append(Finding(test, after))
         rows.update({row: row is explained for row in named})

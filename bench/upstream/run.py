@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
+import pytest
+
+import accel
 from accel.cli.arguments import WrongUsage
-from bench.machine import ROOT
-from bench.upstream import plugin
+from bench.child import Child, Say
 
-_POLL, _STARTS = 0.1, 600  # seconds
+_STARTS = 600  # seconds
 _SETTLED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}  # names of cases; idle threads
 
-
-class Broken(WrongUsage):
-    """The tests could not be run at all."""
+Advance = Callable[[int, int], None]
 
 
 class Backend(NamedTuple):
@@ -29,6 +30,79 @@ class Backend(NamedTuple):
     options: dict[str, Any]
     sample: int | None
     """cases of each test function; None: all"""
+
+
+class Tests(NamedTuple):
+    """The tests of one file under a backend, but those that were ``done`` before; ends the process."""
+
+    file: Path
+    backend: Backend
+    done: set[str]
+    cwd: Path
+    """neither the tree's own torchvision nor what its tests write"""
+
+    def run(self, say: Say) -> None:
+        self.cwd.mkdir(exist_ok=True)
+        os.chdir(self.cwd)
+        folder, ini = self.file.parent, self.file.parent.parent / "pytest.ini"
+        options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(folder)]
+        accel.set_image_backend(self.backend.name, **self.backend.options)  # before any module of tests is imported
+        command = [*options, "-c", str(ini if ini.exists() else os.devnull), str(self.file)]
+        sys.exit(pytest.main(command, [Recorder(say, self.backend.sample, self.done)]))
+
+
+class Recorder:
+    """Says which test starts, what came of it, and at first how many there are."""
+
+    def __init__(self, say: Say, sample: int | None, done: set[str]) -> None:
+        self._say, self._sample, self._done = say, sample, done
+        self._outcome: tuple[str, str] = "passed", ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Its sample, without those that were done before."""
+        chosen = sample([item.nodeid for item in items], self._sample)
+        self._say(("collected", len(chosen)))
+        items[:] = [item for item in items if item.nodeid in chosen - self._done]
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._say(("broken", report.longreprtext[-2000:]))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._outcome = "passed", ""
+        self._say(("started", nodeid))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """The worst of setup, call and teardown."""
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            text = crash.message if crash else report.longreprtext
+            self._outcome = ("failed" if report.when == "call" else "error"), text[:2000]
+        elif report.skipped and self._outcome[0] == "passed":
+            self._outcome = ("xfailed" if hasattr(report, "wasxfail") else "skipped"), ""
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._say(("ended", nodeid, *self._outcome))
+
+
+def sample(tests: Iterable[str], size: int | None) -> set[str]:
+    """Choose the ``size`` cases with the lowest digests of each test function (the name before a ``[``); None: all.
+
+    A smaller sample is part of a larger one.
+    """
+    functions = defaultdict(list)
+    for test in tests:
+        functions[test.partition("[")[0]].append(test)
+    return {
+        test
+        for cases in functions.values()
+        for test in sorted(cases, key=lambda test: sha256(test.encode()).digest())[:size]
+    }
+
+
+class Broken(WrongUsage):
+    """The tests could not be run at all."""
 
 
 class Outcome(NamedTuple):
@@ -41,89 +115,45 @@ class Outcome(NamedTuple):
         return self.kind in ("failed", "error", "crashed", "hung")
 
 
-def run(file: Path, backend: Backend, timeout: float, advance: Callable[[int, int], None]) -> dict[str, Outcome]:
+def run(file: Path, backend: Backend, timeout: float, advance: Advance) -> dict[str, Outcome]:
     """Run the tests; the outcome of every one, by its id within the folder.
 
     ``timeout``: seconds that a test may take. ``advance`` is called with the number done and the number of all.
     """
     outcomes: dict[str, Outcome] = {}
-    with tempfile.TemporaryDirectory(prefix="accel-upstream-") as scratch:
-        while True:
-            ended = _Process(file, backend, outcomes, Path(scratch)).wait(timeout, advance)
-            if ended is None:
-                return outcomes
-            test, outcome = ended
-            outcomes[test] = outcome
+    with tempfile.TemporaryDirectory(prefix="accel-upstream-") as scratch, mock.patch.dict(os.environ, _SETTLED):
+        while ended := _process(file, backend, timeout, advance, outcomes, Path(scratch)):
+            outcomes |= ended
+    return outcomes
 
 
-class _Process:
-    """A pytest of the tests that have no outcome yet; it fills ``outcomes``."""
-
-    def __init__(self, file: Path, backend: Backend, outcomes: dict[str, Outcome], scratch: Path) -> None:
-        self._outcomes = outcomes
-        self._lines = scratch / "lines"
-        self._lines.write_text("")
-        self._said = scratch / "said"
-        self._read = self._total = 0
-        self._running: str | None = None
-        self._broken: str | None = None
-        job = {**backend._asdict(), "done": list(outcomes), "into": str(self._lines)}
-        folder, ini = file.parent, file.parent.parent / "pytest.ini"
-        options = ["-q", "--tb=short", "-p", plugin.__name__, "-p", "no:cacheprovider", "-o", "addopts="]
-        options += ["-c", str(ini if ini.exists() else os.devnull), "--rootdir", str(folder)]
-        command = [sys.executable, "-m", "pytest", *options, str(file)]
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env = {**os.environ, **_SETTLED, "PYTHONPATH": os.pathsep.join(paths), plugin.JOB: json.dumps(job)}
-        cwd = scratch / "cwd"  # neither the tree's own torchvision nor what its tests write
-        cwd.mkdir(exist_ok=True)
-        with self._said.open("w") as said:
-            self._process = subprocess.Popen(
-                command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
-            )
-
-    def wait(self, timeout: float, advance: Callable[[int, int], None]) -> tuple[str, Outcome] | None:
-        """None when all have been run; or the test that ended the process, and how."""
-        try:
-            alive = time.monotonic()
-            while self._process.poll() is None:
-                time.sleep(_POLL)
-                if self._take():
-                    alive = time.monotonic()
-                    advance(len(self._outcomes), self._total)
-                elif self._running is not None and time.monotonic() - alive > timeout:
-                    return self._running, Outcome("hung", f"took more than {timeout:g} s")
-                elif time.monotonic() - alive > max(timeout, _STARTS):
-                    raise Broken(f"no test starts, or the last one does not end\n{self._tail()}")
-        finally:
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
-        self._take()
-        advance(len(self._outcomes), self._total)
-        if self._running is not None:
-            return self._running, Outcome("crashed", f"exit status {self._process.returncode}\n{self._tail()}")
-        if self._broken or not self._total or self._process.returncode not in (0, 1, 5):
-            raise Broken(self._broken or f"exit status {self._process.returncode}\n{self._tail()}")
-        return None
-
-    def _take(self) -> bool:
-        """Read the whole lines written since the last time; whether there were any."""
-        with self._lines.open() as file:
-            file.seek(self._read)
-            text = file.read()
-        whole = text[: text.rfind("\n") + 1]
-        self._read += len(whole.encode())
-        for line in map(json.loads, whole.splitlines()):
-            if line["event"] == "collected":
-                self._total = line["count"]
-            elif line["event"] == "broken":
-                self._broken = line["text"]
-            elif line["event"] == "started":
-                self._running = line["test"]
-            else:
-                self._running = None
-                self._outcomes[line["test"]] = Outcome(line["kind"], line["text"])
-        return bool(whole)
-
-    def _tail(self) -> str:
-        return self._said.read_text(errors="replace")[-2000:]
+def _process(
+    file: Path, backend: Backend, timeout: float, advance: Advance, outcomes: dict[str, Outcome], scratch: Path
+) -> dict[str, Outcome]:
+    """Run the tests that have no outcome yet, and add theirs; the test that ended the process, if one did, and how."""
+    running, total, broken, alive = "", 0, "", time.monotonic()
+    tests = Tests(file, backend, set(outcomes), scratch / "cwd")
+    with Child("spawn", tests.run, scratch / "said") as child:
+        for said in child.messages():
+            if said is None:
+                quiet = time.monotonic() - alive
+                if running and quiet > timeout:
+                    return {running: Outcome("hung", f"took more than {timeout:g} s")}
+                if quiet > max(timeout, _STARTS):
+                    raise Broken(f"no test starts, or the last one does not end\n{child.printed()[-2000:]}")
+                continue
+            alive, (event, what, *rest) = time.monotonic(), said
+            running = what if event == "started" else ""
+            if event == "collected":
+                total = what
+            elif event == "broken":
+                broken = what
+            elif event == "ended":
+                outcomes[what] = Outcome(*rest)
+            advance(len(outcomes), total)
+        how = f"exit status {child.wait()}\n{child.printed()[-2000:]}"
+        if running:
+            return {running: Outcome("crashed", how)}
+        if broken or not total or child.wait() not in (0, 1, 5):
+            raise Broken(broken or how)
+    return {}

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import ExitStack
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-from accel.cli import harness, screen
-from accel.cli.costs import cpu_seconds, take_turns
+from accel.cli import screen
+from accel.cli.costs import take_turns
+from accel.cli.harness import Batch
+from accel.system.cores import cores
 from bench import usage
-from bench.contestants.contestant import Contestant
 from bench.job import Images
-from bench.measure import Entry, contestant
+from bench.measure import Entry, Fed, fed, opened
 from bench.measure import take_turns as checked
 from bench.null_accelerator import Recipes
-from bench.workload import REFERENCE, Setting, Workload
+from bench.workload import Setting, Workload
 from bench.workloads.scaling import job_for, name, usual
 
 RATES = (3_000, 5_000, 10_000)
@@ -30,55 +30,42 @@ RATES = (3_000, 5_000, 10_000)
 _ROUNDS = 2
 
 
-class _Turn(NamedTuple):
-    """One epoch: images a second, the share of time the accelerator stood still, CPU seconds for an image."""
-
-    rate: float
-    waiting: float
-    cpu_seconds: float
-
-
 def _measure(setting: Setting) -> dict[str, Any]:
     found = setting.photos
-    levels = [level for level in (1, 2) if level <= setting.cores]
-    recipes = Recipes()
-    who: list[Contestant] = [*usual(setting), recipes]
-    _check(setting, [each for each in who if each is not recipes], recipes)
-    rows: list[dict[str, Any]] = []
-    with usage.pinned(setting.cores) as cores, ExitStack() as stack:
-        running = []
-        for each in who:
-            if (why_not := each.why_not()) is not None:
-                rows.append({"name": each.title, "not run": why_not})
-                continue
-            for level in levels:
-                scale = each.scales[0]
-                job = job_for(each, scale, level, found, setting)
-                made = contestant(name(each, level, scale), each, job, stack.enter_context(each.open(job)))
-                made.threads = 1
-                running.append((each, level, scale, made, job.batch_size))
-        turns = {
-            (made.name, speed): partial(_turn, made, size, speed)
-            for speed in (*map(float, RATES), math.inf)
-            for *_, made, size in running
-        }
+    levels = [level for level in (1, 2) if level <= cores()]
+    why_not = {each.who.key: each.why_not for each in _check(setting)}
+    who = [*usual(setting), Recipes()]
+    rows: list[dict[str, Any]] = [{"name": each.title, "not run": why} for each in who if (why := why_not[each.key])]
+    entries = [
+        Entry(name(each, level, scale), each, job_for(each, scale, level, found, setting))
+        for each in who
+        for scale in each.scales[:1]
+        for level in levels
+        if not why_not[each.key]
+    ]
+    for each in entries:
+        each.threads = 1
+    with usage.pinned(cores()) as kept, opened(entries) as running:
+        speeds = (*map(float, RATES), math.inf)
+        turns = {(each.name, speed): partial(_turn, each, speed) for speed in speeds for each in running}
         rounds = min(setting.rounds, _ROUNDS)
         with screen.Bar("feed", len(running) + rounds * len(turns)) as bar:
-            for *_, made, _size in running:  # starts workers
-                _turn(made, 1, math.inf, -1)
+            for each in running:  # starts workers
+                _turn(each, math.inf, -1)
                 bar.advance()
             taken = take_turns(turns, rounds, lambda turn: bar.advance())
-    for each, level, scale, made, _ in running:
-        own = {speed: some for (named, speed), some in taken.items() if named == made.name}
-        rows.append(_row(each, level, scale, own))
-    return {"pipeline": "train", "images": len(found), "cores": cores, "feed": rows}
+    rows += [{"name": each.name, "not run": each.why_not} for each in entries if each.why_not]
+    rows += [_row(each, {speed: taken[each.name, speed] for speed in speeds}) for each in running]
+    return {"pipeline": "train", "images": len(found), "cores": kept, "feed": rows}
 
 
-def _row(who: Contestant, level: int, scale: str, turns: dict[float, list[_Turn]]) -> dict[str, Any]:
+def _row(entry: Entry, turns: dict[float, list[Fed]]) -> dict[str, Any]:
     free = median(turn.rate for turn in turns[math.inf])
+    scale = entry.who.scales[0]
+    level = entry.job.workers or entry.job.threads
     return {
-        "name": name(who, level, scale),
-        "contestant": who.title,
+        "name": entry.name,
+        "contestant": entry.who.title,
         scale: level,
         "images per second": free,
         "CPU ms": 1000 * median(turn.cpu_seconds for turn in turns[math.inf]),
@@ -88,43 +75,30 @@ def _row(who: Contestant, level: int, scale: str, turns: dict[float, list[_Turn]
     }
 
 
-def _turn(made: harness.Contestant, batch_size: int, speed: float, number: int) -> _Turn:
-    """An epoch at that many images a second, from its first batch on."""
-    begin: float | None = None
-    taken, waiting = 0, 0.0
-    last = cpu = 0.0
-    with made.in_force():
-        for batch in made.epoch(number + 1):
-            now = time.perf_counter()
-            if begin is None:
-                begin, cpu = now, cpu_seconds()
-            else:
-                waiting += now - last
-                taken += len(batch)
-            if speed != math.inf:
-                time.sleep(batch_size / speed)
-            last = time.perf_counter()
-    assert begin is not None
-    seconds = last - begin
-    return _Turn(taken / seconds, waiting / seconds, (cpu_seconds() - cpu) / max(taken, 1))
+def _turn(entry: Entry, speed: float, number: int) -> Fed:
+    """An epoch at that many images a second."""
+
+    def use(batch: Batch) -> int:
+        time.sleep(entry.job.batch_size / speed)
+        return len(batch)
+
+    with entry.in_force():
+        return fed(entry.epoch(number + 1), use)
 
 
-def _check(setting: Setting, who: list[Contestant], recipes: Recipes) -> None:
+def _check(setting: Setting) -> list[Entry]:
     """Every contestant once through the usual checks; the recipes are computed on the host and must be torchvision's.
 
     Raises:
         Red: an exact contestant's values differ.
     """
-    found = setting.photos
-    some = Images(files=found.files[:8])
-    jobs = {each.key: job_for(each, each.scales[0], 0, some, setting) for each in [*who, recipes]}
-    reference = Entry("reference", REFERENCE, jobs[REFERENCE.key])
-    others = [Entry(each.title, each, jobs[each.key], "reference") for each in [*who, recipes] if each is not REFERENCE]
-    recipes.computes = True
-    try:
-        checked([reference, *others], rounds=0)
-    finally:
-        recipes.computes = False
+    some = Images(files=setting.photos.files[:8])
+    who = [*usual(setting), Recipes("computed")]
+    entries = [Entry(each.title, each, job_for(each, each.scales[0], 0, some, setting)) for each in who]
+    for each in entries[1:]:
+        each.reference = entries[0]
+    checked(entries, rounds=0)
+    return entries
 
 
 FEED = Workload(

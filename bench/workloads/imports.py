@@ -16,13 +16,6 @@ _STATEMENTS = {  # what is timed, and what has been imported before
     "import torchvision": "pass",
     "import accel, after it": "import torchvision",
 }
-_PROGRAM = """
-import time
-{before}
-begin = time.perf_counter()
-{timed}
-print(time.perf_counter() - begin)
-"""
 
 
 def _measure(setting: Setting) -> dict[str, Any]:
@@ -33,7 +26,8 @@ def _measure(setting: Setting) -> dict[str, Any]:
 
 
 def _time(statement: str, before: str, number: int) -> float:
-    program = _PROGRAM.format(before=before, timed=statement.partition(",")[0])
+    timed = statement.partition(",")[0]
+    program = f"import time\n{before}\nbegin = time.perf_counter()\n{timed}\nprint(time.perf_counter() - begin)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return float(run.stdout)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
@@ -19,33 +19,26 @@ from accel.cli.costs import ratio, take_turns
 from accel.cli.harness import Batch, Contestant, check
 from bench import usage
 from bench.job import Job
-from bench.pipelines import PIPELINES
+from bench.pipelines import PIPELINES, Pipeline
 from bench.workload import Setting, Workload
 
 _EPOCHS = 3
 """In a round, of each contestant."""
 
-
-Steps = list[tuple[str, Callable[[Any], Any]]]
-"""The steps that a file goes through, by name."""
-
-
-def _v1(job: Job) -> Steps:
-    return [("load", folder.default_loader), *_named(job.pipeline.v1())]
+Step = Callable[[Any], Any]
+Steps = dict[str, Step]
+"""The steps that a file goes through, by name; the last makes a batch of images."""
 
 
-def _v2(job: Job) -> Steps:
-    return [("load", folder.default_loader), *_named([v2.ToImage()]), *_named(job.pipeline.v2())]
+def _steps(pipeline: Any, *before: Step) -> Steps:
+    named = {type(transform).__name__: transform for transform in (*before, *pipeline.transforms)}
+    return {"load": folder.default_loader, **named, "stack": torch.stack}
 
 
-def _named(transforms: Any) -> Steps:
-    return [(type(transform).__name__, transform) for transform in getattr(transforms, "transforms", transforms)]
-
-
-def _measure(reference: str, make: Callable[[Job], Steps], setting: Setting) -> dict[str, Any]:
+def _measure(reference: str, make: Callable[[Pipeline], Steps], setting: Setting) -> dict[str, Any]:
     found = setting.photos
     job = Job(PIPELINES["train"], found, range(len(found)), min(50, len(found)))
-    steps = make(job)
+    steps = make(job.pipeline)
     entries = {reference: "torchvision", "accel, recording only": "cpu"}
     torch.set_num_threads(1)
     with usage.pinned(1) as cores, screen.Bar("recording", len(entries) * setting.rounds) as bar:
@@ -72,7 +65,8 @@ def _check(job: Job, steps: Steps) -> None:
     """
 
     def epoch(seed: int) -> Iterator[Batch]:
-        return (batch.to("cpu") for batch in _batches(job, steps, {}, seed))
+        torch.manual_seed(seed)
+        yield from (batch.to("cpu") for batch in _batches(steps, job.batches(seed)))
 
     plain = Contestant("torchvision", epoch, job.names)
     recorded = Contestant("what accel recorded", epoch, job.names, plain)
@@ -86,55 +80,45 @@ def _round(job: Job, steps: Steps, backend: str, seed: int) -> dict[str, float]:
 
     The other contestant has just had the caches: the first epoch is not counted.
     """
-    transforms = [transform for _, transform in steps]
     with accel.image_backend(backend, **({} if backend == "torchvision" else {"threads": 1})):
-        spent: dict[str, float] = {}
         for number in range(2):
-            spent.clear()
-            for _ in _batches(job, steps, spent, seed + number):
+            spent = dict.fromkeys(steps, 0.0)
+            timed: Steps = {name: partial(_timed, spent, name, step) for name, step in steps.items()}
+            for _ in _batches(timed, job.batches(seed + number)):
                 pass
-        epochs = [list(job.batches(seed + number)) for number in range(_EPOCHS)]
+        batches = [batch for number in range(_EPOCHS) for batch in job.batches(seed + number)]
         begin = time.process_time()
-        for batches in epochs:
-            for items in batches:
-                torch.stack([_through(transforms, path) for path, _ in items])
+        for _ in _batches(steps, batches):
+            pass
         spent["CPU in all"] = (time.process_time() - begin) / _EPOCHS
     return {step: 1e6 * seconds / len(job.order) for step, seconds in spent.items()}
 
 
-def _through(transforms: list[Any], image: Any) -> Any:
-    for transform in transforms:
-        image = transform(image)
-    return image
+def _timed(spent: dict[str, float], name: str, step: Step, given: Any) -> Any:
+    begin = time.perf_counter()
+    made = step(given)
+    spent[name] += time.perf_counter() - begin
+    return made
 
 
-def _batches(job: Job, steps: Steps, spent: dict[str, float], seed: int) -> Iterator[torch.Tensor]:
-    """The epoch, step by step; the seconds each step took are added to ``spent``."""
-    for step in [*(name for name, _ in steps), "stack"]:
-        spent.setdefault(step, 0.0)
-    torch.manual_seed(seed)
-    for items in job.batches(seed):
+def _batches(steps: Steps, batches: Sequence[Sequence[tuple[Any, Any]]]) -> Iterator[torch.Tensor]:
+    *transforms, stack = steps.values()
+    for items in batches:
         made = []
-        for path, _ in items:
-            image: Any = path
-            for name, transform in steps:
-                begin = time.perf_counter()
+        for image, _ in items:
+            for transform in transforms:
                 image = transform(image)
-                spent[name] += time.perf_counter() - begin
             made.append(image)
-        begin = time.perf_counter()
-        batch = torch.stack(made)
-        spent["stack"] += time.perf_counter() - begin
-        yield batch
+        yield stack(made)
 
 
 RECORDING = Workload(
     "recording",
     "submission only: train pipeline on photos recorded, one core",
-    partial(_measure, "torchvision v1, PIL", _v1),
+    partial(_measure, "torchvision v1, PIL", lambda pipeline: _steps(pipeline.v1())),
 )
 RECORDING_V2 = Workload(
     "recording_v2",
     "submission only: train pipeline in transforms.v2 after ToImage() on photos recorded, one core",
-    partial(_measure, "torchvision v2, ToImage", _v2),
+    partial(_measure, "torchvision v2, ToImage", lambda pipeline: _steps(pipeline.v2(), v2.ToImage())),
 )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import pickle
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
+import torch
+
 from accel.cli import screen
+from accel.cli.harness import Batch
+from accel.lazy.tensor_base import LazyTensorBase
+from accel.system.cores import cores
+from accel.workers import packing
+from bench import usage
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
 from bench.job import Images, Job
-from bench.machine import ROOT
 from bench.measure import Entry
+from bench.null_accelerator import Recipes
 from bench.pipelines import PIPELINES
 from bench.workload import REFERENCE, Setting, Workload, measured
 
@@ -23,7 +28,7 @@ _USUAL = ("torchvision-v1", "torchvision-v2", "accel-cpu", "opencv", "nvimagecod
 """The contestants where none is named: those with the most weight."""
 
 _LEVELS = (0, 1, 2, 4)
-_BATCH, _EPOCH, _ROUNDS = 32, 320, 3
+_BATCH, _EPOCH, _PROBED, _ROUNDS = 32, 320, 256, 3
 
 
 def usual(setting: Setting) -> list[Contestant]:
@@ -42,16 +47,22 @@ def job_for(contestant: Contestant, scale: str, level: int, found: Images, setti
 
 
 def entries(who: Sequence[Contestant], levels: Sequence[int], found: Images, setting: Setting) -> list[Entry]:
-    """An entry for every contestant at every level; torchvision's come first."""
-    made = []
+    """An entry for every contestant at every level; torchvision's come first.
+
+    torchvision's draws depend on the number of workers, so its own script is compared at the same number; the others
+    are given the draws of no workers.
+    """
+    made: dict[str, Entry] = {}
     for each in who:
         for scale in each.scales:
             for level in levels:
-                if scale == "threads" and (level == 0 or level > setting.cores):
+                if scale == "threads" and (level == 0 or level > cores()):
                     continue
                 job = job_for(each, scale, level, found, setting)
-                made.append(Entry(name(each, level, scale), each, job, _reference(each, job)))
-    return made
+                reference = name(REFERENCE, job.workers if each.follows_seed else 0, "workers")
+                called = name(each, level, scale)
+                made[called] = Entry(called, each, job, None if each is REFERENCE else made.get(reference))
+    return list(made.values())
 
 
 def name(contestant: Contestant, level: int, scale: str) -> str:
@@ -59,38 +70,58 @@ def name(contestant: Contestant, level: int, scale: str) -> str:
     return f"{contestant.title}, {level} {scale if level != 1 else scale.rstrip('s')}"
 
 
-def _reference(contestant: Contestant, job: Job) -> str | None:
-    """torchvision's draws depend on the number of workers, so its own script is compared at the same number; the
-    others are given the draws of no workers."""
-    if contestant is REFERENCE:
-        return None
-    return name(REFERENCE, job.workers if contestant.follows_seed else 0, "workers")
-
-
 def _measure(setting: Setting) -> dict[str, Any]:
     found = setting.photos
-    rounds = replace(setting, rounds=min(setting.rounds, _ROUNDS))
-    part = measured("scaling", entries(usual(setting), _LEVELS, found, setting), rounds, setting.cores)
+    some = entries(usual(setting), _LEVELS, found, setting)
+    part = measured("scaling", some, min(setting.rounds, _ROUNDS), cores())
     return {"pipeline": "train", "images": len(found), **part, "memory": _memory(setting, found)}
 
 
 def _memory(setting: Setting, found: Images) -> list[dict[str, Any]]:
     """Peak memory and bytes that cross process borders, each contestant in a process of its own."""
-    workers = min(2, setting.cores)
     rows = []
-    who = [each.key for each in usual(setting) if each.why_not() is None]
+    who = [each for each in usual(setting) if each.why_not() is None]
     with screen.Bar("memory", len(who) + 1) as bar:
-        for key in [*who, "accel-recipes"]:
-            listing = Path(setting.scratch) / "files.json"
-            listing.write_text(json.dumps(list(found.files)))
-            command = [sys.executable, "-m", "bench.probe", key, str(workers), str(listing)]
-            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-            if run.returncode:
-                rows.append({"name": key, "not run": (run.stderr.strip() or "?").splitlines()[-1]})
-            else:
-                rows.append(json.loads(run.stdout.splitlines()[-1]))
+        for each in [*who, Recipes("kept")]:
+            with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+                run = alone.submit(probe, each, min(2, cores()), found.files)
+                error = run.exception()
+            rows.append({"name": each.title, "not run": f"{error}"} if error else run.result())
             bar.advance()
     return rows
+
+
+def probe(contestant: Contestant, level: int, files: Sequence[str]) -> dict[str, Any]:
+    """Of some batches with ``level`` workers (or threads): peak memory of this process and its workers above what they
+    had once everything was set up, and the bytes that cross from workers to the main process."""
+    threads = contestant.scales[0] == "threads"
+    order = [number % len(files) for number in range(_PROBED)]
+    own, workers = (level, 0) if threads else (1, level)
+    job = Job(PIPELINES["train"], Images(files=files), order, _BATCH, own, workers)
+    torch.set_num_threads(1)
+    images = crossing = 0
+    with contestant.open(job) as epoch, contestant.in_force(job):
+        for batch in epoch(0):  # starts workers and fills caches
+            crossing += 0 if threads else _bytes(batch)
+            images += len(batch)
+        with usage.PeakMemory() as peak:
+            for _ in epoch(1):
+                peak.look()
+    return {
+        "name": contestant.title,
+        "workers": workers,
+        "threads": own,
+        "peak MB": peak.highest / 1e6,
+        "bytes across process borders per image": None if threads else crossing / images,
+    }
+
+
+def _bytes(batch: Batch) -> int:
+    """The bytes that cross with a batch: those of its tensors, or of its files and recipes."""
+    if isinstance(batch, LazyTensorBase):
+        data, *rest = packing.pack(batch.lazy.recipes)
+        return data.nbytes + len(pickle.dumps(rest))
+    return sum(tensor.untyped_storage().nbytes() for tensor in ([batch] if isinstance(batch, torch.Tensor) else batch))
 
 
 SCALING = Workload("scaling", "train pipeline on photos with more workers or threads, all cores", _measure)

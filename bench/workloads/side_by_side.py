@@ -49,7 +49,7 @@ MANY = "one batch of 512: JPEG files of 500 x 375, train pipeline, all cores (DV
 _LARGE = _jpegs(4000, 3000, 4)
 SIZES = (
     side_by_side("latency", ONE, "train", _jpegs(500, 375, 1), batch_size=1, epoch=100),
-    side_by_side("batch512", MANY, "train", _jpegs(500, 375, 64), batch_size=512, epoch=512, cores=None, rounds=3),
+    side_by_side("batch512", MANY, "train", _jpegs(500, 375, 64), batch_size=512, epoch=512, most=None, rounds=3),
     side_by_side(
         "large_train", "train pipeline on large photos (4000 x 3000), one core", "train", _LARGE, batch_size=4, epoch=8
     ),

@@ -17,7 +17,7 @@ from accel.cli.arguments import Red
 from accel.cli.costs import Cost
 from accel.cli.error_stats import Different, ErrorStats
 from accel.cli.harness import Batch, compare
-from bench import measure, probe, report, usage
+from bench import measure, report, usage
 from bench.__main__ import main
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant, Epoch
@@ -25,6 +25,7 @@ from bench.contestants.scripts import TorchvisionV1
 from bench.job import Images, Job
 from bench.machine import ROOT
 from bench.measure import Entry, check_likely, levels, take_turns
+from bench.null_accelerator import Recipes
 from bench.pipelines import PIPELINES, Draw, boxes_after, boxes_of
 from bench.tables import tables
 from bench.workloads import WORKLOADS, scaling, side_by_side
@@ -202,17 +203,18 @@ class _Wrong(TorchvisionV1):
 @pytest.mark.parametrize("first", [0, 1])
 def test_wrong_values_are_found_before_and_while_it_is_timed(paths: list[str], first: int) -> None:
     job = job_of(paths[:4])
-    wrong = Entry("wrong", _Wrong(first), job, "right")
+    right = Entry("right", V1, job)
     with pytest.raises(Red, match=r"wrong differs from right, first in .*\.jpg: .*% of the values differ"):
-        take_turns([Entry("right", V1, job), wrong], rounds=1)
+        take_turns([right, Entry("wrong", _Wrong(first), job, right)], rounds=1)
 
 
 def test_differences_of_the_inexact_are_stated(paths: list[str]) -> None:
     job = job_of(paths[:4])
     inexact = _Wrong(0, by=10 / 255 / 0.229)
     inexact.exact = False  # type: ignore[misc]
-    other = Entry("other", inexact, job, "right")
-    take_turns([Entry("right", V1, job), other], rounds=2)
+    right = Entry("right", V1, job)
+    other = Entry("other", inexact, job, right)
+    take_turns([right, other], rounds=2)
     stated = other.stats
     assert stated is not None
     assert stated.largest == pytest.approx(10, abs=1e-3)
@@ -256,9 +258,9 @@ def test_a_contestant_that_fails_is_listed(paths: list[str]) -> None:
     missing = _Broken(_raise)
     missing.modules = ("no_such_module",)  # type: ignore[misc]
     others = {"fails": _Broken(_raise), "makes nothing": _Broken(int), "missing": missing}
-    some = [Entry("right", V1, job), *(Entry(name, each, job, "right") for name, each in others.items())]
-    take_turns(some, rounds=1)
-    right, *failed = some
+    right = Entry("right", V1, job)
+    failed = [Entry(name, each, job, right) for name, each in others.items()]
+    take_turns([right, *failed], rounds=1)
     assert len(right.rounds) == 1
     reasons = [each.why_not or "" for each in failed]
     assert "its library is too old" in reasons[0]
@@ -276,8 +278,9 @@ def test_medians_and_ratios_are_those_of_the_rounds() -> None:
     images = pixels(10)
     long = Job(PIPELINES["cifar"], images, range(10), 5)
     short = Job(PIPELINES["cifar"], images, range(5), 5)
-    first = Entry("first", V1, long, None, [Cost(9, 4), Cost(2, 3), Cost(3, 8)])
-    other = Entry("other", V1, short, None, [Cost(1, 1), Cost(1, 1), Cost(0.5, 2)])
+    first, other = Entry("first", V1, long), Entry("other", V1, short)
+    first.rounds = [Cost(9, 4), Cost(2, 3), Cost(3, 8)]
+    other.rounds = [Cost(1, 1), Cost(1, 1), Cost(0.5, 2)]
     assert (first.seconds, first.cpu_seconds) == (0.3, 0.4)
     assert measure.ratio(first, first) == 1
     assert measure.ratio(other, first) == 3  # of 4.5, 1 and 3
@@ -371,10 +374,10 @@ def test_feed_and_memory(image_folder: Path, tmp_path: Path) -> None:
 
 
 def test_recipes_cross_process_borders_as_files(monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:
-    monkeypatch.setattr(probe, "_EPOCH", 8)
-    monkeypatch.setattr(probe, "_BATCH", 4)
-    decoded = probe.probe(CONTESTANTS["accel-cpu"], 1, paths[:4])
-    recorded = probe.probe(probe.Shipped(), 1, paths[:4])
+    monkeypatch.setattr(scaling, "_PROBED", 8)
+    monkeypatch.setattr(scaling, "_BATCH", 4)
+    decoded = scaling.probe(CONTESTANTS["accel-cpu"], 1, paths[:4])
+    recorded = scaling.probe(Recipes("kept"), 1, paths[:4])
     assert decoded["bytes across process borders per image"] == 4 * 3 * 224 * 224
     files = sum(Path(path).stat().st_size for path in paths[:4]) / 4
     assert files < recorded["bytes across process borders per image"] + files / 2 < files + 3000

@@ -12,8 +12,7 @@ import pytest
 
 from bench.upstream import __main__ as command
 from bench.upstream.expected import EXPECTED, Expected, compare
-from bench.upstream.plugin import sample
-from bench.upstream.run import Outcome
+from bench.upstream.run import Outcome, sample
 
 PASSED, FAILED = Outcome("passed"), Outcome("failed", "AssertionError: assert 1 is 2")
 

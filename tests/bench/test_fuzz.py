@@ -27,13 +27,12 @@ from accel.codec import jpeg
 from accel.codec.header import claim
 from bench.fuzz import __main__ as command
 from bench.fuzz import check, oracle, run
-from bench.fuzz.coder import random_blocks
+from bench.fuzz.coder import Coder, ordinary_scans, random_blocks, scans
+from bench.fuzz.decoder import SIDES, guarded
 from bench.fuzz.files import encode, intact, picture, pillow
 from bench.fuzz.findings import Findings
-from bench.fuzz.guard_pages import SIDES, guarded
 from bench.fuzz.mutations import MUTATIONS, Rng
 from bench.fuzz.oracle import Answer
-from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans, scans
 from bench.fuzz.recipes import Corpus, make, recipe
 from bench.fuzz.segments import joined, segments
 from bench.machine import ROOT
@@ -180,7 +179,7 @@ def test_a_finding_is_told_with_the_mutations_that_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Through the command, whose exit status is 1; the same file is made and found again from seed and number."""
-    planted = lambda data, rng, *rest: check.Checked(check.WRONG, [("here", "it ends so")] if data[-1:] == b"!" else [])  # noqa: E731
+    planted = lambda data, rng, *rest: (check.WRONG, [("here", "it ends so")] if data[-1:] == b"!" else [])  # noqa: E731
     monkeypatch.setattr(run, "_prepare", lambda: None)
     monkeypatch.setattr(run, "check_file", planted)
     monkeypatch.setitem(MUTATIONS, "bits anywhere", lambda data, other, rng: data + b"!")
@@ -296,16 +295,16 @@ def test_files_that_are_made_are_intact() -> None:
     assert read > 190
 
 
-def test_progressive_files_of_any_script_are_the_same_picture() -> None:
+def test_progressive_files_of_any_script_are_the_baseline_files_picture() -> None:
     components, whole = [(1, 4, 1), (2, 2, 1), (3, 1, 1)], 0
     for seed in range(20):
         blocks, script = random_blocks(20, seed), scans(random.Random(seed), 3)
-        data = ProgressiveCoder().progressive((13, 45), components, blocks, script, restart=seed % 3)
+        data = Coder().file((13, 45), components, blocks, script, restart=seed % 3)
         header = claim(data)
         assert header is not None
         if header.ordinary:
             whole += 1
-            expected = pillow(ProgressiveCoder().progressive((13, 45), components, blocks, ordinary_scans(3)))
+            expected = pillow(Coder().file((13, 45), components, blocks))
             np.testing.assert_array_equal(pillow(data), expected)
     assert whole > 10
 
@@ -327,6 +326,6 @@ def test_two_components_of_one_id_in_a_progressive_file() -> None:
     blocks = random_blocks(20, 1)
     for ids, whole in (((1, 2, 3), True), ((1, 1, 2), False)):
         components = list(zip(ids, (2, 2, 2), (2, 2, 1), strict=True))
-        header = claim(ProgressiveCoder().progressive((8, 61), components, blocks, ordinary_scans(3)))
+        header = claim(Coder().file((8, 61), components, blocks, ordinary_scans(3)))
         assert header is not None
         assert header.ordinary is whole

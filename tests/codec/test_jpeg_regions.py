@@ -22,9 +22,8 @@ from accel.codec import engines, jpeg
 from accel.codec.engines import Box
 from accel.codec.header import claim
 from accel.planning.plan import plan
-from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
+from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, ordinary_scans, random_blocks
 from bench.fuzz.files import pillow
-from bench.fuzz.progressive import ProgressiveCoder, ordinary_scans
 from tests.support import helpers
 from tests.support.helpers import assert_same
 
@@ -44,9 +43,8 @@ def samplings(thorough: bool) -> Iterator[Any]:
 
 def made(factors: Any, size: tuple[int, int] = (21, 43), *, progressive: bool) -> bytes:
     components = [(i, *each) for i, each in enumerate(factors, 1)]
-    if progressive:
-        return ProgressiveCoder().progressive(size, components, random_blocks(60), ordinary_scans(len(components)))
-    return Coder().file(size, components, random_blocks(60))
+    script = ordinary_scans(len(components)) if progressive else ()
+    return Coder().file(size, components, random_blocks(60), script)
 
 
 def small_boxes(height: int, width: int) -> Iterator[Box]:

@@ -14,7 +14,7 @@ from PIL import Image
 from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Wanted
 from accel.codec.header import claim
-from bench.fuzz.coder import Coder, random_blocks
+from bench.fuzz.coder import Coder, Scan, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 
 LARGEST = 1 << 18  # pixels: a damaged header may promise many
@@ -102,20 +102,19 @@ class Liar(Coder):
         super().__init__()
         self._lie, self._count = lie, 0
 
-    def _block(self, coefficients: np.ndarray, previous: int) -> Iterator[str]:
+    def _block(self, block: np.ndarray, previous: int, scan: Scan) -> Iterator[str]:
         self._count += 1
-        length, code = self.ac[0xF1]
         if self._count != 3:
-            yield from super()._block(coefficients, previous)
+            yield from super()._block(block, previous, scan)
         elif self._lie == "no code":
             yield from ("0" * 4, "1" * 16, "0" * 15)  # as many bits as a symbol may take: all else is right
         elif self._lie == "past the end":
-            yield from ("0" * 4, (f"{code:0{length}b}" + "1") * 4)
+            yield from ("0" * 4, (self.ac[0xF1] + "1") * 4)
         elif self._lie == "one more":
-            yield from super()._block(coefficients, previous)
-            yield from super()._block(coefficients, int(coefficients[0]))
+            yield from super()._block(block, previous, scan)
+            yield from super()._block(block, int(block[0]), scan)
         elif self._lie == "left over":
-            yield from super()._block(coefficients, previous)
+            yield from super()._block(block, previous, scan)
             yield "0" * 9
 
 

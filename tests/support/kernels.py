@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from accel.backends.cpu import passes
 from accel.backends.cpu.passes import Axis
-from bench.fuzz.guard_pages import guarded_copy
+from bench.fuzz.decoder import guarded_copy
 
 Array = npt.NDArray[Any]
 

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 
-from bench.fuzz.mutations.registry import (
-    Mutation,
-    Rng,
-    anywhere,
-    in_segments,
-    on_payload,
-    on_segments,
-    put,
-    replaced,
-    somewhere,
-)
+from bench.fuzz.mutations.registry import Mutation, Rng, anywhere, in_segments, on_payload, on_segments, put, somewhere
 from bench.fuzz.segments import EOI, SOS, File, Segment, scan_of, segments
 
 
@@ -25,27 +15,21 @@ def _bits(data: bytes, other: bytes, rng: Rng) -> bytes:
     return bytes(changed)
 
 
+def _places(data: bytes, pattern: bytes, start: int = 0) -> list[int]:
+    return [found.start() for found in re.compile(pattern).finditer(data, start)]
+
+
 def _stuffing(data: bytes, other: bytes, rng: Rng) -> bytes:
-    places = [at for at in range(len(data) - 1) if data[at] == 0xFF and data[at + 1] == 0]
+    places = _places(data, rb"\xff\0")
     if places and rng.random() < 0.5:
         at = rng.choice(places) + 1
         return data[:at] + data[at + 1 :]
     return put(data, anywhere(data, rng, scan_of(data)), rng.choice((b"\xff\x00", b"\x00", b"\xff\x00\x00")))
 
 
-def _fill(data: bytes, other: bytes, rng: Rng) -> bytes:
-    """In front of markers, where they are allowed, and of stuffing, where they are not."""
-    places = [at for at in range(len(data)) if data[at] == 0xFF]
-    return put(data, rng.choice(places or [0]), b"\xff" * rng.choice((1, 2, 50)))
-
-
-def _restart_markers(data: bytes) -> list[int]:
-    return [at for at in range(scan_of(data), len(data) - 1) if data[at] == 0xFF and 0xD0 <= data[at + 1] <= 0xD7]
-
-
 def _restarts(data: bytes, other: bytes, rng: Rng) -> bytes:
     """Another one, one too many, one less, two exchanged, bytes between them gone, one where none should be."""
-    found, new = _restart_markers(data), bytes((0xFF, 0xD0 + rng.randrange(8)))
+    found, new = _places(data, rb"\xff[\xd0-\xd7]", scan_of(data)), bytes((0xFF, 0xD0 + rng.randrange(8)))
     if not found or rng.random() < 0.15:
         return put(data, rng.choice((anywhere(data, rng, scan_of(data)), max(len(data) - 2, 0))), new)
     at, second = rng.choice(found), rng.choice(found)
@@ -72,40 +56,40 @@ def _markers(payload: bytes, rng: Rng) -> bytes:
     return payload
 
 
-def _segments(file: File, other: File, rng: Rng) -> Sequence[Segment]:
+def _segments(file: File, other: File, rng: Rng) -> None:
     place = somewhere(file, rng, 0)
     segment = file[place]
     at = rng.randrange(len(segment.payload) + 1)
     inside = bytes(rng.choice([each for each in (*file, *other) if each.marker] or [Segment(SOS)]))
-    return replaced(file, place, segment._replace(payload=put(segment.payload, at, inside)))
+    file[place] = segment._replace(payload=put(segment.payload, at, inside))
 
 
-def _order(file: File, other: File, rng: Rng) -> Sequence[Segment]:
+def _order(file: File, other: File, rng: Rng) -> None:
     """Or left out, or once more."""
     starts = [place for place, segment in enumerate(file) if segment.marker == SOS]
     if not starts:
-        return file
+        return
     end = next((place for place in range(len(file) - 1, 0, -1) if file[place].marker == EOI), len(file))
-    first, *rest = starts
-    parts = [file[start:stop] for start, stop in zip(starts, [*rest, end], strict=True)]
+    parts = [file[start:stop] for start, stop in zip(starts, [*starts[1:], end], strict=True)]
     if rng.random() < 0.3:
         parts.append(rng.choice(parts))
     rng.shuffle(parts)
-    return [*file[:first], *(segment for part in parts[: rng.randint(1, len(parts))] for segment in part), *file[end:]]
+    kept = parts[: rng.randint(1, len(parts))]
+    file[:] = [*file[: starts[0]], *(segment for part in kept for segment in part), *file[end:]]
 
 
-def _scan(file: File, other: File, rng: Rng) -> Sequence[Segment]:
-    coded = [segment for segment in other if not segment.marker] or other
-    return replaced(file, somewhere(file, rng, 0), rng.choice(coded))
+def _scan(file: File, other: File, rng: Rng) -> None:
+    place = somewhere(file, rng, 0)
+    file[place] = rng.choice([segment for segment in other if not segment.marker] or other)
 
 
-def _end(file: File, other: File, rng: Rng) -> Sequence[Segment]:
+def _end(file: File, other: File, rng: Rng) -> None:
     """All that comes behind it stays, or goes."""
     place = somewhere(file, rng, 0)
     payload = file[place].payload
     at = rng.randrange(len(payload) + 1)
-    rest: Sequence[Segment] = (Segment(0, payload[at:]), *file[place + 1 :])
-    return [*file[:place], Segment(0, payload[:at]), Segment(EOI), *(rest if rng.random() < 0.5 else ())]
+    rest = [Segment(0, payload[at:]), *file[place + 1 :]] if rng.random() < 0.5 else []
+    file[place:] = [Segment(0, payload[:at]), Segment(EOI), *rest]
 
 
 def _shifted(data: bytes, other: bytes, rng: Rng) -> bytes:
@@ -113,10 +97,6 @@ def _shifted(data: bytes, other: bytes, rng: Rng) -> bytes:
     at = anywhere(data, rng, scan_of(data))
     rest, by = int.from_bytes(data[at:], "big"), rng.randint(1, 7)
     return data[:at] + (rest >> by).to_bytes(len(data) - at, "big")
-
-
-def _random(payload: bytes, rng: Rng) -> bytes:
-    return rng.randbytes(len(payload)).replace(b"\xff", rng.choice((b"\xff\x00", b"\xfe")))
 
 
 def _ended(data: bytes) -> bytes:
@@ -142,7 +122,9 @@ MUTATIONS: dict[str, Mutation] = {
     **in_segments("the scan", 4, 0),
     "bits behind the scan header": _bits,
     "stuffing left out or put in": _stuffing,
-    "fill bytes": _fill,
+    "fill bytes": lambda data, other, rng: (  # before markers, where they are allowed, and stuffing, where they are not
+        put(data, rng.choice(_places(data, rb"\xff") or [0]), b"\xff" * rng.choice((1, 2, 50)))
+    ),
     "restart markers changed": _restarts,
     "markers in the scan": on_payload(_markers, 0),
     "segments in the scan": on_segments(_segments),
@@ -150,7 +132,9 @@ MUTATIONS: dict[str, Mutation] = {
     "a scan of another file": on_segments(_scan),
     "an end in the scan": on_segments(_end),
     "a cut between the scan's bits": _shifted,
-    "the scan alone random": on_payload(_random, 0),
+    "the scan alone random": on_payload(
+        lambda payload, rng: rng.randbytes(len(payload)).replace(b"\xff", rng.choice((b"\xff\x00", b"\xfe"))), 0
+    ),
     "another end": _other_end,
     "segments behind the scan": _behind,
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from bench.fuzz.mutations.registry import Mutation, Rng, another, anywhere, flip, put, some_bytes
-from bench.fuzz.segments import joined, segments
+import struct
+
+from bench.fuzz.mutations.registry import Mutation, Rng, another, anywhere, flipped, put, some_bytes
+from bench.fuzz.segments import Segment, joined, segments
 
 _SOI, _EOI = b"\xff\xd8", b"\xff\xd9"
 
@@ -12,11 +14,6 @@ def _cut_segment(data: bytes, other: bytes, rng: Rng) -> bytes:
     file = segments(data)
     kept = joined(file[: rng.randint(0, len(file))])
     return kept + rng.choice((b"", b"\xff", _EOI, b"\xff\xda", data[len(kept) :][: rng.randint(1, 12)]))
-
-
-def _left_out(data: bytes, other: bytes, rng: Rng) -> bytes:
-    at = anywhere(data, rng, 2)
-    return data[:at] + data[at + rng.choice((1, 1, 2, 3, 17, 200)) :]
 
 
 def _put_in(data: bytes, other: bytes, rng: Rng) -> bytes:
@@ -44,27 +41,14 @@ def _headed(data: bytes, other: bytes, rng: Rng) -> bytes:
 
 def _several(data: bytes, other: bytes, rng: Rng) -> bytes:
     """A multi-picture segment (CIPA DC-007) that says so, rightly or not, in front of two files."""
-    big = rng.random() < 0.5
-
-    def number(value: int, size: int) -> bytes:
-        return (value & (1 << 8 * size) - 1).to_bytes(size, "big" if big else "little")
-
-    def entry(tag: int, kind: int, count: int, value: bytes) -> bytes:
-        return number(tag, 2) + number(kind, 2) + number(count, 4) + value
-
+    order, start = (">", b"MM\0*") if rng.random() < 0.5 else ("<", b"II*\0")
     count, first = rng.choice((1, 2, 2, 3, 99)), len(data) + rng.choice((0, 0, 100, -20))
-    head = (b"MM\0*" if big else b"II*\0") + number(8, 4) + number(3, 2)
-    head += entry(0xB000, 7, 4, b"0100") + entry(0xB001, 4, 1, number(count, 4))
-    head += entry(0xB002, 7, 16 * count, number(50, 4)) + number(0, 4)
+    entries = (0xB000, 7, 4, b"0100"), (0xB001, 4, 1, count), (0xB002, 7, 16 * count, 50)
+    head = start + struct.pack(f"{order}IHHHI4sHHIIHHIII", 8, 3, *(value for entry in entries for value in entry), 0)
     for size, at in ((first, 0), (len(other), first - rng.choice((4, 8, 30)))):
-        head += number(0x030000, 4) + number(size, 4) + number(at, 4) + number(0, 4)
+        head += struct.pack(f"{order}4I", 0x030000, size & 0xFFFFFFFF, at & 0xFFFFFFFF, 0)
     body = b"MPF\0" + head[: rng.choice((len(head), len(head), rng.randint(0, len(head))))]
-    return data[:2] + b"\xff\xe2" + (len(body) + 2).to_bytes(2, "big") + body + data[2:] + other
-
-
-def _random(data: bytes, other: bytes, rng: Rng) -> bytes:
-    start = rng.choice((b"", b"\xff\xd8\xff", data[: rng.randint(0, len(data))]))
-    return start + rng.randbytes(rng.choice((0, 1, 3, 50, 900)))
+    return data[:2] + bytes(Segment(0xE2, body)) + data[2:] + other
 
 
 def _some(rng: Rng, most: int) -> bytes:
@@ -72,13 +56,15 @@ def _some(rng: Rng, most: int) -> bytes:
 
 
 MUTATIONS: dict[str, Mutation] = {
-    "bits anywhere": lambda data, other, rng: some_bytes(data, rng, flip(rng), 3),
-    "bytes anywhere": lambda data, other, rng: some_bytes(data, rng, another(rng), 8),
+    "bits anywhere": lambda data, other, rng: some_bytes(flipped, 3, data, rng),
+    "bytes anywhere": lambda data, other, rng: some_bytes(another, 8, data, rng),
     "cut anywhere": lambda data, other, rng: data[: anywhere(data, rng)],
     "cut near the end": lambda data, other, rng: data[: -rng.randint(1, 20)],
     "cut, with an end marker": lambda data, other, rng: data[: anywhere(data, rng, 2)] + _EOI,
     "cut in or between segments": _cut_segment,
-    "bytes left out": _left_out,
+    "bytes left out": lambda data, other, rng: (
+        data[: (at := anywhere(data, rng, 2))] + data[at + rng.choice((1, 1, 2, 3, 17, 200)) :]
+    ),
     "bytes put in": _put_in,
     "a stretch overwritten": _overwritten,
     "a stretch doubled or moved": _moved,
@@ -100,5 +86,8 @@ MUTATIONS: dict[str, Mutation] = {
     "garbage before the file": lambda data, other, rng: (
         rng.choice((_some(rng, 9), _SOI, b"\xff", bytes(1), data[: rng.randint(1, 40)])) + data
     ),
-    "nothing but random bytes": _random,
+    "nothing but random bytes": lambda data, other, rng: (
+        rng.choice((b"", b"\xff\xd8\xff", data[: rng.randint(0, len(data))]))
+        + rng.randbytes(rng.choice((0, 1, 3, 50, 900)))
+    ),
 }

@@ -1,0 +1,77 @@
+"""A process for work that may crash or hang: it says how far it is, and what it prints is kept."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+_POLL = 0.2  # seconds
+
+Say = Callable[[Any], None]
+
+
+class Child:
+    """A process, which is killed at the end of the block if it is still there.
+
+    Args:
+        method: how it starts: a fork of this process, or a new interpreter.
+        work: called there with a function that takes messages; for a new interpreter it is pickled.
+        log: a file for what is printed there.
+    """
+
+    def __init__(self, method: Literal["fork", "spawn"], work: Callable[[Say], object], log: Path) -> None:
+        context: Any = multiprocessing.get_context(method)
+        self._log = log
+        self._said, out = context.Pipe(duplex=False)
+        self._process = context.Process(target=_work, args=(work, log, out))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # forks beside threads: NumPy's, which have no locks
+            self._process.start()
+        out.close()
+        self.pid = self._process.pid or 0
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.join()
+        self._said.close()
+
+    def messages(self) -> Iterator[Any]:
+        """Its messages, and now and then None; until it ends."""
+        with suppress(EOFError, OSError):
+            while True:
+                alive = self._process.is_alive()
+                if self._said.poll(_POLL):
+                    yield self._said.recv()
+                elif alive:
+                    yield None
+                else:
+                    return
+
+    def wait(self) -> int:
+        """The exit status, or the signal's number, negative."""
+        self._process.join()
+        return self._process.exitcode or 0
+
+    def printed(self) -> str:
+        """All that it has printed so far."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+
+def _work(work: Callable[[Say], object], log: Path, out: Any) -> None:
+    with log.open("w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    # the parent's may be a test's
+    sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
+    faulthandler.enable(2, all_threads=False)
+    work(out.send)
