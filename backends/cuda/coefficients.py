@@ -16,8 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.backends.shared.coefficients import axis_coefficients
+from accel.native import units
 from accel.ops.resample import SUPPORT, Aten
+
+_UNIT = units.Unit(
+    "coefficients", "backends/shared/coefficient_kernels.py", "backends/shared/numba_memory.py", seconds=1
+)
+_compute = _UNIT.function("backends.shared.coefficient_kernels", "computed_bits", "int int f8 f8 int int int u1[1]w")
 
 Integers = npt.NDArray[np.int32]
 
@@ -71,10 +76,11 @@ def _bounds_length(shown: int) -> int:
 @lru_cache(maxsize=256)
 def computed_on_host(job: CoefficientJob) -> tuple[Integers, Integers]:
     """Bounds and coefficients as the kernels take them."""
-    bounds = np.zeros(_bounds_length(job.shown), np.int32)
-    coefficients = np.zeros((job.most_taps, job.shown), np.int32)
     begin, span, resample, length, size, first, shown = job
-    bounds[-1] = axis_coefficients(
-        resample, length, begin, span, size, first, bounds[:-1].reshape(2, shown), coefficients
+    memory = np.zeros(job.most_taps * (shown + 2) + 2 * shown, np.int32)  # coefficient_kernels.memory_size
+    bits = _compute(resample, length, begin, span, size, first, shown, memory.view(np.uint8))
+    coefficients, bounds = memory[2 * job.most_taps : -2 * shown], memory[-2 * shown :]
+    return (
+        np.append(bounds.reshape(shown, 2).T, np.int32(bits)),
+        np.ascontiguousarray(coefficients.reshape(shown, -1).T),
     )
-    return bounds, coefficients

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.cpython.unsafe.tuple import tuple_setitem
 
 from accel.backends.shared.numba_memory import flattened
 from accel.backends.shared.simd_floats import BLOCK, LANES, fma, round16, sum_row, sum_two_rows
@@ -96,6 +97,7 @@ def find_bounds(window: Any, across: Any, down: Any, bounds: Any) -> None:
 # -- the blur -------------------------------------------------------------------------------------------------
 
 _BATCH = 8
+_NOTHING = (_F32(0),) * _BATCH
 
 
 @njit(inline="always")
@@ -144,29 +146,14 @@ def _taps(window: Any, pitch: Any, channels: Any) -> Any:
 @njit(inline="always")
 def _as_torch(padded: Any, at: Any, places: Any, weights: Any, floats: Any, fused: Any, sums: Any) -> Any:
     """Several windows' sums, tap after tap, side by side: each waits for itself alone."""
-    a, b, c, d, e, f, g, h = at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]
-    s = t = u = v = w = x = y = z = _F32(0)
+    totals = _NOTHING
     for k in range(places.shape[0]):
-        place, weight = places[k], weights[k]
-        if fused:
-            s = fma(floats[padded[a + place]], weight, s)
-            t = fma(floats[padded[b + place]], weight, t)
-            u = fma(floats[padded[c + place]], weight, u)
-            v = fma(floats[padded[d + place]], weight, v)
-            w = fma(floats[padded[e + place]], weight, w)
-            x = fma(floats[padded[f + place]], weight, x)
-            y = fma(floats[padded[g + place]], weight, y)
-            z = fma(floats[padded[h + place]], weight, z)
-        else:
-            s += floats[padded[a + place]] * weight
-            t += floats[padded[b + place]] * weight
-            u += floats[padded[c + place]] * weight
-            v += floats[padded[d + place]] * weight
-            w += floats[padded[e + place]] * weight
-            x += floats[padded[f + place]] * weight
-            y += floats[padded[g + place]] * weight
-            z += floats[padded[h + place]] * weight
-    sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7] = s, t, u, v, w, x, y, z
+        for n in range(_BATCH):
+            value = floats[padded[at[n] + places[k]]]
+            total = fma(value, weights[k], totals[n]) if fused else totals[n] + value * weights[k]
+            totals = tuple_setitem(totals, n, total)
+    for n in range(_BATCH):
+        sums[n] = totals[n]
 
 
 @njit(inline="always")
