@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from accel.backends.shared.numba_memory import flattened
 from accel.backends.shared.simd_floats import BLOCK, LANES, fma, round16, sum_row, sum_two_rows
@@ -146,10 +147,10 @@ def _taps(window: Any, pitch: Any, channels: Any) -> Any:
 @njit(inline="always")
 def _as_torch(padded: Any, at: Any, places: Any, weights: Any, floats: Any, fused: Any, sums: Any) -> Any:
     """Several windows' sums, tap after tap, side by side: each waits for itself alone."""
-    totals = _NOTHING
+    begins, totals = to_fixed_tuple(at, _BATCH), _NOTHING
     for k in range(places.shape[0]):
         for n in range(_BATCH):
-            value = floats[padded[at[n] + places[k]]]
+            value = floats[padded[begins[n] + places[k]]]
             total = fma(value, weights[k], totals[n]) if fused else totals[n] + value * weights[k]
             totals = tuple_setitem(totals, n, total)
     for n in range(_BATCH):
