@@ -84,6 +84,8 @@ def lower_image(wanted: Decode, *, interleaved: bool) -> Lowered:
     for number, stage in enumerate(item.stages):
         before = chain.mark()
         reason = _pass(chain, stage) if isinstance(stage, Pass) else _effect(chain, stage)
+        if reason is None and stage.levels is not None:
+            reason = lut.add_lut(chain, stage.levels)
         if reason is not None:
             chain.back_to(before)
             return _lowered(wanted, box, chain, item.stages[number:], reason)
@@ -91,8 +93,7 @@ def lower_image(wanted: Decode, *, interleaved: bool) -> Lowered:
     reason = _finish(chain, item, interleaved)
     if reason is not None:
         chain.back_to(before)
-        return _lowered(wanted, box, chain, (), reason)
-    return _lowered(wanted, box, chain, (), None)
+    return _lowered(wanted, box, chain, (), reason)
 
 
 def _begin(wanted: Decode) -> tuple[Box, OperatorChain]:
@@ -112,13 +113,8 @@ def _lowered(
 
 
 def _pass(chain: OperatorChain, stage: Pass) -> str | None:
-    reason = _resize(chain, stage) if stage.resample else _move(chain, stage)
-    if reason is None and stage.levels is not None:
-        reason = lut.add_lut(chain, stage.levels)
-    return reason
-
-
-def _move(chain: OperatorChain, stage: Pass) -> str | None:
+    if stage.resample:
+        return _resize(chain, stage)
     rows, columns = (through(axis.view, axis.window) for axis in (stage.rows, stage.columns))
     return index_maps.add_index_maps(chain, rows, columns, stage.fills)
 
@@ -140,12 +136,8 @@ def _resize(chain: OperatorChain, stage: Pass) -> str | None:
     listed = any(axis.window.table is not None for axis in axes)
     regions = [_region(axis, span, listed, offset[0]) for axis, span, offset in zip(axes, spans, inside, strict=True)]
     height, width = (last - first for first, last in spans)
-    chain.add(
-        "resize",
-        _FILTERS[stage.resample],
-        ((height, width), tuple(start for start, _ in regions), tuple(end for _, end in regions)),
-        (height, width),
-    )
+    starts, ends = zip(*regions, strict=True)
+    chain.add("resize", _FILTERS[stage.resample], ((height, width), starts, ends), (height, width))
     if not listed:
         return None
     rows, columns = (axis.window.shift(-first) for axis, (first, _) in zip(axes, spans, strict=True))
@@ -170,10 +162,7 @@ def _region(axis: Axis, span: tuple[int, int], listed: bool, offset: int) -> tup
 def _effect(chain: OperatorChain, effect: Effect) -> str | None:
     top, left, height, width = effect.box
     chain.crop((top, left), (height, width))
-    reason = effects.add_effect(chain, effect)
-    if reason is None and effect.levels is not None:
-        reason = lut.add_lut(chain, effect.levels)
-    return reason
+    return effects.add_effect(chain, effect)
 
 
 # -- values -------------------------------------------------------------------------------------------------

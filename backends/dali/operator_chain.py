@@ -73,7 +73,7 @@ class OperatorChain:
     @property
     def structure(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
         """The fixed part of its operators."""
-        return tuple([(each.name, each.static) for each in self.operators])
+        return tuple([each[:2] for each in self.operators])
 
     @property
     def fed(self) -> tuple[Numbers, ...]:

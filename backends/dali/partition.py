@@ -14,7 +14,7 @@ from accel.backends.dali.lowering import Lowered, lower_decoding, lower_image, r
 from accel.backends.dali.operator_chain import Structure
 from accel.backends.dali.pipeline_pool import Outputs, PipelinePool, Sample
 from accel.codec import decode
-from accel.codec.header import Header
+from accel.codec.header import Raw
 from accel.planning import partition as shared
 from accel.planning.partition import going_on, split
 from accel.planning.plan import Decode, Plan
@@ -52,31 +52,24 @@ def partition(plan: Plan, *, exact: bool, on_host: bool) -> Partition:
     """
     own, left, reasons = shared.partition(plan, refused)
     parts = Partition([], [], list(left.decodes), reasons)
-    if exact:
-        for wanted in own.decodes:
-            _add_begun(parts, lower_decoding(wanted))
-        return parts
-    for each in [image for wanted in own.decodes for image in split(wanted)]:
-        work = lower_image(each, interleaved=plan.interleaved)
+    for each in own.decodes if exact else [image for wanted in own.decodes for image in split(wanted)]:
+        work = lower_decoding(each) if exact else lower_image(each, interleaved=plan.interleaved)
         if work.reason is None:
             parts.finished.append(work)
-        else:
+            continue
+        if not exact:
             reasons[work.reason] += 1
-            _add_begun(parts, work if on_host else lower_decoding(each))
+            work = work if on_host else lower_decoding(each)
+        if work.structure.source == "pixels" and not work.structure.operators:  # nothing is done
+            parts.left.append(work.wanted)
+        else:
+            parts.begun.append(work)
     parts.finished.sort(key=_position)  # as in the batch, whatever images share a file
     return parts
 
 
 def _position(work: Lowered) -> int:
     return work.wanted.items[0].position
-
-
-def _add_begun(parts: Partition, work: Lowered) -> None:
-    nothing = work.structure.source == "pixels" and not work.structure.operators
-    if nothing:
-        parts.left.append(work.wanted)
-    else:
-        parts.begun.append(work)
 
 
 def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
@@ -113,12 +106,10 @@ def _run(works: Sequence[Lowered], pool: PipelinePool) -> Iterator[tuple[list[Lo
     for work in works:
         groups.setdefault(work.structure, []).append(work)
     for structure, group in groups.items():
-        for outputs in pool.run(structure, [_sample(work) for work in group]):
+        samples = []
+        for wanted, box, _, fed, *_ in group:
+            header, data = wanted.source.header, wanted.source.data
+            pixels: Any = decode.raw(data, header, box, wanted.channels) if isinstance(header, Raw) else data
+            samples.append(Sample(pixels, box, fed))
+        for outputs in pool.run(structure, samples):
             yield group[outputs.first : outputs.first + outputs.images], outputs
-
-
-def _sample(work: Lowered) -> Sample:
-    source = work.wanted.source
-    header, data = source.header, source.data
-    pixels: Any = data if isinstance(header, Header) else decode.raw(data, header, work.box, work.wanted.channels)
-    return Sample(pixels, work.box, work.fed)
