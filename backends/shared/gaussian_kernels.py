@@ -122,15 +122,6 @@ def _padded(src: Any, x_half: Any, y_half: Any) -> Any:
 
 
 @njit(inline="always")
-def _floats() -> Any:
-    """All values of a byte."""
-    values = np.empty(256, np.float32)
-    for value in range(256):
-        values[value] = value
-    return values
-
-
-@njit(inline="always")
 def _taps(window: Any, pitch: Any, channels: Any) -> Any:
     """The weights of a window that are not 0, row by row, and where in the padded image they are, from its corner."""
     high, wide = window.shape
@@ -145,12 +136,12 @@ def _taps(window: Any, pitch: Any, channels: Any) -> Any:
 
 
 @njit(inline="always")
-def _as_torch(padded: Any, at: Any, places: Any, weights: Any, floats: Any, fused: Any, sums: Any) -> Any:
+def _as_torch(padded: Any, at: Any, places: Any, weights: Any, fused: Any, sums: Any) -> Any:
     """Several windows' sums, tap after tap, side by side: each waits for itself alone."""
     begins, totals = to_fixed_tuple(at, _BATCH), _NOTHING
     for k in range(places.shape[0]):
         for n in range(_BATCH):
-            value = floats[padded[begins[n] + places[k]]]
+            value = _F32(padded[begins[n] + places[k]])
             total = fma(value, weights[k], totals[n]) if fused else totals[n] + value * weights[k]
             totals = tuple_setitem(totals, n, total)
     for n in range(_BATCH):
@@ -189,7 +180,6 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
     result = flattened(out)
     padded = _padded(src, across.shape[0] // 2, down.shape[0] // 2)
     places, weights = _taps(window, wider, channels)
-    floats = _floats()
     x_first, across = _trimmed(across, 0)
     y_first, down = _trimmed(down, 1)
     length = pitch + (across.shape[0] - 1) * channels
@@ -221,14 +211,14 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
                     pending[waiting], into[waiting] = np.uint64(y * wider + place), y * pitch + place
                     waiting += 1
                     if waiting == _BATCH:
-                        _as_torch(padded, pending, places, weights, floats, fused, exact)
+                        _as_torch(padded, pending, places, weights, fused, exact)
                         for n in range(waiting):
                             result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
                         counted, waiting = counted + waiting, 0
                 far >>= np.uint64(1)
                 place += 1
     if waiting:
-        _as_torch(padded, pending, places, weights, floats, fused, exact)
+        _as_torch(padded, pending, places, weights, fused, exact)
         for n in range(waiting):
             result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
     return counted + waiting
@@ -242,13 +232,12 @@ def sum_windows(src: Any, window: Any, fused: Any, step: Any, out: Any) -> None:
     wider = (width + wide - 1) * channels
     padded = _padded(src, wide // 2, high // 2)
     places, weights = _taps(window, wider, channels)
-    floats = _floats()
     at, sums = np.zeros(_BATCH, np.uint64), np.empty(_BATCH, np.float32)
     for i in range(0, out.shape[0], _BATCH):
         count = min(_BATCH, out.shape[0] - i)
         for n in range(count):
             y, x = divmod((i + n) * step, width * channels)
             at[n] = np.uint64(y * wider + x)
-        _as_torch(padded, at, places, weights, floats, fused, sums)
+        _as_torch(padded, at, places, weights, fused, sums)
         for n in range(count):
             out[i + n] = sums[n]
