@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 
+from accel.backends.cpu.simd import copy_bytes
 from accel.backends.shared.numba_memory import flattened
 from accel.native.intrinsics import emitted, load, splat, store
 
@@ -24,14 +25,12 @@ def _fixed(value: float) -> Any:
 
 @njit
 def _inside(start: int, step: int, count: int, stop: int) -> Any:
-    """The half-open range of n in 0 .. count - 1 with ``0 <= start + step * n < stop``."""
+    """The half-open range of n in 0 .. count - 1 with ``0 <= start + step * n < stop``; it may end before it begins."""
     if step == 0:
         return (0, count) if 0 <= start < stop else (0, 0)
     if step < 0:  # mirrored: 0 <= (stop - 1 - start) - step * n < stop
         start, step = stop - 1 - start, -step
-    first, last = -(start // step), -((start - stop) // step)
-    first, last = max(first, 0), min(last, count)
-    return (first, last) if first < last else (0, 0)
+    return max(-(start // step), 0), min(-((start - stop) // step), count)
 
 
 @njit(error_model="numpy")
@@ -40,6 +39,7 @@ def affine_nearest(src: Any, matrix: Any, fill: Any, out: Any) -> None:
     height, width, channels = src.shape
     rows, columns = out.shape[0], out.shape[1]
     flat = flattened(src)
+    red, green, blue = fill[0], fill[min(1, channels - 1)], fill[channels - 1]
     dx, dy = _fixed(matrix[0]), _fixed(matrix[3])
     down_x, down_y = _fixed(matrix[1]), _fixed(matrix[4])
     start_x = _fixed(matrix[2] + matrix[0] * 0.5 + matrix[1] * 0.5)
@@ -52,23 +52,20 @@ def affine_nearest(src: Any, matrix: Any, fill: Any, out: Any) -> None:
         first, last = (first, last) if first < last else (0, 0)
         at_x, at_y = start_x + dx * first, start_y + dy * first
         if channels == 1:
-            line[:first] = fill[0]
+            line[:first], line[last:] = fill[0], fill[0]
             for x in range(first, last):
                 line[x] = flat[np.uint64((at_y >> 16) * width + (at_x >> 16))]
                 at_x, at_y = at_x + dx, at_y + dy
-            line[last:] = fill[0]
         else:
-            red, green, blue = fill[0], fill[1], fill[2]
-            for x in range(first):
-                line[3 * x], line[3 * x + 1], line[3 * x + 2] = red, green, blue
+            for start, stop in ((0, first), (last, columns)):
+                for x in range(start, stop):
+                    line[3 * x], line[3 * x + 1], line[3 * x + 2] = red, green, blue
             for x in range(first, last):
                 at, to = np.uint64(((at_y >> 16) * width + (at_x >> 16)) * 3), np.uint64(3 * x)
                 line[to] = flat[at]
                 line[to + np.uint64(1)] = flat[at + np.uint64(1)]
                 line[to + np.uint64(2)] = flat[at + np.uint64(2)]
                 at_x, at_y = at_x + dx, at_y + dy
-            for x in range(last, columns):
-                line[3 * x], line[3 * x + 1], line[3 * x + 2] = red, green, blue
         start_x, start_y = start_x + down_x, start_y + down_y
 
 
@@ -97,7 +94,8 @@ def _put(builder: Any, value: Any, address: Any) -> None:
         store(builder, byte, builder.add(address, ir.Constant(address.type, lane)))
 
 
-def _linear(builder: Any, one: Any, two: Any, share: Any) -> Any:
+def _linear(builder: Any, taps: list[Any], share: Any) -> Any:
+    one, two = taps
     return builder.fadd(one, builder.fmul(builder.fsub(two, one), share))
 
 
@@ -112,30 +110,15 @@ def _cubic(builder: Any, taps: list[Any], share: Any) -> Any:
     return builder.fadd(b, builder.fmul(share, builder.fadd(p2, builder.fmul(share, inner))))
 
 
-@emitted(types.void, *[types.int64] * 4, types.float64, types.float64, types.int64)
-def _bilinear_pixel(builder: Any, upper: Any, lower: Any, left: Any, right: Any, dx: Any, dy: Any, to: Any) -> None:
-    """Two rows' addresses, two columns' offsets in bytes, the shares, and where the pixel goes."""
+@emitted(types.void, None, None, types.float64, types.float64, types.int64)
+def _interpolate(builder: Any, rows: Any, columns: Any, dx: Any, dy: Any, to: Any) -> None:
+    """Two or four rows' addresses, as many columns' offsets in bytes, the shares, and where the pixel goes."""
     dx, dy = splat(builder, dx, _LANES), splat(builder, dy, _LANES)
-    lines = []
-    for row in (upper, lower):
-        one, two = (_pixel(builder, builder.add(row, column)) for column in (left, right))
-        lines.append(_linear(builder, one, two, dx))
-    _put(builder, _linear(builder, lines[0], lines[1], dy), to)
-
-
-_FOUR = types.UniTuple(types.int64, 4)
-
-
-@emitted(types.void, _FOUR, _FOUR, types.float64, types.float64, types.int64)
-def _bicubic_pixel(builder: Any, rows: Any, columns: Any, dx: Any, dy: Any, to: Any) -> None:
-    """Four rows' addresses, four columns' offsets in bytes, the shares, and where the pixel goes."""
-    dx, dy = splat(builder, dx, _LANES), splat(builder, dy, _LANES)
-    lines = []
-    for row in cgutils.unpack_tuple(builder, rows):
-        taps = [_pixel(builder, builder.add(row, column)) for column in cgutils.unpack_tuple(builder, columns)]
-        lines.append(_cubic(builder, taps, dx))
-    value = _cubic(builder, lines, dy)
-    for limit, worse in ((0.0, "<"), (255.0, ">")):
+    rows, columns = cgutils.unpack_tuple(builder, rows), cgutils.unpack_tuple(builder, columns)
+    mixed = _linear if len(rows) == 2 else _cubic
+    lines = [mixed(builder, [_pixel(builder, builder.add(row, column)) for column in columns], dx) for row in rows]
+    value = mixed(builder, lines, dy)
+    for limit, worse in ((0.0, "<"), (255.0, ">")) if mixed is _cubic else ():
         bound = _constant(limit)
         value = builder.select(builder.fcmp_ordered(worse, value, bound), bound, value)
     _put(builder, value, to)
@@ -146,35 +129,11 @@ def _clip(position: int, length: int) -> Any:
     return min(max(position, 0), length - 1)
 
 
-@njit(inline="always")
-def _bilinear(base: int, height: int, width: int, x_in: float, y_in: float, to: int) -> None:
-    x_in, y_in = x_in - 0.5, y_in - 0.5
-    x, y = np.int64(np.floor(x_in)), np.int64(np.floor(y_in))
-    pitch = width * 3
-    upper, lower = base + _clip(y, height) * pitch, base + _clip(y + 1, height) * pitch
-    _bilinear_pixel(upper, lower, _clip(x, width) * 3, _clip(x + 1, width) * 3, x_in - x, y_in - y, to)
-
-
-@njit(inline="always")
-def _bicubic(base: int, height: int, width: int, x_in: float, y_in: float, to: int) -> None:
-    x_in, y_in = x_in - 0.5, y_in - 0.5
-    x, y = np.int64(np.floor(x_in)), np.int64(np.floor(y_in))
-    pitch = width * 3
-    rows = (
-        base + _clip(y - 1, height) * pitch,
-        base + _clip(y, height) * pitch,
-        base + _clip(y + 1, height) * pitch,
-        base + _clip(y + 2, height) * pitch,
-    )
-    columns = _clip(x - 1, width) * 3, _clip(x, width) * 3, _clip(x + 1, width) * 3, _clip(x + 2, width) * 3
-    _bicubic_pixel(rows, columns, x_in - x, y_in - y, to)
-
-
 @njit
 def _warp_rows(image: Any, height: int, width: int, a: Any, resample: int, fill: Any, line: Any, out: Any) -> None:
     """``warp`` of pixels of three bytes, row by row through ``line``, which has room for one."""
     channels = out.shape[2]
-    base, made = image.ctypes.data, line.ctypes.data
+    base, made, pitch = image.ctypes.data, line.ctypes.data, width * 3
     for y in range(out.shape[0]):
         y_at = y + 0.5
         for x in range(out.shape[1]):
@@ -186,10 +145,18 @@ def _warp_rows(image: Any, height: int, width: int, a: Any, resample: int, fill:
             if not (0 <= x_in < width and 0 <= y_in < height):
                 for c in range(3):
                     line[np.uint64(3 * x + c)] = fill[min(c, channels - 1)]
-            elif resample == 2:
-                _bilinear(base, height, width, x_in, y_in, made + 3 * x)
-            elif resample == 3:
-                _bicubic(base, height, width, x_in, y_in, made + 3 * x)
+            elif resample:
+                x_in, y_in = x_in - 0.5, y_in - 0.5
+                left, top = np.int64(np.floor(x_in)), np.int64(np.floor(y_in))
+                row, next_row = base + _clip(top, height) * pitch, base + _clip(top + 1, height) * pitch
+                column, next_column = _clip(left, width) * 3, _clip(left + 1, width) * 3
+                if resample == 2:
+                    rows, columns = (row, next_row), (column, next_column)
+                    _interpolate(rows, columns, x_in - left, y_in - top, made + 3 * x)
+                else:
+                    four = base + _clip(top - 1, height) * pitch, row, next_row, base + _clip(top + 2, height) * pitch
+                    places = _clip(left - 1, width) * 3, column, next_column, _clip(left + 2, width) * 3
+                    _interpolate(four, places, x_in - left, y_in - top, made + 3 * x)
             else:
                 at = (np.int64(y_in) * width + np.int64(x_in)) * 3
                 for c in range(3):
@@ -223,12 +190,6 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
     _warp_rows(image, height, width, a, resample, fill, np.empty(out.shape[1] * 3, np.uint8), out)
 
 
-@emitted(types.void, types.int64, types.int64)
-def _copy_four(builder: Any, source: Any, target: Any) -> None:
-    """Four bytes from one address to another."""
-    store(builder, load(builder, source, _WORD), target)
-
-
 @njit(error_model="numpy")
 def transpose(src: Any, out: Any) -> None:
     """Rows become columns; in blocks, so that both sides stay in the cache.
@@ -244,22 +205,10 @@ def transpose(src: Any, out: Any) -> None:
             for x in range(left, min(left + 16, width)):
                 if channels == 3:
                     for y in range(top, min(bottom, height - 1)):
-                        _copy_four(source + (y * width + x) * 3, target + (x * height + y) * 3)
+                        copy_bytes(source + (y * width + x) * 3, target + (x * height + y) * 3, 4)
                 if channels == 1 or bottom == height:
                     for y in range(top if channels == 1 else height - 1, bottom):
                         for c in range(channels):
                             result[np.uint64((x * height + y) * channels + c)] = flat[
                                 np.uint64((y * width + x) * channels + c)
                             ]
-
-
-@njit(error_model="numpy")
-def interleave(planes: Any, out: Any) -> None:
-    """Planes [channels, height, width] to pixels [height, width, channels]."""
-    channels, height, width = planes.shape
-    for y in range(height):
-        line = flattened(out[y])
-        for c in range(channels):
-            plane = planes[c, y]
-            for x in range(width):
-                line[np.uint64(channels * x + c)] = plane[x]

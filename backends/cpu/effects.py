@@ -11,12 +11,11 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2.functional import elastic_image
 
-from accel.backends.cpu import compiled
 from accel.backends.shared import box_blur, gaussian
 from accel.backends.shared.pixels import Pixels, by_pillow, image_of
 from accel.codec import decode
 from accel.codec.header import claim
-from accel.native.units import Unit
+from accel.native import units
 from accel.ops import OPS
 from accel.ops.row import Params
 from accel.planning import lut
@@ -31,6 +30,27 @@ F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")
 Kernel = Callable[[Pixels, Params, Pixels], object]
 
 
+def _unit(name: str, seconds: float) -> units.Unit:
+    sources = f"backends/cpu/effect_{name}.py", "backends/cpu/simd.py", "backends/shared/numba_memory.py"
+    return units.Unit(name, *sources, seconds=seconds, makes_arrays=True)
+
+
+_COLOUR, _FILTER, _WARP = _unit("colour", 2.5), _unit("filter", 1), _unit("warp", 1.5)
+
+
+def _compiled(unit: units.Unit, name: str, signature: str) -> units.Function:
+    """A function of the file that is named like the unit, which says what it does; its arrays are C-contiguous."""
+    return unit.function(f"backends.cpu.effect_{unit.name}", name, signature)
+
+
+_mean_luma = _compiled(_COLOUR, "mean_luma", "u1[3]")
+_look_up = _compiled(_COLOUR, "look_up", "u1[3] u1[2] u1[3]w")
+_blur_down = _compiled(_FILTER, "blur_down", "u1[3] int int int int u1[3]w u1[3]w")
+_blur_across = _compiled(_FILTER, "blur_across", "u1[3] int int int int u1[3]w u1[2]w u1[3]w")
+_affine_nearest = _compiled(_WARP, "affine_nearest", "u1[3] f8[1] u1[1] u1[3]w")
+_warped = _compiled(_WARP, "warp", "u1[3] f8[1] int u1[1] u1[3]w")
+
+
 def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
     """The result on pixels [height, width, channels]: new pixels, and a table in which to look them up.
 
@@ -38,13 +58,12 @@ def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
     """
     top, left, height, width = effect.box
     pixels = np.ascontiguousarray(pixels[top : top + height, left : left + width])
-    if effect.op not in _KERNELS and effect.op not in _STATISTICS:
-        return by_pillow(pixels, effect.op, effect.params), None
-    if not is_known(effect):
+    if effect.op in _KERNELS or effect.op in _STATISTICS:
+        if is_known(effect):
+            return _run(pixels, effect.op, effect.params)
         if effect.op == "gaussian_blur":
             counters.fallback(gaussian.UNKNOWN)
-        return by_pillow(pixels, effect.op, effect.params), None
-    return _run(pixels, effect.op, effect.params)
+    return by_pillow(pixels, effect.op, effect.params), None
 
 
 def is_known(effect: Effect) -> bool:
@@ -64,7 +83,7 @@ def looked_up(pixels: Pixels, table: Levels | None) -> Pixels:
     if table is None:
         return pixels
     out = np.empty_like(pixels)
-    compiled.look_up(np.ascontiguousarray(pixels), table, out)
+    _look_up(np.ascontiguousarray(pixels), table, out)
     return out
 
 
@@ -83,13 +102,15 @@ def _run(pixels: Pixels, name: str, params: Params) -> tuple[Pixels, Levels | No
 
 
 def _contrast(pixels: Pixels, params: Params) -> Levels:
-    return lut.towards(compiled.mean_luma(pixels), params[0], pixels.shape[2])
+    return lut.towards(_mean_luma(pixels), params[0], pixels.shape[2])
 
 
 def _table_by(kernel: str) -> Callable[[Pixels, Params], Levels]:
+    function = _compiled(_COLOUR, kernel, "u1[3] u1[2]w")
+
     def statistic(pixels: Pixels, params: Params) -> Levels:
         table = np.empty((pixels.shape[2], 256), np.uint8)
-        getattr(compiled, kernel)(pixels, table)
+        function(pixels, table)
         return table
 
     return statistic
@@ -100,9 +121,9 @@ def _warp(pixels: Pixels, params: Params, out: Pixels) -> None:
     matrix, resample, fill = params[2:]
     coefficients, colour = np.array(matrix, np.float64), np.resize(np.array(fill, np.uint8), pixels.shape[2])
     if resample or len(coefficients) == 8:
-        compiled.warp(pixels, coefficients, int(resample), colour, out)
+        _warped(pixels, coefficients, int(resample), colour, out)
     else:
-        compiled.affine_nearest(pixels, coefficients, colour, out)
+        _affine_nearest(pixels, coefficients, colour, out)
 
 
 def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -115,7 +136,7 @@ def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
             result = F_t.elastic_transform(image, displacement, interpolation, fill)
         else:
             result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
-    compiled.interleave(np.ascontiguousarray(result.numpy()), out)
+    torch.from_numpy(out).copy_(result.permute(1, 2, 0))
 
 
 def _jpeg(pixels: Pixels, params: Params, out: Pixels) -> None:
@@ -141,23 +162,23 @@ def _box_blur(pixels: Pixels, radii: Sequence[float], passes: int, out: Pixels) 
     if radii[0]:
         strips = np.empty((2, width + 16, 16 * channels), np.uint8)
         lines = np.empty((16, (width * channels + 15) // 16 * 16), np.uint8)
-        compiled.blur_across(pixels, passes, *box_blur.weights(radii[0]), strips, lines, out)
+        _blur_across(pixels, passes, *box_blur.weights(radii[0]), strips, lines, out)
         pixels = out
     if radii[1]:
-        compiled.blur_down(pixels, passes, *box_blur.weights(radii[1]), np.empty((2, height, 64), np.uint8), out)
+        _blur_down(pixels, passes, *box_blur.weights(radii[1]), np.empty((2, height, 64), np.uint8), out)
     elif pixels is not out:
         out[:] = pixels
 
 
 def _by(
-    unit: Unit, name: str, more: str = "", arguments: Callable[[Params], tuple[object, ...]] = lambda params: ()
+    unit: units.Unit, name: str, more: str = "", arguments: Callable[[Params], tuple[object, ...]] = lambda params: ()
 ) -> Kernel:
     """A compiled function of pixels, ``more`` arguments, which the parameters give, and the result."""
-    function = compiled.function(unit, name, f"u1[3] {more} u1[3]w")
+    function = _compiled(unit, name, f"u1[3] {more} u1[3]w")
     return lambda pixels, params, out: function(pixels, *arguments(params), out)
 
 
-_GREY = _by(compiled.COLOUR, "grey")
+_GREY = _by(_COLOUR, "grey")
 
 _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
     "adjust_contrast": _contrast,
@@ -167,11 +188,11 @@ _STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
 
 _KERNELS: dict[str, Kernel] = {
     "convert": _GREY,
-    "adjust_saturation": _by(compiled.COLOUR, "saturate", "f4", lambda params: (float(params[0]),)),
-    "adjust_hue": _by(compiled.COLOUR, "shift_hue", "i4", lambda params: (int(params[0] * 255) & 255,)),
+    "adjust_saturation": _by(_COLOUR, "saturate", "f4", lambda params: (float(params[0]),)),
+    "adjust_hue": _by(_COLOUR, "shift_hue", "i4", lambda params: (int(params[0] * 255) & 255,)),
     "to_grayscale": _GREY,
-    "permute_channels": _by(compiled.COLOUR, "permute", "i8[1]", lambda params: (np.array(params[0], np.int64),)),
-    "adjust_sharpness": _by(compiled.FILTER, "sharpen", "f4", lambda params: (float(params[0]),)),
+    "permute_channels": _by(_COLOUR, "permute", "i8[1]", lambda params: (np.array(params[0], np.int64),)),
+    "adjust_sharpness": _by(_FILTER, "sharpen", "f4", lambda params: (float(params[0]),)),
     "gaussian_blur": _blur,
     "box_blur": lambda pixels, params, out: _box_blur(pixels, params, 1, out),
     "pillow_gaussian_blur": lambda pixels, params, out: _box_blur(
@@ -180,7 +201,7 @@ _KERNELS: dict[str, Kernel] = {
     "affine": _warp,
     "perspective": _warp,
     "elastic": _elastic,
-    "transpose": _by(compiled.WARP, "transpose"),
+    "transpose": _by(_WARP, "transpose"),
     "jpeg": _jpeg,
 }
 

@@ -106,26 +106,3 @@ def _gather_codes(
             copy_bytes(source, target + x * 3, 3)
         else:
             copy_bytes(source, target + x * channels, channels)
-
-
-@njit
-def gather_image(src: Any, rows: Any, cols: Any, fills: Any, out: Any) -> Any:
-    """``passes.gather``; returns 0, or -1 where arguments do not fit."""
-    height, width, channels = src.shape
-    row_lowest, _, row_stop = shown(rows)
-    col_lowest, _, col_stop = shown(cols)
-    if (
-        min(row_lowest, col_lowest) < -fills.shape[0]
-        or row_stop > height
-        or col_stop > width
-        or fills.shape[1] != channels
-        or out.shape != (rows.shape[0], cols.shape[0], channels)
-    ):
-        return -1
-    begin, end, step = longest_run(cols)
-    in_order, at = end if step == 1 else begin, out.ctypes.data
-    for y in range(rows.shape[0]):
-        row = np.int64(rows[y])
-        line = src.ctypes.data + row * width * channels
-        gather_line(line, 0, 1, cols, row, fills, begin, in_order, at + y * cols.shape[0] * channels)
-    return 0

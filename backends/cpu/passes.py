@@ -13,17 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.backends.cpu.normalization import NO_FACTORS, find_factors
-from accel.backends.shared import coefficients
 from accel.native import units
 from accel.ops.resample import rows_first
 
-UNIT = units.Unit("passes", "backends/cpu/pass_*.py", "backends/cpu/simd.py", *coefficients.SOURCES, seconds=4)
+_SOURCES = "backends/cpu/pass_*.py", "backends/cpu/simd.py", "backends/shared/coefficient_kernels.py"
+UNIT = units.Unit("passes", *_SOURCES, "backends/shared/numba_memory.py", seconds=4)
 _run = UNIT.function(
     "backends.cpu.pass_image",
     "run_pass",
     "u1[3] int int int f8 f8 int i4[1] int int int f8 f8 int i4[1] int bool u1[2] any[2] int f4[2] any[3]w bool u1[1]w",
 )
-_gather = UNIT.function("backends.cpu.pass_rows", "gather_image", "u1[3] i4[1] i4[1] u1[2] u1[3]w")
 
 MOST_RETAINED = 16 << 20
 """A thread keeps a workspace of up to this many bytes."""
@@ -102,31 +101,10 @@ def factors_of(table: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     return find_factors(table.tobytes(), len(table)) if table.dtype == np.uint32 else NO_FACTORS
 
 
-def gather(
-    src: npt.NDArray[np.uint8],
-    rows: npt.NDArray[np.int32],
-    cols: npt.NDArray[np.int32],
-    fills: npt.NDArray[np.uint8],
-    out: npt.NDArray[np.uint8],
-) -> None:
-    """``out[y, x] = src[rows[y], cols[x]]``, or a colour of ``fills`` where a code is negative.
-
-    All arrays are C-contiguous: ``src`` uint8 [h, w, C], ``out`` uint8 [n_rows, n_cols, C], ``fills`` uint8 [F, C],
-    ``rows`` and ``cols`` int32.  -1 - i is fill colour i; the lower of two negative codes wins.
-
-    Raises:
-        ValueError: shapes or codes do not fit; nothing was written.
-        TypeError: a dtype is wrong or an array is not C-contiguous.
-    """
-    if _gather(src, rows, cols, fills, out):
-        raise ValueError(f"codes or shapes do not fit: {src.shape=}, {fills.shape=}, {out.shape=}")
-
-
 class _Workspace(threading.local):
     """Memory that a thread's calls use one after the other, so that they need not allocate."""
 
-    def __init__(self) -> None:
-        self.memory = np.empty(0, np.uint8)
+    memory = np.empty(0, np.uint8)
 
 
 _workspace = _Workspace()

@@ -11,7 +11,7 @@ import torch
 
 from accel.backends.cpu import effects, passes
 from accel.backends.cpu.normalization import NO_FACTORS
-from accel.backends.shared.index_maps import onto_view
+from accel.backends.shared.index_maps import onto_view, positions
 from accel.backends.shared.pixels import Pixels, image_of
 from accel.ops.index import Index
 from accel.ops.resample import SUPPORT, box_of, part
@@ -82,18 +82,17 @@ def _colours(fills: tuple[tuple[int, ...], ...], channels: int) -> Pixels:
 
 def _viewed(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
     """The stage's view as an image of its own (taps may lie in padding there), and the stage on that."""
-    rows, columns = _within(stage.rows.view, pixels.shape[0]), _within(stage.columns.view, pixels.shape[1])
-    view = np.empty((len(rows), len(columns), pixels.shape[2]), np.uint8)
-    passes.gather(pixels, rows, columns, fills, view)
-    return onto_view(stage), view
+    (height, width, channels), views = pixels.shape, (stage.rows.view, stage.columns.view)
+    rows = _resizing(height, height)._replace(window=positions(views[0], height))
+    columns = _resizing(width, width)._replace(window=positions(views[1], width))
+    made = np.empty((views[0].length, views[1].length, channels), np.uint8)
+    passes.run(pixels, rows, columns, 0, fills, _same(channels).table, made, False)
+    return onto_view(stage), made
 
 
-def _within(view: Index, length: int) -> npt.NDArray[np.int32]:
-    """The view's positions; those outside what was decoded are never looked at, so any that exists will do."""
-    positions = view.array()
-    if view.table is None:
-        positions = np.maximum(positions, 0)
-    return np.minimum(positions, length - 1)
+def _resizing(length: int, size: int) -> passes.Axis:
+    """A whole axis, resized."""
+    return passes.Axis(0, 1, length, 0.0, length, size, np.arange(size, dtype=np.int32))
 
 
 def _axis(axis: Axis) -> Any:
@@ -123,34 +122,21 @@ def resizes_as_pillow() -> bool:
     for resample in SUPPORT:
         for height, width, new_height, new_width in _TRIED:
             picture = np.ascontiguousarray(noise[:height, :width])
+            axes = _resizing(height, new_height), _resizing(width, new_width)
             found = np.empty((new_height, new_width, 3), np.uint8)
-            if not np.array_equal(_resized(picture, resample, found), _by_pillow(picture, resample, found)):
+            passes.run(picture, *axes, resample, np.empty((0, 3), np.uint8), _same(3).table, found, False)
+            if not np.array_equal(found, np.asarray(image_of(picture).resize((new_width, new_height), resample))):
                 counters.fallback("the installed Pillow resizes in a way that accel does not know; Pillow resizes")
                 return False
     return True
-
-
-def _resized(picture: Pixels, resample: int, like: Pixels) -> Pixels:
-    (height, width), (new_height, new_width) = picture.shape[:2], like.shape[:2]
-    out = np.empty_like(like)
-    rows = Axis(Index.identity(height), new_height, Index.identity(new_height))
-    columns = Axis(Index.identity(width), new_width, Index.identity(new_width))
-    no_fills = np.empty((0, 3), np.uint8)
-    passes.run(picture, _axis(rows), _axis(columns), resample, no_fills, _same(3).table, out, False)
-    return out
-
-
-def _by_pillow(picture: Pixels, resample: int, like: Pixels, box: Any = None) -> Pixels:
-    size = like.shape[1], like.shape[0]
-    return np.asarray(image_of(picture).resize(size, resample, box)).reshape(like.shape)
 
 
 def _resized_by_pillow(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
     """The stage's view, resized as a whole by Pillow, and what is left of the stage."""
     stage, view = _viewed(pixels, stage, fills)
     rows, columns = stage.rows, stage.columns
-    like = np.empty((rows.size, columns.size, view.shape[2]), np.uint8)
     box = box_of(rows.extent, columns.extent, view.shape[:2])
-    resized = np.ascontiguousarray(_by_pillow(view, stage.resample, like, box))
+    picture = image_of(view).resize((columns.size, rows.size), stage.resample, box)
+    resized = np.array(picture).reshape(rows.size, columns.size, -1)
     rows, columns = (axis._replace(view=Index.identity(axis.size), extent=None) for axis in (rows, columns))
     return stage._replace(rows=rows, columns=columns, resample=0), resized

@@ -16,8 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.backends.shared.coefficients import axis_coefficients
+from accel.native import units
 from accel.ops.resample import SUPPORT, Aten
+
+_UNIT = units.Unit(
+    "coefficients", "backends/shared/coefficient_kernels.py", "backends/shared/numba_memory.py", seconds=1
+)
+_compute = _UNIT.function("backends.shared.coefficient_kernels", "computed_bits", "int int f8 f8 int int int u1[1]w")
 
 Integers = npt.NDArray[np.int32]
 
@@ -59,22 +64,17 @@ ALIGNED = 64
 @lru_cache(maxsize=4096)
 def sizes_of(begin: float, span: float, resample: int, size: int, shown: int) -> tuple[int, int]:
     """The bytes that the bounds of such a job take, padded, and those that bounds and coefficients take together."""
-    bounds = -(-4 * _bounds_length(shown) // ALIGNED) * ALIGNED
+    length = 2 * shown + 1  # first taps, numbers of taps, and the bits after the binary point
+    bounds = -(-4 * length // ALIGNED) * ALIGNED
     return bounds, bounds + 4 * CoefficientJob(begin, span, resample, 0, size, 0, shown).most_taps * shown
 
 
-def _bounds_length(shown: int) -> int:
-    """First taps, numbers of taps, and the bits after the binary point."""
-    return 2 * shown + 1
-
-
 @lru_cache(maxsize=256)
-def computed_on_host(job: CoefficientJob) -> tuple[Integers, Integers]:
-    """Bounds and coefficients as the kernels take them."""
-    bounds = np.zeros(_bounds_length(job.shown), np.int32)
-    coefficients = np.zeros((job.most_taps, job.shown), np.int32)
+def computed_on_host(job: CoefficientJob, bounds_size: int) -> tuple[Integers, Integers]:
+    """Bounds, in so many bytes, and coefficients as the kernels take them."""
     begin, span, resample, length, size, first, shown = job
-    bounds[-1] = axis_coefficients(
-        resample, length, begin, span, size, first, bounds[:-1].reshape(2, shown), coefficients
-    )
-    return bounds, coefficients
+    memory = np.zeros(job.most_taps * (shown + 2) + 2 * shown, np.int32)  # coefficient_kernels.memory_size
+    bounds = np.zeros(bounds_size // 4, np.int32)
+    bounds[2 * shown] = _compute(resample, length, begin, span, size, first, shown, memory.view(np.uint8))
+    bounds[: 2 * shown] = memory[-2 * shown :].reshape(shown, 2).T.reshape(-1)
+    return bounds, np.ascontiguousarray(memory[2 * job.most_taps : -2 * shown].reshape(shown, -1).T)

@@ -9,8 +9,10 @@ Between two stages there are uint8 pixels in scratch memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from accel.backends.cuda import effects, passes
 from accel.backends.cuda.coefficients import sizes_of
@@ -82,37 +84,36 @@ def _before_last(schedule: Schedule, pixels: Pixels, stages: tuple[Stage, ...]) 
     Returns:
         The level at which that one may run, what it reads, and what it is.
     """
-    if len(stages) == 1:
-        (only,) = stages
-        if isinstance(only, Pass) and passes.is_whole(only):
-            return 1, pixels, only
     units: list[Stage] = []
     for number, stage in enumerate(stages):
         if isinstance(stage, Effect):
             units.append(stage)
-        elif number or len(stages) == 1 or not _shows_all(stage, pixels):
+        elif number or len(stages) == 1 or stage._replace(levels=None).changes((pixels.height, pixels.width)):
             units += passes.parts(stage)
         else:  # at most a look-up
             pixels = pixels._replace(lut=schedule.send_lut(stage.levels))
     last = units.pop()
     assert isinstance(last, Pass)
-    level, buffers = 1, _PingPong(schedule)
+    level, buffers = 1, [(0, 0), (0, 0)]  # two places and sizes, in turns; another one where a result is larger
+
+    def take(size: int) -> int:
+        """The place of ``size`` bytes that whoever writes next does not read."""
+        buffer = buffers.pop(0)
+        buffers.append(buffer if size <= buffer[1] else (schedule.scratch.take(size), size))
+        return buffers[-1][0]
+
     for stage in units:
         if isinstance(stage, Effect):
-            level, pixels = effects.add_effect(schedule, level, pixels, stage, buffers.take)
+            level, pixels = effects.add_effect(schedule, level, pixels, stage, take)
         else:
             level, pixels = _looked_up(schedule, level, pixels, stage)
             height, width = stage.output_size
-            result = buffers.take(height * width * pixels.channels)
+            result = take(height * width * pixels.channels)
             out = Output(result, schedule.send_lut(stage.levels), 1, planar=False)
             passes.add_pass(schedule, level, pixels, stage, out)
             level, pixels = level + 1, Pixels(result, height, width, pixels.channels)
     level, pixels = _looked_up(schedule, level, pixels, last)
     return level, pixels, last
-
-
-def _shows_all(stage: Pass, pixels: Pixels) -> bool:
-    return stage.rows.shows_all_of(pixels.height) and stage.columns.shows_all_of(pixels.width)
 
 
 def _looked_up(schedule: Schedule, level: int, pixels: Pixels, stage: Pass) -> tuple[int, Pixels]:
@@ -123,30 +124,15 @@ def _looked_up(schedule: Schedule, level: int, pixels: Pixels, stage: Pass) -> t
     return level + 1, effects.add_look_up(schedule, level, pixels, result)
 
 
-class _PingPong:
-    """Two buffers, written in turns by the stages of one image; another one where a result is larger."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._arena = schedule.scratch
-        self._next, self._other = (0, 0), (0, 0)  # place and size
-
-    def take(self, size: int) -> int:
-        """The place of ``size`` bytes that whoever writes next does not read."""
-        buffer = self._next if size <= self._next[1] else (self._arena.take(size), size)
-        self._next, self._other = self._other, buffer
-        return buffer[0]
-
-
 def _value_table(schedule: Schedule, item: Item) -> int:
     """The place of an item's value table, behind the lookup table of its last pass where that has one."""
-    table, last = item.table, item.stages[-1]
-    assert isinstance(last, Pass)
-    if last.levels is None:
-        return schedule.send(id(table), table.nbytes, lambda: [bits(table)])
-    levels = last.levels
-    return schedule.send(
-        (id(table), id(levels)), table.nbytes, lambda: [np.take_along_axis(bits(table), levels.astype(np.intp), 1)]
-    )
+    table, levels = item.table, item.stages[-1].levels
+
+    def content() -> list[npt.NDArray[Any]]:
+        values = bits(table)
+        return [values if levels is None else np.take_along_axis(values, levels.astype(np.intp), 1)]
+
+    return schedule.send((id(table), id(levels)), table.nbytes, content)
 
 
 def _add_patch(schedule: Schedule, level: int, patch: Patch, shape: tuple[int, ...], out: Output) -> None:

@@ -102,7 +102,9 @@ class DaliBackend(AcceleratorBackend):
             return self.on_host.run(plan, memory.results.empty).to(device)
         try:
             with torch.inference_mode(False), nullcontext() if device.type == "cpu" else torch.cuda.device(device):
-                if self.options.exact and not self._decodes_as_pillow():
+                if self._agrees is None:  # whether DALI's CPU decoder gives the installed Pillow's pixels
+                    self._agrees = not self.options.exact or agreement.agrees("DALI", self._decode)
+                if not self._agrees:
                     return self._go_on(plan, device)
                 return self._run(plan, device)
         except DecodeError as error:  # whoever keeps it must not keep the batch's pixels, which its frames refer to
@@ -127,16 +129,12 @@ class DaliBackend(AcceleratorBackend):
 
     def _go_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         """Run a plan elsewhere, to a result on ``device``; places that it has no items for are not filled."""
-        if device.type == "cuda" and self._has_cuda():
+        if self._cuda is None:  # whether accel's own kernels can go on from DALI's pixels
+            self._cuda = registry.availability().get("cuda", "missing") is None
+        if device.type == "cuda" and self._cuda:
             cuda = registry.companion("cuda", replace(self.options, exact=True))
             return sharing.run_on(cast(AcceleratorBackend, cuda), plan, device)
         return self.on_host.run(plan, memory.results.empty).to(device, non_blocking=True)
-
-    def _has_cuda(self) -> bool:
-        """Whether accel's own kernels can go on from DALI's pixels."""
-        if self._cuda is None:
-            self._cuda = registry.availability().get("cuda", "missing") is None
-        return self._cuda
 
     def _on(self, device: torch.device) -> PipelinePool:
         found = self._pipelines.get(device)
@@ -150,17 +148,11 @@ class DaliBackend(AcceleratorBackend):
             found = self._pipelines.setdefault(device, PipelinePool(make))
         return found
 
-    def _decodes_as_pillow(self) -> bool:
-        """Whether DALI's CPU decoder gives the installed Pillow's pixels."""
-        if self._agrees is None:
-            self._agrees = agreement.agrees("DALI", self._decode)
-        return self._agrees
-
     def _decode(self, data: Data, box: Box, channels: int) -> Pixels | None:
         header = claim(bytes(data))
         assert header is not None
         box, chain = OperatorChain.on_region(box, header.width, channels)
-        outputs = self._on(_CPU).run(Structure("jpeg", channels, chain.structure), [Sample(data, box, chain.fed)])[0]
+        (outputs,) = self._on(_CPU).run(Structure("jpeg", channels, chain.structure), [Sample(data, box, chain.fed)])
         return None if outputs.tensors is None else np.asarray(outputs.tensors[0])
 
     def describe(self, plan: Plan) -> list[str]:

@@ -24,19 +24,10 @@ _REFUSED = {
 }
 
 
-def _fixed(name: str) -> Callable[[OperatorChain, Params], None]:
-    return lambda chain, params: chain.add(name, (), ())
-
-
 def _grey(chain: OperatorChain, params: Params) -> None:
     if chain.channels == 3:
         chain.add("grey", (), (), channels=1)
     if params[0] == 3:
-        chain.add("colour", (), (), channels=3)
-
-
-def _convert(chain: OperatorChain, params: Params) -> None:
-    if chain.channels == 1:
         chain.add("colour", (), (), channels=3)
 
 
@@ -75,11 +66,11 @@ def _jpeg(chain: OperatorChain, params: Params) -> str | None:
 
 _EFFECTS: dict[str, Callable[[OperatorChain, Params], str | None]] = {
     "adjust_contrast": lambda chain, params: chain.add("contrast", (chain.channels,), ((float(params[0]),),)),
-    "autocontrast": _fixed("autocontrast"),
-    "equalize": _fixed("equalize"),
+    "autocontrast": lambda chain, params: chain.add("autocontrast", (), ()),
+    "equalize": lambda chain, params: chain.add("equalize", (), ()),
     "adjust_saturation": lambda chain, params: chain.add("saturation", (), ((float(params[0]),),)),
     "to_grayscale": _grey,
-    "convert": _convert,
+    "convert": lambda chain, params: None if chain.channels == 3 else chain.add("colour", (), (), channels=3),
     "permute_channels": lambda chain, params: chain.add("permute", tuple(params[0]), ()),
     "adjust_sharpness": _sharpness,
     "gaussian_blur": _blur,

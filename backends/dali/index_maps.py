@@ -26,10 +26,10 @@ class Run(NamedTuple):
 
 def add_index_maps(chain: OperatorChain, rows: Index, columns: Index, fills: tuple[tuple[int, ...], ...]) -> str | None:
     """Add operators that show ``rows`` and ``columns``; the reason where DALI has none for them."""
-    found = [_run(rows), _run(columns)]
-    if any(run is None for run in found):
+    down, across = _run(rows), _run(columns)
+    if down is None or across is None:
         return _resize_nearest(chain, rows, columns)
-    runs = [run for run in found if run is not None]
+    runs = down, across
     codes = {run.code for run in runs if run.code}
     if len(codes) > 1:
         return "DALI makes borders of one colour only"
@@ -63,11 +63,10 @@ def _run(index: Index) -> Run | None:
 
 
 def _resize_nearest(chain: OperatorChain, rows: Index, columns: Index) -> str | None:
-    regions = [_region(index, length) for index, length in zip((rows, columns), chain.size, strict=True)]
-    known = [region for region in regions if region is not None]
-    if len(known) < 2:
+    down, across = _region(rows, chain.size[0]), _region(columns, chain.size[1])
+    if down is None or across is None:
         return _REFUSED
-    starts, ends = (tuple(ends) for ends in zip(*known, strict=True))
+    starts, ends = zip(down, across, strict=True)
     sizes = (rows.length, columns.length)
     chain.add("resize", ("NN", False), (sizes, starts, ends), sizes)
     return None

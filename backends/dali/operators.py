@@ -28,27 +28,7 @@ class Input(NamedTuple):
 
 
 _FLAG, _NUMBER = Input(np.int32, 0), Input(np.float32, 0)
-_PLACE, _SIZES = Input(np.int32, 2), Input(np.float32, 2)
-
-INPUTS: dict[str, tuple[Input, ...]] = {
-    "crop": (_PLACE, _PLACE),
-    "flip": (_FLAG, _FLAG),
-    "pad": (_PLACE, _PLACE),
-    "resize": (_SIZES, _SIZES, _SIZES),
-    "crop_mirror_normalize": (_FLAG,),
-    "erase": (_SIZES, _SIZES, Input(np.float32, -1)),
-    "line": (_NUMBER, _NUMBER),
-    "mask": (Input(np.uint8, 0),),
-    "fold": (Input(np.uint8, 0),),
-    "power": (_NUMBER, _NUMBER),
-    "contrast": (_NUMBER,),
-    "saturation": (_NUMBER,),
-    "sharpness": (_NUMBER, Input(np.float32, 9), _SIZES, _SIZES, _PLACE, _PLACE),
-    "gaussian_blur": (_PLACE, _SIZES),
-    "warp_affine": (Input(np.float32, 6), _SIZES),
-    "jpeg_compression_distortion": (_FLAG,),
-}
-"""The inputs of every operator that has any."""
+_BYTE, _PLACE, _SIZES = Input(np.uint8, 0), Input(np.int32, 2), Input(np.float32, 2)
 
 
 class Kit(NamedTuple):
@@ -64,33 +44,28 @@ Function = Callable[[Kit, Any, tuple[Any, ...], Sequence[Any]], Any]
 
 
 def _pad(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
-    return kit.fn.slice(
-        x, start=fed[0], shape=fed[1], axes=(0, 1), out_of_bounds_policy="pad", fill_values=list(map(float, static[0]))
-    )
+    border = {"out_of_bounds_policy": "pad", "fill_values": list(map(float, static[0]))}
+    return kit.fn.slice(x, start=fed[0], shape=fed[1], axes=(0, 1), **border)
 
 
 def _resize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     kind, antialias = static
-    return kit.fn.resize(
-        x,
-        size=fed[0],
-        roi_start=fed[1],
-        roi_end=fed[2],
-        interp_type=getattr(kit.types, f"INTERP_{kind}"),
-        antialias=antialias,
-    )
+    region = {"size": fed[0], "roi_start": fed[1], "roi_end": fed[2]}
+    return kit.fn.resize(x, **region, interp_type=getattr(kit.types, f"INTERP_{kind}"), antialias=antialias)
 
 
 def _normalize(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     dtype, interleaved, mean, std = static
-    return kit.fn.crop_mirror_normalize(
-        x,
-        dtype=getattr(kit.types, dtype),
-        output_layout="HWC" if interleaved else "CHW",
-        mirror=fed[0],
-        mean=list(mean),
-        std=list(std),
-    )
+    made = {"dtype": getattr(kit.types, dtype), "output_layout": "HWC" if interleaved else "CHW"}
+    return kit.fn.crop_mirror_normalize(x, mirror=fed[0], mean=list(mean), std=list(std), **made)
+
+
+def _erase(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.erase(x, anchor=fed[0], shape=fed[1], fill_value=fed[2], axis_names="HW")
+
+
+def _line(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
+    return kit.fn.brightness_contrast(x, brightness=fed[0], brightness_shift=fed[1] / 255.0)
 
 
 def _fold(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
@@ -155,32 +130,39 @@ def _warp(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     return warped if kind == "NN" else _below(kit, warped)
 
 
-OPERATORS: dict[str, Function] = {
-    "crop": lambda kit, x, static, fed: kit.fn.slice(x, start=fed[0], shape=fed[1], axes=(0, 1)),
-    "flip": lambda kit, x, static, fed: kit.fn.flip(x, horizontal=fed[0], vertical=fed[1]),
-    "pad": _pad,
-    "resize": _resize,
-    "crop_mirror_normalize": _normalize,
-    "erase": lambda kit, x, static, fed: kit.fn.erase(
-        x, anchor=fed[0], shape=fed[1], fill_value=fed[2], axis_names="HW"
+class Kind(NamedTuple):
+    """An operator: what makes it, and its inputs."""
+
+    make: Function
+    inputs: tuple[Input, ...] = ()
+
+
+OPERATORS: dict[str, Kind] = {
+    "crop": Kind(lambda kit, x, _, fed: kit.fn.slice(x, start=fed[0], shape=fed[1], axes=(0, 1)), (_PLACE, _PLACE)),
+    "flip": Kind(lambda kit, x, _, fed: kit.fn.flip(x, horizontal=fed[0], vertical=fed[1]), (_FLAG, _FLAG)),
+    "pad": Kind(_pad, (_PLACE, _PLACE)),
+    "resize": Kind(_resize, (_SIZES, _SIZES, _SIZES)),
+    "crop_mirror_normalize": Kind(_normalize, (_FLAG,)),
+    "erase": Kind(_erase, (_SIZES, _SIZES, Input(np.float32, -1))),
+    "line": Kind(_line, (_NUMBER, _NUMBER)),
+    "mask": Kind(lambda kit, x, _, fed: x & fed[0], (_BYTE,)),
+    "fold": Kind(_fold, (_BYTE,)),
+    "power": Kind(_power, (_NUMBER, _NUMBER)),
+    "contrast": Kind(_contrast, (_NUMBER,)),
+    "grey": Kind(_grey),
+    "colour": Kind(lambda kit, x, _, fed: kit.fn.cat(x, x, x, axis=2)),
+    "saturation": Kind(lambda kit, x, _, fed: _blend(kit, _grey(kit, x, (), ()), x, fed[0]), (_NUMBER,)),
+    "autocontrast": Kind(_autocontrast),
+    "equalize": Kind(lambda kit, x, _, fed: kit.fn.equalize(x)),
+    "sharpness": Kind(_sharpness, (_NUMBER, Input(np.float32, 9), _SIZES, _SIZES, _PLACE, _PLACE)),
+    "gaussian_blur": Kind(
+        lambda kit, x, _, fed: kit.fn.gaussian_blur(x, window_size=fed[0], sigma=fed[1]), (_PLACE, _SIZES)
     ),
-    "line": lambda kit, x, static, fed: kit.fn.brightness_contrast(
-        x, brightness=fed[0], brightness_shift=fed[1] / 255.0
+    "warp_affine": Kind(_warp, (Input(np.float32, 6), _SIZES)),
+    "transpose": Kind(lambda kit, x, _, fed: kit.fn.transpose(x, perm=[1, 0, 2], transpose_layout=False)),
+    "permute": Kind(lambda kit, x, order, fed: kit.fn.cat(*(x[:, :, each : each + 1] for each in order), axis=2)),
+    "jpeg_compression_distortion": Kind(
+        lambda kit, x, _, fed: kit.fn.jpeg_compression_distortion(x, quality=fed[0]), (_FLAG,)
     ),
-    "mask": lambda kit, x, static, fed: x & fed[0],
-    "fold": _fold,
-    "power": _power,
-    "contrast": _contrast,
-    "grey": _grey,
-    "colour": lambda kit, x, static, fed: kit.fn.cat(x, x, x, axis=2),
-    "saturation": lambda kit, x, static, fed: _blend(kit, _grey(kit, x, (), ()), x, fed[0]),
-    "autocontrast": _autocontrast,
-    "equalize": lambda kit, x, static, fed: kit.fn.equalize(x),
-    "sharpness": _sharpness,
-    "gaussian_blur": lambda kit, x, static, fed: kit.fn.gaussian_blur(x, window_size=fed[0], sigma=fed[1]),
-    "warp_affine": _warp,
-    "transpose": lambda kit, x, static, fed: kit.fn.transpose(x, perm=[1, 0, 2], transpose_layout=False),
-    "permute": lambda kit, x, static, fed: kit.fn.cat(*(x[:, :, channel : channel + 1] for channel in static), axis=2),
-    "jpeg_compression_distortion": lambda kit, x, static, fed: kit.fn.jpeg_compression_distortion(x, quality=fed[0]),
 }
 """Every operator, by its name in an ``OperatorChain``."""

@@ -12,9 +12,9 @@ from torch.utils.dlpack import from_dlpack
 
 from accel.backends.dali.lowering import Lowered, lower_decoding, lower_image, refused
 from accel.backends.dali.operator_chain import Structure
-from accel.backends.dali.pipeline_pool import Outputs, PipelinePool, Sample
+from accel.backends.dali.pipeline_pool import PipelinePool, Sample
 from accel.codec import decode
-from accel.codec.header import Header
+from accel.codec.header import Raw
 from accel.planning import partition as shared
 from accel.planning.partition import going_on, split
 from accel.planning.plan import Decode, Plan
@@ -52,17 +52,18 @@ def partition(plan: Plan, *, exact: bool, on_host: bool) -> Partition:
     """
     own, left, reasons = shared.partition(plan, refused)
     parts = Partition([], [], list(left.decodes), reasons)
-    if exact:
-        for wanted in own.decodes:
-            _add_begun(parts, lower_decoding(wanted))
-        return parts
-    for each in [image for wanted in own.decodes for image in split(wanted)]:
-        work = lower_image(each, interleaved=plan.interleaved)
+    for each in own.decodes if exact else [image for wanted in own.decodes for image in split(wanted)]:
+        work = lower_decoding(each) if exact else lower_image(each, interleaved=plan.interleaved)
         if work.reason is None:
             parts.finished.append(work)
-        else:
+            continue
+        if not exact:
             reasons[work.reason] += 1
-            _add_begun(parts, work if on_host else lower_decoding(each))
+            work = work if on_host else lower_decoding(each)
+        if work.structure.source == "pixels" and not work.structure.operators:  # nothing is done
+            parts.left.append(work.wanted)
+        else:
+            parts.begun.append(work)
     parts.finished.sort(key=_position)  # as in the batch, whatever images share a file
     return parts
 
@@ -71,24 +72,11 @@ def _position(work: Lowered) -> int:
     return work.wanted.items[0].position
 
 
-def _add_begun(parts: Partition, work: Lowered) -> None:
-    nothing = work.structure.source == "pixels" and not work.structure.operators
-    if nothing:
-        parts.left.append(work.wanted)
-    else:
-        parts.begun.append(work)
-
-
 def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
     """Run images that DALI begins, on the host; decodes of its pixels, and of the files that it cannot decode."""
-    found = []
-    for group, outputs in _run(works, pool):
-        for number, work in enumerate(group):
-            if outputs.tensors is None:
-                counters.fallback(UNDECODABLE)
-                found.append(work.wanted)
-            else:
-                found.append(going_on(work.wanted, np.asarray(outputs.tensors[number]), work.rest))
+    found: list[Decode] = []
+    for group, tensors in _run(works, pool, found):
+        found += [going_on(work.wanted, np.asarray(tensors[n]), work.rest) for n, work in enumerate(group)]
     return found
 
 
@@ -96,29 +84,26 @@ def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tu
     """Run images that DALI finishes; the values, and the files that it cannot decode."""
     found: list[Values] = []
     left: list[Decode] = []
-    for group, outputs in _run(works, pool):
-        if outputs.tensors is None:
-            counters.fallback(UNDECODABLE)
-            left.append(group[0].wanted)
-        else:
-            values = from_dlpack(outputs.tensors.as_tensor())
-            values = values.permute(0, 3, 1, 2) if plan.interleaved else values
-            found.append(([_position(work) for work in group], values))
+    for group, tensors in _run(works, pool, left):
+        values = from_dlpack(tensors.as_tensor())
+        found.append((list(map(_position, group)), values.permute(0, 3, 1, 2) if plan.interleaved else values))
     return found, left
 
 
-def _run(works: Sequence[Lowered], pool: PipelinePool) -> Iterator[tuple[list[Lowered], Outputs]]:
-    """Run works, those of one structure together; each part of the outputs with its works."""
+def _run(works: Sequence[Lowered], pool: PipelinePool, left: list[Decode]) -> Iterator[tuple[list[Lowered], Any]]:
+    """Run works, those of one structure together; give them with their tensors, and ``left`` what cannot be decoded."""
     groups: dict[Structure, list[Lowered]] = {}
     for work in works:
         groups.setdefault(work.structure, []).append(work)
     for structure, group in groups.items():
-        for outputs in pool.run(structure, [_sample(work) for work in group]):
-            yield group[outputs.first : outputs.first + outputs.images], outputs
-
-
-def _sample(work: Lowered) -> Sample:
-    source = work.wanted.source
-    header, data = source.header, source.data
-    pixels: Any = data if isinstance(header, Header) else decode.raw(data, header, work.box, work.wanted.channels)
-    return Sample(pixels, work.box, work.fed)
+        samples = []
+        for wanted, box, _, fed, *_ in group:
+            header, data = wanted.source.header, wanted.source.data
+            pixels: Any = decode.raw(data, header, box, wanted.channels) if isinstance(header, Raw) else data
+            samples.append(Sample(pixels, box, fed))
+        for outputs in pool.run(structure, samples):
+            if outputs.tensors is None:
+                counters.fallback(UNDECODABLE)
+                left.append(group[outputs.first].wanted)
+            else:
+                yield group[outputs.first : outputs.first + outputs.images], outputs.tensors

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from functools import cache, partial
+from itertools import count
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from accel.backends.dali.operator_chain import Numbers, Structure
-from accel.backends.dali.operators import INPUTS, OPERATORS, Kit
+from accel.backends.dali.operators import OPERATORS, Kit
 from accel.system import fork
 from accel.system.imports import importing
 
@@ -54,7 +55,7 @@ class Pipeline:
         self.structure = structure
         self.most = most
         self._on_host = device is None
-        self._inputs = [each for name, _ in structure.operators for each in INPUTS.get(name, ())]
+        self._inputs = [each for name, _ in structure.operators for each in OPERATORS[name].inputs]
         dali = _dali()
         # the pool's threads run one batch at a time: several batches at once take several pipelines
         self._pipeline = dali.Pipeline(
@@ -85,14 +86,13 @@ class Pipeline:
         else:
             x = fn.external_source(name="source", dtype=types.UINT8, layout="HWC", **shared)
             x = x if on_host else x.gpu()
-        kit, number = Kit(fn, types, dali.math, on_host), 0
+        kit, numbers = Kit(fn, types, dali.math, on_host), count()
         for name, static in self.structure.operators:
             fed = []
-            for each in INPUTS.get(name, ()):
-                dtype = types.to_dali_type(each.dtype)
-                fed.append(fn.external_source(name=str(number), dtype=dtype, ndim=min(abs(each.length), 1), batch=True))
-                number += 1
-            x = OPERATORS[name](kit, x, static, fed)
+            for each in OPERATORS[name].inputs:
+                kind = {"dtype": types.to_dali_type(each.dtype), "ndim": min(abs(each.length), 1)}
+                fed.append(fn.external_source(name=str(next(numbers)), batch=True, **kind))
+            x = OPERATORS[name].make(kit, x, static, fed)
         return x
 
     def run(self, sources: Sequence[Any], boxes: Sequence[Sequence[int]], fed: Sequence[Sequence[Numbers]]) -> Any:
@@ -123,8 +123,3 @@ class Pipeline:
         if self._on_host:
             return pipeline.run()[0]
         return pipeline.run(torch.cuda.current_stream())[0]
-
-
-def cannot_decode(error: RuntimeError) -> bool:
-    """Whether DALI's error is about decoding an image, and not about anything else."""
-    return "decoders" in str(error)

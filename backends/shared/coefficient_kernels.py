@@ -37,10 +37,7 @@ def known(resample: int) -> Any:
 
 @njit
 def _sinc(x: float) -> Any:
-    if x == 0.0:
-        return 1.0
-    x = x * math.pi
-    return math.sin(x) / x
+    return 1.0 if x == 0.0 else math.sin(x * math.pi) / (x * math.pi)
 
 
 @njit
@@ -65,10 +62,7 @@ def _filter(resample: int, x: float) -> Any:
         return _cubic(-0.5, x)
     if x == 0.0:
         return 1.0
-    if x >= 1.0:
-        return 0.0
-    x = x * math.pi
-    return math.sin(x) / x * (_HAMMING_MEAN + _HAMMING_SWING * math.cos(x))
+    return _sinc(x) * (_HAMMING_MEAN + _HAMMING_SWING * math.cos(x * math.pi)) if x < 1.0 else 0.0
 
 
 @njit
@@ -186,7 +180,8 @@ def compute(
     ``span`` of the ``length`` view positions are resampled, from ``begin`` on.
 
     Returns ``bounds`` int32 [count, 2], first tap and number of taps, ``coefficients`` int32 [count, most taps], fixed
-    point, and how many of their bits are after the point.
+    point, and how many of their bits are after the point. The memory has room for the float64 of one position, then
+    the coefficients, then the bounds.
     """
     most = _most_taps(resample, span, size)
     exact = carray(pointer(memory), (most,), np.float64)
@@ -203,21 +198,9 @@ def compute(
 
 
 @njit
-def axis_coefficients(
-    resample: int,
-    length: int,
-    begin: float,
-    span: float,
-    size: int,
-    first: int,
-    bounds: Any,
-    coefficients: Any,
-    memory: Any,
+def computed_bits(
+    resample: int, length: int, begin: float, span: float, size: int, first: int, count: int, memory: Any
 ) -> Any:
-    """``coefficients.axis_coefficients``, in memory of ``memory_size``."""
-    found, made, bits = compute(resample, length, begin, span, size, first, bounds.shape[1], memory.ctypes.data)
-    for i in range(bounds.shape[1]):
-        bounds[0, i], bounds[1, i] = found[i, 0], found[i, 1]
-        for t in range(found[i, 1]):
-            coefficients[t, i] = made[i, t]
+    """``compute`` for the host, which looks into the memory."""
+    _, _, bits = compute(resample, length, begin, span, size, first, count, memory.ctypes.data)
     return bits

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.cpython.unsafe.tuple import tuple_setitem
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from accel.backends.shared.numba_memory import flattened
 from accel.backends.shared.simd_floats import BLOCK, LANES, fma, round16, sum_row, sum_two_rows
@@ -96,6 +98,7 @@ def find_bounds(window: Any, across: Any, down: Any, bounds: Any) -> None:
 # -- the blur -------------------------------------------------------------------------------------------------
 
 _BATCH = 8
+_NOTHING = (_F32(0),) * _BATCH
 
 
 @njit(inline="always")
@@ -119,15 +122,6 @@ def _padded(src: Any, x_half: Any, y_half: Any) -> Any:
 
 
 @njit(inline="always")
-def _floats() -> Any:
-    """All values of a byte."""
-    values = np.empty(256, np.float32)
-    for value in range(256):
-        values[value] = value
-    return values
-
-
-@njit(inline="always")
 def _taps(window: Any, pitch: Any, channels: Any) -> Any:
     """The weights of a window that are not 0, row by row, and where in the padded image they are, from its corner."""
     high, wide = window.shape
@@ -142,41 +136,23 @@ def _taps(window: Any, pitch: Any, channels: Any) -> Any:
 
 
 @njit(inline="always")
-def _as_torch(padded: Any, at: Any, places: Any, weights: Any, floats: Any, fused: Any, sums: Any) -> Any:
+def _as_torch(padded: Any, at: Any, places: Any, weights: Any, fused: Any, sums: Any) -> Any:
     """Several windows' sums, tap after tap, side by side: each waits for itself alone."""
-    a, b, c, d, e, f, g, h = at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]
-    s = t = u = v = w = x = y = z = _F32(0)
+    begins, totals = to_fixed_tuple(at, _BATCH), _NOTHING
     for k in range(places.shape[0]):
-        place, weight = places[k], weights[k]
-        if fused:
-            s = fma(floats[padded[a + place]], weight, s)
-            t = fma(floats[padded[b + place]], weight, t)
-            u = fma(floats[padded[c + place]], weight, u)
-            v = fma(floats[padded[d + place]], weight, v)
-            w = fma(floats[padded[e + place]], weight, w)
-            x = fma(floats[padded[f + place]], weight, x)
-            y = fma(floats[padded[g + place]], weight, y)
-            z = fma(floats[padded[h + place]], weight, z)
-        else:
-            s += floats[padded[a + place]] * weight
-            t += floats[padded[b + place]] * weight
-            u += floats[padded[c + place]] * weight
-            v += floats[padded[d + place]] * weight
-            w += floats[padded[e + place]] * weight
-            x += floats[padded[f + place]] * weight
-            y += floats[padded[g + place]] * weight
-            z += floats[padded[h + place]] * weight
-    sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7] = s, t, u, v, w, x, y, z
+        for n in range(_BATCH):
+            value = _F32(padded[begins[n] + places[k]])
+            total = fma(value, weights[k], totals[n]) if fused else totals[n] + value * weights[k]
+            totals = tuple_setitem(totals, n, total)
+    for n in range(_BATCH):
+        sums[n] = totals[n]
 
 
 @njit(inline="always")
 def _trimmed(weights: Any, zeros: Any) -> Any:
     """The first weight that is not 0, and all from there to the last, between so many zeros."""
-    first, last = 0, weights.shape[0]
-    while first < last - 1 and weights[first] == 0:
-        first += 1
-    while last > first + 1 and weights[last - 1] == 0:
-        last -= 1
+    places = np.flatnonzero(weights)
+    first, last = (places[0], places[-1] + 1) if len(places) else (0, 1)
     result = np.zeros(last - first + 2 * zeros, np.float32)
     for k in range(last - first):
         result[zeros + k] = weights[first + k]
@@ -201,7 +177,6 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
     result = flattened(out)
     padded = _padded(src, across.shape[0] // 2, down.shape[0] // 2)
     places, weights = _taps(window, wider, channels)
-    floats = _floats()
     x_first, across = _trimmed(across, 0)
     y_first, down = _trimmed(down, 1)
     length = pitch + (across.shape[0] - 1) * channels
@@ -233,14 +208,14 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
                     pending[waiting], into[waiting] = np.uint64(y * wider + place), y * pitch + place
                     waiting += 1
                     if waiting == _BATCH:
-                        _as_torch(padded, pending, places, weights, floats, fused, exact)
+                        _as_torch(padded, pending, places, weights, fused, exact)
                         for n in range(waiting):
                             result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
                         counted, waiting = counted + waiting, 0
                 far >>= np.uint64(1)
                 place += 1
     if waiting:
-        _as_torch(padded, pending, places, weights, floats, fused, exact)
+        _as_torch(padded, pending, places, weights, fused, exact)
         for n in range(waiting):
             result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
     return counted + waiting
@@ -254,13 +229,12 @@ def sum_windows(src: Any, window: Any, fused: Any, step: Any, out: Any) -> None:
     wider = (width + wide - 1) * channels
     padded = _padded(src, wide // 2, high // 2)
     places, weights = _taps(window, wider, channels)
-    floats = _floats()
     at, sums = np.zeros(_BATCH, np.uint64), np.empty(_BATCH, np.float32)
     for i in range(0, out.shape[0], _BATCH):
         count = min(_BATCH, out.shape[0] - i)
         for n in range(count):
             y, x = divmod((i + n) * step, width * channels)
             at[n] = np.uint64(y * wider + x)
-        _as_torch(padded, at, places, weights, floats, fused, sums)
+        _as_torch(padded, at, places, weights, fused, sums)
         for n in range(count):
             out[i + n] = sums[n]

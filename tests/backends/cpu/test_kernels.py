@@ -329,14 +329,16 @@ def test_odd_float_tables() -> None:
 @pytest.mark.parametrize("cols", WINDOWS)
 @pytest.mark.parametrize("rows", WINDOWS)
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_gather(rows: str, cols: str, channels: int) -> None:
+def test_windows_of_a_picture_as_it_is(rows: str, cols: str, channels: int) -> None:
     image, fills = picture(24, 24, channels), picture(2, 1, channels, seed=5)[:, 0]
+    levels = np.tile(np.arange(256, dtype=np.uint8), (channels, 1))
     shape = (len(WINDOWS[rows]), len(WINDOWS[cols]), channels)
     memory = np.full(int(np.prod(shape)) + 128, POISON, np.uint8)
     out = memory[64:-64].reshape(shape)
     for at_end in (False, True):
         out[:] = POISON
-        passes.gather(walled(image, at_end=at_end), WINDOWS[rows], WINDOWS[cols], fills, out)
+        axes = axis(24, 24, WINDOWS[rows]), axis(24, 24, WINDOWS[cols])
+        passes.run(walled(image, at_end=at_end), *axes, 0, fills, levels, out, False)
         np.testing.assert_array_equal(out, windowed(image, WINDOWS[rows], WINDOWS[cols], fills))
         assert (memory[:64] == POISON).all()
         assert (memory[-64:] == POISON).all()
@@ -349,7 +351,6 @@ def test_read_only_input_is_accepted() -> None:
     check(image, axis(20, 18, window), axis(21, 18, window), BOX)
     out = np.empty((18, 18, 3), np.uint8)
     passes.run(image, axis(20, 18, window), axis(21, 18, window), BOX, no_fills(3), table, out, False)
-    passes.gather(image, window, window, no_fills(3), out)
 
 
 @pytest.mark.parametrize(
@@ -398,8 +399,6 @@ def test_wrong_shapes_are_refused() -> None:
             passes.run(image, rows, cols, BILINEAR, some_fills, some_table, np.empty(shape, np.uint8), planar)
     with pytest.raises(TypeError):
         passes.run(image[:, ::2], rows, axis(11), BILINEAR, fills, table, np.empty((20, 11, 3), np.uint8), False)
-    with pytest.raises(ValueError, match="fit"):
-        passes.gather(image, whole(21), whole(21), fills, np.empty((21, 21, 3), np.uint8))
 
 
 def test_threads_do_not_share_workspace() -> None:
