@@ -32,22 +32,7 @@ from accel.system import fork
 from accel.system.imports import importing
 from accel.system.memory import Allocate
 
-__all__ = [
-    "GROUP",
-    "AcceleratorBackend",
-    "AcceleratorOptions",
-    "Backend",
-    "HostBackend",
-    "Options",
-    "availability",
-    "backend_of",
-    "best",
-    "companion",
-    "find",
-    "host_of",
-    "instance",
-    "parse_options",
-]
+__all__ = ["AcceleratorBackend", "AcceleratorOptions", "Backend", "HostBackend", "Options"]
 
 GROUP = "accel.backends"
 

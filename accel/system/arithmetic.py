@@ -58,11 +58,11 @@ class _Float32(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        is_default = isinstance(result, torch.Tensor) and result.dtype == torch.get_default_dtype()
+        took_it = isinstance(result, torch.Tensor) and result.dtype == torch.get_default_dtype()
         given = pytree.tree_leaves((args, kwargs))
         tensors = [each for each in given if isinstance(each, torch.Tensor)]
         said = any(isinstance(each, (torch.dtype, np.ndarray)) for each in given)
-        if not is_default or func in _CASTS or said or any(each.is_floating_point() for each in tensors):
+        if not took_it or func in _CASTS or said or any(each.is_floating_point() for each in tensors):
             return result
         if tensors:
             args, kwargs = pytree.tree_map_only(torch.Tensor, _in_float32, (args, kwargs))

@@ -106,10 +106,10 @@ def _handlers() -> Iterator[logging.Handler]:
         yield logging.lastResort
 
 
+@atexit.register
 def _at_exit() -> None:
     while _notes:
         _log.log(*_notes.popleft())
 
 
-atexit.register(_at_exit)
 fork.register(in_child=_notes.clear)  # its parent will log them

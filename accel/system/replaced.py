@@ -29,7 +29,10 @@ def replaced(name: str, reason: str, images: int = 1) -> None:
     counters.count(counters.REPLACED, images)
     known = names()
     if len(known) < LISTED and name not in known:
-        _list(name)
+        try:
+            os.write(share(), name.encode("utf-8", "surrogatepass") + _END)
+        except OSError:
+            _unlisted.append(name)
     log.note(log.INFO, "replaced by black: %s: %s", name, reason)
     log.once(
         log.WARNING,
@@ -45,13 +48,6 @@ def names() -> list[str]:
         content = os.pread(file, os.fstat(file).st_size, 0)
     listed = [name.decode("utf-8", "surrogatepass") for name in content.split(_END)[:-1]]
     return list(dict.fromkeys(listed + _unlisted))[:LISTED]
-
-
-def _list(name: str) -> None:
-    try:
-        os.write(share(), name.encode("utf-8", "surrogatepass") + _END)
-    except OSError:
-        _unlisted.append(name)
 
 
 def share() -> int:
