@@ -33,11 +33,10 @@ from bench.command import parser, write
 from bench.contestants.contestant import Epoch
 from bench.contestants.dali import DaliByHand
 from bench.contestants.scripts import AccelCpu
-from bench.job import Images, Job
 from bench.measure import Entry, take_turns
 from bench.ops.measure import cut, floats
 from bench.ops.rows import OPS
-from bench.pipelines import PIPELINES, Draw, Pipeline
+from bench.pipelines import PIPELINES, Draw, Images, Job, Pipeline
 from bench.tables import filled
 
 HAND, DEFAULT, OURS = DaliByHand.title, "DALI by hand", "accel, dali, exact=False"

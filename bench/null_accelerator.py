@@ -22,7 +22,7 @@ from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.planning.plan import Plan, plan
 from bench.contestants.scripts import TorchvisionV1
-from bench.job import Job
+from bench.pipelines import Job
 
 NAME = "null"
 

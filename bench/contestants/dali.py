@@ -13,8 +13,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from bench.contestants.contestant import Contestant, Epoch
-from bench.job import Job
-from bench.pipelines import Draw, Pipeline
+from bench.pipelines import Draw, Job, Pipeline
 
 
 class Dali(Contestant):
