@@ -32,9 +32,6 @@ class NullAccelerator(AcceleratorBackend):
 
     devices = ("meta",)
 
-    def describe(self, plan: Plan) -> list[str]:
-        return ["runs: nothing"]
-
     def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         return torch.empty(plan.shape, dtype=plan.dtype)
 

@@ -25,27 +25,23 @@ def text(result: dict[str, Any]) -> str:
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    rows = []
+    rows, pipelines = [], []
     for name, row in result["ops"].items():
-        spent, faster = row["median ms"], row["times faster"]
-        rows.append(
-            (
-                *(name, _same(row.get("cpu")), _same(row.get("cuda"))),
-                *(f"{spent['torchvision']:.2f}", f"{spent['accel']:.2f}", f"{faster['torchvision']:.1f}"),
-                *(_number(spent.get("OpenCV"), 2), _number(faster.get("OpenCV"), 1)),
-                *(f"{spent['torchvision, file']:.2f}", f"{spent['accel, file']:.2f}"),
-                f"{faster['torchvision, file']:.1f}",
-            )
-        )
+        here, from_file = ((_ms(row, f"torchvision{way}"), _ms(row, f"accel{way}")) for way in ("", ", file"))
+        times = {key: f"{value:.1f}" for key, value in row["times faster"].items()}
+        same = _same(row.get("cpu")), _same(row.get("cuda"))
+        beside = _ms(row, "OpenCV"), times.get("OpenCV", "")
+        rows.append((name, *same, *here, times["torchvision"], *beside, *from_file, times["torchvision, file"]))
+    for name, row in result["pipelines"].items():
+        spent = _ms(row, "torchvision"), _ms(row, "cpu")
+        pipelines.append((name, _same(row["cpu"]), *spent, f"{row['times faster']:.1f}"))
     notes = [f"{name} did not run: {why}." for name, why in result["not run"].items()]
-    pipelines = [
-        (
-            *(name, _same(row["cpu"]), f"{row['median ms']['torchvision']:.2f}", f"{row['median ms']['cpu']:.2f}"),
-            f"{row['times faster']:.1f}",
-        )
-        for name, row in result["pipelines"].items()
-    ]
     return [Table("", _OPS, rows, notes, text=3), Table("", _PIPELINES, pipelines, text=2)]
+
+
+def _ms(row: dict[str, Any], name: str) -> str:
+    spent = row["median ms"].get(name)
+    return "" if spent is None else f"{spent:.2f}"
 
 
 def _same(difference: dict[str, Any] | None) -> str:
@@ -55,7 +51,3 @@ def _same(difference: dict[str, Any] | None) -> str:
     if difference.get("by the host"):
         return "yes, by the host" if not worst else f"within {worst}, by the host"
     return "yes" if not worst else f"within {worst} level{'s' * (worst > 1)}, {difference['share']:.4%} of values"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
