@@ -11,8 +11,7 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import WrongUsage, command
 from accel.cli.tables import Table, markdown
-from bench.command import RESULTS
-from bench.machine import ROOT
+from bench.machine import RESULTS, ROOT
 from bench.tables import apart, draw, tables
 
 _HEAD = """# accel beside everything its users would pick instead

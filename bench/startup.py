@@ -23,7 +23,7 @@ from accel.cli.arguments import Red, command
 from accel.cli.costs import Clock, Cost, take_turns
 from accel.cli.data import folder
 from accel.cli.tables import Table, show
-from bench.command import parser, write
+from bench.machine import parser, write
 from bench.workload import Setting, Workload
 
 SCRIPT = """
@@ -75,21 +75,17 @@ def measure(data: Path, images: int, rounds: int) -> dict[str, Any]:
     return {"load": os.getloadavg(), "medians": medians, "runs": found}
 
 
-_STATEMENTS = {  # what is timed, and what has been imported before
-    "import torchvision": "pass",
-    "import accel, after it": "import torchvision",
-}
-
-
 def _imports(setting: Setting) -> dict[str, Any]:
-    turns = {statement: partial(_import, statement, before) for statement, before in _STATEMENTS.items()}
+    turns = {
+        "import torchvision": partial(_import, "import torchvision", "pass"),
+        "import accel, after it": partial(_import, "import accel", "import torchvision"),
+    }
     with screen.Bar("imports", setting.rounds * len(turns)) as bar:
         rounds = take_turns(turns, setting.rounds, lambda statement: bar.advance())
     return {"rounds": rounds, "median ms": {statement: 1000 * median(some) for statement, some in rounds.items()}}
 
 
-def _import(statement: str, before: str, number: int) -> float:
-    timed = statement.partition(",")[0]
+def _import(timed: str, before: str, number: int) -> float:
     program = f"import time\n{before}\nbegin = time.perf_counter()\n{timed}\nprint(time.perf_counter() - begin)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return float(run.stdout)

@@ -27,7 +27,7 @@ from accel.cli.harness import Contestant, check, device, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import show
 from accel.system.cores import cores
-from bench.command import known, parser, write
+from bench.machine import known, parser, write
 from bench.measure import Fed, fed
 from bench.tables import tables
 

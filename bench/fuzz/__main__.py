@@ -17,10 +17,10 @@ from accel.cli import screen
 from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
 from bench import guard
-from bench.command import write
 from bench.fuzz.findings import ALWAYS, COLUMNS, Findings
 from bench.fuzz.recipes import Corpus, recipe
 from bench.fuzz.run import Limits, Runner
+from bench.machine import write
 
 
 @command("fuzz")

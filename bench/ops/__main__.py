@@ -17,15 +17,13 @@ from accel.cli.arguments import command
 from accel.cli.costs import ratio
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import Table, markdown, show
-from bench.command import parser, write
-from bench.machine import ROOT
+from bench.machine import ROOT, parser, write
 from bench.ops import opencv
 from bench.ops.measure import Contestant, cut, difference, floats, saved, times, why_not_cuda
 from bench.ops.rows import FROM_FILES, OPS, POLICIES, Op
 from bench.report import with_block
 
-_CUDA_IMAGES = 2
-"""For the cuda backend's values: on the host its kernels take their time."""
+_CUDA_IMAGES = 2  # for the cuda backend's values: on the host its kernels take their time
 _OPS = (
     *("op", "cpu: identical to torchvision?", "cuda: identical?", "torchvision, ms", "accel, ms", "times faster"),
     *("OpenCV, ms", "times faster than it", "from a file: torchvision, ms", "accel, ms", "times faster"),

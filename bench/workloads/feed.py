@@ -24,9 +24,7 @@ from bench.pipelines import Images
 from bench.workload import Setting, Workload
 from bench.workloads.scaling import job_for, name, usual
 
-RATES = (3_000, 5_000, 10_000)
-"""Images a second that the accelerator could take."""
-
+RATES = (3_000, 5_000, 10_000)  # images a second that the accelerator could take
 _ROUNDS = 2
 
 

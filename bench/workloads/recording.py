@@ -21,8 +21,7 @@ from bench import usage
 from bench.pipelines import PIPELINES, Job, Pipeline
 from bench.workload import Setting, Workload
 
-_EPOCHS = 3
-"""In a round, of each contestant."""
+_EPOCHS = 3  # in a round, of each contestant
 
 Step = Callable[[Any], Any]
 Steps = dict[str, Step]
