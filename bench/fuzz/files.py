@@ -127,5 +127,5 @@ def _other(rng: random.Random) -> bytes:
     """Other formats, and several pictures in one JPEG file."""
     pixels = picture(rng.choice(KINDS), *_size(rng), rng.choice((1, 3)), rng.randrange(1000))
     format = rng.choice(("PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "MPO"))
-    several = {"save_all": True, "append_images": [Image.fromarray(pixels)]}
+    several: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(pixels)]}
     return encode(pixels, format, **{"WEBP": {"lossless": True}, "MPO": several}.get(format, {}))
