@@ -15,8 +15,8 @@ from accel.cli.arguments import comma_separated, command
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import show
 from bench import report
-from bench.command import known, parser, write
 from bench.contestants import CONTESTANTS
+from bench.machine import known, parser, write
 from bench.tables import tables
 from bench.workload import Setting
 from bench.workloads import WORKLOADS

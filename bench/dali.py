@@ -29,15 +29,14 @@ from accel.cli.data import folder, open_folder
 from accel.cli.error_stats import ErrorStats
 from accel.cli.tables import Table, show
 from bench import usage
-from bench.command import parser, write
 from bench.contestants.contestant import Epoch
 from bench.contestants.dali import DaliByHand
 from bench.contestants.scripts import AccelCpu
-from bench.job import Images, Job
+from bench.machine import parser, write
 from bench.measure import Entry, take_turns
 from bench.ops.measure import cut, floats
 from bench.ops.rows import OPS
-from bench.pipelines import PIPELINES, Draw, Pipeline
+from bench.pipelines import PIPELINES, Draw, Images, Job, Pipeline
 from bench.tables import filled
 
 HAND, DEFAULT, OURS = DaliByHand.title, "DALI by hand", "accel, dali, exact=False"
@@ -215,9 +214,8 @@ def _show_differences(found: Sequence[dict[str, Any]]) -> None:
     rows = []
     for row in found:
         said = f"none: {row['left']}" if row["left"] else "equal" if row["max"] < 0.5 else "differs"
-        figures = ("0",) * 3 if said == "equal" else ("",) * 3
-        if said == "differs":
-            figures = (f"{row['share that differs']:.2%}", f"{row['mean']:.3f}", f"{row['max']:.1f}")
+        differs = f"{row['share that differs']:.2%}", f"{row['mean']:.3f}", f"{row['max']:.1f}"
+        figures = {"equal": ("0",) * 3, "differs": differs}.get(said, ("",) * 3)
         rows.append((row["op"], said, *figures))
     show(Table("", ("op", "DALI's result", "values that differ", "on average", "at most"), rows, text=2))
 

@@ -1,15 +1,19 @@
-"""Where and with what a result was measured."""
+"""Results: how commands are told to make them, where they go, where and with what they were measured."""
 
 from __future__ import annotations
 
+import argparse
 import subprocess
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from accel.cli import machine
+from accel.cli import machine, screen
+from accel.cli.arguments import WrongUsage, at_least
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
 
 
 def provenance() -> dict[str, Any]:
@@ -30,3 +34,39 @@ def _git(*args: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return run.stdout.strip()
+
+
+def parser(
+    module: str, description: str, *, out: str, rounds: int, images: int | None = None, least: tuple[int, int] = (1, 1)
+) -> argparse.ArgumentParser:
+    """A parser with the options that all have.
+
+    Args:
+        module: whose command it is.
+        out: the result file in ``results``.
+        rounds, images: by default; None: all images.
+        least: how many images and rounds there must be.
+    """
+    made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    many = f"use N images of it [{images or 'all'}]"
+    made.add_argument("--data", type=Path, metavar="DIR", help="a folder of images [made for the run]")
+    made.add_argument("--images", type=at_least(least[0]), default=images, metavar="N", help=many)
+    made.add_argument("--rounds", type=at_least(least[1]), default=rounds, metavar="N", help="in turns [%(default)s]")
+    made.add_argument("--out", type=Path, default=RESULTS / out, metavar="FILE", help=f"[bench/results/{out}]")
+    return made
+
+
+def known(what: str, names: Sequence[str], registry: dict[str, Any]) -> dict[str, Any]:
+    """What has these names, all for none; in the registry's order."""
+    for name in names:
+        if name not in registry:
+            raise WrongUsage(f"no such {what}: {name}; there are {', '.join(registry)}")
+    return {name: each for name, each in registry.items() if name in names or not names}
+
+
+def write(out: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """Write a result, with where and with what it was measured; all that was written."""
+    whole = {**provenance(), **result}
+    screen.write_json(out, whole)
+    screen.note(f"written to {out}")
+    return whole

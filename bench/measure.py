@@ -18,8 +18,7 @@ from accel.cli.costs import Clock
 from accel.cli.error_stats import Different, ErrorStats
 from accel.cli.harness import Batch
 from bench.contestants.contestant import Contestant
-from bench.job import Job
-from bench.pipelines import Pipeline
+from bench.pipelines import Job, Pipeline
 
 
 class Entry(harness.Contestant):

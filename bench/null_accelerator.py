@@ -22,7 +22,7 @@ from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.planning.plan import Plan, plan
 from bench.contestants.scripts import TorchvisionV1
-from bench.job import Job
+from bench.pipelines import Job
 
 NAME = "null"
 
@@ -31,9 +31,6 @@ class NullAccelerator(AcceleratorBackend):
     """A backend that computes nothing."""
 
     devices = ("meta",)
-
-    def describe(self, plan: Plan) -> list[str]:
-        return ["runs: nothing"]
 
     def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         return torch.empty(plan.shape, dtype=plan.dtype)

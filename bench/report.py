@@ -11,10 +11,8 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import WrongUsage, command
 from accel.cli.tables import Table, markdown
-from bench import plots
-from bench.command import RESULTS
-from bench.machine import ROOT
-from bench.tables import apart, tables
+from bench.machine import RESULTS, ROOT
+from bench.tables import apart, draw, tables
 
 _HEAD = """# accel beside everything its users would pick instead
 
@@ -25,13 +23,20 @@ Made by `python -m bench report` from the files in [results](results). [README.m
 @command("report")
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report. Exit status: 0 written, 2 there is nothing to write it from."""
-    args = _parser().parse_args(argv)
+    train = RESULTS / "train.json"
+    found = [*sorted(RESULTS.glob("bench*.json"), key=lambda file: file.stem), train]
+    what = "[bench*.json in bench/results, and train.json where it exists]"
+    parser = argparse.ArgumentParser(prog="python -m bench report", description="Make bench/REPORT.md of result files.")
+    parser.add_argument("results", type=Path, nargs="*", default=found, metavar="FILE", help=what)
+    parser.add_argument("--readme", action="store_true", help="put the main figures into README.md as well")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "REPORT.md", metavar="FILE", help="[%(default)s]")
+    args = parser.parse_args(argv)
     try:
-        results = [json.loads(file.read_text()) for file in args.results if file.exists() or file != _TRAIN]
+        results = [json.loads(file.read_text()) for file in args.results if file.exists() or file != train]
     except OSError as error:
         raise WrongUsage(f"{error}; run python -m bench first") from error
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(text(results, plots.draw(results, args.out.parent / "plots")))
+    args.out.write_text(text(results, draw(results, args.out.parent / "plots")))
     screen.note(f"written to {args.out}")
     if args.readme:
         readme = ROOT / "README.md"
@@ -142,21 +147,3 @@ def _contestants(workloads: dict[str, tuple[dict[str, Any], dict[str, Any]]]) ->
     status = {key: why for _, result in workloads.values() for key, why in result.get("contestants", {}).items()}
     rows = [(key, settings.get(key, ""), why) for key, why in status.items()]
     return "## Contestants and their settings\n\n" + markdown(Table("", ("", "settings", "here"), rows), titled=False)
-
-
-_TRAIN = RESULTS / "train.json"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench report", description="Make bench/REPORT.md of result files.")
-    parser.add_argument(
-        "results",
-        type=Path,
-        nargs="*",
-        default=[*sorted(RESULTS.glob("bench*.json"), key=lambda file: file.stem), _TRAIN],
-        metavar="FILE",
-        help="[bench*.json in bench/results, and train.json where it exists]",
-    )
-    parser.add_argument("--readme", action="store_true", help="put the main figures into README.md as well")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "REPORT.md", metavar="FILE", help="[%(default)s]")
-    return parser

@@ -3,7 +3,8 @@
     python -m bench.startup --data DIR [--rounds N] [--out FILE]
 
 Each is a process of its own, in turns; times on the clock, and of the processor with that of all child processes.
-Python's bytecode of the sources is there, as it is where a wheel has been installed.
+Python's bytecode of the sources is there, as it is where a wheel has been installed. The workload ``imports`` times
+imports alone.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from accel.cli import screen
 from accel.cli.arguments import Red, command
-from accel.cli.costs import Clock, Cost
+from accel.cli.costs import Clock, Cost, take_turns
 from accel.cli.data import folder
 from accel.cli.tables import Table, show
-from bench.command import parser, write
+from bench.machine import parser, write
+from bench.workload import Setting, Workload
 
 SCRIPT = """
 import sys
@@ -28,7 +32,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader
 from torchvision import transforms
-from torchvision.datasets.folder import default_loader
+from torchvision.datasets import folder
 if sys.argv[1] != "torchvision":
     import accel
     accel.set_image_backend(sys.argv[1])
@@ -41,7 +45,6 @@ class Photos(torch.utils.data.Dataset):
     def __len__(self):
         return len(self.files)
     def __getitem__(self, index):
-        from torchvision.datasets import folder
         return self.transform(folder.default_loader(self.files[index]))
 
 torch.manual_seed(0)
@@ -70,6 +73,25 @@ def measure(data: Path, images: int, rounds: int) -> dict[str, Any]:
         raise Red("the batches differ")
     medians = {name: {key: median(run[key] for run in runs) for key in Cost._fields} for name, runs in found.items()}
     return {"load": os.getloadavg(), "medians": medians, "runs": found}
+
+
+def _imports(setting: Setting) -> dict[str, Any]:
+    turns = {
+        "import torchvision": partial(_import, "import torchvision", "pass"),
+        "import accel, after it": partial(_import, "import accel", "import torchvision"),
+    }
+    with screen.Bar("imports", setting.rounds * len(turns)) as bar:
+        rounds = take_turns(turns, setting.rounds, lambda statement: bar.advance())
+    return {"rounds": rounds, "median ms": {statement: 1000 * median(some) for statement, some in rounds.items()}}
+
+
+def _import(timed: str, before: str, number: int) -> float:
+    program = f"import time\n{before}\nbegin = time.perf_counter()\n{timed}\nprint(time.perf_counter() - begin)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return float(run.stdout)
+
+
+IMPORTS = Workload("imports", "imports, in fresh interpreters", _imports)
 
 
 @command("startup")

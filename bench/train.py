@@ -27,7 +27,7 @@ from accel.cli.harness import Contestant, check, device, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import show
 from accel.system.cores import cores
-from bench.command import known, parser, write
+from bench.machine import known, parser, write
 from bench.measure import Fed, fed
 from bench.tables import tables
 
@@ -140,8 +140,9 @@ def _train(args: argparse.Namespace, data: Data) -> dict[str, Any]:
             turns = {each.name: partial(turn, contestant=each, model=model) for each in contestants}
             epochs = take_turns(turns, args.rounds, lambda name: bar.advance())
             rows += [_row(model, backend, some, epochs["torchvision"]) for backend, some in epochs.items()]
+    where = torch.cuda.get_device_name(target) if target.type == "cuda" else f"{cores()} CPU cores"
     return {
-        "title": f"training end to end on {_called(target)}, {args.workers} workers, batches of {args.batch_size}",
+        "title": f"training end to end on {where}, {args.workers} workers, batches of {args.batch_size}",
         "images": len(data.order),
         "training": rows,
     }
@@ -158,10 +159,6 @@ def _row(model: str, backend: str, epochs: list[dict[str, Any]], plain: list[dic
         "losses are torchvision's": all(a["losses"] == b["losses"] for a, b in zip(epochs, plain, strict=True)),
         "rounds": epochs,
     }
-
-
-def _called(target: torch.device) -> str:
-    return torch.cuda.get_device_name(target) if target.type == "cuda" else f"{cores()} CPU cores"
 
 
 def _parser() -> argparse.ArgumentParser:

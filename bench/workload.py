@@ -12,9 +12,8 @@ from accel.system.cores import cores
 from bench import usage
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
-from bench.job import Images, Job
 from bench.measure import Entry, as_data, take_turns
-from bench.pipelines import PIPELINES
+from bench.pipelines import PIPELINES, Images, Job
 
 REFERENCE = CONTESTANTS["torchvision-v1"]
 OURS = CONTESTANTS["accel-cpu"]

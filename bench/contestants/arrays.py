@@ -131,12 +131,13 @@ class AlbumentationsX(OpenCV):
         class Crop(Given, A.RandomCrop):  # type: ignore[misc]
             pass
 
+        ranges = dict.fromkeys(("brightness_range", "contrast_range", "saturation_range"), (0.6, 1.4))
         extra = {"pad_params": None} if pipeline.name == "cifar" else {}
         geometry: dict[str, Callable[[], list[Any]]] = {
             "train": lambda: [ResizedCrop((224, 224), p=1)],
             "eval": lambda: [A.SmallestMaxSize(256), A.CenterCrop(224, 224)],
             "cifar": lambda: [A.Pad(pipeline.pad), Crop(32, 32)],
-            "jitter": lambda: [ResizedCrop((224, 224), p=1), A.ColorJitter(p=1, **_JITTER)],
+            "jitter": lambda: [ResizedCrop((224, 224), p=1), A.ColorJitter(p=1, **ranges, hue_range=(-0.1, 0.1))],
         }
         steps = geometry[pipeline.name]()
         last = [A.Normalize(pipeline.mean, pipeline.std), A.ToTensorV2()]
@@ -152,14 +153,6 @@ class AlbumentationsX(OpenCV):
 
     def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
         return InLoader.collate(self, pipeline)
-
-
-_JITTER: dict[str, tuple[float, float]] = {
-    "brightness_range": (0.6, 1.4),
-    "contrast_range": (0.6, 1.4),
-    "saturation_range": (0.6, 1.4),
-    "hue_range": (-0.1, 0.1),
-}
 
 
 class NvImageCodec(InLoader):

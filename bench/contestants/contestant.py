@@ -14,8 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from accel.cli.harness import Batch
-from bench.job import Job
-from bench.pipelines import Box, Draw, Pipeline
+from bench.pipelines import Box, Draw, Job, Pipeline
 
 Epoch = Callable[[int], Iterator[Batch]]
 """Makes the batches of an epoch, from its seed."""

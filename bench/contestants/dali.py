@@ -13,8 +13,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from bench.contestants.contestant import Contestant, Epoch
-from bench.job import Job
-from bench.pipelines import Draw, Pipeline
+from bench.pipelines import Draw, Job, Pipeline
 
 
 class Dali(Contestant):
@@ -91,16 +90,16 @@ class DaliDynamic(Contestant):
         ndd.set_num_threads(job.threads)
         pipeline = job.pipeline
 
-        def decoded(files: Any, corner: Any, shape: Any) -> Any:
-            if pipeline.name == "train":
-                return ndd.decoders.image_slice(files, corner, shape, axes=(0, 1), adjust_orientation=False)
+        def decoded(files: Any, *box: Any) -> Any:
+            if box and pipeline.name == "train":
+                return ndd.decoders.image_slice(files, *box, axes=(0, 1), adjust_orientation=False)
             return ndd.decoders.image(files, adjust_orientation=False)
 
         def epoch(seed: int) -> Iterator[Any]:
             for items in job.batches(seed):
                 files = ndd.Batch([np.fromfile(file, np.uint8) for file, _ in items])
                 if pipeline.mean is None:
-                    images = decoded(files, None, None).materialize()
+                    images = decoded(files).materialize()
                     yield [from_dlpack(image).permute(2, 0, 1) for image in images]
                     continue
                 corner, shape, size, *place = map(ndd.Batch, _geometry([draw for _, draw in items]))

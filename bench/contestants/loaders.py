@@ -19,8 +19,7 @@ from PIL import Image
 
 from accel.cli.harness import Batch
 from bench.contestants.contestant import Contestant, Epoch, Item, batch, planes
-from bench.job import Job
-from bench.pipelines import Draw
+from bench.pipelines import Draw, Job
 
 
 class Spdl(Contestant):

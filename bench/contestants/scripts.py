@@ -16,8 +16,7 @@ from torchvision.transforms import v2
 import accel
 from accel.cli.harness import Batch
 from bench.contestants.contestant import InLoader
-from bench.job import Job
-from bench.pipelines import PIPELINES, Draw, Pipeline
+from bench.pipelines import PIPELINES, Draw, Job, Pipeline
 
 
 class TorchvisionV1(InLoader):

@@ -17,10 +17,10 @@ from accel.cli import screen
 from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
 from bench import guard
-from bench.command import write
 from bench.fuzz.findings import ALWAYS, COLUMNS, Findings
 from bench.fuzz.recipes import Corpus, recipe
 from bench.fuzz.run import Limits, Runner
+from bench.machine import write
 
 
 @command("fuzz")
@@ -70,15 +70,9 @@ def _show(found: Findings, seconds: float, corpus: int) -> None:
     show(Table(title, ("mutation", *names), rows))
     for data in found.causes.values():
         mutations = ", ".join(data["mutations"]) or "not mutated"
-        screen.out.print(
-            f"{data['outcome']}: {data['answers']} answers, the first for file {data['number']} ({mutations})",
-            f"  {data['kept']}",
-            f"  {data['where']}",
-            f"  {data['what']}\n",
-            sep="\n",
-            markup=False,
-            soft_wrap=True,
-        )
+        told = f"{data['outcome']}: {data['answers']} answers, the first for file {data['number']} ({mutations})"
+        lines = (told, f"  {data['kept']}", f"  {data['where']}", f"  {data['what']}\n")
+        screen.out.print("\n".join(lines), markup=False, soft_wrap=True)
     if found.more:
         screen.out.print(f"and {found.more} findings of other causes")
 

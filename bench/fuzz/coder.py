@@ -201,7 +201,7 @@ def _bytes(bits: Iterable[str]) -> bytes:
 def random_blocks(count: int, seed: int = 0, spread: float = 40, density: float = 0.3) -> Blocks:
     """int[count, 64]: random coefficients, smaller and rarer towards the end."""
     rng = np.random.default_rng(seed)
-    blocks = rng.laplace(0, spread / (1 + np.arange(64) / 4), (count, 64)).astype(int)
+    values = rng.laplace(0, spread / (1 + np.arange(64) / 4), (count, 64)).astype(int)
+    blocks: Blocks = np.clip(values, -400, 400)
     blocks[rng.random((count, 64)) > density] = 0
-    limited: Blocks = np.clip(blocks, -400, 400)
-    return limited
+    return blocks

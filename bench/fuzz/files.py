@@ -89,9 +89,8 @@ def _usual(rng: random.Random) -> bytes:
     channels = rng.choice((1, 3, 3, 3, 3, 3, 4))
     if channels == 3:
         options |= rng.choice(({}, {"keep_rgb": True}, *({"subsampling": n} for n in range(3))))
-    if channels == 4:
-        return encode(picture("smooth", *_size(rng), 4, rng.randrange(1000)), mode="CMYK", **options)
-    return encode(picture(rng.choice(KINDS), *_size(rng), channels, rng.randrange(1000)), **options)
+    kind, mode = ("smooth", "CMYK") if channels == 4 else (rng.choice(KINDS), None)
+    return encode(picture(kind, *_size(rng), channels, rng.randrange(1000)), mode=mode, **options)
 
 
 def _components(rng: random.Random) -> list[tuple[int, int, int]]:
@@ -128,8 +127,5 @@ def _other(rng: random.Random) -> bytes:
     """Other formats, and several pictures in one JPEG file."""
     pixels = picture(rng.choice(KINDS), *_size(rng), rng.choice((1, 3)), rng.randrange(1000))
     format = rng.choice(("PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "MPO"))
-    if format == "WEBP":
-        return encode(pixels, format, lossless=True)
-    if format == "MPO":
-        return encode(pixels, format, save_all=True, append_images=[Image.fromarray(pixels)])
-    return encode(pixels, format)
+    several: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(pixels)]}
+    return encode(pixels, format, **{"WEBP": {"lossless": True}, "MPO": several}.get(format, {}))

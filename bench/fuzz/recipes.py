@@ -56,9 +56,10 @@ class Corpus:
 
 
 def _is_image(path: Path, largest: int) -> bool:
-    if not path.is_file() or not 0 < path.stat().st_size <= largest or path.suffix.lower() in _LEFT_OUT:
+    kind = path.suffix.lower()
+    if not path.is_file() or not 0 < path.stat().st_size <= largest or kind in _LEFT_OUT:
         return False
-    return path.suffix.lower() in Image.registered_extensions() or _is_jpeg(path)
+    return kind in Image.registered_extensions() or _is_jpeg(path)
 
 
 def _is_jpeg(path: Path) -> bool:

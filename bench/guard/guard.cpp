@@ -173,10 +173,8 @@ void *aligned_alloc(size_t alignment, size_t size) noexcept { return memalign(al
 
 int posix_memalign(void **result, size_t alignment, size_t size) noexcept {
     if (alignment < sizeof(void *) || (alignment & (alignment - 1))) return EINVAL;
-    void *made = memalign(alignment, size);
-    if (!made) return ENOMEM;
-    *result = made;
-    return 0;
+    *result = memalign(alignment, size);
+    return *result ? 0 : ENOMEM;
 }
 
 size_t malloc_usable_size(void *pointer) noexcept {

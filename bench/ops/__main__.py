@@ -16,16 +16,19 @@ from accel.cli import screen
 from accel.cli.arguments import command
 from accel.cli.costs import ratio
 from accel.cli.data import folder, open_folder
-from accel.cli.tables import show
-from bench.command import parser, write
-from bench.machine import ROOT
-from bench.ops import opencv, table
+from accel.cli.tables import Table, markdown, show
+from bench.machine import ROOT, parser, write
+from bench.ops import opencv
 from bench.ops.measure import Contestant, cut, difference, floats, saved, times, why_not_cuda
 from bench.ops.rows import FROM_FILES, OPS, POLICIES, Op
 from bench.report import with_block
 
-_CUDA_IMAGES = 2
-"""For the cuda backend's values: on the host its kernels take their time."""
+_CUDA_IMAGES = 2  # for the cuda backend's values: on the host its kernels take their time
+_OPS = (
+    *("op", "cpu: identical to torchvision?", "cuda: identical?", "torchvision, ms", "accel, ms", "times faster"),
+    *("OpenCV, ms", "times faster than it", "from a file: torchvision, ms", "accel, ms", "times faster"),
+)
+_PIPELINES = ("photos to a batch", "identical to torchvision?", "torchvision, ms", "accel, ms", "times faster")
 
 
 @command("ops")
@@ -64,11 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 found = {"cpu": difference(make, "cpu", photos)}
                 result["pipelines"][name] = found | _pipeline(make(), photos, args.rounds)
                 bar.advance()
-    for each in table.tables(result := write(args.out, result)):
+    for each in tables(result := write(args.out, result)):
         show(each)
     if args.docs:
         page = ROOT / "docs" / "ops.md"
-        page.write_text(with_block(page.read_text(), table.text(result), "ops"))
+        page.write_text(with_block(page.read_text(), text(result), "ops"))
     return 0
 
 
@@ -101,6 +104,46 @@ def _figures(spent: dict[str, list[float]], images: int = 1) -> dict[str, Any]:
         "seconds": {name: [round(seconds, 7) for seconds in each] for name, each in spent.items()},
         "median ms": {name: 1000 * median(each) / images for name, each in spent.items()},
     }
+
+
+def text(result: dict[str, Any]) -> str:
+    """In Markdown, with where it was measured."""
+    processor, versions = result["machine"]["cpu"], result["versions"]
+    measured = (
+        f"Measured {result['date'][:10]} at commit {str(result['commit'])[:10]} on {processor}; torchvision "
+        f"{versions['torchvision']}, Pillow {versions['Pillow']}; {result['images']} "
+        f"photos, {result['rounds']} rounds in turns.\n"
+    )
+    return "\n".join([measured, *map(markdown, tables(result))]).rstrip("\n")
+
+
+def tables(result: dict[str, Any]) -> list[Table]:
+    rows, pipelines = [], []
+    for name, row in result["ops"].items():
+        here, from_file = ((_ms(row, f"torchvision{way}"), _ms(row, f"accel{way}")) for way in ("", ", file"))
+        times = {key: f"{value:.1f}" for key, value in row["times faster"].items()}
+        same = _same(row.get("cpu")), _same(row.get("cuda"))
+        beside = _ms(row, "OpenCV"), times.get("OpenCV", "")
+        rows.append((name, *same, *here, times["torchvision"], *beside, *from_file, times["torchvision, file"]))
+    for name, row in result["pipelines"].items():
+        spent = _ms(row, "torchvision"), _ms(row, "cpu")
+        pipelines.append((name, _same(row["cpu"]), *spent, f"{row['times faster']:.1f}"))
+    notes = [f"{name} did not run: {why}." for name, why in result["not run"].items()]
+    return [Table("", _OPS, rows, notes, text=3), Table("", _PIPELINES, pipelines, text=2)]
+
+
+def _ms(row: dict[str, Any], name: str) -> str:
+    spent = row["median ms"].get(name)
+    return "" if spent is None else f"{spent:.2f}"
+
+
+def _same(difference: dict[str, Any] | None) -> str:
+    if difference is None:
+        return ""
+    worst = difference["levels"]
+    if difference.get("by the host"):
+        return "yes, by the host" if not worst else f"within {worst}, by the host"
+    return "yes" if not worst else f"within {worst} level{'s' * (worst > 1)}, {difference['share']:.4%} of values"
 
 
 if __name__ == "__main__":

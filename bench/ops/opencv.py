@@ -6,6 +6,7 @@ Their pixels are not torchvision's; only their speed is looked at.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,15 +41,6 @@ def ops() -> dict[str, Op]:
     moved = DISPLACEMENT[0].numpy() * np.array([width / 2, height / 2], np.float32)
     places = np.float32(x + moved[..., 0]), np.float32(y + moved[..., 1])
 
-    def affine(matrix: Any, how: int, **more: Any) -> Op:
-        return lambda a: cv2.warpAffine(a, matrix, (width, height), flags=how, **more)
-
-    def perspective(how: int) -> Op:
-        return lambda a: cv2.warpPerspective(a, corners, (width, height), flags=how)
-
-    def resized(how: int) -> Op:
-        return lambda a: cv2.resize(a, (341, 256), interpolation=how)
-
     def grey(a: Pixels) -> Any:
         return cv2.cvtColor(a, cv2.COLOR_RGB2GRAY)
 
@@ -78,26 +70,22 @@ def ops() -> dict[str, Op]:
         return cv2.imdecode(file, cv2.IMREAD_COLOR)  # in the order in which it was given
 
     shift = np.array([[1.0, 0.0, 12.0], [0.0, 1.0, -8.0]])
-    fill = {"borderValue": TURN["fill"]}
-    return {
+    size, found = (width, height), dict[str, Op]()
+    for mode, how in (("nearest", cv2.INTER_NEAREST), ("bilinear", cv2.INTER_LINEAR), ("bicubic", cv2.INTER_CUBIC)):
+        found[f"resize, {mode}"] = partial(cv2.resize, dsize=(341, 256), interpolation=how)
+        found[f"perspective, {mode}"] = partial(cv2.warpPerspective, M=corners, dsize=size, flags=how)
+        found[f"rotate, {mode}"] = partial(cv2.warpAffine, M=turn, dsize=size, flags=how, borderValue=TURN["fill"])
+        if mode != "bicubic":
+            found[f"affine, {mode}"] = partial(cv2.warpAffine, M=sheared, dsize=size, flags=how | cv2.WARP_INVERSE_MAP)
+    return found | {
         "crop": lambda a: a[20:244, 30:254],
         "hflip": lambda a: cv2.flip(a, 1),
         "vflip": lambda a: cv2.flip(a, 0),
         "pad, constant": lambda a: cv2.copyMakeBorder(a, 16, 16, 16, 16, cv2.BORDER_CONSTANT, value=(1, 2, 3)),
         "pad, reflect": lambda a: cv2.copyMakeBorder(a, 16, 16, 16, 16, cv2.BORDER_REFLECT_101),
-        "resize, bilinear": resized(cv2.INTER_LINEAR),
-        "resize, bicubic": resized(cv2.INTER_CUBIC),
-        "resize, nearest": resized(cv2.INTER_NEAREST),
-        "rotate, nearest": affine(turn, cv2.INTER_NEAREST, **fill),
         "rotate, bilinear": expanded(),
-        "rotate, bicubic": affine(turn, cv2.INTER_CUBIC, **fill),
         "rotate by 90": lambda a: cv2.rotate(a, cv2.ROTATE_90_COUNTERCLOCKWISE),
-        "affine, nearest": affine(sheared, cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP),
-        "affine, bilinear": affine(sheared, cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP),
-        "translate, nearest": affine(shift, cv2.INTER_NEAREST),
-        "perspective, nearest": perspective(cv2.INTER_NEAREST),
-        "perspective, bilinear": perspective(cv2.INTER_LINEAR),
-        "perspective, bicubic": perspective(cv2.INTER_CUBIC),
+        "translate, nearest": partial(cv2.warpAffine, M=shift, dsize=size, flags=cv2.INTER_NEAREST),
         "elastic": lambda a: cv2.remap(a, *places, cv2.INTER_LINEAR),
         "brightness": lambda a: cv2.convertScaleAbs(a, alpha=1.3),
         "contrast": contrast,

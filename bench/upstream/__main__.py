@@ -14,7 +14,7 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
-from bench.command import write
+from bench.machine import write
 from bench.upstream.expected import EXPECTED, Verdict, compare
 from bench.upstream.run import Backend, Broken, Outcome, run
 

@@ -17,16 +17,14 @@ from accel.cli.costs import take_turns
 from accel.cli.harness import Batch
 from accel.system.cores import cores
 from bench import usage
-from bench.job import Images
 from bench.measure import Entry, Fed, fed, opened
 from bench.measure import take_turns as checked
 from bench.null_accelerator import Recipes
+from bench.pipelines import Images
 from bench.workload import Setting, Workload
 from bench.workloads.scaling import job_for, name, usual
 
-RATES = (3_000, 5_000, 10_000)
-"""Images a second that the accelerator could take."""
-
+RATES = (3_000, 5_000, 10_000)  # images a second that the accelerator could take
 _ROUNDS = 2
 
 

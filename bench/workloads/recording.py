@@ -18,12 +18,10 @@ from accel.cli.arguments import Red
 from accel.cli.costs import ratio, take_turns
 from accel.cli.harness import Batch, Contestant, check
 from bench import usage
-from bench.job import Job
-from bench.pipelines import PIPELINES, Pipeline
+from bench.pipelines import PIPELINES, Job, Pipeline
 from bench.workload import Setting, Workload
 
-_EPOCHS = 3
-"""In a round, of each contestant."""
+_EPOCHS = 3  # in a round, of each contestant
 
 Step = Callable[[Any], Any]
 Steps = dict[str, Step]

@@ -18,10 +18,9 @@ from accel.workers import packing
 from bench import usage
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant
-from bench.job import Images, Job
 from bench.measure import Entry
 from bench.null_accelerator import Recipes
-from bench.pipelines import PIPELINES
+from bench.pipelines import PIPELINES, Images, Job
 from bench.workload import REFERENCE, Setting, Workload, measured
 
 _USUAL = ("torchvision-v1", "torchvision-v2", "accel-cpu", "opencv", "nvimagecodec", "dali")

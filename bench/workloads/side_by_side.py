@@ -9,7 +9,7 @@ from PIL import Image
 
 from accel.cli import samples
 from bench.contestants.scripts import AccelTensors, Tensors
-from bench.job import Images
+from bench.pipelines import Images
 from bench.workload import Setting, side_by_side
 
 

@@ -22,11 +22,10 @@ from bench.__main__ import main
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant, Epoch
 from bench.contestants.scripts import TorchvisionV1
-from bench.job import Images, Job
 from bench.machine import ROOT
 from bench.measure import Entry, check_likely, levels, take_turns
 from bench.null_accelerator import Recipes
-from bench.pipelines import PIPELINES, Draw, boxes_after, boxes_of
+from bench.pipelines import PIPELINES, Draw, Images, Job, boxes_after, boxes_of
 from bench.tables import tables
 from bench.workloads import WORKLOADS, scaling, side_by_side
 from tests.cli.wrong import make_wrong

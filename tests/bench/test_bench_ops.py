@@ -15,7 +15,7 @@ from accel.cli.costs import ratio
 from accel.cli.error_stats import Different
 from bench.machine import ROOT
 from bench.ops import __main__ as ops
-from bench.ops import measure, opencv, rows, table
+from bench.ops import measure, opencv, rows
 from bench.ops.measure import Contestant
 from tests.support import helpers
 
@@ -108,4 +108,4 @@ def test_every_op_of_opencv_is_one_of_the_table() -> None:
 def test_the_page_has_the_place() -> None:
     page = (ROOT / "docs" / "ops.md").read_text()
     assert page.count("<!-- ops -->") == page.count("<!-- /ops -->") == 1
-    assert "within 1 level, 0.5000% of values" in table._same({"levels": 1, "share": 0.005})
+    assert "within 1 level, 0.5000% of values" in ops._same({"levels": 1, "share": 0.005})
