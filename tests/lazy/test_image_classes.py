@@ -128,6 +128,8 @@ def test_what_is_pickled_needs_no_accel(tmp_path: Any) -> None:
         assert all(image.recipe is not None for image in images)  # type: ignore[attr-defined]
         (tmp_path / "pickle").write_bytes(pickle.dumps(images))
         torch.save([make() for make in MADE.values()], tmp_path / "torch")
+        tensor = F.to_tensor(picture())
+        torch.save([tensor, torch.stack([tensor, tensor])], tmp_path / "tensors")
         used = [image for image in [make() for make in MADE.values()] if image.getpixel((0, 0)) is not None]
         (tmp_path / "used").write_bytes(pickle.dumps(used))
     helpers.python(
@@ -142,16 +144,20 @@ def test_what_is_pickled_needs_no_accel(tmp_path: Any) -> None:
         for number, (one, other) in enumerate(zip(images, again * 2, strict=True)):
             assert type(one) is type(other) and type(one).__name__ == ("Image" if number % 5 else "JpegImageFile"), one
             assert one.size == other.size and one.tobytes() == other.tobytes()
+        assert len(torch.load(f"{sys.argv[1]}/tensors")) == 2
         """,
         str(tmp_path),
     )
 
 
+@pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_pickled_is_pillows(name: str) -> None:
+def test_what_is_pickled_is_pillows(name: str, used: bool) -> None:
     def facts() -> Any:
-        image = pickle.loads(pickle.dumps(MADE[name]()))
-        return type(image), image.mode, image.info, image.tobytes()
+        image = MADE[name]()
+        assert not used or image.getpixel((0, 0)) is not None
+        again = pickle.loads(pickle.dumps(image))
+        return type(again), again.mode, again.info, getattr(again, "layer", None), again.tobytes()
 
     helpers.assert_equal_runs(facts)
 

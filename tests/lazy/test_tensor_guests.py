@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_lazy
+from tests.support.helpers import is_lazy
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -41,12 +41,6 @@ def tv() -> Any:
 
 
 MADE = {"single": single, "batch": batch, "large": large, "tv": tv}
-
-
-def under_both(function: Callable[[], Any]) -> tuple[Any, Any]:
-    plain = function()
-    with accel.image_backend("cpu"):
-        return function(), plain
 
 
 # -- attributes ---------------------------------------------------------------------------------------------
@@ -131,8 +125,7 @@ def test_make_fx(kind: str, mode: str) -> None:
         made = graph(torch.ones(MADE[kind]().shape))
         return [(node.op, str(node.target)) for node in graph.graph.nodes], made, graph(MADE[kind]())
 
-    lazy, plain = under_both(traced)
-    assert_same(lazy, plain)
+    helpers.assert_equal_runs(traced)
 
 
 @pytest.mark.parametrize("pre_dispatch", [False, True])
@@ -143,8 +136,7 @@ def test_make_fx_of_several_uses(pre_dispatch: bool) -> None:
             graph = make_fx(lambda a, b: (a - b.flip(0)) * a, pre_dispatch=pre_dispatch)(one, other)
         return [node.op for node in graph.graph.nodes], graph(one, other), graph(other * 2, one)
 
-    lazy, plain = under_both(traced)
-    assert_same(lazy, plain)
+    helpers.assert_equal_runs(traced)
 
 
 def test_a_lazy_tensor_that_is_no_argument() -> None:
@@ -153,8 +145,7 @@ def test_a_lazy_tensor_that_is_no_argument() -> None:
         graph = make_fx(lambda a: a + constant)(torch.ones(()))
         return [node.op for node in graph.graph.nodes], graph(torch.zeros(()))
 
-    lazy, plain = under_both(traced)
-    assert_same(lazy, plain)
+    helpers.assert_equal_runs(traced)
 
 
 def test_aot_function() -> None:
@@ -164,8 +155,7 @@ def test_aot_function() -> None:
         function = aot_function(double, nop)
         return [function(batch()), function(batch() * 3)]
 
-    lazy, plain = under_both(traced)
-    assert_same(lazy, plain)
+    helpers.assert_equal_runs(traced)
 
 
 def test_fake_tensors() -> None:

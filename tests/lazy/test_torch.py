@@ -6,7 +6,6 @@ import multiprocessing
 import pickle
 from collections.abc import Callable
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -267,10 +266,3 @@ def test_process_pools() -> None:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         means = pool.map(mean_of, [single(), batch(), opened()])
     assert means == [mean_of(value) for value in (single(), batch(), opened())]
-
-
-def test_a_file_written_with_lazy_tensors_needs_no_accel(tmp_path: Path) -> None:
-    with accel.image_backend("cpu"):
-        torch.save([single(), batch()], tmp_path / "images.pt")
-    code = "import sys, torch; values = torch.load(sys.argv[1]); assert 'accel' not in sys.modules; print(len(values))"
-    assert helpers.python(code, str(tmp_path / "images.pt")) == "2\n"
