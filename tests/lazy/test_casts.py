@@ -61,11 +61,15 @@ def epoch(paths: list[str], way: Callable[[torch.Tensor], Any], workers: int = 0
     return seen
 
 
-@pytest.mark.parametrize("way", WAYS)
+SENT = ("half and back", "all at once", "copy", "mixed")
+"""Ways that batches of workers go as well; all are in the sweep."""
+HERE = [("cpu", 0, False), ("fake", 0, False), ("fake", 0, True)]
+
+
 @pytest.mark.parametrize(
-    ("backend", "workers", "pinned"),
-    [("cpu", 0, False), ("fake", 0, False), ("fake", 0, True), ("fake", 1, True)],
-    ids=["cpu", "fake", "fake-pinned", "fake-workers"],
+    ("way", "backend", "workers", "pinned"),
+    [(way, *where) for where in HERE for way in WAYS]
+    + [pytest.param(way, "fake", 1, True, marks=[] if way in SENT else pytest.mark.sweep) for way in WAYS],
 )
 def test_each_image_is_computed_once(
     paths: list[str], choose: Choose, way: str, backend: str, workers: int, pinned: bool

@@ -111,8 +111,6 @@ def test_the_class_given_back(transform: Callable[[Any], Any]) -> None:
     assert lazy[0] == "Own"
 
 
-# -- pickled, copied and sent -------------------------------------------------------------------------------
-
 MADE: dict[str, Callable[[], Image.Image]] = {
     "opened": picture,
     "cropped": lambda: F.hflip(picture().crop((1, 2, 30, 40))),

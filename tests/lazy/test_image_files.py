@@ -44,9 +44,6 @@ class Sized:
         return self._file.tell()
 
 
-# -- files --------------------------------------------------------------------------------------------------
-
-
 def test_ways_to_open(path: Path) -> None:
     expected = COLOUR.open()
     with accel.image_backend("cpu"):
@@ -158,9 +155,6 @@ def test_other_formats_stay_pillows() -> None:
         assert not isinstance(image, accel.LazyImage)
         stream.seek(0)
         assert_same(image, Image.open(stream))
-
-
-# -- decompression bombs ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [(300, 200), (60, 50), (40, 30)])

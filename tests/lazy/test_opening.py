@@ -304,9 +304,6 @@ def test_the_survey_equals_a_walk_byte_by_byte() -> None:
             assert survey(data, 0, len(data), b"\x01")[0] is walk(data, 0, len(data))
 
 
-# -- files of several pictures ------------------------------------------------------------------------------
-
-
 def mpo(first: Image.Image, *others: Image.Image, **options: Any) -> bytes:
     stream = BytesIO()
     first.save(stream, "MPO", save_all=True, append_images=list(others), **options)

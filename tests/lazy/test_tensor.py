@@ -38,8 +38,6 @@ def make(request: pytest.FixtureRequest) -> Maker:
     return request.param  # type: ignore[no-any-return]
 
 
-# -- what a tensor says about itself ------------------------------------------------------------------------
-
 ATTRIBUTES = [
     *("shape", "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "is_sparse", "is_quantized", "is_meta"),
     *("requires_grad", "is_leaf", "grad", "grad_fn", "itemsize", "nbytes"),
@@ -70,8 +68,6 @@ def test_metadata_computes_nothing(make: Maker) -> None:
 
 # torch's plain tensors have numpy warn of this as well
 _QUIET = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
-
-# -- what computes ------------------------------------------------------------------------------------------
 
 
 def _set_item(tensor: torch.Tensor) -> torch.Tensor:

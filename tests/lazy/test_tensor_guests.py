@@ -43,8 +43,6 @@ def tv() -> Any:
 MADE = {"single": single, "batch": batch, "large": large, "tv": tv}
 
 
-# -- attributes ---------------------------------------------------------------------------------------------
-
 USES: dict[str, Callable[[Any], Any]] = {
     "used": lambda x: (x.sum(), x)[1],
     "used, and looked at": lambda x: (weakref.ref(x), x.sum(), x)[2],
@@ -87,8 +85,6 @@ def test_a_deep_copy_stays_lazy() -> None:
         assert copied[0].ids is not tensor.ids
 
 
-# -- memory -------------------------------------------------------------------------------------------------
-
 RESIZED: dict[str, Callable[[Any], Any]] = {
     "resize_": lambda x: x.resize_(4, 3, 1000, 1000).flatten()[: 3 * 50 * 60].clone(),
     "resize_as_": lambda x: x.resize_as_(torch.zeros(2, 3, 900, 900)).shape,
@@ -108,9 +104,6 @@ def test_its_memory_can_be_resized(kind: str, way: str) -> None:
         return list(result) if isinstance(result, torch.Size) else result
 
     helpers.assert_equal_runs(resized)
-
-
-# -- tracers and fake tensors -------------------------------------------------------------------------------
 
 
 def double(images: torch.Tensor) -> torch.Tensor:

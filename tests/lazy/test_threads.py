@@ -25,8 +25,6 @@ from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.processes import LARGE, TIMEOUT, finished, in_threads, loader, plain, started
 from tests.support.tensors import MAKERS, both
 
-# -- threads ------------------------------------------------------------------------------------------------
-
 
 @pytest.fixture
 def restless() -> Iterator[None]:
@@ -99,7 +97,7 @@ def test_switching_while_others_load(paths: list[str], restless: None) -> None:
     """Whatever is in force when, the pixels are torchvision's."""
     dataset = Files(paths, T.Compose([T.Resize((24, 32)), T.CenterCrop(20), T.ToTensor()]))
     expected = plain(lambda: list(loader(dataset)))
-    end = time.monotonic() + 4
+    end = time.monotonic() + 2
 
     def load() -> int:
         count = 0

@@ -225,9 +225,6 @@ def test_saving_one_of_a_batch_saves_one(paths: list[str]) -> None:
     assert_same(torch.load(stream), expected(paths)[0][0][1])
 
 
-# -- the map of default_collate --------------------------------------------------------------------------------
-
-
 def test_collating_keeps_its_keys() -> None:
     """A new one would change the mapping's size while another thread goes through it."""
     keys = list(collate.default_collate_fn_map)

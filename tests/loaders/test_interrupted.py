@@ -19,8 +19,6 @@ from tests.support import helpers
 from tests.support.helpers import Files, assert_same
 from tests.support.processes import LARGE, finished, linux, loader, plain, started
 
-# -- loaders that are killed, interrupted and left ----------------------------------------------------------
-
 ENDLESS = """
 import os, signal, sys, time, torch, accel
 from tests.support import helpers
