@@ -18,7 +18,6 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import under_both
 
 
 class Own(Image.Image):
@@ -195,9 +194,7 @@ def test_images_from_workers(paths: list[str], method: str) -> None:
         )
         return [image for batch in loader for image, _ in batch]
 
-    lazy, plain = under_both(batches)
-    assert all(image.recipe is not None for image in lazy)
-    assert [image.tobytes() for image in lazy] == [image.tobytes() for image in plain]
+    helpers.assert_equal_runs(batches, lazy=True)
 
 
 def test_a_damaged_picture_is_told_when_it_is_pickled() -> None:

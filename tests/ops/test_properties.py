@@ -24,20 +24,20 @@ def touched(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-@given(
-    picture=st.sampled_from(PICTURES),
-    images=st.lists(ON_IMAGES, max_size=6),
-    to_tensor=TO_TENSOR,
-    tensors=st.lists(ON_TENSORS, max_size=4),
-)
-def test_fused_equals_stepwise_equals_torchvision(
-    picture: Named, images: list[Step], to_tensor: Callable[[Any], Any], tensors: list[Step]
-) -> None:
-    chain: list[Any] = [*images, to_tensor, *tensors]
-    fused = assert_equal_runs(lambda: outcome(picture.open, chain))
-    with accel.image_backend("cpu"):
-        assert_same(outcome(picture.open, chain, touched), fused)
+def test_fused_equals_stepwise_equals_torchvision(thorough: bool) -> None:
+    """The sweep tries many; what is fused of files and of pixels is tried in test_geometry and test_from_pixels too."""
+
+    examples = 400 if thorough else 200
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(st.sampled_from(PICTURES), st.lists(ON_IMAGES, max_size=6), TO_TENSOR, st.lists(ON_TENSORS, max_size=4))
+    def check(picture: Named, images: list[Step], to_tensor: Callable[[Any], Any], tensors: list[Step]) -> None:
+        chain: list[Any] = [*images, to_tensor, *tensors]
+        fused = assert_equal_runs(lambda: outcome(picture.open, chain))
+        with accel.image_backend("cpu"):
+            assert_same(outcome(picture.open, chain, touched), fused)
+
+    check()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

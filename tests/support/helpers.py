@@ -186,14 +186,6 @@ def assert_equal_runs(function: Callable[[], Any], seed: int = 0, lazy: bool = F
     return actual
 
 
-def under_both(function: Callable[[], Any]) -> tuple[Any, Any]:
-    """The function's results with and without accel."""
-    with accel.image_backend("torchvision"):
-        plain = function()
-    with accel.image_backend("cpu"):
-        return function(), plain
-
-
 def is_lazy(value: Any) -> bool:
     """Whether a tensor or image is accel's and its pixels have not been computed."""
     if isinstance(value, accel.LazyImage):
