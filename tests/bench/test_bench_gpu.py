@@ -195,6 +195,9 @@ def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None
     assert "no CUDA device" in capsys.readouterr().err
 
 
+# -- what is known without a GPU ----------------------------------------------------------------------------
+
+
 def test_resources_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
