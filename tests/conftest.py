@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torchvision.datasets import folder
 
 import accel
 from accel import backend as registry
+from accel.backends.cuda import host
 from accel.native import units
 from tests.support.backends import BACKENDS, Backend
 from tests.support.helpers import write_image_folder
@@ -32,14 +34,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Before workers start, what they all use is compiled, once; all of it can be by other processes."""
+    """Before workers start, what they all use is compiled, once; all of numba's can be by other processes."""
     if not getattr(session.config.option, "numprocesses", None) or hasattr(session.config, "workerinput"):
         return
     for name in registry.availability():
         registry.find(name)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
         patch.setattr(units, "_compiled_here", lambda unit, done: pytest.exit(f"no process can compile {unit.name}", 1))
+        by_compiler = pool.submit(host.HostDevice().prepare) if host.unavailable() is None else None
         units.ready(units.units())
+        assert by_compiler is None or by_compiler.result() is None
 
 
 def pytest_collection_finish() -> None:
@@ -54,12 +58,14 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(autouse=True)
 def _back_to_torchvision() -> Iterator[None]:
-    """Every test begins without accel, and takes it back where it forgot to."""
+    """Every test begins without accel, and leaves settings as they were where it forgot to."""
     assert Image.OPEN["JPEG"] is _JPEG_OPENER
     assert folder.pil_loader.__code__ is _PIL_LOADER
     limit = Image.MAX_IMAGE_PIXELS
     yield
     Image.MAX_IMAGE_PIXELS = limit
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float32)
     accel.set_image_backend("torchvision")
 
 

@@ -75,13 +75,7 @@ def test_workloads_are_measured_and_shown(
     assert 0 < train["torchvision v2, tensors"]["difference in levels"]["max"] <= 2  # its decoder's or its resize's
     assert result["workloads"]["train"]["cores"] == [0] or len(result["workloads"]["train"]["cores"]) == 1
     assert list(result["workloads"]["recording"]["microseconds per image"]["accel, recording only"]) == [
-        "load",
-        "RandomResizedCrop",
-        "RandomHorizontalFlip",
-        "ToTensor",
-        "Normalize",
-        "stack",
-        "CPU in all",
+        *("load", "RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize", "stack", "CPU in all"),
     ]
     shown = capsys.readouterr().out
     assert "ImageNet train pipeline" in shown

@@ -69,9 +69,6 @@ def check(path: Path, data: bytes, transform: Callable[[Any], Any] = FIXED) -> A
     return expected
 
 
-# -- one file -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
 def test_broken_files(tmp_path: Path, data: bytes) -> None:
     check(tmp_path / "broken.jpg", data)
@@ -132,12 +129,8 @@ def test_a_file_that_vanishes_after_it_was_opened(tmp_path: Path) -> None:
 def test_the_message_of_image_open_is_pillows(tmp_path: Path) -> None:
     path = tmp_path / "text.jpg"
     path.write_text("no picture")
-    texts = []
-    for backend in ("torchvision", "cpu"):
-        with accel.image_backend(backend), pytest.raises(Image.UnidentifiedImageError) as raised:
-            Image.open(path)
-        texts.append(str(raised.value))
-    assert texts[0] == texts[1]
+    kind, _ = helpers.assert_equal_runs(lambda: helpers.attempt(lambda: Image.open(path)))
+    assert kind is Image.UnidentifiedImageError
 
 
 def test_load_truncated_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,9 +139,6 @@ def test_load_truncated_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for end in (len(data) // 2, len(data) * 3 // 4, len(data) - 2):
             assert isinstance(check(tmp_path / "cut.jpg", data[:end]), torch.Tensor)
     assert check(tmp_path / "broken.jpg", helpers.undecodable()) is not None
-
-
-# -- where the error comes late -----------------------------------------------------------------------------
 
 
 def test_decode_error_names_the_file_and_the_reason(tmp_path: Path) -> None:
@@ -185,9 +175,6 @@ def test_one_bad_image_leaves_the_others() -> None:
         assert_same(torch.stack([F.to_tensor(Image.open(BytesIO(GOOD))) for _ in range(3)]), again)
 
 
-# -- in a loader --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_file_vanishes_between_epochs(tmp_path: Path, workers: int) -> None:
     root = helpers.write_image_folder(tmp_path)
@@ -209,9 +196,6 @@ def test_a_broken_file_that_was_replaced_is_warned_of_once(caplog: pytest.LogCap
     assert len(warned) == 1
 
 
-# -- bad arguments ------------------------------------------------------------------------------------------
-
-
 def lazy_tensor() -> torch.Tensor:
     return F.to_tensor(Image.open(BytesIO(GOOD)))
 
@@ -222,24 +206,19 @@ ARGUMENTS: dict[str, Callable[[Any], Any]] = {
     "resize-empty": lambda image: F.resize(image, []),
     "resize-three": lambda image: F.resize(image, [1, 2, 3]),
     "resize-max-size": lambda image: F.resize(image, [10, 10], max_size=20),
-    "resize-max-too-small": lambda image: F.resize(image, 30, max_size=20),
-    "resize-zero": lambda image: F.resize(image, [0, 10]),
     "resize-negative": lambda image: F.resize(image, -5),
     "resize-filter": lambda image: F.resize(image, 10, "bilinear"),
     "resize-float": lambda image: F.resize(image, 10.5),
     "pad-text": lambda image: F.pad(image, "wide"),
-    "pad-three": lambda image: F.pad(image, (1, 2, 3)),
     "pad-none": lambda image: F.pad(image, None),
     "pad-float": lambda image: F.pad(image, 1.5),
     "pad-floats": lambda image: F.pad(image, (1.5, 2)),
-    "pad-mode": lambda image: F.pad(image, 1, padding_mode="wrap"),
     "pad-mode-type": lambda image: F.pad(image, 1, padding_mode=3),
     "pad-fill-count": lambda image: F.pad(image, 1, fill=(1, 2)),
     "pad-fill-four": lambda image: F.pad(image, 1, fill=(1, 2, 3, 4)),
     "pad-fill-type": lambda image: F.pad(image, 1, fill={}),
     "pad-fill-text": lambda image: F.pad(image, 1, fill=("a", "b", "c")),
     "pad-all-away": lambda image: F.pad(image, -30),
-    "crop-text": lambda image: F.crop(image, "a", 0, 1, 1),
     "crop-negative": lambda image: F.crop(image, 0, 0, -5, 5),
     "center-crop-text": lambda image: F.center_crop(image, "ab"),
     "random-crop-large": lambda image: T.RandomCrop(500)(image),
@@ -250,10 +229,8 @@ ARGUMENTS: dict[str, Callable[[Any], Any]] = {
 }
 
 TENSOR_ARGUMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "zero-std": lambda tensor: F.normalize(tensor, MEAN, (0.1, 0.0, 0.1)),
     "all-zero-std": lambda tensor: F.normalize(tensor, [0], [0]),
     "tiny-std": lambda tensor: F.normalize(tensor, MEAN, (0.1, 1e-60, 0.1)),
-    "mean-length": lambda tensor: F.normalize(tensor, (0.1, 0.2), (0.1, 0.2)),
     "std-length": lambda tensor: F.normalize(tensor, MEAN, (0.1,) * 4),
     "mean-none": lambda tensor: F.normalize(tensor, None, STD),
     "mean-text": lambda tensor: F.normalize(tensor, "abc", STD),
@@ -283,17 +260,13 @@ TENSOR_ARGUMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
 def test_bad_arguments(make: Callable[[], Any], use: Callable[[Any], Any]) -> None:
     """Raised when the step is recorded, with torchvision's type and text."""
 
-    def error() -> Exception:
+    def error() -> Any:
         value = make()
         with pytest.raises(Exception) as raised:
             use(value)
-        return raised.value
+        return type(raised.value), str(raised.value).replace("accel.lazy.tensor.LazyTensor", "torch.Tensor")
 
-    expected = error()
-    with accel.image_backend("cpu"):
-        actual = error()
-    assert type(actual) is type(expected)
-    assert str(actual).replace("accel.lazy.tensor.LazyTensor", "torch.Tensor") == str(expected)
+    helpers.assert_equal_runs(error)
 
 
 def test_a_refused_step_leaves_the_tensor_as_it_was() -> None:

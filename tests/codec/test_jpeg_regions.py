@@ -25,7 +25,8 @@ from accel.planning.plan import plan
 from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, ordinary_scans, random_blocks
 from bench.fuzz.files import pillow
 from tests.support import helpers
-from tests.support.helpers import assert_same
+from tests.support.backends import Backend
+from tests.support.helpers import assert_same, attempt
 
 needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
 
@@ -128,8 +129,6 @@ def test_the_end_of_progressive_files_is_seen(factors: Any) -> None:
         assert header.ordinary
 
 
-# -- sizes --------------------------------------------------------------------------------------------------
-
 LONG = ((8, 65500), (65500, 16))
 TOO_LONG = ((8, 65501), (65535, 16), (1, 65535))
 
@@ -151,30 +150,20 @@ def ways(data: bytes) -> list[Callable[[], Any]]:
     ]
 
 
-def attempt(function: Callable[[], Any]) -> Any:
-    try:
-        found = function()
-        return found.to("cpu").clone() if isinstance(found, torch.Tensor) else found
-    except Exception as error:
-        return type(error), str(error)
-
-
 @pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
-@pytest.mark.parametrize("backend", ["cpu", "cuda", "dali"])
 @pytest.mark.parametrize("size", [*LONG, *TOO_LONG], ids=str)
-def test_sizes_end_where_libjpegs_do(size: tuple[int, int], backend: str) -> None:
-    data = long(size)
-    if backend == "cuda" and which("g++") is None:
-        pytest.skip("the kernels run on the host through g++")
-    if backend == "dali":
-        helpers.optional("nvidia.dali")
-    expected = [attempt(way) for way in ways(data)]
-    assert sum(isinstance(each, tuple) and each[0] in (OSError, RuntimeError) for each in expected) == 5 * (
+def test_sizes_end_where_libjpegs_do(size: tuple[int, int], backend: Backend) -> None:
+    def attempts() -> list[Any]:
+        found = [attempt(lambda: used(way())) for way in ways(long(size))]  # noqa: B023
+        return [(each[0], str(each[1])) if isinstance(each, tuple) else each for each in found]
+
+    def used(found: Any) -> Any:
+        return found.to("cpu").clone() if isinstance(found, torch.Tensor) else found
+
+    found = backend.equals_torchvision(attempts)
+    assert sum(isinstance(each, tuple) and each[0] in (OSError, RuntimeError) for each in found) == 5 * (
         size in TOO_LONG
     )
-    with accel.image_backend(backend, **({} if backend == "cpu" else {"device": "cpu"})):
-        found = [attempt(way) for way in ways(data)]
-    assert_same(found, expected)
 
 
 def test_the_decoder_declines_them() -> None:

@@ -11,8 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from torch._utils import ExceptionWrapper
-from torch.utils.data import ConcatDataset, DataLoader, Subset
-from torchvision import transforms as T
+from torch.utils.data import ConcatDataset, Subset
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
@@ -22,15 +21,14 @@ from accel.system import notes
 from tests.support import damage, helpers
 from tests.support.backends import Backend
 from tests.support.damage import KINDS
+from tests.support.loaders import FIXED, epoch
 
-TIMEOUT = 100
-FIXED = T.Compose([T.Resize((24, 32)), T.ToTensor()])
 LATE = "no-tables"
 NAMED = ("half", "text", "short-header", "png-half", LATE)
 WORKERS: dict[str, dict[str, Any]] = {
     "none": {},
-    "fork": {"num_workers": 2, "multiprocessing_context": "fork", "timeout": TIMEOUT},
-    "persistent": {"num_workers": 1, "persistent_workers": True, "timeout": TIMEOUT},
+    "fork": {"num_workers": 2, "multiprocessing_context": "fork"},
+    "persistent": {"num_workers": 1, "persistent_workers": True},
 }
 
 
@@ -61,21 +59,10 @@ def use(batch: Any) -> None:
             use(value)
 
 
-def epoch(dataset: Any, **options: Any) -> None:
-    loader: DataLoader[Any] = DataLoader(dataset, **{"batch_size": 4, **options})
-    iterator = iter(loader)
-    try:
-        for batch in iterator:
-            use(batch)
-    finally:
-        if loader.num_workers:
-            iterator._shutdown_workers()  # type: ignore[attr-defined]
-
-
 def raised(dataset: Any, **options: Any) -> tuple[Exception, str]:
     """The error of an epoch, and all that is shown of it."""
     with pytest.raises(Exception) as caught:
-        epoch(dataset, **options)
+        use(epoch(dataset, **options))
     return caught.value, "".join(traceback.format_exception_only(caught.value))
 
 
@@ -107,9 +94,7 @@ def test_file_index_and_place(tmp_path: Path, backend: Backend, kind: str, how: 
 def test_spawned_workers(tmp_path: Path) -> None:
     _, broken = tree(tmp_path, "half")
     with accel.image_backend("cpu"):
-        _, shown = raised(
-            ImageFolder(str(tmp_path), FIXED), num_workers=1, multiprocessing_context="spawn", timeout=TIMEOUT
-        )
+        _, shown = raised(ImageFolder(str(tmp_path), FIXED), num_workers=1, multiprocessing_context="spawn")
     assert f"accel: file {broken}, image 2 of a batch of 4, dataset index 6" in shown
 
 
@@ -147,7 +132,7 @@ class Held:
 def test_the_index_is_the_outer_datasets(tmp_path: Path, kind: str, workers: int) -> None:
     files, broken = tree(tmp_path, kind)
     dataset = Files(files, FIXED)
-    options: dict[str, Any] = {"num_workers": workers, "timeout": TIMEOUT if workers else 0}
+    options: dict[str, Any] = {"num_workers": workers}
     parts: Any = ConcatDataset([Subset(dataset, [0, 1, 2]), Subset(dataset, [4, 6, 7])])
     with accel.image_backend("cpu"):
         for samples, place in ((Subset(dataset, [0, 1, 2, 3, 8, 6]), 1), (parts, 0)):
@@ -165,7 +150,7 @@ def test_the_index_is_the_outer_datasets(tmp_path: Path, kind: str, workers: int
 @pytest.mark.parametrize("workers", [0, 1])
 def test_datasets_that_give_whole_batches(tmp_path: Path, workers: int) -> None:
     files, broken = tree(tmp_path, "half")
-    options: dict[str, Any] = {"num_workers": workers, "timeout": TIMEOUT if workers else 0}
+    options: dict[str, Any] = {"num_workers": workers}
     with accel.image_backend("cpu"):
         _, shown = raised(ByTheBatch(files, FIXED), **options)
         assert f"file {broken}, image 2 of a batch of 4, dataset index 6" in shown
@@ -178,7 +163,7 @@ def test_datasets_that_give_whole_batches(tmp_path: Path, workers: int) -> None:
 def test_one_sample_at_a_time(tmp_path: Path, kind: str, workers: int) -> None:
     files, broken = tree(tmp_path, kind)
     with accel.image_backend("cpu"):
-        _, shown = raised(Files(files, FIXED), batch_size=None, num_workers=workers, timeout=TIMEOUT if workers else 0)
+        _, shown = raised(Files(files, FIXED), batch_size=None, num_workers=workers)
     assert broken in shown
     assert "of a batch" not in shown
     assert "dataset index 6" in shown or kind == LATE
@@ -189,7 +174,7 @@ def test_one_sample_at_a_time(tmp_path: Path, kind: str, workers: int) -> None:
 def test_streams_have_places_and_no_indices(tmp_path: Path, kind: str, workers: int) -> None:
     files, broken = tree(tmp_path, kind)
     with accel.image_backend("cpu"):
-        _, shown = raised(Stream(files, FIXED), num_workers=workers, timeout=TIMEOUT if workers else 0)
+        _, shown = raised(Stream(files, FIXED), num_workers=workers)
     assert broken in shown
     assert "image 2 of a batch of 4" in shown
     assert "dataset index" not in shown
@@ -202,9 +187,7 @@ def test_batches_that_nobody_stacks(tmp_path: Path, backend: Backend, workers: i
         pytest.skip("nobody looks into it")
     files, broken = tree(tmp_path)
     with backend.chosen():
-        found, shown = raised(
-            Files(files, FIXED), collate_fn=collate, num_workers=workers, timeout=TIMEOUT if workers else 0
-        )
+        found, shown = raised(Files(files, FIXED), collate_fn=collate, num_workers=workers)
     assert isinstance(found, accel.DecodeError)
     assert broken in shown
     assert "image 2 of a batch of 4" in shown
@@ -219,7 +202,7 @@ def touched(image: Image.Image) -> torch.Tensor:
 def test_pixels_that_a_dataset_asks_for(tmp_path: Path, workers: int) -> None:
     files, broken = tree(tmp_path)
     with accel.image_backend("cpu"):
-        _, shown = raised(Files(files, touched), num_workers=workers, timeout=TIMEOUT if workers else 0)
+        _, shown = raised(Files(files, touched), num_workers=workers)
     assert broken in shown
     assert "image 2 of a batch of 4, dataset index 6" in shown
 

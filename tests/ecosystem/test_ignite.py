@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.support import helpers
-from tests.support.ecosystem import TRAIN, proven
+from tests.support.ecosystem import proven
+from tests.support.loaders import TRAIN
 
 engine = helpers.optional("ignite.engine")
 distributed = helpers.optional("ignite.distributed")

@@ -8,7 +8,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from tests.support import helpers
-from tests.support.ecosystem import TRAIN, proven
+from tests.support.ecosystem import proven
+from tests.support.loaders import TRAIN
 
 lightning = helpers.optional("lightning")
 

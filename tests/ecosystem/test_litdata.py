@@ -11,7 +11,8 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
-from tests.support.ecosystem import TRAIN, proven
+from tests.support.ecosystem import proven
+from tests.support.loaders import TRAIN
 
 litdata = helpers.optional("litdata")
 

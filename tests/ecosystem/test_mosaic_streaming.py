@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 
 import accel
 from tests.support import helpers
-from tests.support.ecosystem import TRAIN, proven
+from tests.support.ecosystem import proven
+from tests.support.loaders import TRAIN
 
 streaming = helpers.optional("streaming")
 

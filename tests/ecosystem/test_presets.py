@@ -31,14 +31,19 @@ def epoch(transform: Callable[[Image.Image], Any], workers: int) -> list[Any]:
     return helpers.batches(DataLoader(photos, 2, num_workers=workers, collate_fn=list))
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("name", [name for name in PRESETS if not name.startswith("timm")])
+NAMES = [name for name in PRESETS if not name.startswith("timm")]
+SENT = ("torchvision-segmentation", "classification-ra-v2", "detection-ssd-v1", "segmentation-v2")
+"""Those that workers make as well, of each kind of transform; all are in the sweep."""
+
+
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [*((name, 0) for name in NAMES)]
+    + [pytest.param(name, 1, marks=[] if name in SENT else pytest.mark.sweep) for name in NAMES],
+)
 def test_pipelines(name: str, workers: int) -> None:
     made = PRESETS[name][0]()
     proven(lambda: epoch(made, workers), images=len(PHOTOS))
-
-
-# -- the real ones ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import torch
 
 import accel
 from tests.support import helpers
+from tests.support.ecosystem import proven
 from tests.support.helpers import Files, Stream, assert_same
 from tests.support.loaders import TIMEOUT, TRAIN
 
@@ -27,18 +28,6 @@ def loader(dataset: Any, workers: int, method: str = "fork", **options: Any) -> 
     return stateful_dataloader.StatefulDataLoader(dataset, batch_size=3, num_workers=workers, **options)
 
 
-def compared(function: Any, images: int) -> None:
-    """Equal results and random states, and every image computed by accel, wherever that was."""
-    expected, states = helpers.run("torchvision", function)
-    before = accel.stats()
-    actual, states_after = helpers.run("cpu", function)
-    after = accel.stats()
-    assert states_after == states
-    assert_same(actual, expected)
-    assert after["images"] - before["images"] == images
-    assert after["fallbacks"] == before["fallbacks"]
-
-
 @pytest.mark.parametrize(
     ("dataset", "workers", "method"),
     [(Files, 0, ""), *((Files, 2, method) for method in METHODS), (Stream, 0, ""), (Stream, 2, "fork")],
@@ -51,7 +40,7 @@ def test_a_stateful_loader(paths: list[str], dataset: Any, workers: int, method:
             (batch[0] if dataset is Files else batch).sum()
         return batches
 
-    compared(run, len(paths))
+    proven(run, images=len(paths))
 
 
 @pytest.mark.parametrize(("workers", "method"), [(0, ""), (2, "fork")])

@@ -9,7 +9,8 @@ from PIL import Image
 
 import accel
 from tests.support import helpers
-from tests.support.ecosystem import TRAIN, proven
+from tests.support.ecosystem import proven
+from tests.support.loaders import TRAIN
 
 wds = helpers.optional("webdataset")
 

@@ -1,6 +1,6 @@
 """Settings that torch's results depend on besides arguments: lazy values have them as where they were recorded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -27,18 +27,9 @@ SMALL = helpers.jpeg(80, 60)
 Transform = Callable[[Image.Image], torch.Tensor]
 
 
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    yield
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float32)
-
-
 def in_a_thread(function: Callable[[], Any]) -> Any:
     return in_threads([function])[0]
 
-
-# -- the number of threads ----------------------------------------------------------------------------------
 
 SUMS: dict[str, Transform] = {
     "v2 contrast": lambda image: F.adjust_contrast(F.to_dtype(F.to_image(image), torch.float32, scale=True), 1.4),
@@ -126,8 +117,6 @@ def test_other_threads_keep_their_number() -> None:
     assert torch.get_num_threads() == 3
 
 
-# -- the default dtype --------------------------------------------------------------------------------------
-
 KERNELS = [row for row in OPS.values() if isinstance(row, TensorOp) and row.samples]
 
 
@@ -186,8 +175,6 @@ def test_another_default_dtype_is_a_fallback_that_is_counted() -> None:
         F.adjust_contrast(F.to_image(Image.open(BytesIO(SMALL))), 1.3)
     assert any("default dtype" in reason for reason in accel.stats()["fallbacks"])
 
-
-# -- autocast -----------------------------------------------------------------------------------------------
 
 AUTOCAST: dict[str, Transform] = {
     "v1 GaussianBlur": T.Compose([T.GaussianBlur(5, (1.1, 1.1)), T.PILToTensor()]),

@@ -1,41 +1,25 @@
 """Backends of other distributions: found by their entry points, asked for their reasons, never imported early."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from accel import backend as registry
 from accel import switch
 from accel.backend import backend_of
 from tests.support import helpers
 
-DUMMY_PROJECT = """
-[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "dummy-accel-backend"
-version = "1.0"
-
-[project.entry-points."accel.backends"]
-dummy = "dummy_accel:Dummy"
-absent = "dummy_accel:Absent"
-grumpy = "dummy_accel:Grumpy"
-broken = "dummy_accel.broken:Backend"
-hollow = "dummy_accel:Hollow"
-partial = "dummy_accel:Partial"
-least = "dummy_accel:Least"
-runless = "dummy_accel:Runless"
-deviceless = "dummy_accel:Deviceless"
-onless = "dummy_accel:Onless"
-
-[tool.setuptools]
-packages = ["dummy_accel"]
-"""
+ENTRIES = {
+    "dummy": "dummy_accel:Dummy",
+    "absent": "dummy_accel:Absent",
+    "grumpy": "dummy_accel:Grumpy",
+    "broken": "dummy_accel.broken:Backend",
+    "hollow": "dummy_accel:Hollow",
+    "partial": "dummy_accel:Partial",
+    "least": "dummy_accel:Least",
+    "runless": "dummy_accel:Runless",
+    "deviceless": "dummy_accel:Deviceless",
+    "onless": "dummy_accel:Onless",
+}
 
 DUMMY_MODULE = '''
 """A third party's backends."""
@@ -127,26 +111,28 @@ class Onless(AcceleratorBackend):
 '''
 
 
-@pytest.fixture(scope="module")
-def dummy_distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A distribution with good and bad backends, installed with pip beside everything else."""
-    project, target = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("site")
-    (project / "pyproject.toml").write_text(DUMMY_PROJECT)
-    (project / "dummy_accel").mkdir()
-    (project / "dummy_accel" / "__init__.py").write_text(DUMMY_MODULE)
-    (project / "dummy_accel" / "broken.py").write_text("import a_module_that_nobody_has\n")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, "--target", str(target), str(project)], check=True, timeout=120)
-    return target
+def distribution(folder: Path, name: str, entries: dict[str, str]) -> None:
+    """What an installation of backends leaves beside their modules."""
+    information = folder / f"{name}-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lines = "".join(f"{key} = {value}\n" for key, value in entries.items())
+    (information / "entry_points.txt").write_text(f"[accel.backends]\n{lines}")
 
 
-def test_a_backend_of_an_installed_distribution(dummy_distribution: Path, paths: list[str]) -> None:
+def test_good_and_bad_backends_of_an_installed_distribution(tmp_path: Path, paths: list[str]) -> None:
+    (tmp_path / "dummy_accel").mkdir()
+    (tmp_path / "dummy_accel" / "__init__.py").write_text(DUMMY_MODULE)
+    (tmp_path / "dummy_accel" / "broken.py").write_text("import a_module_that_nobody_has\n")
+    distribution(tmp_path, "dummy_accel_backend", ENTRIES)
     code = """
 import faulthandler; faulthandler.dump_traceback_later(60, exit=True)
 import accel, sys, torch
 from PIL import Image
 from torchvision.transforms.functional import to_tensor
+accel.set_image_backend("cpu")
 assert "dummy_accel" not in sys.modules
+accel.set_image_backend("torchvision")
 expected = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
 accel.set_image_backend("dummy", level=7)
 import dummy_accel
@@ -173,22 +159,21 @@ for name, options, error, text in [
     else:
         raise AssertionError(name)
     assert accel.get_image_backend() == "dummy"
-"""
-    helpers.python(code, paths[0], path=dummy_distribution)
-
-
-def test_the_least_of_a_backend(dummy_distribution: Path, paths: list[str]) -> None:
-    code = """
-import accel, sys, torch
-from PIL import Image
-from torchvision.transforms.functional import to_tensor
-expected = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
+accel.set_image_backend("torchvision")
 with accel.image_backend("least", exact=False):
     lazy = to_tensor(Image.open(sys.argv[1]).resize((20, 30)))
     assert "backend: least" in accel.explain(lazy)
     assert torch.equal(lazy, expected)
+backends = accel.image_backends()
+assert backends["dummy"] is None and backends["cpu"] is None and backends["least"] is None
+assert backends["absent"] == "the dummy chip is missing: plug one in"
+assert "a_module_that_nobody_has" in backends["broken"]
+assert "has no 'Options'" in backends["hollow"]
+assert "driver says no" in backends["grumpy"]
+accel.set_image_backend("auto")
+assert accel.get_image_backend() == "dummy"
 """
-    helpers.python(code, paths[0], path=dummy_distribution)
+    helpers.python(code, paths[0], path=tmp_path)
 
 
 def test_the_backend_of_the_documentation(tmp_path: Path) -> None:
@@ -197,11 +182,8 @@ def test_the_backend_of_the_documentation(tmp_path: Path) -> None:
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     (_, module), (_, entry), *_ = blocks
     (tmp_path / "my_package.py").write_text(module)
-    information = tmp_path / "my_package-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
     name, value = re.findall(r'^(\w+) = "(.*)"$', entry, re.MULTILINE)[0]
-    (information / "entry_points.txt").write_text(f"[accel.backends]\n{name} = {value}\n")
+    distribution(tmp_path, "my_package", {name: value})
     code = f"""
 import accel, torch
 from accel import testing
@@ -219,30 +201,6 @@ testing.check(testing.Case("equalize", (), (64, 48), "L"), {name!r})
 assert accel.stats()["fallbacks"][reason] == before + 1
 """
     helpers.python(code, path=tmp_path)
-
-
-def test_reasons_and_auto_with_good_and_bad_backends(dummy_distribution: Path) -> None:
-    code = """
-import accel
-backends = accel.image_backends()
-assert backends["dummy"] is None and backends["cpu"] is None and backends["least"] is None
-assert backends["absent"] == "the dummy chip is missing: plug one in"
-assert "a_module_that_nobody_has" in backends["broken"]
-assert "has no 'Options'" in backends["hollow"]
-assert "driver says no" in backends["grumpy"]
-accel.set_image_backend("auto")
-assert accel.get_image_backend() == "dummy"
-"""
-    helpers.python(code, path=dummy_distribution)
-
-
-def test_nothing_of_a_backend_is_imported_before_it_is_asked_for(dummy_distribution: Path) -> None:
-    code = """
-import sys, accel
-accel.set_image_backend("cpu")
-assert "dummy_accel" not in sys.modules
-"""
-    helpers.python(code, path=dummy_distribution)
 
 
 def test_the_group_of_entry_points_is_the_documented_one() -> None:

@@ -37,14 +37,8 @@ def _flips(transform: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_flips_draw_what_torchvision_draws(cls: Any, p: Any, dtype: torch.dtype) -> None:
     torch.set_default_dtype(dtype)
-    try:
-        expected, state = helpers.run("torchvision", lambda: _flips(cls(p)), 3)
-        found, after = helpers.run("cpu", lambda: _flips(cls(p)), 3)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert all(map(torch.equal, found, expected))
-    assert after == state
-    flipped = sum(not torch.equal(each, expected[0]) for each in expected)
+    found = helpers.assert_equal_runs(lambda: _flips(cls(p)), 3)
+    flipped = sum(not torch.equal(each, found[0]) for each in found)
     assert bool(flipped) == (0 < float(p) < 1), "both outcomes are seen where both can happen"
 
 
@@ -65,11 +59,8 @@ def test_small_crops_draw_what_torchvision_draws(name: str, eager: bool) -> None
         image = Image.fromarray(np.array(image)) if eager else image
         return [T.functional.pil_to_tensor(SMALL_CROPS[name](image)) for _ in range(30)]
 
-    expected, state = helpers.run("torchvision", crops, 3)
-    found, after = helpers.run("cpu", crops, 3)
-    assert all(map(torch.equal, found, expected))
-    assert after == state
-    assert any(not torch.equal(each, expected[0]) for each in expected) == (name != "whole")
+    found = helpers.assert_equal_runs(crops, 3)
+    assert any(not torch.equal(each, found[0]) for each in found) == (name != "whole")
     code = T.RandomCrop.forward.__code__, T.RandomCrop.get_params.__code__
     with accel.image_backend("cpu"):
         assert T.RandomCrop.forward.__code__ is not code[0]
@@ -101,14 +92,7 @@ def _crops(transform: Any, first: Any) -> Any:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_crops_of_v2_draw_what_torchvision_draws(transform: Any, first: Any, dtype: torch.dtype) -> None:
     torch.set_default_dtype(dtype)
-    try:
-        expected, state = helpers.run("torchvision", lambda: _crops(transform, first), 3)
-        found, after = helpers.run("cpu", lambda: _crops(transform, first), 3)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert [params for params, _ in found] == [params for params, _ in expected]
-    assert all(torch.equal(torch.clone(mine), theirs) for (_, mine), (_, theirs) in zip(found, expected, strict=True))
-    assert after == state
+    helpers.assert_equal_runs(lambda: _crops(transform, first), 3)
     with accel.image_backend("cpu"):
         assert v2.RandomResizedCrop.make_params is not _MAKE_PARAMS, "the cheaper one is in use"
     assert v2.RandomResizedCrop.make_params is _MAKE_PARAMS

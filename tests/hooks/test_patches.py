@@ -110,18 +110,16 @@ def test_the_tables_list_all_that_is_replaced() -> None:
     undo()
 
 
-def test_every_name_is_the_original_again() -> None:
+def test_installs_are_counted_and_every_name_is_the_original_again() -> None:
     assert_installed(False)
     accel.set_image_backend("cpu")
     assert_installed(True)
-    accel.set_image_backend("torchvision")
+    for name in ("torchvision", "cpu"):
+        accel.set_image_backend("torchvision")
+        assert_installed(False)
+        with accel.image_backend(name):
+            assert_installed(name == "cpu")
     assert_installed(False)
-    with accel.image_backend("cpu"):
-        assert_installed(True)
-    assert_installed(False)
-
-
-def test_installs_are_counted() -> None:
     with accel.image_backend("cpu"):
         accel.set_image_backend("cpu")
         with accel.image_backend("cpu", threads=1):
@@ -162,11 +160,6 @@ def test_what_others_register_meanwhile_is_theirs(monkeypatch: pytest.MonkeyPatc
     del mapping[torch.Tensor]
     accel.set_image_backend("torchvision")
     assert torch.Tensor not in mapping
-
-
-def test_torchvision_contexts_install_nothing() -> None:
-    with accel.image_backend("torchvision"):
-        assert_installed(False)
 
 
 def test_names_bound_early_are_caught_and_let_go() -> None:

@@ -1,7 +1,6 @@
 """The switch: names, options, contexts."""
 
 import contextvars
-import threading
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
@@ -19,21 +18,7 @@ from accel.backend import backend_of
 from accel.hooks import tv_transforms
 from tests.support import helpers
 from tests.support.patches import table
-
-# -- names and options --------------------------------------------------------------------------------------
-
-
-def test_default_is_torchvision() -> None:
-    assert accel.get_image_backend() == "torchvision"
-    assert type(Image.open(BytesIO(helpers.jpeg(9, 9)))) is JpegImagePlugin.JpegImageFile
-
-
-def test_set_and_get() -> None:
-    accel.set_image_backend("cpu")
-    assert accel.get_image_backend() == "cpu"
-    assert isinstance(Image.open(BytesIO(helpers.jpeg(9, 9))), accel.LazyImage)
-    accel.set_image_backend("torchvision")
-    assert accel.get_image_backend() == "torchvision"
+from tests.support.processes import in_threads
 
 
 def test_auto_is_a_real_backend_that_runs_here() -> None:
@@ -115,9 +100,6 @@ def test_options_reach_the_backend_and_equal_ones_share_an_instance() -> None:
         assert backend_of(switch.current()) is not first
 
 
-# -- contexts -----------------------------------------------------------------------------------------------
-
-
 def test_contexts_nest_and_restore() -> None:
     accel.set_image_backend("cpu")
     with accel.image_backend("cpu", threads=1):
@@ -148,14 +130,6 @@ def test_the_default_may_change_inside_a_context() -> None:
     assert accel.get_image_backend() == "torchvision"
 
 
-def in_thread(function: Callable[[], Any]) -> Any:
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(helpers.outcome(function)))
-    thread.start()
-    thread.join(30)
-    return results[0]
-
-
 def test_a_new_thread_sees_the_default_and_not_the_context() -> None:
     accel.set_image_backend("cpu")
     with accel.image_backend("torchvision"):
@@ -165,6 +139,10 @@ def test_a_new_thread_sees_the_default_and_not_the_context() -> None:
         assert in_thread(accel.get_image_backend) == "torchvision"
         kind = in_thread(lambda: type(Image.open(BytesIO(helpers.jpeg(9, 9)))))
         assert kind is JpegImagePlugin.JpegImageFile
+
+
+def in_thread(function: Callable[[], Any]) -> Any:
+    return in_threads([function])[0]
 
 
 def begun(name: str, **options: Any) -> Iterator[str]:
@@ -248,9 +226,6 @@ def test_an_image_runs_on_the_backend_it_was_opened_under() -> None:
         assert helpers.is_lazy(cropped)
         helpers.assert_same(functional.to_tensor(cropped), expected)
     helpers.assert_same(functional.to_tensor(lazy.crop((3, 4, 30, 20))), expected)
-
-
-# -- random numbers -----------------------------------------------------------------------------------------
 
 
 def test_switching_seeds_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import accel
 from tests.support.fake_accelerator import CPU0, Fake, installed
 from tests.support.helpers import Files, assert_same, open_rgb, seed_everything, undecodable
 
+Choose = Callable[[str], None]
 LAST = torch.channels_last
 FIXED = T.Compose([T.Resize((32, 24)), T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.2, 0.3))])
 WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -43,7 +44,7 @@ class Samples(Files):
 
 
 @pytest.fixture
-def choose(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def choose(monkeypatch: pytest.MonkeyPatch) -> Iterator[Choose]:
     """Chooses a backend; "fake" is an accelerator that counts what it computes."""
     with installed(monkeypatch) as fake:
         yield lambda name: fake() if name == "fake" else accel.set_image_backend(name)
@@ -60,14 +61,18 @@ def epoch(paths: list[str], way: Callable[[torch.Tensor], Any], workers: int = 0
     return seen
 
 
-@pytest.mark.parametrize("way", WAYS)
+SENT = ("half and back", "all at once", "copy", "mixed")
+"""Ways that batches of workers go as well; all are in the sweep."""
+HERE = [("cpu", 0, False), ("fake", 0, False), ("fake", 0, True)]
+
+
 @pytest.mark.parametrize(
-    ("backend", "workers", "pinned"),
-    [("cpu", 0, False), ("fake", 0, False), ("fake", 0, True), ("fake", 1, True)],
-    ids=["cpu", "fake", "fake-pinned", "fake-workers"],
+    ("way", "backend", "workers", "pinned"),
+    [(way, *where) for where in HERE for way in WAYS]
+    + [pytest.param(way, "fake", 1, True, marks=[] if way in SENT else pytest.mark.sweep) for way in WAYS],
 )
 def test_each_image_is_computed_once(
-    paths: list[str], choose: Callable[[str], None], way: str, backend: str, workers: int, pinned: bool
+    paths: list[str], choose: Choose, way: str, backend: str, workers: int, pinned: bool
 ) -> None:
     expected = epoch(paths, WAYS[way])
     choose(backend)
@@ -96,9 +101,7 @@ def test_the_device_backend_on_the_host(paths: list[str]) -> None:
 
 @pytest.mark.parametrize(("backend", "pinned"), [("cpu", False), ("fake", False), ("fake", True)])
 @pytest.mark.parametrize("order", ["each", "all first"])
-def test_lists_of_images(
-    paths: list[str], choose: Callable[[str], None], backend: str, pinned: bool, order: str
-) -> None:
+def test_lists_of_images(paths: list[str], choose: Choose, backend: str, pinned: bool, order: str) -> None:
     def seen() -> Any:
         (images,) = DataLoader(Samples(paths, FIXED), len(paths), collate_fn=list)
         if pinned:
@@ -119,7 +122,7 @@ def test_lists_of_images(
 
 
 @pytest.mark.parametrize("backend", ["cpu", "fake"])
-def test_both_are_used(paths: list[str], choose: Callable[[str], None], backend: str) -> None:
+def test_both_are_used(paths: list[str], choose: Choose, backend: str) -> None:
     def both(x: torch.Tensor) -> torch.Tensor:
         half, copy = x.half(), x.clone()
         return torch.stack([x.to("cpu"), half.to("cpu").float(), copy.to("cpu"), x.to("cpu")])
@@ -135,7 +138,7 @@ def test_both_are_used(paths: list[str], choose: Callable[[str], None], backend:
 @pytest.mark.parametrize("transform", [F.normalize, F.erase], ids=["normalize", "erase"])
 @pytest.mark.parametrize("cast", [False, True])
 def test_changed_in_place_after_it_was_submitted(
-    paths: list[str], choose: Callable[[str], None], transform: Callable[..., Any], cast: bool
+    paths: list[str], choose: Choose, transform: Callable[..., Any], cast: bool
 ) -> None:
     def changed(x: torch.Tensor) -> torch.Tensor:
         x = x.half().float() if cast else x
@@ -149,9 +152,7 @@ def test_changed_in_place_after_it_was_submitted(
     assert_same(epoch(paths, changed, pinned=True), expected)
 
 
-def test_what_fails_is_told_by_its_dataset_index(
-    paths: list[str], tmp_path: Any, choose: Callable[[str], None]
-) -> None:
+def test_what_fails_is_told_by_its_dataset_index(paths: list[str], tmp_path: Any, choose: Choose) -> None:
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(undecodable())
     choose("fake")

@@ -18,7 +18,6 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import under_both
 
 
 class Own(Image.Image):
@@ -111,8 +110,6 @@ def test_the_class_given_back(transform: Callable[[Any], Any]) -> None:
     assert lazy[0] == "Own"
 
 
-# -- pickled, copied and sent -------------------------------------------------------------------------------
-
 MADE: dict[str, Callable[[], Image.Image]] = {
     "opened": picture,
     "cropped": lambda: F.hflip(picture().crop((1, 2, 30, 40))),
@@ -128,6 +125,8 @@ def test_what_is_pickled_needs_no_accel(tmp_path: Any) -> None:
         assert all(image.recipe is not None for image in images)  # type: ignore[attr-defined]
         (tmp_path / "pickle").write_bytes(pickle.dumps(images))
         torch.save([make() for make in MADE.values()], tmp_path / "torch")
+        tensor = F.to_tensor(picture())
+        torch.save([tensor, torch.stack([tensor, tensor])], tmp_path / "tensors")
         used = [image for image in [make() for make in MADE.values()] if image.getpixel((0, 0)) is not None]
         (tmp_path / "used").write_bytes(pickle.dumps(used))
     helpers.python(
@@ -142,16 +141,20 @@ def test_what_is_pickled_needs_no_accel(tmp_path: Any) -> None:
         for number, (one, other) in enumerate(zip(images, again * 2, strict=True)):
             assert type(one) is type(other) and type(one).__name__ == ("Image" if number % 5 else "JpegImageFile"), one
             assert one.size == other.size and one.tobytes() == other.tobytes()
+        assert len(torch.load(f"{sys.argv[1]}/tensors")) == 2
         """,
         str(tmp_path),
     )
 
 
+@pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_pickled_is_pillows(name: str) -> None:
+def test_what_is_pickled_is_pillows(name: str, used: bool) -> None:
     def facts() -> Any:
-        image = pickle.loads(pickle.dumps(MADE[name]()))
-        return type(image), image.mode, image.info, image.tobytes()
+        image = MADE[name]()
+        assert not used or image.getpixel((0, 0)) is not None
+        again = pickle.loads(pickle.dumps(image))
+        return type(again), again.mode, again.info, getattr(again, "layer", None), again.tobytes()
 
     helpers.assert_equal_runs(facts)
 
@@ -191,9 +194,7 @@ def test_images_from_workers(paths: list[str], method: str) -> None:
         )
         return [image for batch in loader for image, _ in batch]
 
-    lazy, plain = under_both(batches)
-    assert all(image.recipe is not None for image in lazy)
-    assert [image.tobytes() for image in lazy] == [image.tobytes() for image in plain]
+    helpers.assert_equal_runs(batches, lazy=True)
 
 
 def test_a_damaged_picture_is_told_when_it_is_pickled() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pickle
 import warnings
 from io import BytesIO
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from torchvision.datasets.folder import default_loader
+from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
@@ -39,9 +42,6 @@ class Sized:
 
     def tell(self) -> int:
         return self._file.tell()
-
-
-# -- files --------------------------------------------------------------------------------------------------
 
 
 def test_ways_to_open(path: Path) -> None:
@@ -110,6 +110,22 @@ def test_nothing_leaks_when_opening_fails(path: Path, tmp_path: Path, monkeypatc
         assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_file_read_into_reused_memory_stays_what_it_was(paths: list[str]) -> None:
+    expected = [F.to_tensor(default_loader(path).resize((30, 20))) for path in paths]
+    with accel.image_backend("cpu"):
+        for _ in range(5):
+            images = [default_loader(path) for path in paths]
+            small = [image.resize((30, 20)) for image in images]
+            pickled = [pickle.dumps(image) for image in small]
+            tensors = [F.to_tensor(image) for image in small]
+            del images, small
+            gc.collect()
+            others = [default_loader(path) for path in reversed(paths)]
+            assert_same(tensors, expected)
+            assert_same([F.to_tensor(pickle.loads(each)) for each in pickled], expected)
+            del others
+
+
 def test_the_with_statement(path: Path) -> None:
     with accel.image_backend("cpu"), Image.open(path) as image:
         inside = image.convert("RGB").resize((20, 20))
@@ -139,9 +155,6 @@ def test_other_formats_stay_pillows() -> None:
         assert not isinstance(image, accel.LazyImage)
         stream.seek(0)
         assert_same(image, Image.open(stream))
-
-
-# -- decompression bombs ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [(300, 200), (60, 50), (40, 30)])

@@ -104,8 +104,14 @@ def epochs(dataset: Any, count: int = 4, **options: Any) -> Iterator[Any]:
 CROP = transforms.Compose([transforms.RandomCrop(32), transforms.RandomHorizontalFlip(), transforms.ToTensor()])
 
 
-@pytest.mark.parametrize("load", [opened_and_loaded, converted, copied, resized])
-@pytest.mark.parametrize("workers", [0, 2])
+LOADS: tuple[Load, ...] = (opened_and_loaded, converted, copied, resized)
+
+
+@pytest.mark.parametrize(
+    ("load", "workers"),
+    [*((load, 0) for load in LOADS)]
+    + [pytest.param(load, 2, marks=[] if load is resized else pytest.mark.sweep) for load in LOADS],
+)
 def test_images_kept_in_memory(paths: list[Path], decodes: Decodes, load: Load, workers: int) -> None:
     def run() -> Any:
         dataset = Cached([load(path) for path in paths], CROP)
@@ -148,8 +154,11 @@ def test_many_views_of_an_image_decode_it_once(paths: list[Path], decodes: Decod
     assert decodes.since() == (len(paths), len(paths))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("wrap", ["list", "subset", "attribute"])
+@pytest.mark.parametrize(
+    ("wrap", "workers"),
+    [("list", 0), ("subset", 0), ("attribute", 0), ("attribute", 2)]
+    + [pytest.param(wrap, 2, marks=pytest.mark.sweep) for wrap in ("list", "subset")],
+)
 def test_samples_that_are_kept(paths: list[Path], decodes: Decodes, workers: int, wrap: str) -> None:
     evaluation = transforms.Compose([transforms.Resize(40), transforms.CenterCrop(32), transforms.ToTensor()])
 

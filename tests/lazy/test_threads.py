@@ -23,8 +23,7 @@ from accel import switch
 from accel.backend import host_of
 from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.processes import LARGE, TIMEOUT, finished, in_threads, loader, plain, started
-
-# -- threads ------------------------------------------------------------------------------------------------
+from tests.support.tensors import MAKERS, both
 
 
 @pytest.fixture
@@ -88,11 +87,17 @@ def test_one_lazy_image_in_many_threads(paths: list[str], restless: None) -> Non
             assert_same(pixels, np.asarray(reference))
 
 
+def test_many_threads_compute_different_batches_at_once() -> None:
+    states = [both(MAKERS[name]) for name in ("batch", "crops", "single", "grey")] * 3
+    results = in_threads([lambda lazy=lazy: lazy + 0 for lazy, _ in states])
+    assert_same(results, [plain + 0 for _, plain in states])
+
+
 def test_switching_while_others_load(paths: list[str], restless: None) -> None:
     """Whatever is in force when, the pixels are torchvision's."""
     dataset = Files(paths, T.Compose([T.Resize((24, 32)), T.CenterCrop(20), T.ToTensor()]))
     expected = plain(lambda: list(loader(dataset)))
-    end = time.monotonic() + 4
+    end = time.monotonic() + 2
 
     def load() -> int:
         count = 0

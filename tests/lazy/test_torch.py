@@ -6,7 +6,6 @@ import multiprocessing
 import pickle
 from collections.abc import Callable
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,9 +47,15 @@ def conv() -> torch.nn.Module:
     return torch.nn.Conv2d(3, 4, 3)
 
 
-# -- gradients ----------------------------------------------------------------------------------------------
+USES: list[Callable[[], Any]] = []
 
 
+def used(use: Callable[[], Any]) -> Callable[[], Any]:
+    USES.append(use)
+    return use
+
+
+@used
 def gradient_of_the_input() -> Any:
     images = batch()
     images.requires_grad_(True)
@@ -60,6 +65,7 @@ def gradient_of_the_input() -> Any:
     return images.grad, [parameter.grad for parameter in layer.parameters()]
 
 
+@used
 def gradient_by_attribute() -> Any:
     image = single()
     image.requires_grad = True
@@ -67,12 +73,14 @@ def gradient_by_attribute() -> Any:
     return image.grad
 
 
+@used
 def gradient_of_the_weights() -> Any:
     layer = conv()
     layer(batch()).sum().backward()
     return [parameter.grad for parameter in layer.parameters()]
 
 
+@used
 def hooks() -> Any:
     images, seen = batch(), []
     images.requires_grad_()
@@ -81,15 +89,18 @@ def hooks() -> Any:
     return seen
 
 
+@used
 def checkpoint() -> Any:
     return torch.utils.checkpoint.checkpoint(conv(), batch(), use_reentrant=False).detach()
 
 
+@used
 def autocast() -> Any:
     with torch.autocast("cpu", torch.bfloat16):
         return conv()(batch()).detach()
 
 
+@used
 def inference() -> Any:
     with torch.inference_mode():
         images = batch()
@@ -97,15 +108,18 @@ def inference() -> Any:
     return torch.clone(images).requires_grad_().detach(), torch.clone(result)
 
 
+@used
 def data_parallel() -> Any:
     return torch.nn.parallel.DataParallel(conv())(batch()).detach()
 
 
+@used
 def functional_call() -> Any:
     layer = conv()
     return torch.func.functional_call(layer, dict(layer.named_parameters()), (batch(),)).detach()
 
 
+@used
 def ensemble() -> Any:
     layers = [conv(), conv()]
     parameters, buffers = torch.func.stack_module_state(layers)
@@ -114,9 +128,7 @@ def ensemble() -> Any:
     ).detach()
 
 
-# -- places to keep them, and to write them to --------------------------------------------------------------
-
-
+@used
 def saved() -> Any:
     stream = io.BytesIO()
     torch.save({"batch": batch(), "image": single()}, stream)
@@ -124,12 +136,14 @@ def saved() -> Any:
     return torch.load(stream, weights_only=True)
 
 
+@used
 def buffer_of_a_module() -> Any:
     module = torch.nn.Module()
     module.register_buffer("images", batch())
     return module.state_dict()["images"], module.images
 
 
+@used
 def written_in_part() -> Any:
     images, other = batch(), torch.zeros(4, 3, 20, 24)
     images[0] = 0
@@ -139,6 +153,7 @@ def written_in_part() -> Any:
     return images, other
 
 
+@used
 def written_in_place() -> Any:
     image, other = single(), single()
     image.mul_(2).add_(1)
@@ -146,35 +161,21 @@ def written_in_place() -> Any:
     return image, other
 
 
+@used
 def stacked_into() -> Any:
     result = torch.empty(2, 3, 20, 24)
     torch.stack([single(), single()], out=result)
     return result
 
 
+@used
 def as_png() -> Any:
     stream = io.BytesIO()
     save_image(batch(), stream, "png")
     return stream.getvalue(), make_grid(batch(), normalize=True), make_grid([single(), single()])
 
 
-USES: list[Callable[[], Any]] = [
-    gradient_of_the_input,
-    gradient_by_attribute,
-    gradient_of_the_weights,
-    hooks,
-    checkpoint,
-    autocast,
-    inference,
-    data_parallel,
-    functional_call,
-    ensemble,
-    saved,
-    buffer_of_a_module,
-    written_in_part,
-    written_in_place,
-    stacked_into,
-    as_png,
+USES += [
     lambda: torch.func.vmap(lambda image: image.mean() + image)(batch()),
     lambda: torch.func.vmap(torch.stack)((batch(), batch())),
     lambda: torch.func.grad(lambda images: (images**2).sum())(batch()),
@@ -198,9 +199,6 @@ USES: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("use", USES)
 def test_uses(use: Callable[[], Any]) -> None:
     helpers.assert_equal_runs(use)
-
-
-# -- other processes ----------------------------------------------------------------------------------------
 
 
 def send_some(queue: Any, done: Any) -> None:
@@ -267,10 +265,3 @@ def test_process_pools() -> None:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         means = pool.map(mean_of, [single(), batch(), opened()])
     assert means == [mean_of(value) for value in (single(), batch(), opened())]
-
-
-def test_a_file_written_with_lazy_tensors_needs_no_accel(tmp_path: Path) -> None:
-    with accel.image_backend("cpu"):
-        torch.save([single(), batch()], tmp_path / "images.pt")
-    code = "import sys, torch; values = torch.load(sys.argv[1]); assert 'accel' not in sys.modules; print(len(values))"
-    assert helpers.python(code, str(tmp_path / "images.pt")) == "2\n"

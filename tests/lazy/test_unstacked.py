@@ -100,19 +100,10 @@ def test_a_broken_image_spoils_no_other(tmp_path: Path) -> None:
 
 
 def test_a_sample_alone_is_nobodys_companion(paths: list[str]) -> None:
-    lazy: list[bool] = []
+    def alone() -> Any:
+        return next(iter(DataLoader(Files(paths, SIZES), 1, collate_fn=lambda samples: samples[0][0].unsqueeze(0))))
 
-    def alone(samples: list[Any]) -> torch.Tensor:
-        batch = samples[0][0].unsqueeze(0)
-        lazy.append(is_lazy(batch))
-        return batch
-
-    results = []
-    for backend in ("torchvision", "cpu"):
-        with accel.image_backend(backend):
-            results.append(next(iter(DataLoader(Files(paths, SIZES), batch_size=1, collate_fn=alone))))
-    assert_same(results[1], results[0])
-    assert lazy == [False, True]
+    helpers.assert_equal_runs(alone, lazy=True)
 
 
 def test_steps_after_the_others_were_computed(paths: list[str]) -> None:
@@ -123,14 +114,13 @@ def test_steps_after_the_others_were_computed(paths: list[str]) -> None:
         lambda image: torch.stack([image, image]),
         lambda image: F.normalize(image, [0.1], [0.3]),
     ]
-    for number, step in enumerate(later):
-        results = []
-        for backend in ("torchvision", "cpu"):
-            with accel.image_backend(backend):
-                images = batches(paths)[0][0]
-            images[3 - number].sum()
-            results.append([step(images[number]), images[number]])
-        assert_same(results[1], results[0])
+
+    def made(number: int) -> Any:
+        images = batches(paths)[0][0]
+        images[3 - number].sum()
+        return later[number](images[number]), images[number]
+
+    helpers.assert_equal_runs(lambda: list(map(made, range(len(later)))))
 
 
 def test_threads_that_use_one_image_each(paths: list[str]) -> None:
@@ -233,9 +223,6 @@ def test_saving_one_of_a_batch_saves_one(paths: list[str]) -> None:
     assert stream.tell() < images[1].nbytes + 4096
     stream.seek(0)
     assert_same(torch.load(stream), expected(paths)[0][0][1])
-
-
-# -- the map of default_collate --------------------------------------------------------------------------------
 
 
 def test_collating_keeps_its_keys() -> None:

@@ -128,9 +128,6 @@ def test_a_broken_file_of_a_folder(tmp_path: Path, backend: Backend, workers: in
     assert torch.equal(found[kept], expected[kept])
 
 
-# -- broken files in a batch --------------------------------------------------------------------------------
-
-
 def batch(broken: tuple[int, ...] = (), count: int = 12) -> torch.Tensor:
     streams = [undecodable(seed=n) if n in broken else jpeg(64, 48, seed=n) for n in range(count)]
     return torch.stack([F.to_tensor(F.resize(Image.open(BytesIO(each)), [20, 30])) for each in streams])

@@ -4,19 +4,19 @@ import copy
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset
 
 import accel
 from tests.support import helpers
 from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.processes import LARGE, loader, plain
 
-# -- batches that somebody keeps ----------------------------------------------------------------------------
+WORKERS = [0, pytest.param(1, marks=pytest.mark.sweep), 2]
 
 VIEWS: list[Callable[[torch.Tensor], Any]] = [
     lambda images: images,
@@ -39,7 +39,7 @@ VIEWS: list[Callable[[torch.Tensor], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_what_is_kept_of_batches_stays_what_it_is(paths: list[str], workers: int) -> None:
     """While the batches themselves are dropped, and many more follow."""
 
@@ -48,15 +48,9 @@ def test_what_is_kept_of_batches_stays_what_it_is(paths: list[str], workers: int
         for number, (images, _) in enumerate(loader(Files(paths * 10, LARGE), workers)):
             kept.append(VIEWS[number % len(VIEWS)](images))
             del images
-        return kept
+        return [bytes(each) if isinstance(each, memoryview) else each for each in kept]
 
-    with accel.image_backend("cpu"):
-        arrived = run()
-    for actual, expected in zip(arrived, plain(run), strict=True):
-        if isinstance(expected, memoryview):
-            assert bytes(actual) == bytes(expected)
-        else:
-            assert_same(actual, expected)
+    helpers.assert_equal_runs(run)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -113,35 +107,17 @@ def test_batches_sent_on(paths: list[str], workers: int, kind: str) -> None:
     assert_same(helpers.run("cpu", run)[0], plain(run))
 
 
-class Caching(Dataset[Any]):
-    """Keeps every tensor it made and returns the very same one again."""
-
-    def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
-        self.cache: dict[int, torch.Tensor] = {}
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index not in self.cache:
-            self.cache[index] = LARGE(open_rgb(self.paths[index]))
-        return self.cache[index]
-
-
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"batch_size": 1}], ids=str)
 def test_a_dataset_that_caches_tensors(paths: list[str], workers: int, options: dict[str, Any]) -> None:
     order = [0, 0, 1, 2, 0, 1, 5, 5, 5, 11, 0, 2] * 3
 
     def run() -> list[Any]:
-        train = loader(Caching(paths), workers, sampler=order, persistent_workers=workers > 0, **options)
+        caching = helpers.Each(paths, cache(lambda path: LARGE(open_rgb(path))))  # it gives the very same tensor again
+        train = loader(caching, workers, sampler=order, persistent_workers=workers > 0, **options)
         return [list(train), list(train)]
 
     assert_same(helpers.run("cpu", run)[0], plain(run))
-
-
-# -- what a collate function may return ---------------------------------------------------------------------
 
 
 @dataclass
@@ -188,39 +164,28 @@ COLLATED: dict[str, Callable[[torch.Tensor], Any]] = {
     "numpy": lambda batch: batch.numpy()[1:],
     "empty": lambda batch: (batch[:0], batch),
     "kept": _kept_in_the_worker,
+    "dataclass": lambda batch: Record(batch, [batch[1:], {"images": batch}]),
 }
 
 
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.sweep), 1])
-@pytest.mark.parametrize("name", COLLATED)
-def test_what_collate_returns(paths: list[str], workers: int, name: str) -> None:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_collate_returns(paths: list[str], workers: int) -> None:
+    """Three batches of each form, and each batch of another form than the one before."""
+    forms = [*COLLATED.values()] * 3
+
     def collate(samples: list[Any]) -> Any:
-        return COLLATED[name](_stacked(samples))
+        return forms[samples[0][1] // 3](_stacked(samples))
 
     def run() -> list[Any]:
         KEPT.clear()
-        return list(loader(Files(paths * 2, LARGE), workers, collate_fn=collate))
+        files = Files((paths * 16)[: 3 * len(forms)], LARGE)
+        batches = list(loader(files, workers, collate_fn=collate))
+        KEPT.clear()
+        tensors = [batch for batch in batches if isinstance(batch, torch.Tensor)]
+        parts = [vars(batch) if isinstance(batch, Record) else batch for batch in batches]
+        return [parts, [(batch.requires_grad, isinstance(batch, torch.nn.Parameter)) for batch in tensors]]
 
-    expected = plain(run)
-    actual, _ = helpers.run("cpu", run)
-    KEPT.clear()
-    assert_same(actual, expected)
-    if isinstance(expected[0], torch.Tensor):
-        assert actual[0].requires_grad == expected[0].requires_grad
-        assert isinstance(actual[0], type(expected[0]))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_users_dataclass(paths: list[str], workers: int) -> None:
-    def collate(samples: list[Any]) -> Any:
-        batch = _stacked(samples)
-        return Record(batch, [batch[1:], {"images": batch}])
-
-    def run() -> list[Any]:
-        records = list(loader(Files(paths * 5, LARGE), workers, collate_fn=collate))
-        return [(record.images, record.again) for record in records]
-
-    assert_same(helpers.run("cpu", run)[0], plain(run))
+    helpers.assert_equal_runs(run)
 
 
 @pytest.mark.parametrize("name", ["twice", "with-views", "named"])

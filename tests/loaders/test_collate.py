@@ -19,34 +19,23 @@ from tests.support.helpers import Files, assert_same
 from tests.support.loaders import TRAIN, check, epoch
 
 
-def collate_stack(samples: list[Any]) -> Any:
-    return torch.stack([image for image, _ in samples]), torch.tensor([index for _, index in samples])
+def images_of_samples(samples: list[Any]) -> list[torch.Tensor]:
+    return [image for image, _ in samples]
 
 
-def collate_list(samples: list[Any]) -> Any:
-    return [image for image, _ in samples], [{"index": index} for _, index in samples]
+def stacked(samples: list[Any]) -> torch.Tensor:
+    return torch.stack(images_of_samples(samples))
 
 
-def collate_dict(samples: list[Any]) -> Any:
-    images = [image for image, _ in samples]
-    return {"pixels": torch.stack(images).half(), "first": images[0], "numbers": [index for _, index in samples]}
-
-
-def collate_cat(samples: list[Any]) -> Any:
-    return torch.cat([image.unsqueeze(0) for image, _ in samples])
-
-
-def collate_channels_last(samples: list[Any]) -> Any:
-    return collate_stack(samples)[0].contiguous(memory_format=torch.channels_last)
-
-
-def collate_numpy(samples: list[Any]) -> Any:
-    return np.stack([image.numpy() for image, _ in samples])
-
-
-def collate_same(samples: list[Any]) -> Any:
-    batch = collate_stack(samples)[0]
-    return batch, batch, batch[0]
+COLLATED: dict[str, Callable[[list[Any]], Any]] = {
+    "stack": lambda samples: (stacked(samples), torch.tensor([index for _, index in samples])),
+    "list": lambda samples: (images_of_samples(samples), [{"index": index} for _, index in samples]),
+    "dict": lambda samples: {"pixels": stacked(samples).half(), "first": samples[0][0], "last": samples[-1][1]},
+    "cat": lambda samples: torch.cat([image.unsqueeze(0) for image, _ in samples]),
+    "channels-last": lambda samples: stacked(samples).contiguous(memory_format=torch.channels_last),
+    "numpy": lambda samples: np.stack([image.numpy() for image, _ in samples]),
+    "same": lambda samples: (batch := stacked(samples), batch, batch[0]),
+}
 
 
 class Batch:
@@ -57,11 +46,7 @@ class Batch:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(
-    "collate",
-    [collate_stack, collate_list, collate_dict, collate_cat, collate_channels_last, collate_numpy, collate_same],
-    ids=lambda collate: collate.__name__,
-)
+@pytest.mark.parametrize("collate", COLLATED.values(), ids=COLLATED)
 def test_collate_functions(paths: list[str], workers: int, collate: Callable[..., Any]) -> None:
     check(Files(paths, TRAIN), num_workers=workers, collate_fn=collate)
 
@@ -110,17 +95,14 @@ def jittered(image: Image.Image) -> torch.Tensor:
 def test_tensors_in_objects_of_the_users_are_computed_in_the_worker(
     paths: list[str], collate: Callable[[list[torch.Tensor]], Any], images_of: Callable[[Any], list[torch.Tensor]]
 ) -> None:
-    options: dict[str, Any] = {"num_workers": 1, "collate_fn": lambda samples: collate([image for image, _ in samples])}
+    options: dict[str, Any] = {"num_workers": 1, "collate_fn": lambda samples: collate(images_of_samples(samples))}
     torch.set_num_threads(4)
-    try:
-        expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, jittered), **options))
-        actual, _ = helpers.run("cpu", lambda: epoch(Files(paths, jittered), **options))
-        images = [image for batch in actual for image in images_of(batch)]
-        assert not any(map(helpers.is_lazy, images))
-        if collate is not set:
-            assert_same(images, [image for batch in expected for image in images_of(batch)])
-    finally:
-        torch.set_num_threads(1)
+    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, jittered), **options))
+    actual, _ = helpers.run("cpu", lambda: epoch(Files(paths, jittered), **options))
+    images = [image for batch in actual for image in images_of(batch)]
+    assert not any(map(helpers.is_lazy, images))
+    if collate is not set:
+        assert_same(images, [image for batch in expected for image in images_of(batch)])
 
 
 def test_looking_for_them_raises_nothing() -> None:
@@ -136,20 +118,12 @@ def test_looking_for_them_moves_nothing() -> None:
     assert not storage.is_shared()
 
 
-def collate_broken(samples: list[Any]) -> Any:
-    return Record([image for image, _ in samples])
-
-
 def test_a_file_that_cannot_be_decoded_in_such_an_object(tmp_path: Path) -> None:
     """Raised where the batch is made: in the queue's thread it would be lost, and the parent wait for ever."""
     root = helpers.write_image_folder(tmp_path, broken={1: helpers.undecodable()})
     files = sorted(map(str, root.rglob("*.jpg")), key=lambda path: Path(path).name)
     with accel.image_backend("cpu"), pytest.raises(accel.DecodeError, match=r"001\.jpg"):
-        epoch(Files(files, jittered), num_workers=1, collate_fn=collate_broken)
-
-
-def collate_images(samples: list[Any]) -> Any:
-    return [image for image, _ in samples]
+        epoch(Files(files, jittered), num_workers=1, collate_fn=lambda samples: Record(images_of_samples(samples)))
 
 
 def flipped(image: Image.Image) -> Image.Image:
@@ -158,7 +132,7 @@ def flipped(image: Image.Image) -> Image.Image:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pillow_images_from_workers(paths: list[str], workers: int) -> None:
-    check(Files(paths, flipped), num_workers=workers, collate_fn=collate_images)
+    check(Files(paths, flipped), num_workers=workers, collate_fn=images_of_samples)
 
 
 def ten_crops(image: Image.Image) -> torch.Tensor:

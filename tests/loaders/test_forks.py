@@ -18,8 +18,6 @@ from tests.support import helpers
 from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.processes import LARGE, ROOT, finished, in_child, linux, loader, plain, started
 
-# -- forked children of the consumer ------------------------------------------------------------------------
-
 
 @linux
 @pytest.mark.parametrize("workers", [0, 1])
@@ -42,8 +40,9 @@ def test_a_child_that_drops_a_batch(paths: list[str], workers: int) -> None:
 
 
 @linux
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_child_that_keeps_a_batch(paths: list[str], workers: int) -> None:
+@pytest.mark.parametrize(("workers", "longer"), [(0, False), (1, False), (1, True)])
+def test_a_child_that_keeps_a_batch(paths: list[str], workers: int, longer: bool) -> None:
+    """As one that saves a batch beside the loop; ``longer`` than the loader lives."""
     accel.set_image_backend("cpu")
     iterator = iter(loader(Files(paths * 10, LARGE), workers))
     holder = [next(iterator)[0]]
@@ -53,22 +52,9 @@ def test_a_child_that_keeps_a_batch(paths: list[str], workers: int) -> None:
     for other, _ in iterator:
         other.sum()
         del other
-    assert unchanged()
-
-
-@linux
-def test_a_child_that_keeps_a_batch_for_longer_than_the_loader(paths: list[str]) -> None:
-    """As one that saves a batch beside the loop."""
-    accel.set_image_backend("cpu")
-    iterator = iter(loader(Files(paths * 2, LARGE), 1))
-    holder = [next(iterator)[0]]
-    before = holder[0].numpy().copy()
-    unchanged = in_child(lambda: np.array_equal(holder[0].numpy(), before))
-    holder.clear()
-    for _ in iterator:
-        pass
-    del iterator
-    gc.collect()
+    if longer:
+        del iterator
+        gc.collect()
     assert unchanged()
 
 
@@ -161,9 +147,6 @@ def test_a_second_loader_whose_workers_drop_a_batch_of_the_first(paths: list[str
     assert_same(batch, expected[0][0])
     for images, (reference, _) in zip(arrived, expected[1:], strict=False):
         assert_same(images, reference)
-
-
-# -- nothing grows ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sweep

@@ -19,8 +19,6 @@ from tests.support import helpers
 from tests.support.helpers import Files, assert_same
 from tests.support.processes import LARGE, finished, linux, loader, plain, started
 
-# -- loaders that are killed, interrupted and left ----------------------------------------------------------
-
 ENDLESS = """
 import os, signal, sys, time, torch, accel
 from tests.support import helpers
@@ -164,7 +162,7 @@ class Nested(IterableDataset[Any]):
             yield images, images[1], kept[0][:, :1], kept[len(kept) // 2]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.sweep), 2])
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_a_loader_inside_an_iterable_dataset(paths: list[str], workers: int, batch_size: int | None) -> None:
     def run() -> Any:

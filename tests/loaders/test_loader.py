@@ -24,7 +24,6 @@ import accel
 from tests.support import helpers
 from tests.support.helpers import Each, Files, Stream, assert_same, is_lazy, open_rgb
 from tests.support.loaders import FIXED, TIMEOUT, TRAIN, check, epoch
-from tests.support.processes import in_threads
 
 # -- datasets and loaders -----------------------------------------------------------------------------------
 
@@ -57,28 +56,18 @@ def test_start_methods(paths: list[str], method: str) -> None:
     assert computed == 2 * len(paths)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+OF_BATCHES: list[dict[str, Any]] = [{"batch_size": None}, {"batch_size": 1}, {"batch_size": 100}, {"pin_memory": False}]
+OF_BATCHES += [{"drop_last": True, "batch_size": 5}, {"shuffle": True, "generator": 7}, {"sampler": [3, 1, 1, 11]}]
+OF_BATCHES += [{"batch_sampler": [[0], [1, 2, 3], [5, 4]], "batch_size": 1}]
+OF_WORKERS: list[dict[str, Any]] = [{"persistent_workers": True, "drop_last": True, "batch_size": 5}]
+OF_WORKERS += [{"prefetch_factor": 1, "sampler": [3, 1, 1, 11]}, {"in_order": False, "batch_size": 12}]
+OF_WORKERS += [{"shuffle": True, "generator": 7, "pin_memory": False}, *OF_BATCHES[:1], *OF_BATCHES[-1:]]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"drop_last": True, "batch_size": 5},
-        {"batch_size": None},
-        {"batch_size": 1},
-        {"batch_size": 100},
-        {"shuffle": True, "generator": 7},
-        {"persistent_workers": True},
-        {"prefetch_factor": 1},
-        {"in_order": False, "batch_size": 12},
-        {"sampler": [3, 1, 1, 11]},
-        {"batch_sampler": [[0], [1, 2, 3], [5, 4]], "batch_size": 1},
-        {"pin_memory": False},
-    ],
-    ids=str,
+    ("workers", "options"), [*((0, o) for o in OF_BATCHES), *((2, o) for o in OF_WORKERS)], ids=str
 )
 def test_options_of_the_loader(paths: list[str], workers: int, options: dict[str, Any]) -> None:
-    if workers == 0:
-        options = {key: value for key, value in options.items() if key not in ("persistent_workers", "prefetch_factor")}
-
     def run() -> list[Any]:
         seeded = {"generator": torch.Generator().manual_seed(7)} if "generator" in options else {}
         return epoch(Files(paths, TRAIN), num_workers=workers, **{**options, **seeded})
@@ -307,26 +296,6 @@ def test_epochs_leak_nothing(paths: list[str], workers: int, leave: bool) -> Non
     assert files <= before[1]
 
 
-def test_two_loaders_at_once(paths: list[str]) -> None:
-    accel.set_image_backend("cpu")
-    options: dict[str, Any] = {"batch_size": 2, "num_workers": 1, "timeout": TIMEOUT}
-    first, second = DataLoader(Files(paths, FIXED), **options), DataLoader(Files(paths[::-1], FIXED), **options)
-    pairs = list(zip(first, second, strict=True))
-    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED), batch_size=2))
-    backwards, _ = helpers.run("torchvision", lambda: epoch(Files(paths[::-1], FIXED), batch_size=2))
-    assert_same([images for (images, _), _ in pairs], [images for images, _ in expected])
-    assert_same([images for _, (images, _) in pairs], [images for images, _ in backwards])
-
-
-def test_a_loader_inside_a_loader(paths: list[str]) -> None:
-    """A dataset that runs a DataLoader of its own, inside a worker."""
-
-    def first_batch(index: int) -> Any:
-        return next(iter(DataLoader(Files(paths[index:], FIXED), batch_size=3)))[0]
-
-    check(Each(range(4), first_batch), num_workers=1, batch_size=2)
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_pin_step(paths: list[str], workers: int) -> None:
     """The pin thread's own function on what a loader gives; pinning itself needs an accelerator."""
@@ -340,12 +309,3 @@ def test_the_pin_step(paths: list[str], workers: int) -> None:
     pinned = [pin_memory(batch) for batch in batches]
     assert all(images.is_pinned() for images, _ in pinned)
     assert_same(pinned, expected)
-
-
-def test_a_loader_used_by_a_thread(paths: list[str]) -> None:
-    accel.set_image_backend("cpu")
-    (results,) = in_threads([lambda: epoch(Files(paths, FIXED))])
-    expected, _ = helpers.run("torchvision", lambda: epoch(Files(paths, FIXED)))
-    assert_same(results, expected)
-    with accel.image_backend("torchvision"):
-        assert not any(is_lazy(images) for images, _ in epoch(Files(paths, FIXED)))

@@ -54,7 +54,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_pools(paths: list[str], tmp_path: Path, method: str) -> None:
     script = tmp_path / "pools.py"
     script.write_text(SCRIPT)

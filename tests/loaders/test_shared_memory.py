@@ -112,9 +112,6 @@ def test_shared_memory_has_no_name() -> None:
     assert memory.shared((0,), torch.uint8).shape == (0,)
 
 
-# -- slots --------------------------------------------------------------------------------------------------
-
-
 def pages(arena: Arena) -> int:
     """Bytes of memory that the arena takes."""
     return os.fstat(arena._file).st_blocks * 512

@@ -41,10 +41,7 @@ def test_any_sequence_of_steps(steps: list[tuple[str, float]], grey: bool) -> No
     def result() -> torch.Tensor:
         return transform(Image.open(io.BytesIO(GREY if grey else COLOUR)).copy())  # type: ignore[no-any-return]
 
-    expected, _ = helpers.run("torchvision", result)
-    actual, _ = helpers.run("cpu", result)
-    assert helpers.is_lazy(actual)
-    helpers.assert_same(actual, expected)
+    helpers.assert_equal_runs(result, lazy=True)
 
 
 def test_hue_of_every_colour() -> None:
@@ -62,9 +59,6 @@ def test_hue_of_every_colour() -> None:
         assert np.array_equal(out, expected)
         shift_hue(colours, (0.303,), out)
         assert not np.array_equal(out, expected)
-
-
-# -- stages -------------------------------------------------------------------------------------------------
 
 
 def stages(*transforms: Callable[[Any], Any], data: bytes = COLOUR) -> list[str]:
@@ -116,9 +110,6 @@ def test_explain_shows_the_stages() -> None:
         assert part in text, text
 
 
-# -- arguments ----------------------------------------------------------------------------------------------
-
-
 def test_a_map_that_is_not_finite_is_refused_at_once() -> None:
     with accel.image_backend("cpu"):
         image = Image.open(io.BytesIO(COLOUR))
@@ -126,9 +117,6 @@ def test_a_map_that_is_not_finite_is_refused_at_once() -> None:
             with pytest.raises(ValueError, match="finite"):
                 image.transform((9, 9), Image.Transform.AFFINE, (1, 0, value, 0, 1, 0))
         assert helpers.is_lazy(image)
-
-
-# -- should Pillow ever compute in another way ------------------------------------------------------------------
 
 
 def test_pillow_runs_what_a_kernel_gets_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +143,6 @@ def test_every_effect_has_a_kernel() -> None:
     assert named == set(effects._KERNELS) | set(effects._STATISTICS)
 
 
-# -- erasing ------------------------------------------------------------------------------------------------
-
 ERASING = {
     "constant": T.Compose([T.ToTensor(), T.RandomErasing(1.0, value=0.3)]),
     "random": T.Compose([T.ToTensor(), T.RandomErasing(1.0, value="random"), T.Normalize((0.4,) * 3, (0.2, 0.3, 0.4))]),
@@ -172,11 +158,8 @@ ERASING = {
 @pytest.mark.parametrize("name", ERASING)
 def test_erasing(name: str) -> None:
     for seed in range(5):
-        lazy = helpers.assert_equal_runs(lambda: ERASING[name](Image.open(io.BytesIO(COLOUR))), seed)
-        assert lazy.shape == (3, 70, 97)
-    with accel.image_backend("cpu"):
-        fresh = ERASING[name](Image.open(io.BytesIO(COLOUR)))
-    assert helpers.is_lazy(fresh)
+        made = helpers.assert_equal_runs(lambda: ERASING[name](Image.open(io.BytesIO(COLOUR))), seed, lazy=True)
+        assert made.shape == (3, 70, 97)
 
 
 def test_an_erased_batch_is_one_plan() -> None:

@@ -5,6 +5,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -158,36 +159,35 @@ def _corner(offset: int) -> Iterator[tuple[int, int, int, int]]:
 @pytest.mark.parametrize("offset", [1, 8, -3], ids=str)
 def test_crops_at_every_border(mode: Mode | None, offset: int) -> None:
     """Taps end at the crop's border, not at the picture's; where a crop leaves the picture it shows black."""
-    picture = helpers.pictures()[1]
-    for box in _corner(offset):
 
-        def transform(image: Any, box: tuple[int, int, int, int] = box) -> Any:
-            if mode is None:
-                return F.to_tensor(F.crop(image, *box))
-            return F.to_tensor(F.resized_crop(image, *box, size=[23, 31], interpolation=mode))
+    def transform(image: Any, box: tuple[int, int, int, int]) -> Any:
+        if mode is None:
+            return F.to_tensor(F.crop(image, *box))
+        return F.to_tensor(F.resized_crop(image, *box, size=[23, 31], interpolation=mode))
 
-        check(transform, lazy=True, pictures=[picture])
+    boxes = [partial(transform, box=box) for box in _corner(offset)]
+    check(*boxes, lazy=True, pictures=[helpers.pictures()[1]])
 
 
 def test_columns_and_rows_of_one_pixel() -> None:
     """Where decoders of regions go wrong: at the borders of files with shared chroma."""
     for picture in helpers.pictures():
         width, height = picture.open().size
-        for left in sorted({0, 1, width // 2, width - 2, width - 1} & set(range(width))):
-            check(T.Lambda(lambda image: F.to_tensor(F.crop(image, 0, left, height, 1))), pictures=[picture])  # noqa: B023
-        for top in sorted({0, 1, height // 2, height - 2, height - 1} & set(range(height))):
-            check(T.Lambda(lambda image: F.to_tensor(F.crop(image, top, 0, 1, width))), pictures=[picture])  # noqa: B023
+        lefts = sorted({0, 1, width // 2, width - 2, width - 1} & set(range(width)))
+        tops = sorted({0, 1, height // 2, height - 2, height - 1} & set(range(height)))
+        boxes = [(0, left, height, 1) for left in lefts] + [(top, 0, 1, width) for top in tops]
+        check(*(lambda image, box=box: F.to_tensor(F.crop(image, *box)) for box in boxes), pictures=[picture])
 
 
 @pytest.mark.parametrize("box", [(0, 900, 5, 6), (900, 0, 5, 6), (-9, -9, 3, 3), (0, -5, 200, 5)], ids=str)
 def test_crops_wholly_outside(box: tuple[int, int, int, int]) -> None:
-    for size in (None, [1, 1], [90, 80]):
 
-        def transform(image: Any, size: Any = size) -> Any:
-            image = F.crop(F.pad(image, 2, 99) if size is None else F.resize(image, size), *box)
-            return F.to_tensor(F.resize(image, [7, 8]))
+    def transform(image: Any, size: Any) -> Any:
+        image = F.crop(F.pad(image, 2, 99) if size is None else F.resize(image, size), *box)
+        return F.to_tensor(F.resize(image, [7, 8]))
 
-        check(transform, lazy=True, pictures=helpers.pictures())
+    sizes = [partial(transform, size=size) for size in (None, [1, 1], [90, 80])]
+    check(*sizes, lazy=True, pictures=helpers.pictures())
 
 
 @pytest.mark.parametrize("mode", PADDINGS)
@@ -248,19 +248,16 @@ SIZES = [(1, 1), (1, 2), (2, 1), (3, 3), (7, 9), (8, 8), (16, 17), (1, 300), (30
 @pytest.mark.parametrize("subsampling", [0, 1, 2])
 def test_file_sizes_up_and_down(size: tuple[int, int], subsampling: int) -> None:
     picture = Named("sized", helpers.jpeg(*size, subsampling=subsampling))
-    for target in ((1, 1), (224, 224), (5, 400)):
-        check(T.Compose([T.Resize(target), T.ToTensor()]), lazy=True, pictures=[picture])
-    check(TRAIN, lazy=True, pictures=[picture])
+    resizes = [T.Compose([T.Resize(target), T.ToTensor()]) for target in ((1, 1), (224, 224), (5, 400))]
+    check(*resizes, TRAIN, lazy=True, pictures=[picture])
 
 
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_large_file(progressive: bool) -> None:
     picture = Named("large", helpers.jpeg(2000, 1500, subsampling=2, progressive=progressive))
-    check(RECIPES["eval-256-224"], lazy=True, pictures=[picture])
-    check(
-        T.Compose([T.RandomResizedCrop(224, scale=(0.01, 0.05)), T.ToTensor()]), lazy=True, pictures=[picture], seed=3
-    )
-    check(T.Compose([T.CenterCrop(2), T.Resize((300, 400)), T.PILToTensor()]), lazy=True, pictures=[picture])
+    small = T.Compose([T.RandomResizedCrop(224, scale=(0.01, 0.05)), T.ToTensor()])
+    centre = T.Compose([T.CenterCrop(2), T.Resize((300, 400)), T.PILToTensor()])
+    check(RECIPES["eval-256-224"], small, centre, lazy=True, pictures=[picture], seed=3)
 
 
 # -- grey ---------------------------------------------------------------------------------------------------

@@ -15,19 +15,8 @@ from tests.support import helpers
 from tests.support.exact import COLOUR, EVAL, GREY, MEAN, PICTURES, STD, TRAIN, check, rgb
 from tests.support.helpers import assert_equal_runs, assert_same, is_lazy
 
-DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.bool,
-    torch.uint16,
-)
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = (*FLOATS, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.uint16)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -38,16 +27,16 @@ def test_convert_image_dtype(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_to_dtype(dtype: torch.dtype) -> None:
+    casts: list[Callable[[torch.Tensor], Any]] = [
+        lambda tensor: tensor.to(dtype),
+        lambda tensor: tensor.to(dtype=dtype, non_blocking=True),
+        lambda tensor: tensor.to("cpu", dtype),
+        lambda tensor: tensor.type(dtype),
+        lambda tensor: tensor.to(torch.zeros(1, dtype=dtype)),
+        lambda tensor: tensor.to(dtype, copy=True),
+    ]
     for first in (TRAIN, T.PILToTensor()):
-        for cast in (
-            lambda tensor: tensor.to(dtype),
-            lambda tensor: tensor.to(dtype=dtype, non_blocking=True),
-            lambda tensor: tensor.to("cpu", dtype),
-            lambda tensor: tensor.type(dtype),
-            lambda tensor: tensor.to(torch.zeros(1, dtype=dtype)),
-            lambda tensor: tensor.to(dtype, copy=True),
-        ):
-            check(lambda image: cast(first(image)), pictures=[COLOUR])  # noqa: B023
+        check(*(T.Compose([first, cast]) for cast in casts), pictures=[COLOUR])
 
 
 CASTS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -120,8 +109,8 @@ NORMALIZATIONS: dict[str, tuple[Any, Any]] = {
 def test_normalizations(numbers: tuple[Any, Any], inplace: bool) -> None:
     normalize = T.Normalize(*numbers, inplace=inplace)
     check(T.Compose([T.Resize(20), T.ToTensor(), normalize]), pictures=helpers.pictures()[:3])
-    check(T.Compose([T.ToTensor(), T.ConvertImageDtype(torch.float16), normalize]), pictures=[COLOUR])
-    check(T.Compose([T.ToTensor(), normalize, normalize]), pictures=[COLOUR])
+    halves = T.Compose([T.ToTensor(), T.ConvertImageDtype(torch.float16), normalize])
+    check(halves, T.Compose([T.ToTensor(), normalize, normalize]), pictures=[COLOUR])
 
 
 def test_inplace_normalization_changes_the_tensor_itself() -> None:
@@ -141,13 +130,11 @@ def test_inplace_normalization_changes_the_tensor_itself() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_default_dtype(dtype: torch.dtype) -> None:
     torch.set_default_dtype(dtype)
-    try:
-        for transform in (TRAIN, T.PILToTensor(), T.Compose([T.PILToTensor(), F.convert_image_dtype])):
-            check(transform, pictures=helpers.pictures())
-        with accel.image_backend("cpu"):
-            lazy = T.ToTensor()(rgb(COLOUR))
-    finally:
-        torch.set_default_dtype(torch.float32)
+    for transform in (TRAIN, T.PILToTensor(), T.Compose([T.PILToTensor(), F.convert_image_dtype])):
+        check(transform, pictures=helpers.pictures())
+    with accel.image_backend("cpu"):
+        lazy = T.ToTensor()(rgb(COLOUR))
+    torch.set_default_dtype(torch.float32)
     assert lazy.dtype == dtype
     assert lazy.numpy().dtype == np.dtype(str(dtype).removeprefix("torch."))
 

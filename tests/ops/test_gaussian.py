@@ -141,9 +141,6 @@ for kernel in ([3, 3], [5, 9], [23, 23]):
     )
 
 
-# -- what decides --------------------------------------------------------------------------------------------
-
-
 def prepared(kernel: list[int], sigma: list[float]) -> gaussian.Blur:
     params = (*kernel, *sigma, 2)
     order = gaussian.order_of(params, (60, 60, 3))
@@ -199,9 +196,6 @@ def test_the_bound_holds(kernel: list[int]) -> None:
 def test_orders_are_told_apart() -> None:
     found = [gaussian._is(order, 2, (5, 5), (40, 50, 3)) for order in ("fused", "separate")]
     assert found.count(True) <= 1
-
-
-# -- where torch adds up in an order of its own -----------------------------------------------------------------
 
 
 @pytest.fixture

@@ -190,9 +190,6 @@ def test_a_wrong_kernel_is_noticed_and_not_used(kind: Any, weight: int, monkeypa
             helpers.assert_same(lazy(image).filter(kind(3.3)), image.filter(kind(3.3)))
 
 
-# -- as MoCo v2 and DINO have it ------------------------------------------------------------------------------
-
-
 class Blurred:
     """moco/loader.py; with ``p``, utils.py of DINO."""
 
@@ -210,29 +207,15 @@ class Solarized:
         return ImageOps.solarize(image) if random.random() < 0.5 else image
 
 
-MOCO = T.Compose(
-    [
-        T.RandomResizedCrop(56, scale=(0.2, 1.0)),
-        T.RandomApply([T.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
-        T.RandomGrayscale(p=0.2),
-        T.RandomApply([Blurred(0.1, 2.0)], p=0.5),
-        T.RandomHorizontalFlip(),
-        T.ToTensor(),
-        T.Normalize(MEAN, STD),
-    ]
-)
-DINO = T.Compose(
-    [
-        T.RandomResizedCrop(48, scale=(0.05, 0.4), interpolation=T.InterpolationMode.BICUBIC),
-        T.RandomHorizontalFlip(),
-        T.RandomApply([T.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
-        T.RandomGrayscale(p=0.2),
-        Blurred(0.1, 2.0, 0.7),
-        Solarized(),
-        T.ToTensor(),
-        T.Normalize(MEAN, STD),
-    ]
-)
+def recipe(size: int, least: float, most: float, saturation: float, *blurred: Any, **options: Any) -> Any:
+    jitter = T.RandomApply([T.ColorJitter(0.4, 0.4, saturation, 0.1)], p=0.8)
+    colours = [jitter, T.RandomGrayscale(p=0.2), *blurred, T.RandomHorizontalFlip()]
+    crop = T.RandomResizedCrop(size, scale=(least, most), **options)
+    return T.Compose([crop, *colours, T.ToTensor(), T.Normalize(MEAN, STD)])
+
+
+MOCO = recipe(56, 0.2, 1.0, 0.4, T.RandomApply([Blurred(0.1, 2.0)], p=0.5))
+DINO = recipe(48, 0.05, 0.4, 0.2, Blurred(0.1, 2.0, 0.7), Solarized(), interpolation=T.InterpolationMode.BICUBIC)
 
 
 class TwoCrops:

@@ -11,7 +11,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
-from tests.support.helpers import Named, assert_same, is_lazy
+from tests.support.helpers import Named, assert_equal_runs, assert_same, is_lazy
 from tests.support.steps import FILTERS, ON_IMAGES, ON_TENSORS, PICTURES, SIZE, TO_TENSOR, Step, outcome
 
 
@@ -24,27 +24,20 @@ def touched(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-@given(
-    picture=st.sampled_from(PICTURES),
-    images=st.lists(ON_IMAGES, max_size=6),
-    to_tensor=TO_TENSOR,
-    tensors=st.lists(ON_TENSORS, max_size=4),
-)
-def test_fused_equals_stepwise_equals_torchvision(
-    picture: Named, images: list[Step], to_tensor: Callable[[Any], Any], tensors: list[Step]
-) -> None:
-    chain: list[Any] = [*images, to_tensor, *tensors]
-    expected = outcome(picture, chain)
-    with accel.image_backend("cpu"):
-        fused = outcome(picture, chain)
-        stepwise = outcome(picture, chain, touched)
-    if isinstance(expected, type):
-        assert fused is expected
-        assert stepwise is expected
-    else:
-        assert_same(fused, expected)
-        assert_same(stepwise, expected)
+def test_fused_equals_stepwise_equals_torchvision(thorough: bool) -> None:
+    """The sweep tries many; what is fused of files and of pixels is tried in test_geometry and test_from_pixels too."""
+
+    examples = 400 if thorough else 200
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(st.sampled_from(PICTURES), st.lists(ON_IMAGES, max_size=6), TO_TENSOR, st.lists(ON_TENSORS, max_size=4))
+    def check(picture: Named, images: list[Step], to_tensor: Callable[[Any], Any], tensors: list[Step]) -> None:
+        chain: list[Any] = [*images, to_tensor, *tensors]
+        fused = assert_equal_runs(lambda: outcome(picture.open, chain))
+        with accel.image_backend("cpu"):
+            assert_same(outcome(picture.open, chain, touched), fused)
+
+    check()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -65,13 +58,7 @@ def test_batches_of_any_sequence(chosen: list[Named], images: list[Step], size: 
             tensors.append(F.to_tensor(F.resize(image, size, FILTERS[number])))
         return torch.stack(tensors)
 
-    expected = helpers.outcome(batch)
-    with accel.image_backend("cpu"):
-        actual = helpers.outcome(batch)
-    if isinstance(expected, type):
-        assert actual is expected
-    else:
-        assert_same(actual, expected)
+    assert_equal_runs(lambda: helpers.outcome(batch))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

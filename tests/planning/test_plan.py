@@ -41,8 +41,6 @@ def planned(*transforms: Callable[[Any], Any], data: bytes = PHOTO) -> Plan:
     return plan(recipes_of(*transforms, data=data))
 
 
-# -- as little as possible ----------------------------------------------------------------------------------
-
 EVAL = T.Compose([T.Resize(256), T.CenterCrop(224)])
 
 
@@ -165,17 +163,11 @@ def test_parameters_are_data_and_not_structure() -> None:
     assert len(forms) == 1
 
 
-# -- what a plan refuses ------------------------------------------------------------------------------------
-
-
 def test_a_plan_needs_images_that_come_out_alike() -> None:
     with pytest.raises(ValueError, match="at least one image"):
         plan([])
     with pytest.raises(ValueError, match="alike"):
         planned(EVAL, lambda image: F.crop(image, 0, 0, 5, 5))
-
-
-# -- pure data: another way to run it -----------------------------------------------------------------------
 
 
 def run(program: Plan) -> torch.Tensor:

@@ -125,9 +125,6 @@ def test_a_batch_that_fails_leaves_the_others_right(deferred: Deferred) -> None:
     assert all(torch.equal(values[0], expected(files(seed))) for seed, values in enumerate(found))
 
 
-# -- nvImageCodec's memory is its own -----------------------------------------------------------------------
-
-
 class OwnMemory:
     """Stands in for nvImageCodec: what it decodes lies in memory that it uses again as soon as it is dropped."""
 
@@ -161,9 +158,6 @@ def own_memory(monkeypatch: pytest.MonkeyPatch) -> Deferred:
 
 def test_images_of_nvimagecodec_are_held(own_memory: Deferred) -> None:
     assert right(own_memory) == [True] * 9
-
-
-# -- what would be wrong ------------------------------------------------------------------------------------
 
 
 def test_a_mark_that_stands_too_early_would_show(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,9 +136,6 @@ def test_augmentation_as_it_is_drawn(name: str, seed: int) -> None:
     assert_equals_torchvision(lambda: stacked([noise(40 + n, 55 - 3 * n, seed=n) for n in range(5)], train), seed)
 
 
-# -- the JPEG decoder -------------------------------------------------------------------------------------------
-
-
 def _coded(factors: list[tuple[int, int]]) -> bytes:
     components = [(1 + c, h, v) for c, (h, v) in enumerate(factors)]
     return Coder().file((19, 21), components, random_blocks(30))
@@ -217,9 +214,6 @@ def test_damaged_files() -> None:
     ):
         taken, wrong = sanitized_decoder.check(range(60))
     assert (taken > 5, wrong) == (True, [])
-
-
-# -- all of it --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sweep

@@ -59,8 +59,6 @@ def words(count: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).integers(0, 1 << 32, count, dtype=np.uint32)
 
 
-# -- what must not be done --------------------------------------------------------------------------------------
-
 SOUND = """
     PHASE(t) { kept[t] = given[t]; }
     PHASE(t) { made[t] = kept[t ^ 37] + byte_of(kept[t ^ 2], t & 3); }
@@ -145,9 +143,6 @@ def test_a_fault_says_where() -> None:
 def test_what_is_not_known_or_not_exact_is_refused(body: str, changed: dict[str, Any]) -> None:
     with pytest.raises(NotImplementedError, match=r"tried: \w+\."):
         run(program(body, **changed), words(512))
-
-
-# -- what is computed -------------------------------------------------------------------------------------------
 
 
 def test_atomics_run_one_after_another_in_any_order() -> None:

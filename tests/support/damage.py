@@ -85,10 +85,7 @@ TIFF = saved("TIFF", compression="tiff_lzw")
 MARKER_INSIDE = GOOD[: len(GOOD) * 2 // 3] + b"\xff\xae" + GOOD[len(GOOD) * 2 // 3 :]
 
 SIZED: dict[str, bytes] = {
-    "half": BROKEN["half"],
-    "no-eoi": BROKEN["no-eoi"],
-    "progressive-half": BROKEN["progressive-half"],
-    "no-tables": BROKEN["no-tables"],
+    **{kind: BROKEN[kind] for kind in ("half", "no-eoi", "progressive-half", "no-tables")},
     "marker-inside": MARKER_INSIDE,
     "cmyk-half": half(saved("JPEG", "CMYK")),
     "png-half": half(saved("PNG")),
@@ -102,13 +99,9 @@ SIZED: dict[str, bytes] = {
 """Files that say how large their pictures are, 64 x 48, and that Pillow refuses."""
 
 UNSIZED: dict[str, bytes] = {
-    "empty": b"",
-    "text": BROKEN["text"],
-    "zeros": BROKEN["zeros"],
-    "only-soi": BROKEN["only-soi"],
+    **{kind: BROKEN[kind] for kind in ("empty", "text", "zeros", "only-soi", "no-height")},
     "short-header": GOOD[:100],
     "short-scan-header": GOOD[: GOOD.index(b"\xff\xda") + 5],
-    "no-height": BROKEN["no-height"],
     "png-header": saved("PNG")[:20],
     "png-size": wrong_byte(saved("PNG"), 19),
     "gif-header": saved("GIF")[:8],

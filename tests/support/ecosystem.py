@@ -5,14 +5,9 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
-from torchvision import transforms as T
 
 import accel
 from tests.support import helpers
-
-TRAIN = T.Compose(
-    [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))]
-)
 
 
 def proven(run: Callable[[], Any], images: int, early: int = 0, seed: int = 0) -> Any:

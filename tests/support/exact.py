@@ -34,19 +34,18 @@ def rgb(picture: Named) -> Image.Image:
     return picture.open().convert("RGB")
 
 
-def check(
-    transform: Callable[[Any], Any], *, lazy: bool | None = None, pictures: Any = PICTURES, seed: int = 0
-) -> None:
-    """``transform`` gives the same with and without accel, on every picture."""
+def check(*transforms: Callable[[Any], Any], lazy: bool | None = None, pictures: Any = PICTURES, seed: int = 0) -> None:
+    """Each of ``transforms`` gives the same with and without accel, on every picture."""
 
     def results() -> list[Any]:
         found = []
-        for number, picture in enumerate(pictures):
-            seed_everything(seed + number)
-            found.append((outcome(lambda: transform(rgb(picture))), hash(random_states())))  # noqa: B023
+        for transform in transforms:
+            for number, picture in enumerate(pictures):
+                seed_everything(seed + number)
+                found.append((outcome(lambda: transform(rgb(picture))), hash(random_states())))  # noqa: B023
         return found
 
     actual, _ = run("cpu", results)
-    for (value, _), picture in zip(actual, pictures, strict=True):
+    for (value, _), picture in zip(actual, [*pictures] * len(transforms), strict=True):
         assert lazy is None or type(value) is type or is_lazy(value) == lazy, picture.name
     assert_same(actual, run("torchvision", results)[0])

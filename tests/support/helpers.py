@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import accel
@@ -171,21 +172,18 @@ def _difference(actual: torch.Tensor, expected: torch.Tensor) -> str:
     return f"{len(wrong)} of {expected.numel()} values differ, the first at {wrong[0].tolist() if len(wrong) else '?'}"
 
 
-def assert_equal_runs(function: Callable[[], Any], seed: int = 0, **options: Any) -> Any:
-    """``function`` gives the same under "cpu" as under "torchvision", random states included; the "cpu" result."""
+def assert_equal_runs(function: Callable[[], Any], seed: int = 0, lazy: bool = False, **options: Any) -> Any:
+    """``function`` gives the same under "cpu" as under "torchvision", random states included; the "cpu" result.
+
+    ``lazy``: all images and tensors of that are.
+    """
     expected, states = run("torchvision", function, seed)
     actual, states_after = run("cpu", function, seed, **options)
     assert states_after == states
+    if lazy:
+        assert all(is_lazy(leaf) for leaf in tree_leaves(actual) if isinstance(leaf, (Image.Image, torch.Tensor)))
     assert_same(actual, expected)
     return actual
-
-
-def under_both(function: Callable[[], Any]) -> tuple[Any, Any]:
-    """The function's results with and without accel."""
-    with accel.image_backend("torchvision"):
-        plain = function()
-    with accel.image_backend("cpu"):
-        return function(), plain
 
 
 def is_lazy(value: Any) -> bool:

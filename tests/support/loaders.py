@@ -8,7 +8,7 @@ from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 from tests.support import helpers
-from tests.support.helpers import assert_same, open_rgb
+from tests.support.helpers import open_rgb
 
 TIMEOUT = 100
 TRAIN = T.Compose(
@@ -26,12 +26,9 @@ def epoch(dataset: Any, **options: Any) -> list[Any]:
 
 def check(dataset: Any, **options: Any) -> list[Any]:
     """The same epoch and random states, with and without accel; gives accel's."""
-    expected, states = helpers.run("torchvision", lambda: epoch(dataset, **options))
-    actual, states_after = helpers.run("cpu", lambda: epoch(dataset, **options))
-    assert states_after == states
-    assert_same(actual, expected)
-    assert expected
-    return actual
+    found: list[Any] = helpers.assert_equal_runs(lambda: epoch(dataset, **options))
+    assert found
+    return found
 
 
 def tensor(path: str, size: int = 24) -> torch.Tensor:

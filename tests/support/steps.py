@@ -10,7 +10,6 @@ from torchvision.transforms import InterpolationMode as Mode
 from torchvision.transforms import functional as F
 
 from tests.support import helpers
-from tests.support.helpers import Named
 
 PICTURES = helpers.pictures()
 FILTERS = (Mode.NEAREST, Mode.BILINEAR, Mode.BICUBIC, Mode.BOX, Mode.HAMMING, Mode.LANCZOS)
@@ -79,11 +78,11 @@ ON_TENSORS = st.one_of(
 TO_TENSOR = st.sampled_from([F.to_tensor, F.pil_to_tensor])
 
 
-def outcome(picture: Named, chain: list[Any], each: Callable[[Any], Any] = lambda value: value) -> Any:
-    """The result of a chain on a picture, or the type of its error."""
+def outcome(begin: Callable[[], Any], chain: list[Any], each: Callable[[Any], Any] = lambda value: value) -> Any:
+    """The result of a chain on what ``begin`` gives, or the type of its error."""
 
     def run() -> Any:
-        value: Any = picture.open()
+        value = begin()
         for step in chain:
             value = step(value)
             if min(value.size if isinstance(value, Image.Image) else value.shape) > LARGEST:

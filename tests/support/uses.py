@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFilter, ImageOps, ImageStat
 
-from tests.support.helpers import outcome
+from tests.support.helpers import attempt, outcome
 
 
 def _access(image: Any) -> Any:
@@ -124,7 +124,7 @@ USES: dict[str, Callable[[Any], Any]] = {
     "save-png": lambda image: _saved(image, format="PNG"),
     "save-jpeg": lambda image: _saved(image, format="JPEG", quality=70),
     "save-keep": lambda image: _saved(image, format="JPEG", quality="keep"),
-    "save-keep-copy": lambda image: outcome(lambda: _saved(image.copy(), format="JPEG", quality="keep")),
+    "save-keep-copy": lambda image: attempt(lambda: _saved(image.copy(), format="JPEG", quality="keep")),
     "resize-box": lambda image: image.resize((20, 21), 2, box=(3.3, 4.1, 30.7, 29.9)),
     "resize-reducing-gap": lambda image: image.resize((20, 11), 3, reducing_gap=1.1),
     "resize-mks": lambda image: [outcome(lambda: image.resize((31, 29), code)) for code in (6, 7)],  # noqa: B023
@@ -146,6 +146,7 @@ USES: dict[str, Callable[[Any], Any]] = {
     "thumbnail-twice": lambda image: (_thumbnail(image, (60, 60)), _thumbnail(image, (20, 20))),
     "draft": _drafted,
     "draft-grey": _grey_drafted,
+    "draft-verify": lambda image: (image.draft("L", (image.width // 2, 9)), image.verify(), image.size, image.mode),
     "draft-none": lambda image: (image.draft(None, None), image),
     "draft-after-load": lambda image: _drafted(_loaded(image)),
     "draft-attributes": lambda image: (_drafted(image), image.format, image.info, image.quantization, image.filename),
@@ -169,7 +170,8 @@ USES: dict[str, Callable[[Any], Any]] = {
     "effect": lambda image: image.effect_spread(0),
     "apply_transparency": lambda image: (image.apply_transparency(), image)[1],
     "eval": lambda image: Image.eval(image, lambda level: level // 2),
-    "closed": lambda image: (image.close(), outcome(lambda: image.getpixel((0, 0))))[1],
+    "closed": lambda image: (image.close(), attempt(lambda: image.getpixel((0, 0))))[1],
+    "closed-used": lambda image: (image.getpixel((0, 0)), image.close(), attempt(lambda: image.getpixel((0, 0)))),
     "composite": lambda image: Image.composite(
         image, image.transpose(1), Image.linear_gradient("L").resize(image.size)
     ),

@@ -16,6 +16,7 @@ from accel.system.cores import cpuset, quota, share
 from tests.support import helpers
 
 RANKS = {"LOCAL_WORLD_SIZE": "8"}
+STEP = {"SLURM_CPUS_ON_NODE": "64", "SLURM_NTASKS_PER_NODE": "8", "SLURM_STEP_TASKS_PER_NODE": "1"}
 
 
 @pytest.mark.parametrize(
@@ -44,13 +45,7 @@ RANKS = {"LOCAL_WORLD_SIZE": "8"}
         (64, 64, None, {"SLURM_CPUS_ON_NODE": "32", "SLURM_TASKS_PER_NODE": "2,16(x3)"}, 2),
         (64, 64, None, {"SLURM_CPUS_ON_NODE": "32"}, 32),
         (64, 64, None, {"SLURM_CPUS_ON_NODE": "2", "SLURM_NTASKS_PER_NODE": "4"}, 1),
-        (
-            64,
-            64,
-            None,
-            {"SLURM_CPUS_ON_NODE": "64", "SLURM_NTASKS_PER_NODE": "8", "SLURM_STEP_TASKS_PER_NODE": "1"},
-            64,
-        ),
+        (64, 64, None, STEP, 64),
         # torchrun in a task; ranks that are the tasks
         (64, 64, None, {**RANKS, "SLURM_CPUS_PER_TASK": "32", "SLURM_NTASKS_PER_NODE": "1"}, 4),
         (64, 64, None, {**RANKS, "SLURM_CPUS_PER_TASK": "8", "SLURM_NTASKS_PER_NODE": "8"}, 8),
@@ -73,9 +68,6 @@ def test_the_reason_is_said() -> None:
 
 def test_nothing_is_more_than_affinity() -> None:
     assert 1 <= cores.found().number <= cores.affinity() <= (os.cpu_count() or 1)
-
-
-# -- control groups -----------------------------------------------------------------------------------------
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -126,9 +118,6 @@ def test_cpuset(tmp_path: Path) -> None:
     files = {"cpuset/a/cpuset.effective_cpus": "5\n"}
     assert cpuset(write(tmp_path, {"own": "5:cpuset:/a\n"}) / "own", write(tmp_path / "1", files)) == 1
     assert cpuset(tmp_path / "own", write(tmp_path / "0", {"cpuset/a/cpuset.effective_cpus": "\n"})) is None
-
-
-# -- where it counts ----------------------------------------------------------------------------------------
 
 
 def test_threads_of_ours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:

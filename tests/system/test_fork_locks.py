@@ -239,8 +239,6 @@ for thread in threads:
     assert status == 0, err
 
 
-# -- what every file does ------------------------------------------------------------------------------------
-
 ROOT = Path(accel.__file__).parent
 FILES = sorted({*ROOT.rglob("*.py"), *(ROOT.parent / "backends").rglob("*.py")})
 

@@ -141,9 +141,6 @@ for images in torch.utils.data.DataLoader(Files(), batch_size=2, **options):
     assert logged(script) == [f"MainThread: {DECLINED}"]
 
 
-# -- where it is safe ---------------------------------------------------------------------------------------
-
-
 def test_it_waits_for_the_end_of_what_holds_a_lock(caplog: pytest.LogCaptureFixture) -> None:
     with fork.Lock():
         counters.fallback("tried under a lock")

@@ -86,26 +86,11 @@ def check(
         np.testing.assert_array_equal(got, want)
 
 
-SIZES = [
-    # (height, width) to (height, width)
-    ((300, 340), (224, 224)),
-    ((64, 48), (64, 31)),  # columns only
-    ((64, 48), (37, 48)),  # rows only
-    ((17, 23), (17, 23)),  # neither
-    ((1, 1), (1, 1)),
-    ((1, 1), (500, 500)),
-    ((1, 1), (7, 3)),
-    ((5, 4), (131, 97)),
-    ((2, 3), (1, 1)),
-    ((16, 16), (15, 17)),
-    ((15, 5), (33, 6)),
-    ((1, 333), (9, 20)),
-    ((333, 1), (20, 9)),
-    ((1, 200), (1, 700)),
-    ((200, 1), (700, 1)),
-    ((97, 1003), (3, 1001)),
-    ((1003, 97), (1001, 3)),
-    ((701, 523), (1, 1)),
+SIZES = [  # (height, width) to (height, width)
+    *(((300, 340), (224, 224)), ((64, 48), (64, 31)), ((64, 48), (37, 48)), ((17, 23), (17, 23))),  # one axis, none
+    *(((1, 1), (1, 1)), ((1, 1), (500, 500)), ((1, 1), (7, 3)), ((5, 4), (131, 97)), ((2, 3), (1, 1))),
+    *(((16, 16), (15, 17)), ((15, 5), (33, 6)), ((1, 333), (9, 20)), ((333, 1), (20, 9)), ((1, 200), (1, 700))),
+    *(((200, 1), (700, 1)), ((97, 1003), (3, 1001)), ((1003, 97), (1001, 3)), ((701, 523), (1, 1))),
 ]
 
 
@@ -116,22 +101,14 @@ def test_resize_is_pillows(resample: int, channels: int) -> None:
         check(picture(*before, channels), axis(before[0], after[0]), axis(before[1], after[1]), resample)
 
 
+AROUND_THE_LIMITS = [  # where Pillow 13 and Pillow 12.2 turn to resampling the rows first
+    *(((60, 40), (40, 30)), ((61, 40), (40, 30)), ((40, 40), (40, 41)), ((40, 40), (39, 41)), ((300, 3), (290, 4))),
+    *(((301, 3), (290, 4)), ((301, 3), (299, 2)), ((20, 17), (3, 40)), ((20, 3), (3, 4))),
+]
+
+
 @pytest.mark.parametrize("resample", FILTERS)
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        # either side of the limits where Pillow 13 and Pillow 12.2 turn to resampling the rows first
-        ((60, 40), (40, 30)),
-        ((61, 40), (40, 30)),
-        ((40, 40), (40, 41)),
-        ((40, 40), (39, 41)),
-        ((300, 3), (290, 4)),
-        ((301, 3), (290, 4)),
-        ((301, 3), (299, 2)),
-        ((20, 17), (3, 40)),
-        ((20, 3), (3, 4)),
-    ],
-)
+@pytest.mark.parametrize(("before", "after"), AROUND_THE_LIMITS)
 def test_either_order_of_the_axes(before: tuple[int, int], after: tuple[int, int], resample: int) -> None:
     for channels in (1, 3, 4):
         image = picture(*before, channels)
@@ -278,19 +255,18 @@ def normalisation(mean: float, std: float, *, v2: bool = False) -> Array:
 
 
 @pytest.mark.parametrize("planar", [False, True])
-@pytest.mark.parametrize("cols", WINDOWS)
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_tables_that_arithmetic_stands_in_for(cols: str, planar: bool, channels: int) -> None:
+def test_tables_that_arithmetic_stands_in_for(planar: bool, channels: int) -> None:
     """The identity and ToTensor with Normalize, and the same with a single bit wrong, which must be obeyed."""
     image, fills = picture(40, 31, channels), picture(2, 1, channels, seed=5)[:, 0]
     identity = np.tile(np.arange(256, dtype=np.uint8), (channels, 1))
     normal = np.stack([normalisation(*COMMON[c]) for c in range(channels)]).view(np.uint32)
-    for table in (identity, normal):
-        for flaw in (0, 1):
-            table[-1, 77] ^= flaw
-            rows, columns = axis(40, 33), axis(31, 24, WINDOWS[cols])
+    for table, flaw in itertools.product((identity, normal), (0, 1)):
+        table[-1, 77] ^= flaw
+        for name, window in WINDOWS.items():
+            rows, columns = axis(40, 33), axis(31, 24, window)
             want = expected(image, rows, columns, BILINEAR, fills, table)
-            np.testing.assert_array_equal(emitted(image, rows, columns, BILINEAR, fills, table, planar), want)
+            np.testing.assert_array_equal(emitted(image, rows, columns, BILINEAR, fills, table, planar), want, name)
 
 
 def all_bytes(table: Array) -> Array:
@@ -326,22 +302,22 @@ def test_odd_float_tables() -> None:
     np.testing.assert_array_equal(all_bytes(payloads), payloads)
 
 
-@pytest.mark.parametrize("cols", WINDOWS)
-@pytest.mark.parametrize("rows", WINDOWS)
+@pytest.mark.parametrize("rows", WINDOWS.values(), ids=WINDOWS)
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_windows_of_a_picture_as_it_is(rows: str, cols: str, channels: int) -> None:
+def test_windows_of_a_picture_as_it_is(rows: Array, channels: int) -> None:
     image, fills = picture(24, 24, channels), picture(2, 1, channels, seed=5)[:, 0]
     levels = np.tile(np.arange(256, dtype=np.uint8), (channels, 1))
-    shape = (len(WINDOWS[rows]), len(WINDOWS[cols]), channels)
-    memory = np.full(int(np.prod(shape)) + 128, POISON, np.uint8)
-    out = memory[64:-64].reshape(shape)
-    for at_end in (False, True):
-        out[:] = POISON
-        axes = axis(24, 24, WINDOWS[rows]), axis(24, 24, WINDOWS[cols])
-        passes.run(walled(image, at_end=at_end), *axes, 0, fills, levels, out, False)
-        np.testing.assert_array_equal(out, windowed(image, WINDOWS[rows], WINDOWS[cols], fills))
-        assert (memory[:64] == POISON).all()
-        assert (memory[-64:] == POISON).all()
+    for name, cols in WINDOWS.items():
+        shape = (len(rows), len(cols), channels)
+        memory = np.full(int(np.prod(shape)) + 128, POISON, np.uint8)
+        out = memory[64:-64].reshape(shape)
+        for at_end in (False, True):
+            out[:] = POISON
+            axes = axis(24, 24, rows), axis(24, 24, cols)
+            passes.run(walled(image, at_end=at_end), *axes, 0, fills, levels, out, False)
+            np.testing.assert_array_equal(out, windowed(image, rows, cols, fills), name)
+            assert (memory[:64] == POISON).all()
+            assert (memory[-64:] == POISON).all()
 
 
 def test_read_only_input_is_accepted() -> None:
@@ -353,22 +329,16 @@ def test_read_only_input_is_accepted() -> None:
     passes.run(image, axis(20, 18, window), axis(21, 18, window), BOX, no_fills(3), table, out, False)
 
 
-@pytest.mark.parametrize(
-    ("rows", "cols"),
-    [
-        (axis(20, 20, codes(20)), axis(21)),  # a position past the view
-        (axis(20), axis(21, 30, codes(30))),
-        (axis(20, 20, codes(-2)), axis(21)),  # a colour there is not
-        (axis(20), axis(21, 21, codes(0, -2))),
-        (axis(21), axis(21)),  # a view past the source
-        (axis(20, start=1), axis(21)),
-        (axis(20), axis(21, start=-1)),
-        (axis(20, start=18, step=-1), axis(21)),
-        (axis(20, 10, start=-1), axis(21)),
-        (axis(20), axis(22, 11)),
-        (axis(4, step=2), axis(21)),
-    ],
-)
+MISFITS = [
+    *((axis(20, 20, codes(20)), axis(21)), (axis(20), axis(21, 30, codes(30)))),  # a position past the view
+    *((axis(20, 20, codes(-2)), axis(21)), (axis(20), axis(21, 21, codes(0, -2)))),  # a colour there is not
+    *((axis(21), axis(21)), (axis(20, start=1), axis(21)), (axis(20), axis(21, start=-1))),  # a view past the source
+    *((axis(20, start=18, step=-1), axis(21)), (axis(20, 10, start=-1), axis(21)), (axis(20), axis(22, 11))),
+    (axis(4, step=2), axis(21)),
+]
+
+
+@pytest.mark.parametrize(("rows", "cols"), MISFITS)
 def test_misfits_are_refused_and_nothing_is_written(rows: Axis, cols: Axis) -> None:
     image, fills = picture(20, 21, 3), np.zeros((1, 3), np.uint8)
     out = np.full((len(rows.window), len(cols.window), 3), POISON, np.uint8)

@@ -31,7 +31,7 @@ from tests.support.cuda import (
     stacked,
 )
 from tests.support.helpers import assert_same, pictures
-from tests.support.processes import in_child, in_threads
+from tests.support.processes import in_child, in_threads, plain
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("poisoned")]
 
@@ -41,21 +41,13 @@ ON = torch.empty(0, device=DEVICE).device
 # -- options, and whether it can run ------------------------------------------------------------------------
 
 
+WRONG_VALUES: list[dict[str, Any]] = [{"decode": "cpu"}, {"decode": "nvimgcodec"}, {"threads": 0}, {"threads": 1.5}]
+WRONG_VALUES += [{"memory": -1}, {"memory": True}, {"prefetch": 0}, {"device": "mps"}, {"device": "no such"}]
+WRONG_TYPES: list[dict[str, Any]] = [{"device": 0}, {"colour": 1}]
+
+
 @pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"decode": "cpu"}, ValueError),
-        ({"decode": "nvimgcodec"}, ValueError),  # without exact=False
-        ({"threads": 0}, ValueError),
-        ({"threads": 1.5}, ValueError),
-        ({"memory": -1}, ValueError),
-        ({"memory": True}, ValueError),
-        ({"prefetch": 0}, ValueError),
-        ({"device": "mps"}, ValueError),
-        ({"device": "no such"}, ValueError),
-        ({"device": 0}, TypeError),
-        ({"colour": 1}, TypeError),
-    ],
+    ("options", "error"), [*((o, ValueError) for o in WRONG_VALUES), *((o, TypeError) for o in WRONG_TYPES)], ids=str
 )
 def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
@@ -142,8 +134,7 @@ def test_out_of_memory_is_tried_again_in_smaller_chunks(
     def batch() -> torch.Tensor:
         return stacked(big, lambda image: F.to_tensor(F.resize(image, [20, 30])))
 
-    with accel.image_backend("torchvision"):
-        expected = batch()
+    expected = plain(batch)
     monkeypatch.setattr(host.HostDevice, "pinned", limited(3 << 20, error))
     assert_same(on_device(batch, threads=1), expected)
     monkeypatch.setattr(host.HostDevice, "pinned", limited(1 << 20, error))
@@ -163,8 +154,7 @@ def test_the_decoders_first_trial_may_run_out_of_memory(failures: int, monkeypat
         return trial(self, *arguments)
 
     monkeypatch.setattr(Decoder, "_pixels", failing)
-    with accel.image_backend("torchvision"):
-        expected = pipeline()
+    expected = plain(pipeline)
     if failures == 1:
         assert_same(on_device(pipeline, threads=10 + failures), expected)
     else:
@@ -255,8 +245,7 @@ def test_should_pillow_resize_otherwise_the_host_does(monkeypatch: pytest.Monkey
 
 
 def test_many_threads_at_once() -> None:
-    with accel.image_backend("torchvision"):
-        expected = pipeline()
+    expected = plain(pipeline)
     with accel.image_backend("cuda", device=DEVICE):
         running: Any = backend_of(current())
         program = planned(pipeline())

@@ -196,8 +196,6 @@ def test_a_forked_child_computes_on_the_host() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-# -- decoding on the device ---------------------------------------------------------------------------------
-
 needs_nvimgcodec = pytest.mark.skipif(not engines.has_nvimgcodec(), reason="nvImageCodec is not installed")
 
 

@@ -20,9 +20,9 @@ from accel import testing
 from accel.backends.dali import backend, pipeline
 from accel.codec import agreement
 from accel.switch import current
-from tests.support import helpers
+from tests.support import cuda, helpers
 from tests.support.helpers import MEAN, STD, Files, assert_same, jpeg, pictures, undecodable
-from tests.support.processes import in_threads
+from tests.support.processes import in_threads, plain
 
 helpers.optional("nvidia.dali")
 
@@ -34,11 +34,6 @@ def by_dali(function: Any, **options: Any) -> Any:
     """The function's recordings, computed by the backend."""
     with accel.image_backend("dali", **{"device": "cpu", "threads": 2, **options}):
         return testing.computed(function())
-
-
-def by_torchvision(function: Any) -> Any:
-    with accel.image_backend("torchvision"):
-        return function()
 
 
 def opened(streams: list[bytes], size: tuple[int, int] = (20, 30)) -> torch.Tensor:
@@ -84,7 +79,7 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
 def test_without_a_gpu_the_cpu_operators_run() -> None:
     with accel.image_backend("dali"):
         assert current().options == backend.DaliOptions(device="cpu")
-        assert_same(opened(good(2)).to("cpu"), by_torchvision(lambda: opened(good(2))))
+        assert_same(opened(good(2)).to("cpu"), plain(lambda: opened(good(2))))
     with pytest.raises(accel.BackendUnavailable, match=r"no CUDA device; .*device='cpu'"):
         accel.set_image_backend("dali", device="cuda")
 
@@ -119,21 +114,11 @@ print("end")
 # -- results ------------------------------------------------------------------------------------------------
 
 
-def train(image: Image.Image) -> torch.Tensor:
-    width, height = image.size
-    crop = F.resized_crop(image.convert("RGB"), height // 5, width // 7, height // 2 + 1, width // 2 + 1, [45, 38])
-    return F.normalize(F.to_tensor(F.hflip(crop)), MEAN, STD)
-
-
 @BOTH
 @pytest.mark.parametrize("exact_again", [0, 1])
 def test_files_of_every_kind_in_one_batch(exact: bool, exact_again: int) -> None:
     """Ragged, grey, progressive, with restart markers, one pixel."""
-
-    def batch() -> torch.Tensor:
-        return torch.stack([train(each.open()) for each in pictures()])
-
-    wanted, found = by_torchvision(batch), by_dali(batch, exact=exact)
+    wanted, found = plain(cuda.pipeline), by_dali(cuda.pipeline, exact=exact)
     if exact:
         assert_same(found, wanted)
     else:
@@ -153,7 +138,7 @@ def test_files_that_accel_does_not_claim(exact: bool, tmp_path: Any) -> None:
         files = sorted(tmp_path.iterdir())
         return torch.stack([F.to_tensor(F.resize(Image.open(file).convert("RGB"), [20, 30])) for file in files])
 
-    near(by_dali(batch, exact=exact), by_torchvision(batch), exact)
+    near(by_dali(batch, exact=exact), plain(batch), exact)
 
 
 def test_every_region_is_pillows() -> None:
@@ -171,7 +156,7 @@ def test_every_region_is_pillows() -> None:
                 return F.pil_to_tensor(F.crop(each.open(), *box))
 
             for exact in (True, False):
-                assert_same(by_dali(region, exact=exact), by_torchvision(region))
+                assert_same(by_dali(region, exact=exact), plain(region))
 
 
 def test_v2_pipelines() -> None:
@@ -180,7 +165,7 @@ def test_v2_pipelines() -> None:
     def batch() -> torch.Tensor:
         return torch.stack([transform(each.open().convert("RGB")) for each in pictures()[:4]])
 
-    wanted = by_torchvision(batch)
+    wanted = plain(batch)
     assert torch.equal(by_dali(batch), wanted)
     near(torch.Tensor(by_dali(batch, exact=False)), torch.Tensor(wanted), exact=False)
 
@@ -189,7 +174,7 @@ def test_should_dali_decode_otherwise_it_does_not(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(agreement, "agrees", lambda *_: False)
     monkeypatch.setattr(pipeline, "Pipeline", lambda *_, **__: pytest.fail("DALI ran"))
     batch = lambda: opened(good(3))  # noqa: E731
-    assert_same(by_dali(batch, prefetch=7), by_torchvision(batch))  # a backend of its own
+    assert_same(by_dali(batch, prefetch=7), plain(batch))  # a backend of its own
 
 
 def test_results_are_dalis_own_memory_and_stay_as_they_are() -> None:
@@ -227,7 +212,7 @@ def test_images_of_a_file_that_lie_apart_in_a_batch(exact: bool, broken: int | N
 
     found = by_dali(batch, exact=exact, on_error="replace")
     streams = good(3)
-    wanted = by_torchvision(batch)
+    wanted = plain(batch)
     if broken is not None:
         wanted[broken::3] = 0
     near(found, wanted, exact)
@@ -239,14 +224,14 @@ def test_channels_last(exact: bool) -> None:
     def batch() -> torch.Tensor:
         return opened(good(3)).contiguous(memory_format=torch.channels_last)
 
-    found, wanted = by_dali(batch, exact=exact), by_torchvision(batch)
+    found, wanted = by_dali(batch, exact=exact), plain(batch)
     assert found.stride() == wanted.stride()
     near(found, wanted, exact)
 
 
 def test_half_precision() -> None:
     batch = lambda: opened(good(3)).half()  # noqa: E731
-    found, wanted = by_dali(batch, exact=False), by_torchvision(batch)
+    found, wanted = by_dali(batch, exact=False), plain(batch)
     assert found.dtype == torch.float16
     near(found.float(), wanted.float(), exact=False)
 
@@ -272,14 +257,14 @@ def test_a_pipeline_is_built_once_for_all_parameters(built: list[tuple[Any, int]
     for number in range(6):
         streams = [jpeg(40 + number, 50 + n, seed=n) for n in range(4)]
         batch = lambda streams=streams, number=number: opened(streams, (20 + number, 30))  # noqa: E731
-        near(by_dali(batch, exact=False, prefetch=11), by_torchvision(batch), exact=False)
+        near(by_dali(batch, exact=False, prefetch=11), plain(batch), exact=False)
     assert len(built) == 1
 
 
 def test_batches_of_other_sizes(built: list[tuple[Any, int]]) -> None:
     for count in (3, 1, 16, 17, 40, 2, 33):
         batch = lambda count=count: opened(good(count))  # noqa: E731
-        near(by_dali(batch, exact=False, prefetch=12), by_torchvision(batch), exact=False)
+        near(by_dali(batch, exact=False, prefetch=12), plain(batch), exact=False)
     assert [most for _, most in built] == [16, 32, 64]
 
 
@@ -288,13 +273,13 @@ def test_several_pipelines_live_side_by_side(built: list[tuple[Any, int]]) -> No
     for _ in range(3):
         for transform in transforms:
             image = lambda transform=transform: F.pil_to_tensor(transform(Image.open(BytesIO(good(1)[0]))))  # noqa: E731
-            apart = by_dali(image, exact=False, prefetch=13).short() - by_torchvision(image).short()
+            apart = by_dali(image, exact=False, prefetch=13).short() - plain(image).short()
             assert apart.abs().max() <= 1
     assert len(built) == len(transforms)
 
 
 def test_threads_take_turns_or_have_pipelines_of_their_own() -> None:
-    wanted = by_torchvision(lambda: opened(good(6)))
+    wanted = plain(lambda: opened(good(6)))
 
     def work(exact: bool) -> None:
         for _ in range(5):
@@ -326,7 +311,7 @@ def test_what_dali_declines_and_pillow_reads_is_right(exact: bool, monkeypatch: 
             raise RuntimeError("Error in CPU operator `nvidia.dali.fn.decoders.image_slice`")
         return run(self, sources, *rest)
 
-    wanted = by_torchvision(lambda: opened(streams))
+    wanted = plain(lambda: opened(streams))
     by_dali(lambda: opened(streams), exact=exact)
     monkeypatch.setattr(pipeline.Pipeline, "run", declines)
     found = by_dali(lambda: opened(streams), exact=exact)
@@ -404,7 +389,7 @@ def test_a_loader_that_is_near(context: str | None, paths: list[str], monkeypatc
         loader = DataLoader(Files(paths, transform), 4, num_workers=workers, multiprocessing_context=context)
         return [images.to("cpu").clone() for images, _ in helpers.batches(loader)]
 
-    wanted = by_torchvision(epoch)
+    wanted = plain(epoch)
     with accel.image_backend("dali", device="cpu", exact=False):
         for found, right in zip(epoch(), wanted, strict=True):
             assert ((found - right).abs() * 0.23 * 255).mean() < 1.5

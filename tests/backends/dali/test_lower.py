@@ -175,9 +175,6 @@ def test_every_kind_of_file_is_taken() -> None:
         assert len(shares(Recipe(source(named.data), (("convert", ("RGB",)), TENSOR))).finished) == 1, named
 
 
-# -- levels -------------------------------------------------------------------------------------------------
-
-
 def recognised(name: str, *params: Any) -> Any:
     table = tables.table(name, params, 3)
     return lut._recognised(table.tobytes(), 3)
@@ -218,9 +215,6 @@ def test_values_on_a_line_are_recognised(dtype: torch.dtype) -> None:
     bent[0, 100] = values[0, 120]
     assert lut.line(bent) is None
     assert lut.line(torch.zeros_like(values)) is None
-
-
-# -- maps ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["resize_nearest", "nearest", "nearest_exact"])
