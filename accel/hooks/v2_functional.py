@@ -112,8 +112,10 @@ def _ten_crop(image: LazyTensorBase, size: Any, vertical_flip: bool = False) -> 
 
 
 def _resized_crop(
-    image: LazyTensorBase, top: int, left: int, height: int, width: int, **resize: Any
+    image: LazyTensorBase, top: int, left: int, height: int, width: int, *args: Any, **resize: Any
 ) -> LazyTensorBase | None:
+    if args:
+        resize |= dict(zip(("size", "interpolation", "antialias"), args, strict=False))
     steps = tensor_geometry.steps(image.lazy, "v2.resized_crop", (top, left, height, width), resize)
     if steps is not None:
         return then(image, steps)

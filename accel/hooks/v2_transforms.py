@@ -60,15 +60,20 @@ def get_fill(original: Function, fill_dict: Any, inpt_type: Any) -> Any:
     return original(fill_dict, inpt_type.becomes if issubclass(inpt_type, (LazyImage, LazyTensorBase)) else inpt_type)
 
 
-def to_dtype(original: Function, self: Any, inpt: Any, params: Any) -> Any:
+def to_dtype(original: Function) -> Function:
     """``torchvision.transforms.v2.ToDtype.transform``, which looks up types exactly if it has several dtypes."""
-    if isinstance(self.dtype, dict) and is_lazy(inpt):
-        dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
-        if isinstance(dtype, torch.dtype):
-            return F.to_dtype(inpt, dtype, self.scale)
-        original(self, inpt.becomes(torch.empty(1, 1, 1, device="cpu")), params)  # which may warn, or raise
-        return inpt
-    return original(self, inpt, params)
+
+    @functools.wraps(original)
+    def transform(self: Any, inpt: Any, params: Any) -> Any:
+        if isinstance(self.dtype, dict) and is_lazy(inpt):
+            dtype = self.dtype.get(inpt.becomes, self.dtype.get("others"))
+            if isinstance(dtype, torch.dtype):
+                return F.to_dtype(inpt, dtype, self.scale)
+            original(self, inpt.becomes(torch.empty(1, 1, 1, device="cpu")), params)  # which may warn, or raise
+            return inpt
+        return original(self, inpt, params)
+
+    return transform
 
 
 def to_pure_tensor(original: Function, self: Any, inpt: Any, params: Any) -> Any:
@@ -89,7 +94,7 @@ def mixed(name: str, param: str, original: Function, self: Any, inpt: Any, param
 PATCHES = (
     Attribute("torchvision.transforms.v2.RandomResizedCrop.make_params", make_params),
     Body("torchvision.transforms.v2._utils._get_fill", get_fill),
-    Body("torchvision.transforms.v2.ToDtype.transform", to_dtype),
+    Attribute("torchvision.transforms.v2.ToDtype.transform", to_dtype),
     Body("torchvision.transforms.v2.ToPureTensor.transform", to_pure_tensor),
     Body("torchvision.transforms.v2.LinearTransformation.transform", linear_transformation),
     Body("torchvision.transforms.v2.MixUp.transform", partial(mixed, "mixup", "lam")),

@@ -97,8 +97,8 @@ def _gaussian_blur(version: int) -> Callable[..., Steps]:
     return blur
 
 
-def _resize(lazy: LazyState, **resize: Any) -> Steps:
-    return _resized(lazy, lazy.shape[1:], **resize)
+def _resize(lazy: LazyState, *args: Any, **kwargs: Any) -> Steps:
+    return _resized(lazy, lazy.shape[1:], *args, **kwargs)
 
 
 def _resized_crop(lazy: LazyState, top: int, left: int, height: int, width: int, **resize: Any) -> Steps:
@@ -119,7 +119,12 @@ _RESAMPLE = {
 
 
 def _resized(
-    lazy: LazyState, old: tuple[int, int], *, size: Any, interpolation: Any, antialias: Any, max_size: Any = None
+    lazy: LazyState,
+    old: tuple[int, int],
+    size: Any,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    max_size: Any = None,
+    antialias: Any = True,
 ) -> Steps:
     """Steps that resize pixels of the ``old`` (height, width) as torchvision does: one; none where nothing is to do."""
     op, code = _resampling(interpolation, bool(antialias))
