@@ -61,10 +61,7 @@ def one_scan(data: Data, header: Header) -> bool:
     """
     start = header.scan + 2
     start += int.from_bytes(data[start : start + 2], "big")
-    return bool(jpeg.first_marker(np.frombuffer(data, np.uint8), start) == _EOI)
-
-
-_EOI = 0xD9
+    return bool(jpeg.first_marker(np.frombuffer(data, np.uint8), start) == 0xD9)  # EOI
 
 
 def raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
@@ -73,8 +70,7 @@ def raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
 
 
 def view(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
-    pixels = np.frombuffer(data, np.uint8).reshape(header.height, header.width, -1)
-    return region(pixels, box, channels)
+    return region(np.frombuffer(data, np.uint8).reshape(header.height, header.width, -1), box, channels)
 
 
 def region(pixels: Pixels, box: Box, channels: int) -> Pixels:
@@ -91,10 +87,8 @@ def choose(header: Header | Raw, engine: str = "auto") -> str:
         return "none"
     if not header.ordinary or engine == "pillow":
         return header.reference
-    if engine == "auto":
-        engine = "accel"
-    if engine == "accel" and header.progressive:
-        engine = "nvimgcodec"
+    if engine != "nvimgcodec":
+        engine = "nvimgcodec" if header.progressive else "accel"
     if engine == "nvimgcodec" and not engines.has_nvimgcodec():
         counters.fallback(f"nvImageCodec is not installed; {_NAMES[header.reference]} decoded whole files in its place")
         return header.reference

@@ -53,8 +53,7 @@ def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
 def torchvision(data: Data, box: Box, channels: int) -> Pixels | None:
     """torchvision's own decoder (its own libjpeg-turbo), on the whole file: the reference for ``torchvision.io``."""
     stream = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
-    unchanged, rgb = 0, 3  # torchvision.io.ImageReadMode
-    mode = rgb if channels == 3 else unchanged
+    mode = 3 if channels == 3 else 0  # torchvision.io.ImageReadMode: RGB, UNCHANGED
     pixels: Pixels = torch.ops.image.decode_jpeg(stream, mode, False).permute(1, 2, 0).numpy()
     top, left, height, width = box
     return np.ascontiguousarray(pixels[top : top + height, left : left + width])
@@ -140,8 +139,16 @@ def _native_stderr_to_log() -> Iterator[None]:
     """Send what native code writes to file descriptor 2 to accel's debug log."""
     with _scratch() as kept:
         try:
-            with _stderr_lock, _stderr_to(kept.fileno()):
-                yield
+            with _stderr_lock:
+                if sys.stderr is not None:
+                    sys.stderr.flush()
+                saved = os.dup(2)
+                os.dup2(kept.fileno(), 2)
+                try:
+                    yield
+                finally:
+                    os.dup2(saved, 2)
+                    os.close(saved)
         finally:
             kept.seek(0)
             if text := kept.read().decode(errors="replace").strip():
@@ -154,16 +161,3 @@ def _scratch() -> IO[bytes]:
         return tempfile.TemporaryFile()
     except OSError:
         return open(os.devnull, "w+b")
-
-
-@contextmanager
-def _stderr_to(descriptor: int) -> Iterator[None]:
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    saved = os.dup(2)
-    os.dup2(descriptor, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)

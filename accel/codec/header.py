@@ -88,10 +88,9 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
         if marker in (_BASELINE, _EXTENDED, _PROGRESSIVE):
             if frame or length < 8 or data[position + 4] != 8:
                 return None
-            frame = marker
+            frame, components = marker, data[position + 9]
             height = (data[position + 5] << 8) | data[position + 6]
             width = (data[position + 7] << 8) | data[position + 8]
-            components = data[position + 9]
             ids = data[position + 10 : position + 2 + length : 3]
             if components not in (1, 3) or length != 8 + 3 * components or not width or not height:
                 return None

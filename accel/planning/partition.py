@@ -66,7 +66,7 @@ def going_on(wanted: Decode, pixels: Pixels, rest: tuple[Stage, ...] | None) -> 
     items = wanted.items
     if rest is not None:
         if not rest or not isinstance(rest[0], Pass):  # a chain begins and ends with a pass, if one that shows all
-            rows, columns = (Axis(Index.identity(size), size, Index.identity(size)) for size in (height, width))
+            rows, columns = (Axis.as_it_is(Index.identity(size)) for size in (height, width))
             rest = (Pass(rows, columns, 0, ()), *rest)
         items = (items[0]._replace(stages=rest),)
     raw = Raw(width, height, "RGB" if channels == 3 else "L")

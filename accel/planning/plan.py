@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -17,7 +16,7 @@ from accel.planning import values
 from accel.planning.order import Steps, parts
 from accel.planning.stages import Box, Stage, chain
 from accel.planning.values import Patch
-from accel.recipe import Recipe, Source, Step
+from accel.recipe import Recipe, Source
 from accel.system.memory import Allocate
 
 
@@ -68,18 +67,13 @@ class Plan(NamedTuple):
         return result, bits(result.permute(0, 2, 3, 1) if self.interleaved else result)
 
 
-_TYPES: dict[int, tuple[torch.dtype, Any]] = {
-    1: (torch.uint8, np.uint8),
-    2: (torch.int16, np.uint16),
-    4: (torch.int32, np.uint32),
-    8: (torch.int64, np.uint64),
-}
+_TYPES = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
 
 
 def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """The tensor's memory as unsigned integers of its item size: a table look-up moves bits, whatever they mean."""
-    torch_type, numpy_type = _TYPES[tensor.dtype.itemsize]
-    return tensor.view(torch_type).numpy().view(numpy_type)
+    values: npt.NDArray[Any] = tensor.view(_TYPES[tensor.dtype.itemsize]).numpy()
+    return values
 
 
 def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
@@ -106,38 +100,28 @@ def plans_of(
         images: the source of each, and its steps (see ``parts``), of which the last are left out.
         interleaved: see ``Plan``, of each.
     """
-    groups: dict[tuple[Any, ...], _Group] = {}
+    groups: dict[tuple[Any, ...], tuple[list[int], _Wanted]] = {}
     for number, (source, steps, value_steps, _) in enumerate(images):
         header = source.header
-        channels = _channels(header.mode, steps)
+        # grey converted to RGB anywhere is three equal channels from the start
+        channels = 3 if header.mode == "RGB" or any(name == "convert" for name, _ in steps) else 1
         box, stages, depth = chain((header.height, header.width), channels, steps)
         size = stages[-1].output_size
         table, patches = values.table_and_patches(depth, value_steps)
         key = depth, *size, table.dtype, interleaved[number]
-        group = groups.get(key)
-        if group is None:
-            group = groups[key] = _Group([], {})
-        item = Item(len(group.numbers), stages, table, patches)
-        group.numbers.append(number)
-        group.wanted.setdefault((id(source), channels), (source, []))[1].append((box, item))
-    return [(_plan(group, *key), group.numbers) for key, group in groups.items()]
+        numbers, wanted = groups.setdefault(key, ([], {}))
+        item = Item(len(numbers), stages, table, patches)
+        wanted.setdefault((id(source), channels), (source, []))[1].append((box, item))
+        numbers.append(number)
+    plans = []
+    for (depth, height, width, dtype, channels_last), (numbers, wanted) in groups.items():
+        decodes = tuple([_decode(source, channels, items) for (_, channels), (source, items) in wanted.items()])
+        plans.append((Plan(decodes, (len(numbers), depth, height, width), dtype, channels_last), numbers))
+    return plans
 
 
-class _Group(NamedTuple):
-    """Images of one plan: which they are, and what they want of each source."""
-
-    numbers: list[int]
-    wanted: dict[tuple[int, int], tuple[Source, list[tuple[Box, Item]]]]
-
-
-def _plan(group: _Group, depth: int, height: int, width: int, dtype: torch.dtype, interleaved: bool) -> Plan:
-    decodes = tuple([_decode(source, channels, items) for (_, channels), (source, items) in group.wanted.items()])
-    return Plan(decodes, (len(group.numbers), depth, height, width), dtype, interleaved)
-
-
-def _channels(mode: str, steps: Sequence[Step]) -> int:
-    """Channels to decode: grey converted to RGB anywhere is three equal channels from the start."""
-    return 3 if mode == "RGB" or any(name == "convert" for name, _ in steps) else 1
+_Wanted = dict[tuple[int, int], tuple[Source, list[tuple[Box, Item]]]]
+"""What images want of each source, by its identity and the channels."""
 
 
 def _decode(source: Source, channels: int, items: list[tuple[Box, Item]]) -> Decode:
@@ -145,9 +129,8 @@ def _decode(source: Source, channels: int, items: list[tuple[Box, Item]]) -> Dec
     union = items[0][0]
     if all(box == union for box, _ in items):
         return Decode(source, channels, union, tuple([item for _, item in items]))
-    boxes = [box for box, _ in items]
-    top, left = min(box[0] for box in boxes), min(box[1] for box in boxes)
-    bottom, right = max(box[0] + box[2] for box in boxes), max(box[1] + box[3] for box in boxes)
+    top, left = (min(box[axis] for box, _ in items) for axis in (0, 1))
+    bottom, right = (max(box[axis] + box[axis + 2] for box, _ in items) for axis in (0, 1))
     union = (top, left, bottom - top, right - left)
     shifted = []
     for box, item in items:

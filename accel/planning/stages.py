@@ -40,6 +40,11 @@ class Axis(NamedTuple):
     window: Index
     extent: resample.Extent | None = None  # of the view, that is resampled; None: all of it
 
+    @classmethod
+    def as_it_is(cls, view: Index) -> Axis:
+        """A view, and no more."""
+        return cls(view, view.length, Index.identity(view.length))
+
     @property
     def resampled(self) -> bool:
         return self.size != self.view.length or self.extent is not None
@@ -223,7 +228,7 @@ def _closed(current: _OpenPass, steps: tuple[Step, ...]) -> tuple[list[Stage], i
                 current = current.close_into(done)
             current.resample(*params)
         elif isinstance(op, LutOp):
-            current.look_up(lut.table(name, params, current.channels))
+            current.levels = lut.composed(current.levels, lut.table(name, params, current.channels))
         elif not op.keeps(current.channels, params):
             current = current.close_into(done)
             height, width = current.size
@@ -277,9 +282,6 @@ class _OpenPass:
     def resample(self, height: int, width: int, code: int, box: tuple[float, ...] | None = None) -> None:
         self.code, self.resampled_to, self.extents = code, (height, width), resample.extents(box, self.size)
         self.window = (Index.identity(height), Index.identity(width))
-
-    def look_up(self, table: Levels) -> None:
-        self.levels = lut.composed(self.levels, table)
 
     def close_into(self, done: list[Stage], *, last: bool = False) -> _OpenPass:
         """Add the pass, unless it changes nothing and need not be there, and open one on its output."""

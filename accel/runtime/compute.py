@@ -45,8 +45,7 @@ def tensors(
     Raises:
         DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
     """
-    results = several([(recipes, interleaved)], allocate)
-    return results[0] if isinstance(results[0], torch.Tensor) else only(results)
+    return only(several([(recipes, interleaved)], allocate))
 
 
 def several(

@@ -273,7 +273,7 @@ def _count(place: int) -> int:
         return sum(queue.counts()[place] for queue in _queues.values())
 
 
-counters.show("in flight", lambda: _count(0) + task.count_on_host())
+counters.show("in flight", lambda: _count(0) + len(task.on_host))
 counters.show("waiting", lambda: _count(1))
 fork.register(in_child=_queues.clear)
 fork.register(in_child=_known_devices.clear)

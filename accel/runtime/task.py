@@ -77,21 +77,18 @@ def run(tasks: tuple[Task, ...], device: torch.device | None, now: bool) -> None
             task.run(device)
         else:  # whoever still waits for the result computes it
             task.future.cancel()
-        _on_host.discard(task)
+        on_host.discard(task)
 
 
 def start_on_host(tasks: Sequence[Task]) -> None:
     """Run tasks on threads of the host, side by side."""
     queue = work_queue.named("host", cores())
     for task in tasks:
-        _on_host.add(task)
+        on_host.add(task)
         queue.put(partial(run, (task,), None))
 
 
-def count_on_host() -> int:
-    """Count the tasks that were given to the host and have not run."""
-    return len(_on_host)
+on_host: set[Task] = set()
+"""Tasks that were given to the host and have not run."""
 
-
-_on_host: set[Task] = set()
-fork.register(in_child=_on_host.clear)
+fork.register(in_child=on_host.clear)

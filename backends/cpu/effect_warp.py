@@ -25,14 +25,12 @@ def _fixed(value: float) -> Any:
 
 @njit
 def _inside(start: int, step: int, count: int, stop: int) -> Any:
-    """The half-open range of n in 0 .. count - 1 with ``0 <= start + step * n < stop``."""
+    """The half-open range of n in 0 .. count - 1 with ``0 <= start + step * n < stop``; it may end before it begins."""
     if step == 0:
         return (0, count) if 0 <= start < stop else (0, 0)
     if step < 0:  # mirrored: 0 <= (stop - 1 - start) - step * n < stop
         start, step = stop - 1 - start, -step
-    first, last = -(start // step), -((start - stop) // step)
-    first, last = max(first, 0), min(last, count)
-    return (first, last) if first < last else (0, 0)
+    return max(-(start // step), 0), min(-((start - stop) // step), count)
 
 
 @njit(error_model="numpy")
@@ -214,15 +212,3 @@ def transpose(src: Any, out: Any) -> None:
                             result[np.uint64((x * height + y) * channels + c)] = flat[
                                 np.uint64((y * width + x) * channels + c)
                             ]
-
-
-@njit(error_model="numpy")
-def interleave(planes: Any, out: Any) -> None:
-    """Planes [channels, height, width] to pixels [height, width, channels]."""
-    channels, height, width = planes.shape
-    for y in range(height):
-        line = flattened(out[y])
-        for c in range(channels):
-            plane = planes[c, y]
-            for x in range(width):
-                line[np.uint64(channels * x + c)] = plane[x]

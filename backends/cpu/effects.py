@@ -49,7 +49,6 @@ _blur_down = _compiled(_FILTER, "blur_down", "u1[3] int int int int u1[3]w u1[3]
 _blur_across = _compiled(_FILTER, "blur_across", "u1[3] int int int int u1[3]w u1[2]w u1[3]w")
 _affine_nearest = _compiled(_WARP, "affine_nearest", "u1[3] f8[1] u1[1] u1[3]w")
 _warped = _compiled(_WARP, "warp", "u1[3] f8[1] int u1[1] u1[3]w")
-_interleave = _compiled(_WARP, "interleave", "u1[3] u1[3]w")
 
 
 def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
@@ -137,7 +136,7 @@ def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
             result = F_t.elastic_transform(image, displacement, interpolation, fill)
         else:
             result = elastic_image(image, displacement, InterpolationMode(interpolation), fill)
-    _interleave(np.ascontiguousarray(result.numpy()), out)
+    torch.from_numpy(out).copy_(result.permute(1, 2, 0))
 
 
 def _jpeg(pixels: Pixels, params: Params, out: Pixels) -> None:

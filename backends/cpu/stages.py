@@ -11,7 +11,7 @@ import torch
 
 from accel.backends.cpu import effects, passes
 from accel.backends.cpu.normalization import NO_FACTORS
-from accel.backends.shared.index_maps import onto_view
+from accel.backends.shared.index_maps import onto_view, positions
 from accel.backends.shared.pixels import Pixels, image_of
 from accel.ops.index import Index
 from accel.ops.resample import SUPPORT, box_of, part
@@ -82,13 +82,11 @@ def _colours(fills: tuple[tuple[int, ...], ...], channels: int) -> Pixels:
 
 def _viewed(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
     """The stage's view as an image of its own (taps may lie in padding there), and the stage on that."""
-    axes = []
-    for view, length in zip((stage.rows.view, stage.columns.view), pixels.shape, strict=False):
-        shown = view.array() if view.table is not None else np.maximum(view.array(), 0)
-        # those outside what was decoded are never looked at, so any that exist will do
-        axes.append(_resizing(length, length)._replace(window=np.minimum(shown, length - 1)))
-    made = np.empty((stage.rows.view.length, stage.columns.view.length, pixels.shape[2]), np.uint8)
-    passes.run(pixels, *axes, 0, fills, _same(pixels.shape[2]).table, made, False)
+    (height, width, channels), views = pixels.shape, (stage.rows.view, stage.columns.view)
+    rows = _resizing(height, height)._replace(window=positions(views[0], height))
+    columns = _resizing(width, width)._replace(window=positions(views[1], width))
+    made = np.empty((views[0].length, views[1].length, channels), np.uint8)
+    passes.run(pixels, rows, columns, 0, fills, _same(channels).table, made, False)
     return onto_view(stage), made
 
 

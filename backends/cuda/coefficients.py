@@ -64,23 +64,17 @@ ALIGNED = 64
 @lru_cache(maxsize=4096)
 def sizes_of(begin: float, span: float, resample: int, size: int, shown: int) -> tuple[int, int]:
     """The bytes that the bounds of such a job take, padded, and those that bounds and coefficients take together."""
-    bounds = -(-4 * _bounds_length(shown) // ALIGNED) * ALIGNED
+    length = 2 * shown + 1  # first taps, numbers of taps, and the bits after the binary point
+    bounds = -(-4 * length // ALIGNED) * ALIGNED
     return bounds, bounds + 4 * CoefficientJob(begin, span, resample, 0, size, 0, shown).most_taps * shown
 
 
-def _bounds_length(shown: int) -> int:
-    """First taps, numbers of taps, and the bits after the binary point."""
-    return 2 * shown + 1
-
-
 @lru_cache(maxsize=256)
-def computed_on_host(job: CoefficientJob) -> tuple[Integers, Integers]:
-    """Bounds and coefficients as the kernels take them."""
+def computed_on_host(job: CoefficientJob, bounds_size: int) -> tuple[Integers, Integers]:
+    """Bounds, in so many bytes, and coefficients as the kernels take them."""
     begin, span, resample, length, size, first, shown = job
     memory = np.zeros(job.most_taps * (shown + 2) + 2 * shown, np.int32)  # coefficient_kernels.memory_size
-    bits = _compute(resample, length, begin, span, size, first, shown, memory.view(np.uint8))
-    coefficients, bounds = memory[2 * job.most_taps : -2 * shown], memory[-2 * shown :]
-    return (
-        np.append(bounds.reshape(shown, 2).T, np.int32(bits)),
-        np.ascontiguousarray(coefficients.reshape(shown, -1).T),
-    )
+    bounds = np.zeros(bounds_size // 4, np.int32)
+    bounds[2 * shown] = _compute(resample, length, begin, span, size, first, shown, memory.view(np.uint8))
+    bounds[: 2 * shown] = memory[-2 * shown :].reshape(shown, 2).T.reshape(-1)
+    return bounds, np.ascontiguousarray(memory[2 * job.most_taps : -2 * shown].reshape(shown, -1).T)

@@ -73,20 +73,12 @@ def offset_of(where: int) -> int:
 
 
 def bind(items: npt.NDArray[Any], bases: Mapping[Region, int]) -> npt.NDArray[Any]:
-    """Replace the places in all address fields by addresses, given those of the regions."""
+    """Replace the places in all address fields (of 64 bits without a sign) by addresses, given those of the regions."""
     table = np.array([bases.get(region, 0) for region in Region], np.uint64)
-    for field in _addresses(items):
-        field[...] = (field & np.uint64(_OFFSET)) + table[field >> np.uint64(_SHIFT)]
-    return items
-
-
-def _addresses(items: npt.NDArray[Any]) -> list[npt.NDArray[np.uint64]]:
-    """Views of the address fields, which are those of 64 bits without a sign."""
-    found = []
     for name in items.dtype.names or ():
         field = items[name]
         if field.dtype.names:
-            found.extend(_addresses(field))
+            bind(field, bases)
         elif field.dtype == np.uint64:
-            found.append(field)
-    return found
+            field[...] = (field & np.uint64(_OFFSET)) + table[field >> np.uint64(_SHIFT)]
+    return items

@@ -9,8 +9,10 @@ Between two stages there are uint8 pixels in scratch memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from accel.backends.cuda import effects, passes
 from accel.backends.cuda.coefficients import sizes_of
@@ -82,15 +84,11 @@ def _before_last(schedule: Schedule, pixels: Pixels, stages: tuple[Stage, ...]) 
     Returns:
         The level at which that one may run, what it reads, and what it is.
     """
-    if len(stages) == 1:
-        (only,) = stages
-        if isinstance(only, Pass) and passes.is_whole(only):
-            return 1, pixels, only
     units: list[Stage] = []
     for number, stage in enumerate(stages):
         if isinstance(stage, Effect):
             units.append(stage)
-        elif number or len(stages) == 1 or not _shows_all(stage, pixels):
+        elif number or len(stages) == 1 or stage._replace(levels=None).changes((pixels.height, pixels.width)):
             units += passes.parts(stage)
         else:  # at most a look-up
             pixels = pixels._replace(lut=schedule.send_lut(stage.levels))
@@ -109,10 +107,6 @@ def _before_last(schedule: Schedule, pixels: Pixels, stages: tuple[Stage, ...]) 
             level, pixels = level + 1, Pixels(result, height, width, pixels.channels)
     level, pixels = _looked_up(schedule, level, pixels, last)
     return level, pixels, last
-
-
-def _shows_all(stage: Pass, pixels: Pixels) -> bool:
-    return stage.rows.shows_all_of(pixels.height) and stage.columns.shows_all_of(pixels.width)
 
 
 def _looked_up(schedule: Schedule, level: int, pixels: Pixels, stage: Pass) -> tuple[int, Pixels]:
@@ -139,14 +133,13 @@ class _PingPong:
 
 def _value_table(schedule: Schedule, item: Item) -> int:
     """The place of an item's value table, behind the lookup table of its last pass where that has one."""
-    table, last = item.table, item.stages[-1]
-    assert isinstance(last, Pass)
-    if last.levels is None:
-        return schedule.send(id(table), table.nbytes, lambda: [bits(table)])
-    levels = last.levels
-    return schedule.send(
-        (id(table), id(levels)), table.nbytes, lambda: [np.take_along_axis(bits(table), levels.astype(np.intp), 1)]
-    )
+    table, levels = item.table, item.stages[-1].levels
+
+    def content() -> list[npt.NDArray[Any]]:
+        values = bits(table)
+        return [values if levels is None else np.take_along_axis(values, levels.astype(np.intp), 1)]
+
+    return schedule.send((id(table), id(levels)), table.nbytes, content)
 
 
 def _add_patch(schedule: Schedule, level: int, patch: Patch, shape: tuple[int, ...], out: Output) -> None:

@@ -34,13 +34,8 @@ def parts(stage: Pass) -> list[Pass]:
     """A stage whose view is listed (padding before a resize) as two: the view, and the rest on that."""
     if is_whole(stage):
         return [stage]
-    rows, columns = _viewed(stage.rows.view), _viewed(stage.columns.view)
-    view = Pass(rows, columns, 0, stage.fills)
-    return [view, onto_view(stage)]
-
-
-def _viewed(view: Index) -> Axis:
-    return Axis(view, view.length, Index.identity(view.length))
+    rows, columns = map(Axis.as_it_is, (stage.rows.view, stage.columns.view))
+    return [Pass(rows, columns, 0, stage.fills), onto_view(stage)]
 
 
 def add_pass(schedule: Schedule, level: int, pixels: Pixels, stage: Pass, out: Output) -> None:
@@ -48,7 +43,9 @@ def add_pass(schedule: Schedule, level: int, pixels: Pixels, stage: Pass, out: O
     where, _, width_in, channels, lut = pixels
     rows, columns = stage.rows, stage.columns
     height, width = rows.window.length, columns.window.length
-    fills = _fills(schedule, stage, channels) if stage.fills else 0
+    fills, colours = 0, stage.fills
+    if colours:
+        fills = schedule.send((colours, channels), len(colours) * channels, lambda: [np.array(colours, np.uint8)])
     pitch = width_in * channels
     spans = (rows.window.span(), columns.window.span()) if stage.resample else ()
     if spans and all(first < last for first, last in spans):
@@ -77,11 +74,6 @@ _KERNELS = {1: "pass1", 3: "pass3"}
 _packed = packer(PASS)
 
 
-def _fills(schedule: Schedule, stage: Pass, channels: int) -> int:
-    fills = stage.fills
-    return schedule.send((fills, channels), len(fills) * channels, lambda: [np.array(fills, np.uint8)])
-
-
 def _resampled(schedule: Schedule, axis: Axis, code: int, span: tuple[int, int], stride: int) -> tuple[int, ...]:
     window = axis.window
     first, last = span
@@ -103,11 +95,9 @@ def _window(schedule: Schedule, window: Index) -> int:
 
 def _copied(stage: Pass) -> tuple[Index, Index]:
     """The positions of the input that each position of the output shows."""
-    return _through(stage.rows, stage), _through(stage.columns, stage)
-
-
-def _through(axis: Axis, stage: Pass) -> Index:
-    return axis.window if stage.resample else through(axis.view, axis.window)  # resampled: only fill is shown
+    axes = stage.rows, stage.columns  # where it resamples, only fill is shown
+    rows, columns = (axis.window if stage.resample else through(axis.view, axis.window) for axis in axes)
+    return rows, columns
 
 
 _copied_once = IdentityCache(_copied, 4096)

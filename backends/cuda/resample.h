@@ -135,6 +135,16 @@ FUNCTION void few_second(const Few& few, const Shown& of_a, const Shown& of_b, u
     }
 }
 
+// A function for so many taps.
+#define BY_TAPS(taps, sums, ...)                                 \
+    switch (taps) {                                              \
+        case 2: sums<C, 2, BY_ROWS>(__VA_ARGS__); break;         \
+        case 3: sums<C, 3, BY_ROWS>(__VA_ARGS__); break;         \
+        case 4: sums<C, 4, BY_ROWS>(__VA_ARGS__); break;         \
+        case 5: sums<C, 5, BY_ROWS>(__VA_ARGS__); break;         \
+        default: sums<C, 6, BY_ROWS>(__VA_ARGS__);               \
+    }
+
 template <int C, bool BY_ROWS>
 FUNCTION void resample_few(const Pass& pass, const Axis& a, const Axis& b, const Shown& of_a, const Shown& of_b,
                            Few (&few)[2], Pixel<C>* middle, Pixel<C>* done) {
@@ -143,24 +153,8 @@ FUNCTION void resample_few(const Pass& pass, const Axis& a, const Axis& b, const
         if (t < LENGTH) copy_coefficients(a, of_a, !BY_ROWS && a.stride < 0, t, &few[0]);
         else if (t < LENGTH + OTHER) copy_coefficients(b, of_b, false, t - LENGTH, &few[1]);
     }
-    PHASE(t) {
-        switch (few_taps(of_a)) {
-            case 2: few_first<C, 2, BY_ROWS>(pass, a, b, few[0], of_a, of_b, t, middle); break;
-            case 3: few_first<C, 3, BY_ROWS>(pass, a, b, few[0], of_a, of_b, t, middle); break;
-            case 4: few_first<C, 4, BY_ROWS>(pass, a, b, few[0], of_a, of_b, t, middle); break;
-            case 5: few_first<C, 5, BY_ROWS>(pass, a, b, few[0], of_a, of_b, t, middle); break;
-            default: few_first<C, 6, BY_ROWS>(pass, a, b, few[0], of_a, of_b, t, middle);
-        }
-    }
-    PHASE(t) {
-        switch (few_taps(of_b)) {
-            case 2: few_second<C, 2, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
-            case 3: few_second<C, 3, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
-            case 4: few_second<C, 4, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
-            case 5: few_second<C, 5, BY_ROWS>(few[1], of_a, of_b, t, middle, done); break;
-            default: few_second<C, 6, BY_ROWS>(few[1], of_a, of_b, t, middle, done);
-        }
-    }
+    PHASE(t) { BY_TAPS(few_taps(of_a), few_first, pass, a, b, few[0], of_a, of_b, t, middle) }
+    PHASE(t) { BY_TAPS(few_taps(of_b), few_second, few[1], of_a, of_b, t, middle, done) }
 }
 
 // -- any number of taps --------------------------------------------------------------------------------------------

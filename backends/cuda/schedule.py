@@ -120,15 +120,9 @@ class Schedule:
         if found is not None:
             return found, found + bounds_size
         if job.on_host:
-            found = self.send(job, size, lambda: _padded(computed_on_host(job), bounds_size))
+            found = self.send(job, size, lambda: computed_on_host(job, bounds_size))
         else:
             found = self._known[job] = self.scratch.take(size)
             row = _packed_job(found, found + bounds_size, *job, 0)
             self.launch(0, "coefficients", COEFFICIENT_JOB).add(row)
         return found, found + bounds_size
-
-
-def _padded(arrays: tuple[npt.NDArray[Any], npt.NDArray[Any]], size: int) -> Sequence[npt.NDArray[Any]]:
-    bounds, coefficients = arrays
-    gap = np.zeros(size - bounds.nbytes, np.uint8)
-    return bounds, gap, coefficients

@@ -152,7 +152,7 @@ class DaliBackend(AcceleratorBackend):
         header = claim(bytes(data))
         assert header is not None
         box, chain = OperatorChain.on_region(box, header.width, channels)
-        outputs = self._on(_CPU).run(Structure("jpeg", channels, chain.structure), [Sample(data, box, chain.fed)])[0]
+        (outputs,) = self._on(_CPU).run(Structure("jpeg", channels, chain.structure), [Sample(data, box, chain.fed)])
         return None if outputs.tensors is None else np.asarray(outputs.tensors[0])
 
     def describe(self, plan: Plan) -> list[str]:

@@ -26,9 +26,10 @@ class Run(NamedTuple):
 
 def add_index_maps(chain: OperatorChain, rows: Index, columns: Index, fills: tuple[tuple[int, ...], ...]) -> str | None:
     """Add operators that show ``rows`` and ``columns``; the reason where DALI has none for them."""
-    runs = _run(rows), _run(columns)
-    if runs[0] is None or runs[1] is None:
+    down, across = _run(rows), _run(columns)
+    if down is None or across is None:
         return _resize_nearest(chain, rows, columns)
+    runs = down, across
     codes = {run.code for run in runs if run.code}
     if len(codes) > 1:
         return "DALI makes borders of one colour only"
@@ -62,10 +63,10 @@ def _run(index: Index) -> Run | None:
 
 
 def _resize_nearest(chain: OperatorChain, rows: Index, columns: Index) -> str | None:
-    regions = _region(rows, chain.size[0]), _region(columns, chain.size[1])
-    if regions[0] is None or regions[1] is None:
+    down, across = _region(rows, chain.size[0]), _region(columns, chain.size[1])
+    if down is None or across is None:
         return _REFUSED
-    starts, ends = zip(*regions, strict=True)
+    starts, ends = zip(down, across, strict=True)
     sizes = (rows.length, columns.length)
     chain.add("resize", ("NN", False), (sizes, starts, ends), sizes)
     return None

@@ -6,6 +6,7 @@ rest of them, with the reason why DALI does not go on, are left for another back
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Literal, NamedTuple
 
 from accel.backends.dali import effects, index_maps, lut
@@ -17,17 +18,8 @@ from accel.ops.resample import Aten
 from accel.planning.plan import Decode, Item
 from accel.planning.stages import Axis, Box, Effect, Pass, Stage
 
-_FILTERS: dict[int, tuple[str, bool]] = {
-    2: ("LINEAR", True),
-    3: ("CUBIC", True),
-    1: ("LANCZOS3", True),
-    Aten.BILINEAR: ("LINEAR", True),
-    Aten.BICUBIC: ("CUBIC", True),
-    Aten.LANCZOS: ("LANCZOS3", True),
-    Aten.BILINEAR_POINT: ("LINEAR", False),
-    Aten.BICUBIC_POINT: ("CUBIC", False),
-}
-"""DALI's name of a filter, by the plan's code, and whether it antialiases."""
+_FILTERS = {1: "LANCZOS3", 2: "LINEAR", 3: "CUBIC"}
+"""DALI's names of filters, by Pillow's code."""
 
 
 class Lowered(NamedTuple):
@@ -82,18 +74,15 @@ def lower_image(wanted: Decode, *, interleaved: bool) -> Lowered:
     item = wanted.items[0]
     box, chain = _begin(wanted)
     for number, stage in enumerate(item.stages):
-        before = chain.mark()
+        before = copy(chain)
         reason = _pass(chain, stage) if isinstance(stage, Pass) else _effect(chain, stage)
         if reason is None and stage.levels is not None:
             reason = lut.add_lut(chain, stage.levels)
         if reason is not None:
-            chain.back_to(before)
-            return _lowered(wanted, box, chain, item.stages[number:], reason)
-    before = chain.mark()
+            return _lowered(wanted, box, before, item.stages[number:], reason)
+    before = copy(chain)
     reason = _finish(chain, item, interleaved)
-    if reason is not None:
-        chain.back_to(before)
-    return _lowered(wanted, box, chain, (), reason)
+    return _lowered(wanted, box, chain if reason is None else before, (), reason)
 
 
 def _begin(wanted: Decode) -> tuple[Box, OperatorChain]:
@@ -120,7 +109,8 @@ def _pass(chain: OperatorChain, stage: Pass) -> str | None:
 
 
 def _resize(chain: OperatorChain, stage: Pass) -> str | None:
-    if stage.resample not in _FILTERS:
+    kind = _FILTERS.get(stage.resample & 7)  # what is added to it for torch's says whether to antialias
+    if kind is None:
         return "DALI has no box and no Hamming filter"
     axes = (stage.rows, stage.columns)
     if any(axis.extent is not None for axis in axes):
@@ -137,7 +127,8 @@ def _resize(chain: OperatorChain, stage: Pass) -> str | None:
     regions = [_region(axis, span, listed, offset[0]) for axis, span, offset in zip(axes, spans, inside, strict=True)]
     height, width = (last - first for first, last in spans)
     starts, ends = zip(*regions, strict=True)
-    chain.add("resize", _FILTERS[stage.resample], ((height, width), starts, ends), (height, width))
+    static = kind, stage.resample < Aten.BILINEAR_POINT
+    chain.add("resize", static, ((height, width), starts, ends), (height, width))
     if not listed:
         return None
     rows, columns = (axis.window.shift(-first) for axis, (first, _) in zip(axes, spans, strict=True))

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from accel.backends.dali.operator_chain import Numbers, OperatorChain
-from accel.backends.shared.identity_cache import IdentityCache
 from accel.planning.stages import Levels
 
 DTYPES = {torch.float32: "FLOAT", torch.float16: "FLOAT16", torch.uint8: "UINT8"}
@@ -22,7 +21,8 @@ _BYTES = np.arange(256.0)
 _LARGEST_ERROR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.uint8: 0.0}
 
 
-def _line(table: torch.Tensor) -> Line | None:
+@lru_cache(maxsize=256)  # by the table's identity
+def line(table: torch.Tensor) -> Line | None:
     """The values [channels, 256] as a line through the bytes; None where they are on none."""
     values = table.to(torch.float64).numpy()
     slope, first = (values[:, 255] - values[:, 0]) / 255, values[:, 0]
@@ -32,9 +32,6 @@ def _line(table: torch.Tensor) -> Line | None:
     if apart.max() > _LARGEST_ERROR.get(table.dtype, 0.0) * np.ptp(values):
         return None
     return tuple((-first / slope).tolist()), tuple((1 / slope).tolist())
-
-
-line = IdentityCache(_line, 256)
 
 
 def add_lut(chain: OperatorChain, table: Levels) -> str | None:

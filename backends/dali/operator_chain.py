@@ -50,7 +50,7 @@ class OperatorChain:
     def __init__(self, size: tuple[int, int], channels: int) -> None:
         self.size = size
         self.channels = channels
-        self.operators: list[Operator] = []
+        self.operators: tuple[Operator, ...] = ()
 
     def add(
         self,
@@ -61,7 +61,7 @@ class OperatorChain:
         channels: int | None = None,
     ) -> None:
         """Add an operator that gives so many pixels (by default as many as there were)."""
-        self.operators.append(Operator(name, static, fed))
+        self.operators += (Operator(name, static, fed),)
         self.size = size or self.size
         self.channels = channels or self.channels
 
@@ -83,15 +83,6 @@ class OperatorChain:
     def take_mirror(self) -> int:
         """Whether the last operator mirrors, which is left to the one that comes next."""
         if self.operators and self.operators[-1] == Operator("flip", (), ((1,), (0,))):
-            self.operators.pop()
+            self.operators = self.operators[:-1]
             return 1
         return 0
-
-    def mark(self) -> tuple[int, tuple[int, int], int]:
-        """Its present state, for ``back_to``."""
-        return len(self.operators), self.size, self.channels
-
-    def back_to(self, mark: tuple[int, tuple[int, int], int]) -> None:
-        """Drop what was added since."""
-        count, self.size, self.channels = mark
-        del self.operators[count:]

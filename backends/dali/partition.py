@@ -12,7 +12,7 @@ from torch.utils.dlpack import from_dlpack
 
 from accel.backends.dali.lowering import Lowered, lower_decoding, lower_image, refused
 from accel.backends.dali.operator_chain import Structure
-from accel.backends.dali.pipeline_pool import Outputs, PipelinePool, Sample
+from accel.backends.dali.pipeline_pool import PipelinePool, Sample
 from accel.codec import decode
 from accel.codec.header import Raw
 from accel.planning import partition as shared
@@ -74,14 +74,9 @@ def _position(work: Lowered) -> int:
 
 def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
     """Run images that DALI begins, on the host; decodes of its pixels, and of the files that it cannot decode."""
-    found = []
-    for group, outputs in _run(works, pool):
-        for number, work in enumerate(group):
-            if outputs.tensors is None:
-                counters.fallback(UNDECODABLE)
-                found.append(work.wanted)
-            else:
-                found.append(going_on(work.wanted, np.asarray(outputs.tensors[number]), work.rest))
+    found: list[Decode] = []
+    for group, tensors in _run(works, pool, found):
+        found += [going_on(work.wanted, np.asarray(tensors[n]), work.rest) for n, work in enumerate(group)]
     return found
 
 
@@ -89,19 +84,14 @@ def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tu
     """Run images that DALI finishes; the values, and the files that it cannot decode."""
     found: list[Values] = []
     left: list[Decode] = []
-    for group, outputs in _run(works, pool):
-        if outputs.tensors is None:
-            counters.fallback(UNDECODABLE)
-            left.append(group[0].wanted)
-        else:
-            values = from_dlpack(outputs.tensors.as_tensor())
-            values = values.permute(0, 3, 1, 2) if plan.interleaved else values
-            found.append(([_position(work) for work in group], values))
+    for group, tensors in _run(works, pool, left):
+        values = from_dlpack(tensors.as_tensor())
+        found.append((list(map(_position, group)), values.permute(0, 3, 1, 2) if plan.interleaved else values))
     return found, left
 
 
-def _run(works: Sequence[Lowered], pool: PipelinePool) -> Iterator[tuple[list[Lowered], Outputs]]:
-    """Run works, those of one structure together; each part of the outputs with its works."""
+def _run(works: Sequence[Lowered], pool: PipelinePool, left: list[Decode]) -> Iterator[tuple[list[Lowered], Any]]:
+    """Run works, those of one structure together, and give them with their tensors; ``left`` gets what cannot be decoded."""
     groups: dict[Structure, list[Lowered]] = {}
     for work in works:
         groups.setdefault(work.structure, []).append(work)
@@ -112,4 +102,8 @@ def _run(works: Sequence[Lowered], pool: PipelinePool) -> Iterator[tuple[list[Lo
             pixels: Any = decode.raw(data, header, box, wanted.channels) if isinstance(header, Raw) else data
             samples.append(Sample(pixels, box, fed))
         for outputs in pool.run(structure, samples):
-            yield group[outputs.first : outputs.first + outputs.images], outputs
+            if outputs.tensors is None:
+                counters.fallback(UNDECODABLE)
+                left.append(group[outputs.first].wanted)
+            else:
+                yield group[outputs.first : outputs.first + outputs.images], outputs.tensors

@@ -123,8 +123,3 @@ class Pipeline:
         if self._on_host:
             return pipeline.run()[0]
         return pipeline.run(torch.cuda.current_stream())[0]
-
-
-def cannot_decode(error: RuntimeError) -> bool:
-    """Whether DALI's error is about decoding an image, and not about anything else."""
-    return "decoders" in str(error)

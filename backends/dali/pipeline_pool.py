@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from accel.backends.dali.operator_chain import Numbers, Structure
-from accel.backends.dali.pipeline import Pipeline, cannot_decode
+from accel.backends.dali.pipeline import Pipeline
 from accel.system import fork
 
 _KEPT = 16
@@ -48,22 +48,19 @@ class PipelinePool:
         self._idle: OrderedDict[Structure, list[Pipeline]] = OrderedDict()
         self._used: set[Pipeline] = set()
 
-    def run(self, structure: Structure, samples: Sequence[Sample]) -> list[Outputs]:
+    def run(self, structure: Structure, samples: Sequence[Sample], first: int = 0) -> Iterator[Outputs]:
         """Run images of one structure: one part, or several where DALI cannot decode some of them.
 
         Raises:
             RuntimeError: DALI's own, of anything else.
         """
-        return list(self._run(structure, samples, 0))
-
-    def _run(self, structure: Structure, samples: Sequence[Sample], first: int) -> Iterator[Outputs]:
         fed = tuple(zip(*(sample.fed for sample in samples), strict=True))
         pipeline, outputs, sound = self._take(structure, len(samples)), None, False
         try:
             outputs = pipeline.run([sample.source for sample in samples], [sample.box for sample in samples], fed)
             sound = True
         except RuntimeError as error:
-            sound = cannot_decode(error)
+            sound = "decoders" in str(error)  # it cannot decode an image, and nothing else is wrong
             if not sound:
                 raise
         finally:
@@ -72,8 +69,8 @@ class PipelinePool:
             yield Outputs(first, len(samples), outputs)
             return
         middle = len(samples) // 2
-        yield from self._run(structure, samples[:middle], first)
-        yield from self._run(structure, samples[middle:], first + middle)
+        yield from self.run(structure, samples[:middle], first)
+        yield from self.run(structure, samples[middle:], first + middle)
 
     def _take(self, structure: Structure, count: int) -> Pipeline:
         with self._lock:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 from accel.backend import HostBackend
+from accel.backends.shared.index_maps import positions
 from accel.backends.shared.pixels import Pixels, by_pillow, image_of
 from accel.ops.index import Index
 from accel.ops.resample import SUPPORT, Aten, box_of
@@ -75,18 +75,12 @@ def shown(pixels: Pixels, rows: Index, columns: Index, fills: tuple[tuple[int, .
 
     Where the codes of row and column differ, the smaller one is the colour's: it was padded with later.
     """
-    row, column = _positions(rows, pixels.shape[0])[:, None], _positions(columns, pixels.shape[1])[None, :]
+    row, column = positions(rows, pixels.shape[0])[:, None], positions(columns, pixels.shape[1])[None, :]
     result = pixels[np.maximum(row, 0), np.maximum(column, 0)]
     codes = np.minimum(np.minimum(row, column), 0)
     for number, colour in enumerate(fills):
         result[codes == -1 - number] = colour
     return result
-
-
-def _positions(index: Index, length: int) -> npt.NDArray[np.int32]:
-    """A map's positions; those outside of what was decoded are looked at by nobody, so any that exist will do."""
-    positions = index.array() if index.table is not None else np.maximum(index.array(), 0)
-    return np.minimum(positions, length - 1)
 
 
 _MODES = {1: InterpolationMode.LANCZOS, 2: InterpolationMode.BILINEAR, 3: InterpolationMode.BICUBIC}

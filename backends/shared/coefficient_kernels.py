@@ -202,4 +202,5 @@ def computed_bits(
     resample: int, length: int, begin: float, span: float, size: int, first: int, count: int, memory: Any
 ) -> Any:
     """``compute`` for the host, which looks into the memory."""
-    return compute(resample, length, begin, span, size, first, count, memory.ctypes.data)[2]
+    _, _, bits = compute(resample, length, begin, span, size, first, count, memory.ctypes.data)
+    return bits

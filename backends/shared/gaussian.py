@@ -27,15 +27,10 @@ _CPU = torch.device("cpu")
 
 _SOURCES = (f"backends/shared/{name}.py" for name in ("gaussian_kernels", "numba_memory", "simd_floats"))
 _UNIT = units.Unit("gaussian", *_SOURCES, seconds=4, makes_arrays=True)
-
-
-def _compiled(name: str, signature: str) -> units.Function:
-    return _UNIT.function("backends.shared.gaussian_kernels", name, signature)
-
-
-_find_bounds = _compiled("find_bounds", "f4[2] f4[1]w f4[1]w f8[1]w")
-_sum_windows = _compiled("sum_windows", "u1[3] f4[2] bool int f4[1]w")
-blur = _compiled("blur", "u1[3] f4[2] f4[1] f4[1] f4 f4 bool u1[3]w")
+_KERNELS = "backends.shared.gaussian_kernels"
+_find_bounds = _UNIT.function(_KERNELS, "find_bounds", "f4[2] f4[1]w f4[1]w f8[1]w")
+_sum_windows = _UNIT.function(_KERNELS, "sum_windows", "u1[3] f4[2] bool int f4[1]w")
+blur = _UNIT.function(_KERNELS, "blur", "u1[3] f4[2] f4[1] f4[1] f4 f4 bool u1[3]w")
 """The convolution: pixels, the fields of ``Blur``, and the result, all arrays C-contiguous."""
 
 Shape = tuple[int, int, int]

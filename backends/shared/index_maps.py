@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from accel.ops.index import Index
 from accel.planning.stages import Pass
 
@@ -11,6 +14,12 @@ def through(view: Index, window: Index) -> Index:
     if view.table is None and window.table is None:
         return Index(view.start + view.step * window.start, view.step * window.step, window.length)
     return view.take_or_fill(window.array())
+
+
+def positions(index: Index, length: int) -> npt.NDArray[np.int32]:
+    """A map's positions; those outside of what was decoded are looked at by nobody, so any that exist will do."""
+    found = index.array() if index.table is not None else np.maximum(index.array(), 0)
+    return np.minimum(found, length - 1)
 
 
 def onto_view(stage: Pass) -> Pass:

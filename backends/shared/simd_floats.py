@@ -39,12 +39,6 @@ def _place(context: Any, builder: Any, array: tuple[Any, Any], index: Any, kind:
     return builder.bitcast(builder.gep(data, [index]), kind.as_pointer())
 
 
-def _load(builder: Any, place: Any) -> Any:
-    loaded = builder.load(place)
-    loaded.align = 1
-    return loaded
-
-
 def _weighted_sums(rows: int) -> Any:
     """The weighted sums of ``BLOCK // rows`` neighbouring columns, for so many rows; all of them stay in registers."""
 
@@ -72,7 +66,7 @@ def _weighted_sums(rows: int) -> Any:
                 factors = [builder.load(_place(context, builder, arrays[3], k, ir.FloatType())) for k in places]
                 factors = [splat(builder, factor, LANES) for factor in factors]
                 for n in range(BLOCK // rows // LANES):
-                    values = _load(builder, _place(context, builder, arrays[0], plus(begin, LANES * n), kind))
+                    values = builder.load(_place(context, builder, arrays[0], plus(begin, LANES * n), kind), align=1)
                     if kind is _BYTES:
                         values = builder.sitofp(builder.zext(values, _WORDS), _FLOATS)
                     for row, factor in enumerate(factors):
@@ -108,7 +102,7 @@ def round16(typing: Any, sums: Any, at: Any, dark: Any, bright: Any, target: Any
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         arrays = list(zip(signature.args, args, strict=True))
         _, at, dark, bright, _, to = args
-        values = _load(builder, _place(context, builder, arrays[0], at, _FLOATS))
+        values = builder.load(_place(context, builder, arrays[0], at, _FLOATS), align=1)
         whole = _call(builder, "rint", values)
         levels = builder.trunc(builder.fptosi(whole, _WORDS), _BYTES)
         builder.store(levels, _place(context, builder, arrays[4], to, _BYTES)).align = 1

@@ -21,7 +21,7 @@ from accel.native import units
 
 from . import header_fields as hd
 from .layout_fields import LAYOUT_SIZE
-from .scratch import SLACK, full_order, new_room, new_tables
+from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, block_order
 
 __all__ = ["MARKERS", "UNIT", "decode", "first_marker"]
 
@@ -45,9 +45,13 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.header = np.empty(hd.HEADER_SIZE, np.int64)
         self.layout = np.empty((3, LAYOUT_SIZE), np.int64)
-        self.look, self.codes = new_tables()
-        self.order = full_order()
-        self.at_hand = new_room()
+        # DC tables 0..3 and AC tables 4..7; a ninth row of `look` is working space
+        self.look, self.codes = np.empty((9, LOOK_SIZE), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
+        self.order = block_order()
+        self.quant, self.block = np.empty((3, 64), np.int16), np.empty(BLOCK_SIZE, np.int16)
+        self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
+        self.predictions = np.empty(3, np.int64)  # each component's last DC coefficient
+        self.spare = np.empty(SPARE, np.uint8)  # for narrow rows
         self.ends = np.empty(1 << 8, np.int64)
         self.stream = np.empty(1 << 18, np.uint8)
         self.planes = np.empty(1 << 20, np.uint8)
@@ -109,8 +113,9 @@ def decode(
     elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
     done = _decode_scan(
-        source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order,
-        *scratch.at_hand, scratch.room("ends", int(header[hd.INTERVALS])),
-        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), out,
+        source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order, scratch.quant,
+        scratch.block, scratch.slots, scratch.predictions, scratch.spare,
+        scratch.room("ends", int(header[hd.INTERVALS])), scratch.room("stream", len(source) + SLACK),
+        scratch.room("planes", size), out,
     )  # fmt: skip
     return out if done else None

@@ -142,20 +142,17 @@ def parse(data: Any, header: Any) -> bool:
             good = _frame(data, at, end, header)
         elif marker == 0xDD:
             good = end - at == 2
-            if good:
-                header[hd.RESTART] = _u16(data, at)
+            header[hd.RESTART] = _u16(data, at) if good else 0
         elif marker == 0xDA:
             if not _scan(data, at, end, header):
                 return False
             break
         elif marker == 0xE0 and _begins(data, at, end, (74, 70, 73, 70)):  # "JFIF"
             good = end - at >= 14
-            if good:
-                jfif |= data[at + 4] == 0
+            jfif |= good and data[at + 4] == 0
         elif marker == 0xEE and _begins(data, at, end, (65, 100, 111, 98, 101)):  # "Adobe"
             good = end - at >= 12
-            if good:
-                adobe = i64(data[at + 11])
+            adobe = i64(data[at + 11]) if good else -1
         else:
             good = 0xE0 <= marker <= 0xEF or marker == 0xFE
         if not good:
@@ -166,15 +163,10 @@ def parse(data: Any, header: Any) -> bool:
     if header[hd.RESTART] > 0:
         mcus = -(-header[hd.WIDTH] // (8 * header[hd.H_MAX])) * -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
         header[hd.INTERVALS] = -(-mcus // header[hd.RESTART])
+    rgb = adobe <= 0
+    for c in range(header[hd.COMPONENTS] if adobe < 0 else 0):  # else the components' letters tell
+        rgb &= header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.IDENTIFIER] == (82, 71, 66)[c]
+    header[hd.COLOUR] = hd.RGB if rgb and not jfif else hd.YCC
     if header[hd.COMPONENTS] == 1:
         header[hd.COLOUR] = hd.GREY
-    elif jfif:
-        header[hd.COLOUR] = hd.YCC
-    elif adobe >= 0:
-        header[hd.COLOUR] = hd.RGB if adobe == 0 else hd.YCC
-    else:
-        letters = True
-        for c in range(3):
-            letters &= header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.IDENTIFIER] == (82, 71, 66)[c]
-        header[hd.COLOUR] = hd.RGB if letters else hd.YCC
     return True

@@ -19,18 +19,10 @@ from .tables import build
 DC_LIMIT = 1 << 15
 
 # Places in a slot, the description of one block of each MCU (int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]).
-(
-    OWNER,  # component
-    DC_LOOK,  # where its tables' rows begin in `look` and in `codes`
-    DC_CODES,
-    AC_LOOK,
-    AC_CODES,
-    FIRST,  # MCU columns [FIRST, LAST) of the present row need this block
-    LAST,
-    PLACE,  # in the planes, of the first MCU's block
-    STEP,  # from there to the next MCU's
-    STRIDE,
-) = range(10)
+# OWNER: the component; *_LOOK, *_CODES: where its tables' rows begin in `look` and in `codes`; FIRST to before LAST:
+# the MCU columns of the present row that need the block; PLACE: in the planes, of the first MCU's block; STEP: to the
+# next MCU's.
+OWNER, DC_LOOK, DC_CODES, AC_LOOK, AC_CODES, FIRST, LAST, PLACE, STEP, STRIDE = range(SLOT_SIZE)
 
 
 @njit
@@ -115,9 +107,9 @@ def decode_scan(
 
     Args:
         data, header, layout: as for `layout.prepare`, which has said yes to them.
-        look, codes: room for the tables (tables.new_tables).
-        order: entropy.full_order().
-        quant, coefficients, slots, predictions, spare: new_room(), working memory.
+        look, codes: room for the tables.
+        order: scratch.block_order().
+        quant, coefficients, slots, predictions, spare: working memory.
         ends: int64[restart intervals] or more, working memory.
         stream: uint8[len(data) + SLACK] or more, working memory.
         planes: uint8[what prepare returned] or more, working memory.
@@ -188,6 +180,5 @@ def decode_scan(
         if ready > finished:
             finish_rows(header, layout, planes_at, finished, ready, top, left, out, pointer_to(spare))
             finished = ready
-    if last_row < mcu_rows - 1:
-        return bool(_used(bits, at) <= end)
-    return bool(_used(bits, at) == end)
+    used = _used(bits, at)
+    return bool(used == end or (used < end and last_row < mcu_rows - 1))

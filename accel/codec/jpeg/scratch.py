@@ -1,51 +1,20 @@
-"""The decoder's working memory, which whoever calls it keeps; nothing here imports numba."""
+"""The sizes of the decoder's working memory, and where in it a block's coefficients lie."""
 
 from __future__ import annotations
 
 import numpy as np
-
-from .header_fields import MAX_BLOCKS_IN_MCU
 
 LOOK = 10  # bits that index a table (see tables.py)
 LOOK_SIZE = 1 << LOOK
 CODES_SIZE = 34 + 256  # tables.SYMBOLS, and the symbols
 SLOT_SIZE = 10  # numbers that describe a block of each MCU (see scan.py)
 BLOCK_SIZE = 80  # 64 coefficients, and one dump (64) for those past the end
-ORDER_SIZE = 128
 CHUNK = 32  # pixels that are upsampled and coloured together
 SPARE = 3 * CHUNK  # bytes that a row narrower than a chunk is made in
 
 # Behind the stream: room for one whole MCU read past its end (10 blocks of 64 symbols of 31 bits), which is noticed
 # only after the MCU, and for the eight-byte loads.
 SLACK = 10 * 64 * 4 + 64
-
-
-def new_tables() -> tuple[np.ndarray, np.ndarray]:
-    """(look, codes) for DC tables 0..3 and AC tables 4..7; a ninth row of `look` is working space.
-
-    look: uint64[9, LOOK_SIZE]; codes: uint32[8, CODES_SIZE]
-    """
-    return np.empty((9, LOOK_SIZE), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
-
-
-def new_room() -> tuple[np.ndarray, ...]:
-    """The working arrays of decode_scan: (quant, coefficients, slots, predictions, spare).
-
-    int16[3, 64]: quantisers; int16[BLOCK_SIZE]: a block; int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]: slots; int64[3]: each
-    component's last DC coefficient; uint8[SPARE]: for narrow rows
-    """
-    return (
-        np.empty((3, 64), np.int16),
-        np.empty(BLOCK_SIZE, np.int16),
-        np.empty((MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64),
-        np.empty(3, np.int64),
-        np.empty(SPARE, np.uint8),
-    )
-
-
-def full_order() -> np.ndarray:
-    """uint8[ORDER_SIZE]: the place in a block by zigzag index, and the dump for every index past the end."""
-    return np.concatenate([_block_order(), np.full(ORDER_SIZE - 64, 64, np.uint8)])
 
 
 # Lines of a block are taken in pairs, and so a block lies in memory: a row of PAIRS after the other, each as 8 columns,
@@ -61,8 +30,7 @@ _ZIGZAG = (
 )  # fmt: skip
 
 
-def _block_order() -> np.ndarray:
-    """uint8[64]: the place in a block of the coefficients, by their zigzag index (T.81 figure A.6)."""
+def block_order() -> np.ndarray:
+    """uint8[128]: the place in a block by zigzag index (T.81 figure A.6), and the dump for every index past the end."""
     rows, columns = (np.array([_SEQUENCE.index(line) for line in lines]) for lines in divmod(np.array(_ZIGZAG), 8))
-    order: np.ndarray = (16 * (rows // 2) + 2 * columns + rows % 2).astype(np.uint8)
-    return order
+    return np.append(16 * (rows // 2) + 2 * columns + rows % 2, [64] * 64).astype(np.uint8)

@@ -58,8 +58,7 @@ def _blur(params: Params, shape: Shape) -> Arguments | None:
 def _box_blur(radii: Params, passes: int) -> Arguments:
     """Run one blur after another: those along the rows first."""
     found = None
-    for across in (False, True):
-        radius = radii[0 if across else 1]
+    for across, radius in enumerate(reversed(radii)):
         for _ in range(passes if radius else 0):
             found = Arguments("BOX_BLURRED", counts=(*box_blur.weights(radius), across), then=found)
     return found or Arguments("COPIED")
@@ -89,10 +88,11 @@ def _elastic(params: Params, shape: Shape) -> Arguments | None:
     displacement, interpolation, fill, version = params
     height, width, channels = shape
     capability = torch.backends.cpu.get_cpu_capability()
-    known = platform.machine() in ("x86_64", "AMD64") and capability in ("DEFAULT", "AVX2", "AVX512")
-    if not known or displacement.dtype != torch.float32 or 4 * height * width >= 1 << 31:
+    if platform.machine() not in ("x86_64", "AMD64") or capability not in ("DEFAULT", "AVX2", "AVX512"):
         return None
-    colour = tuple(map(float, fill if isinstance(fill, tuple) else (() if fill is None else (fill,))))
+    if displacement.dtype != torch.float32 or 4 * height * width >= 1 << 31:
+        return None
+    colour = tuple(map(float, fill if isinstance(fill, tuple) else (fill or 0,)))
     if not all(0 <= value <= 255 for value in colour):
         return None
 
@@ -128,10 +128,6 @@ def _erased(params: Params, shape: Shape) -> Arguments | None:
 
     counts = (top, left, height, width, rows, columns)
     return Arguments("ERASED", counts=counts, size=channels * rows * columns, data=given)
-
-
-def _permuted(params: Params, shape: Shape) -> Arguments:
-    return Arguments("PERMUTED", counts=(sum(source << 8 * channel for channel, source in enumerate(params[0])),))
 
 
 def _jpeg(params: Params, shape: Shape) -> Arguments | None:
@@ -185,7 +181,9 @@ ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
     "to_grayscale": lambda params, shape: Arguments("GREY"),
     "adjust_saturation": lambda params, shape: Arguments("SATURATED", numbers=params),
     "adjust_hue": lambda params, shape: Arguments("HUE", counts=(int(params[0] * 255) & 255,)),
-    "permute_channels": _permuted,
+    "permute_channels": lambda params, shape: Arguments(
+        "PERMUTED", counts=(sum(source << 8 * channel for channel, source in enumerate(params[0])),)
+    ),
     "adjust_sharpness": lambda params, shape: Arguments("SHARPENED", numbers=params),
     "gaussian_blur": _blur,
     "box_blur": lambda params, shape: _box_blur(params, 1),

@@ -47,8 +47,6 @@ FUNCTION int reflected(int at, int length) {
 struct Colours { float of[3]; };
 struct BlurSums { Colours of[PIXELS]; };
 
-FUNCTION Colours nothing() { return {{0.0f, 0.0f, 0.0f}}; }
-
 // Channels alike; of grey pixels the first one counts.
 FUNCTION void add(Colours* sum, float weight, const Colours& value) {
     UNROLL for (int c = 0; c < 3; ++c) sum->of[c] = fmaf(weight, value.of[c], sum->of[c]);
@@ -69,7 +67,7 @@ FUNCTION Colours colours_of(u32 pixel) {
 
 // The sum down column x, from row `first` on. Where no row is reflected, the source is walked without asking.
 FUNCTION Colours column_sum(const Effect& effect, const float* down, int high, int first, int x) {
-    Colours sum = nothing();
+    Colours sum = {};
     if (first >= 0 && first + high <= effect.rows && effect.channels == 3 && !effect.input_lut) {
         const u8* at = reinterpret_cast<const u8*>(effect.source) + first * effect.pitch + static_cast<i64>(x) * 3;
         for (int k = 0; k < high; ++k, at += effect.pitch) {
@@ -92,7 +90,7 @@ FUNCTION bool undecided(const Gaussian& told, float sum) {
 // The sum over a pixel's whole window as torch makes it: row by row, tap after tap.
 FUNCTION u32 summed_as_torch(const Effect& effect, const float* window, int y, int x) {
     const int wide = effect.counts[0], high = effect.counts[1];
-    Colours sum = nothing();
+    Colours sum = {};
     for (int i = 0; i < high; ++i) {
         const int row = reflected(y + i - high / 2, effect.rows);
         for (int j = 0; j < wide; ++j) {
@@ -121,7 +119,7 @@ FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32
     OWNED(BlurSums, sums);
     PHASE(t) {
         if (t == 0) count = 0;
-        UNROLL for (int n = 0; n < PIXELS; ++n) OWN(sums, t).of[n] = nothing();
+        UNROLL for (int n = 0; n < PIXELS; ++n) OWN(sums, t).of[n] = {};
     }
     for (int from = first; from < stop; from += DEPTH) {
         PHASE(t) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,10 @@ from accel.planning.stages import Effect
 
 
 class _Lowered(NamedTuple):
-    """An effect's descriptor but for its addresses; no arguments where the effect is not for the device."""
+    """An effect's descriptor but for its addresses."""
 
     effect: Effect
-    arguments: Arguments | None
+    arguments: Arguments
     shape: tuple[int, int, int]  # of the result: height, width, channels
     middle: bytes
     end: bytes
@@ -28,11 +28,11 @@ class _Lowered(NamedTuple):
     then: _Lowered | None = None
 
 
-def _lower(effect: Effect) -> _Lowered:
+def _lower(effect: Effect) -> _Lowered | None:
     shape = (*effect.box[2:], effect.channels)
     arguments = ARGUMENTS[effect.op](effect.params, shape) if effect.op in ARGUMENTS else None
     if arguments is None:
-        return _Lowered(effect, None, (0, 0, 0), b"", b"", 0)
+        return None
     if arguments.op not in STATISTICS:
         return _tiled(effect, arguments)
     blocks = -(-effect.box[2] * effect.box[3] // MEASURED)
@@ -43,8 +43,8 @@ lowered_once = IdentityCache(_lower, 4096)
 """Effects of policies come again and again."""
 
 
-def _lowered(effect: Effect) -> _Lowered:
-    """An effect, remembered unless it is large, or a blur, which depends on torch's settings."""
+def _lowered(effect: Effect) -> _Lowered | None:
+    """An effect, None where it is not for the device; remembered unless large, or a blur, which depends on settings."""
     again = OPS[effect.op].holds_tensors or effect.op == "gaussian_blur"
     return _lower(effect) if again else lowered_once(effect)
 
@@ -53,18 +53,19 @@ def _tiled(effect: Effect, arguments: Arguments) -> _Lowered:
     """An effect whose result is an image."""
     height, width = effect.output_size
     across, then = -(-width // TILE), None
-    lowered = _packed(effect, arguments, (height, width, effect.output_channels), across, -(-height // TILE) * across)
     if arguments.then is not None:
         then = _tiled(effect._replace(box=(0, 0, height, width)), arguments.then)
+    lowered = _packed(effect, arguments, (height, width, effect.output_channels), across, -(-height // TILE) * across)
     return lowered._replace(then=then)
 
 
 def _packed(effect: Effect, arguments: Arguments, shape: tuple[int, int, int], across: int, blocks: int) -> _Lowered:
     colour = int.from_bytes(bytes((arguments.fill * shape[2])[: shape[2]]), "little")
+    numbers, counts = ([*given, *[0] * 8] for given in (arguments.numbers, arguments.counts))
     whole = _descriptor(
-        *(0, 0, 0, 0, 0, 0, *_padded(arguments.numbers, 8)),
+        *(0, 0, 0, 0, 0, 0, *numbers[:8]),
         *(EFFECT_OPS[arguments.op], arguments.sampling, *effect.box[2:], effect.channels, *shape, 0, across, blocks),
-        *(colour, *_padded(arguments.counts, 6)),
+        *(colour, *counts[:6]),
     )
     first_block = EFFECT.fields["first_block"][1]  # type: ignore[index]
     return _Lowered(effect, arguments, shape, whole[_HEAD.size : first_block], whole[first_block + 4 :], blocks)
@@ -74,19 +75,16 @@ _descriptor = packer(EFFECT)
 _HEAD, _FIRST_BLOCK = Struct("<5Qq"), Struct("<i")
 
 
-def _padded(values: tuple[Any, ...], length: int) -> tuple[Any, ...]:
-    return (*values, *(0,) * (length - len(values)))
-
-
 def on_device(effect: Effect) -> bool:
     """Whether the kernel runs it."""
-    return _lowered(effect).arguments is not None
+    return _lowered(effect) is not None
 
 
 def sent_bytes(effect: Effect) -> int:
     """The bytes that are sent to the device for it, besides its descriptor."""
-    arguments = _lowered(effect).arguments
-    assert arguments is not None
+    lowered = _lowered(effect)
+    assert lowered is not None
+    arguments = lowered.arguments
     planes = _planes(effect) if arguments.op == "ENCODED" else 0
     return COUNTERS if arguments.op in STATISTICS else arguments.size + planes
 
@@ -107,8 +105,8 @@ def add_effect(
         The level behind it, and what the next stage reads: the result, or the input and the lookup table.
     """
     lowered = _lowered(effect)
+    assert lowered is not None, f"{effect.op} is not for the device"
     arguments = lowered.arguments
-    assert arguments is not None, f"{effect.op} is not for the device"
     output_lut = schedule.send_lut(effect.levels)
     if arguments.op in STATISTICS:
         lut = schedule.scratch.take(256 * pixels.channels)

@@ -12,13 +12,7 @@ struct Counters {
     u32 blocks;
 };
 
-FUNCTION bool is_statistic(const Effect& effect) {
-    switch (effect.op) {
-#define STATISTIC(NAME) case NAME:
-        STATISTIC_OPS(STATISTIC) return true;
-        default: return false;
-    }
-}
+FUNCTION bool is_statistic(const Effect& effect) { return effect.op >= CONTRAST; }  // they come last
 
 // `kinds` histograms, added to the image's. Whether this was the last block of the image to do so.
 FUNCTION bool counted(const Effect& effect, int block, u32 (*pixels)[256], int* last) {

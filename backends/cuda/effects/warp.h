@@ -23,16 +23,9 @@ FUNCTION double cubic(double a, double b, double c, double d, double share) {
 
 FUNCTION int clamp(int position, int length) { return lesser(greater(position, 0), length - 1); }
 
-FUNCTION u32 bilinear(const Effect& effect, int y, int x, double dy, double dx) {
-    const int upper = clamp(y, effect.rows), lower = clamp(y + 1, effect.rows);
-    const int left = clamp(x, effect.columns), right = clamp(x + 1, effect.columns);
-    u32 pixel = 0;
-    for (int c = 0; c < effect.channels; ++c) {
-        const double one = linear(level_at(effect, upper, left, c), level_at(effect, upper, right, c), dx);
-        const double two = linear(level_at(effect, lower, left, c), level_at(effect, lower, right, c), dx);
-        pixel |= static_cast<u32>(static_cast<int>(linear(one, two, dy))) << 8 * c;
-    }
-    return pixel;
+FUNCTION double linear_row(const Effect& effect, int row, int x, int c, double dx) {
+    const int y = clamp(row, effect.rows), last = effect.columns;
+    return linear(level_at(effect, y, clamp(x, last), c), level_at(effect, y, clamp(x + 1, last), c), dx);
 }
 
 FUNCTION double cubic_row(const Effect& effect, int row, int x, int c, double dx) {
@@ -41,11 +34,15 @@ FUNCTION double cubic_row(const Effect& effect, int row, int x, int c, double dx
                  level_at(effect, y, clamp(x + 1, last), c), level_at(effect, y, clamp(x + 2, last), c), dx);
 }
 
-FUNCTION u32 bicubic(const Effect& effect, int y, int x, double dy, double dx) {
+FUNCTION u32 interpolated(const Effect& effect, int y, int x, double dy, double dx) {
     u32 pixel = 0;
     for (int c = 0; c < effect.channels; ++c) {
-        const double value = cubic(cubic_row(effect, y - 1, x, c, dx), cubic_row(effect, y, x, c, dx),
-                                   cubic_row(effect, y + 1, x, c, dx), cubic_row(effect, y + 2, x, c, dx), dy);
+        double value;
+        if (effect.sampling == BILINEAR)
+            value = linear(linear_row(effect, y, x, c, dx), linear_row(effect, y + 1, x, c, dx), dy);
+        else
+            value = cubic(cubic_row(effect, y - 1, x, c, dx), cubic_row(effect, y, x, c, dx),
+                          cubic_row(effect, y + 1, x, c, dx), cubic_row(effect, y + 2, x, c, dx), dy);
         pixel |= static_cast<u32>(static_cast<int>(lesser(greater(value, 0.0), 255.0))) << 8 * c;
     }
     return pixel;
@@ -66,7 +63,5 @@ FUNCTION u32 warped(const Effect& effect, int y, int x) {
     column -= 0.5;
     row -= 0.5;
     const double left = floor(column), top = floor(row);
-    const int at_x = static_cast<int>(left), at_y = static_cast<int>(top);
-    if (effect.sampling == BILINEAR) return bilinear(effect, at_y, at_x, row - top, column - left);
-    return bicubic(effect, at_y, at_x, row - top, column - left);
+    return interpolated(effect, static_cast<int>(top), static_cast<int>(left), row - top, column - left);
 }
