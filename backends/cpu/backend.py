@@ -14,11 +14,9 @@ import torch
 from accel.backend import HostBackend, Options
 from accel.backends.cpu import effects, passes, stages
 from accel.backends.shared.options import check_positive
-from accel.backends.shared.pixels import Pixels
 from accel.codec import decode
 from accel.native import units
 from accel.planning.plan import Decode, Plan, bits
-from accel.planning.stages import Stage
 from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
 from accel.system import fork
@@ -113,19 +111,14 @@ class CpuBackend(HostBackend):
         part = pixels
         for position, chain, table, patches in wanted.items:
             if not pixels.flags.c_contiguous:  # a view of more: of that only what this image reads
-                chain, part = _apart(chain, pixels)
+                first, *later = chain
+                top, left, height, width = first.reads
+                part = np.ascontiguousarray(pixels[top : top + height, left : left + width])
+                chain = (first.onto(first.reads), *later)
             stages.run(part, chain, stages.value_table(table), target[position], planar=planar)
             for top, left, height, width, values in patches:
                 image = target[position] if planar else target[position].transpose(2, 0, 1)
                 image[:, top : top + height, left : left + width] = bits(values)
-
-
-def _apart(chain: tuple[Stage, ...], pixels: Pixels) -> tuple[tuple[Stage, ...], Pixels]:
-    """The part of an image's pixels that stages read, C-contiguous, and the stages on that."""
-    first, *later = chain
-    top, left, height, width = first.reads
-    part = np.ascontiguousarray(pixels[top : top + height, left : left + width])
-    return (first.onto((top, left, height, width)), *later), part
 
 
 _preparing = fork.Lock()

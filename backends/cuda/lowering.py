@@ -94,14 +94,21 @@ def _before_last(schedule: Schedule, pixels: Pixels, stages: tuple[Stage, ...]) 
             pixels = pixels._replace(lut=schedule.send_lut(stage.levels))
     last = units.pop()
     assert isinstance(last, Pass)
-    level, buffers = 1, _PingPong(schedule)
+    level, buffers = 1, [(0, 0), (0, 0)]  # two places and sizes, in turns; another one where a result is larger
+
+    def take(size: int) -> int:
+        """The place of ``size`` bytes that whoever writes next does not read."""
+        buffer = buffers.pop(0)
+        buffers.append(buffer if size <= buffer[1] else (schedule.scratch.take(size), size))
+        return buffers[-1][0]
+
     for stage in units:
         if isinstance(stage, Effect):
-            level, pixels = effects.add_effect(schedule, level, pixels, stage, buffers.take)
+            level, pixels = effects.add_effect(schedule, level, pixels, stage, take)
         else:
             level, pixels = _looked_up(schedule, level, pixels, stage)
             height, width = stage.output_size
-            result = buffers.take(height * width * pixels.channels)
+            result = take(height * width * pixels.channels)
             out = Output(result, schedule.send_lut(stage.levels), 1, planar=False)
             passes.add_pass(schedule, level, pixels, stage, out)
             level, pixels = level + 1, Pixels(result, height, width, pixels.channels)
@@ -115,20 +122,6 @@ def _looked_up(schedule: Schedule, level: int, pixels: Pixels, stage: Pass) -> t
         return level, pixels
     result = schedule.scratch.take(pixels.height * pixels.width * pixels.channels)
     return level + 1, effects.add_look_up(schedule, level, pixels, result)
-
-
-class _PingPong:
-    """Two buffers, written in turns by the stages of one image; another one where a result is larger."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._arena = schedule.scratch
-        self._next, self._other = (0, 0), (0, 0)  # place and size
-
-    def take(self, size: int) -> int:
-        """The place of ``size`` bytes that whoever writes next does not read."""
-        buffer = self._next if size <= self._next[1] else (self._arena.take(size), size)
-        self._next, self._other = self._other, buffer
-        return buffer[0]
 
 
 def _value_table(schedule: Schedule, item: Item) -> int:

@@ -62,7 +62,7 @@ def add_pass(schedule: Schedule, level: int, pixels: Pixels, stage: Pass, out: O
         shown_rows, shown_columns = _copied_once(stage)
         axes = (*_shown(schedule, shown_rows, pitch), *_shown(schedule, shown_columns, channels))
     across = -(-width // TILE_COLUMNS)
-    launch = schedule.launch(level, _KERNELS[channels], PASS)
+    launch = schedule.launch(level, f"pass{channels}", PASS)
     row = _packed(
         *(where, origin, out.place, out.table, fills, lut, *axes),
         *(height, width, launch.total, across, out.itemsize, out.planar, MODES[mode], 0),
@@ -70,7 +70,6 @@ def add_pass(schedule: Schedule, level: int, pixels: Pixels, stage: Pass, out: O
     launch.add(row, -(-height // TILE_ROWS) * across)
 
 
-_KERNELS = {1: "pass1", 3: "pass3"}
 _packed = packer(PASS)
 
 

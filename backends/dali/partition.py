@@ -91,7 +91,7 @@ def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tu
 
 
 def _run(works: Sequence[Lowered], pool: PipelinePool, left: list[Decode]) -> Iterator[tuple[list[Lowered], Any]]:
-    """Run works, those of one structure together, and give them with their tensors; ``left`` gets what cannot be decoded."""
+    """Run works, those of one structure together; give them with their tensors, and ``left`` what cannot be decoded."""
     groups: dict[Structure, list[Lowered]] = {}
     for work in works:
         groups.setdefault(work.structure, []).append(work)
