@@ -151,8 +151,11 @@ def _as_torch(padded: Any, at: Any, places: Any, weights: Any, fused: Any, sums:
 @njit(inline="always")
 def _trimmed(weights: Any, zeros: Any) -> Any:
     """The first weight that is not 0, and all from there to the last, between so many zeros."""
-    places = np.flatnonzero(weights)
-    first, last = (places[0], places[-1] + 1) if len(places) else (0, 1)
+    first, last = 0, weights.shape[0]
+    while first < last - 1 and weights[first] == 0:
+        first += 1
+    while last > first + 1 and weights[last - 1] == 0:
+        last -= 1
     result = np.zeros(last - first + 2 * zeros, np.float32)
     for k in range(last - first):
         result[zeros + k] = weights[first + k]

@@ -61,11 +61,12 @@ def _tiled(effect: Effect, arguments: Arguments) -> _Lowered:
 
 def _packed(effect: Effect, arguments: Arguments, shape: tuple[int, int, int], across: int, blocks: int) -> _Lowered:
     colour = int.from_bytes(bytes((arguments.fill * shape[2])[: shape[2]]), "little")
-    numbers, counts = ([*given, *[0] * 8] for given in (arguments.numbers, arguments.counts))
+    lengths = (arguments.numbers, 8), (arguments.counts, 6)
+    numbers, counts = ((*given, *(0,) * (length - len(given))) for given, length in lengths)
     whole = _descriptor(
-        *(0, 0, 0, 0, 0, 0, *numbers[:8]),
+        *(0, 0, 0, 0, 0, 0, *numbers),
         *(EFFECT_OPS[arguments.op], arguments.sampling, *effect.box[2:], effect.channels, *shape, 0, across, blocks),
-        *(colour, *counts[:6]),
+        *(colour, *counts),
     )
     first_block = EFFECT.fields["first_block"][1]  # type: ignore[index]
     return _Lowered(effect, arguments, shape, whole[_HEAD.size : first_block], whole[first_block + 4 :], blocks)
