@@ -48,14 +48,6 @@ def mean_luma(src: Any) -> Any:
     return np.int64(total / count + 0.5)
 
 
-@njit(inline="always")
-def _count(flat: Any, stop: int, channels: int, counts: Any) -> None:
-    for i in range(0, stop, 2 * channels):
-        for c in range(channels):
-            counts[0, c, flat[i + c]] += _U32(1)
-            counts[1, c, flat[i + channels + c]] += _U32(1)
-
-
 @njit
 def _histograms(src: Any) -> Any:
     """``counts[c, v]``: how many pixels of channel c are v. Two counters for each hide the latency of memory."""
@@ -63,9 +55,17 @@ def _histograms(src: Any) -> Any:
     counts = np.zeros((2, 3, 256), np.uint32)
     odd = flat.shape[0] // (2 * channels) * (2 * channels)
     if channels == 3:
-        _count(flat, odd, 3, counts)
+        for i in range(0, odd, 6):
+            counts[0, 0, flat[i]] += _U32(1)
+            counts[0, 1, flat[i + 1]] += _U32(1)
+            counts[0, 2, flat[i + 2]] += _U32(1)
+            counts[1, 0, flat[i + 3]] += _U32(1)
+            counts[1, 1, flat[i + 4]] += _U32(1)
+            counts[1, 2, flat[i + 5]] += _U32(1)
     else:
-        _count(flat, odd, 1, counts)
+        for i in range(0, odd, 2):
+            counts[0, 0, flat[i]] += _U32(1)
+            counts[1, 0, flat[i + 1]] += _U32(1)
     for i in range(odd, flat.shape[0]):
         counts[0, i - odd, flat[i]] += _U32(1)
     for c in range(3):
