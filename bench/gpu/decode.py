@@ -35,12 +35,17 @@ def measure(setting: Setting) -> Iterator[Step]:
         for name, wanted in (("crops", train_crop), ("photos", _whole)):
             if count <= 2 * len(setting.photos):
                 yield f"{name}, {count} at once", partial(_batch, setting, partial(_some, setting, wanted, count))
-    yield (
-        "12 megapixels, 8 at once",
-        partial(_batch, setting, lambda: [whole_file(enlarged(setting.photos[0].data))] * 8),
-    )
+    yield "12 megapixels, 8 at once", partial(_batch, setting, lambda: [_large(setting.photos[0])] * 8)
     for name in WORST:
-        yield f"{name}, 12 megapixels", partial(_batch, setting, lambda name=name: [whole_file(worst(name))])
+        yield f"{name}, 12 megapixels", partial(_batch, setting, partial(_worst, name))
+
+
+def _large(photo: Photo) -> Wanted:
+    return whole_file(enlarged(photo.data))
+
+
+def _worst(name: str) -> list[Wanted]:
+    return [whole_file(worst(name))]
 
 
 def _some(setting: Setting, wanted: Callable[[Photo], Wanted], count: int) -> list[Wanted]:

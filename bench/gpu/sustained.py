@@ -9,11 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from functools import partial
+from contextlib import closing, suppress
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
-from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -44,7 +43,7 @@ from bench.pipelines import PIPELINES
 
 WORKERS = (8, 4, 12)
 OPTIONS: dict[str, dict[str, Any]] = {"accel": {}, "accel, exact=False": {"exact": False}}
-WATCHED = 0.15  # of the time: for as long again, events lie around all launches
+WATCHED = 0.15  # of the seconds: for so long before, nothing is measured; for so long after, every launch is
 
 
 def measure(setting: Setting) -> Iterator[Step]:
@@ -146,64 +145,49 @@ def watched(
     """
     with closing(batches):
         check(next(batches).cpu())
-        _take(setting, batches, setting.seconds * WATCHED)
-        with Utilisation(setting.device) as utilisation:
-            begin, main, all_of_them = time.perf_counter(), time.process_time(), cpu_seconds()
-            images = _take(setting, batches, setting.seconds)
-            took = time.perf_counter() - begin
-            main, all_of_them = time.process_time() - main, cpu_seconds() - all_of_them
+        _take(setting, batches, WATCHED)
+        begin, main, all_of_them = time.perf_counter(), time.process_time(), cpu_seconds()
+        images, looks = _take(setting, batches, 1)
+        took = time.perf_counter() - begin
+        main, all_of_them = time.process_time() - main, cpu_seconds() - all_of_them
         found: dict[str, Any] = {"images/s": images / took, "seconds": took, "images": images}
-        found |= {
-            "main, CPU s a s": main / took,
-            "workers, CPU s a s": (all_of_them - main) / took,
-            **utilisation.means(),
-        }
+        found |= {"main, CPU s a s": main / took, "workers, CPU s a s": (all_of_them - main) / took}
+        found |= {f"{name}, share of time by NVML": sum(each) / len(each) for name, each in looks.items()}
         if events:
             with launches(setting.device) as spans:
-                _take(setting, batches, setting.seconds * WATCHED)
+                _take(setting, batches, WATCHED)
             found["share of time without a kernel"] = standing_still([span for _, span in spans])
     return found
 
 
-def _take(setting: Setting, batches: Batches, seconds: float) -> int:
-    """Take batches for so long, and at least one; how many images came."""
-    ends, images = time.perf_counter() + seconds, 0
+def _take(setting: Setting, batches: Batches, part: float) -> tuple[int, dict[str, list[float]]]:
+    """Take batches for a part of the setting's seconds, and at least one; how many images came, and what NVML said."""
+    begin, images, looks = time.perf_counter(), 0, dict[str, list[float]]()
     for made in batches:
         images += len(made)
-        if time.perf_counter() > ends:
+        passed = time.perf_counter() - begin
+        if passed > part * setting.seconds:
             break
+        if 5 * passed > len(looks.get("kernels", ())) + 1:  # five times a second
+            for name, share in _utilisation(setting.device).items():
+                looks.setdefault(name, []).append(share)
     wait(setting.device)
-    return images
+    return images, looks
 
 
-class Utilisation:
-    """What NVML says meanwhile, a few times a second: the share of time with a kernel, and that of the JPEG engines."""
+def _utilisation(device: torch.device) -> dict[str, float]:
+    """The shares of the last moments in which a kernel ran, and in which the engines for JPEG files did, if NVML says
+    so."""
+    found: dict[str, float] = {}
+    with suppress(Exception):  # not installed, no such device, or none that tells
+        nvml, handle = _nvml(device)
+        found["kernels"] = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+        found["JPEG engines"] = nvml.nvmlDeviceGetJpgUtilization(handle)[0] / 100
+    return found
 
-    def __init__(self, device: torch.device) -> None:
-        self._seen: dict[str, list[float]] = {}
-        self._over = Event()
-        self._thread = None
-        if device.type == "cuda" and find_spec("pynvml") is not None:
-            self._thread = Thread(target=self._look, args=(torch.cuda.get_device_properties(device).uuid,), daemon=True)
 
-    def __enter__(self) -> Utilisation:
-        if self._thread is not None:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _look(self, uuid: Any) -> None:
-        nvml = import_module("pynvml")
-        nvml.nvmlInit()
-        device = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        while not self._over.wait(0.2):
-            self._seen.setdefault("kernels", []).append(nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100)
-            self._seen.setdefault("JPEG engines", []).append(nvml.nvmlDeviceGetJpgUtilization(device)[0] / 100)
-
-    def means(self) -> dict[str, float]:
-        """The mean of each."""
-        return {f"{name}, share of time by NVML": sum(each) / len(each) for name, each in self._seen.items()}
+@cache
+def _nvml(device: torch.device) -> tuple[Any, Any]:
+    nvml = import_module("pynvml")
+    nvml.nvmlInit()
+    return nvml, nvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
