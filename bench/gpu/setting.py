@@ -188,9 +188,9 @@ def launches(device: torch.device) -> Iterator[list[tuple[str, Span]]]:
     try:
         yield found
     finally:
-        kind.launch = launch
+        kind.launch, complete = launch, marks.copy()  # other threads may be within a launch
         wait(device)
-        found += [(kernel, (elapsed(first, begin), elapsed(first, end))) for kernel, begin, end in marks]
+        found += [(kernel, (elapsed(first, begin), elapsed(first, end))) for kernel, begin, end in complete]
 
 
 def in_turns(

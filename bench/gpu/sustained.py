@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, RandomSampler
 import accel
 from accel.cli.costs import cpu_seconds
 from accel.cli.data import open_folder
-from accel.cli.error_stats import ErrorStats
+from accel.cli.error_stats import ANOTHER_PICTURE, ErrorStats
 from accel.cli.harness import compare
 from accel.cli.pipelines import PIPELINES as OWN_PIPELINES
 from accel.planning.plan import plan
@@ -123,7 +123,7 @@ def _peer(setting: Setting, name: str) -> dict[str, Any]:
     for module in modules:
         if find_spec(module.split(".")[0]) is None or find_spec(module) is None:
             raise NotInstalled(module)
-    wanted, stats = batch(setting.photos), ErrorStats(levels(PIPELINES["train"]))
+    wanted, stats = batch(setting.photos), ErrorStats(levels(PIPELINES["train"]), ANOTHER_PICTURE)
     check = partial(check_likely, wanted) if own_draws else partial(_near, wanted, stats)
     return {**watched(setting, make(setting), check), **({"own draws": True} if own_draws else stats.as_data())}
 
