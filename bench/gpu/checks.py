@@ -21,8 +21,8 @@ DEVICE_ONLY = (f"{CUDA}/test_submit_gpu.py", f"{CUDA}/test_gpu.py")
 TESTS: dict[str, tuple[str, ...]] = {
     "forks, streams, memory": ("-n", "0", "-m", "gpu", *DEVICE_ONLY),
     "kernels": (CUDA, *(f"--ignore={file}" for file in DEVICE_ONLY), "tests/backends/dali/test_gpu.py"),
-    "conformance": ("tests/ops/test_conformance.py", "-m", "gpu and not sweep"),
-    "sweeps": (CUDA, "tests/ops/test_conformance.py", "-m", "sweep"),
+    "conformance": ("tests/ops/test_conformance.py", "-m", "gpu"),
+    "sweeps": (CUDA, "-m", "sweep"),
 }
 UNDER_SANITIZER = (
     *("-n", "0", *(f"{CUDA}/test_{name}.py" for name in ("exact", "effects", "jpeg_kernels"))),

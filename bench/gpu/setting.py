@@ -132,7 +132,7 @@ def seconds(function: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-PAUSE = 100_000_000  # cycles: some 50 ms
+PAUSE = 200_000_000  # cycles: some 100 ms
 
 
 def pause(device: torch.device) -> None:
