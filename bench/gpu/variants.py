@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bench.machine import ROOT
 
 VARIANTS = {
@@ -69,7 +71,7 @@ def carved(kernel: Any, percent: int) -> Any:
     from cuda.bindings import driver
 
     attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-    status, device = driver.cuCtxGetDevice()
+    status, device = driver.cuDeviceGet(torch.cuda.current_device())
     if not status:
         (status,) = driver.cuKernelSetAttribute(attribute, percent, kernel.handle, device)
     if status:

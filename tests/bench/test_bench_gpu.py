@@ -214,14 +214,17 @@ def test_the_loop_is_traced(four: Setting, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_is_sustained(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, executor = list[int](), sustained.ThreadPoolExecutor
     monkeypatch.setattr(sustained, "WORKERS", (1,))
     monkeypatch.setattr(prefetch, "_LAUNCHERS", 3)
+    monkeypatch.setattr(sustained, "ThreadPoolExecutor", lambda number: threads.append(number) or executor(number))
     found = figures(sustained.measure, four, "accel, recipes in memory", "accel, DataLoader, 1 workers")
     for each in found.values():
         assert each["images"] % 4 == 0 < each["images/s"]
         assert 0 <= each["share of time without a kernel"] < 1
         assert each["main, CPU s a s"] > 0
     assert found["accel, recipes in memory"]["launchers"] == 3
+    assert threads == [3]
     assert found["accel, DataLoader, 1 workers"]["workers, CPU s a s"] >= 0
     assert {*peers.PEERS, "torchvision, DataLoader, 1 workers"} <= {name for name, _ in sustained.measure(four)}
 
@@ -428,11 +431,12 @@ def test_a_carved_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = pytest.importorskip("cuda.bindings.driver")
     given: list[Any] = []
     good, bad = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_VALUE
-    monkeypatch.setattr(driver, "cuCtxGetDevice", lambda: (good, "device"))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(driver, "cuDeviceGet", lambda number: (good, f"device {number}"))
     monkeypatch.setattr(driver, "cuKernelSetAttribute", lambda *arguments: given.append(arguments) or (good,))
     kernel = SimpleNamespace(handle="handle")
     assert variants.carved(kernel, 50) is kernel
-    assert given[0][1:] == (50, "handle", "device")
+    assert given[0][1:] == (50, "handle", "device 3")
     monkeypatch.setattr(driver, "cuKernelSetAttribute", lambda *arguments: (bad,))
     with pytest.raises(RuntimeError, match="carveout=50"):
         variants.carved(kernel, 50)
