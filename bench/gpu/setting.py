@@ -220,6 +220,8 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
 
 def standing_still(busy: Sequence[Span]) -> float:
-    """Which share of the time from the first to the last of these spans lies in none of them."""
+    """Which share of the time from the first to the last of these spans lies in none of them; 1 if there is none."""
     spans = merged(busy)
+    if not spans:
+        return 1.0
     return 1 - sum(end - start for start, end in spans) / (spans[-1][1] - spans[0][0])

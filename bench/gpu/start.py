@@ -73,7 +73,9 @@ def _epochs(setting: Setting, method: str) -> dict[str, Any]:
     """
     found = {}
     for backend_name in ("torchvision", "cuda"):
-        contestant = loop(setting, 16, 4, 2, backend_name, {}, multiprocessing_context=method, timeout=60)
+        contestant = loop(
+            setting, 16, 4, 2, backend_name, {}, multiprocessing_context=method, timeout=0.4 * setting.limit
+        )
         with contestant.in_force():
             found[backend_name] = [batch[0].cpu() for epoch in (0, 1) for batch in contestant.epoch(epoch)]
     wait(setting.device)
