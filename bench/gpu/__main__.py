@@ -72,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "limit": args.patience * PARTS[part].step,
             }
             found = lines(part, processes.run(out / f"{part}{name}.json", told, limit, where)["steps"])
-            for row in found:
+            for row in found or [(part, "FAILED: it has no such step")]:
                 screen.note(": ".join(row))
-            rows += found
+                rows.append(row)
     show(Table("accel on " + ("the host" if args.device == "cpu" else args.device), ("", "measured"), rows, text=2))
     return int(any(text.startswith("FAILED") for _, text in rows))
 

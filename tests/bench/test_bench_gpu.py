@@ -376,7 +376,8 @@ def test_parts_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
     def run(file: Path, options: dict[str, Any], limit: float, where: Path) -> dict[str, Any]:
         ran[file.stem] = limit
-        return {"steps": {"a": {"failed": "RED"} if file.stem == "start" else {"not installed": "it"}}}
+        steps = {"a": {"failed": "RED"} if file.stem == "start" else {"not installed": "it"}}
+        return {"steps": {} if options["match"] else steps}
 
     monkeypatch.setattr(processes, "run", run)
     data = ["--device", "cpu", "--out", str(tmp_path), "--data", str(tmp_path)]
@@ -390,6 +391,8 @@ def test_parts_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert command.main([*data, "--only", "emit", "--only", "path", "--variant", "blocks=4", "--patience", "3"]) == 0
     assert ran == {"path.blocks-4": 360, "emit.blocks-4": 180}
     assert "not installed: it" in capsys.readouterr().out
+    assert command.main([*data, "--only", "emit", "--match", "float128"]) == 1
+    assert "no such step" in capsys.readouterr().out
 
 
 def test_backends_are_found_in_a_bare_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
