@@ -102,7 +102,10 @@ def lines(part: str, steps: dict[str, Any]) -> list[tuple[str, str]]:
         elif part in LINES and not step.startswith("by part"):
             text = LINES[part].format(**found)
         else:
-            text = ", ".join(f"{name} {value}" for name, value in found.items())
+            text = ", ".join(
+                f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in found.items()
+            )
         rows.append((f"{part}: {step}", text))
     return rows
 

@@ -52,8 +52,10 @@ def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> d
             result = json.loads(file.read_text())
         if not result.get("complete"):
             lines = log.read_bytes()[before:].decode(errors="replace").strip().splitlines()
+            if any(line.startswith("Timeout (") for line in lines):  # what faulthandler begins with
+                how = f"took too long, {how}"
             last = next(reversed(result["steps"]), "its start") if len(result["steps"]) > begun else "its start"
-            result["steps"][last] = {"failed": f"its process ended: {how}", "says": lines[-40:]}
+            result["steps"][last] = {"failed": f"its process was ended: {how}", "says": lines[-40:]}
             write(file, result)
             if last == "its start":
                 break

@@ -118,11 +118,11 @@ def _peer(setting: Setting, name: str) -> dict[str, Any]:
         Different: its values are far from torchvision's.
     """
     make, modules, own_draws = PEERS[name]
-    if make in NEED_DRIVER and setting.device.type == "cpu":
-        raise NotInstalled("a driver, for which it asks on the host as well")
     for module in modules:
         if find_spec(module.split(".")[0]) is None or find_spec(module) is None:
             raise NotInstalled(module)
+    if make in NEED_DRIVER and setting.device.type == "cpu":
+        raise NotInstalled("a driver, for which it asks on the host as well")
     wanted, stats = batch(setting.photos), ErrorStats(levels(PIPELINES["train"]), ANOTHER_PICTURE)
     check = partial(check_likely, wanted) if own_draws else partial(_near, wanted, stats)
     return {**watched(setting, make(setting), check), **({"own draws": True} if own_draws else stats.as_data())}
