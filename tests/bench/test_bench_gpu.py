@@ -162,7 +162,7 @@ def test_checks_say_how_they_ended(four: Setting, monkeypatch: pytest.MonkeyPatc
         print("1 failed", file=options["stdout"], flush=True)
         if "conformance" in " ".join(command):
             raise subprocess.TimeoutExpired(command, options["timeout"])
-        return SimpleNamespace(returncode=int("racecheck" in command))
+        return SimpleNamespace(returncode=5 if "memcheck" in command else int("racecheck" in command))
 
     monkeypatch.setattr(checks.subprocess, "run", run)
     monkeypatch.setattr(checks.shutil, "which", lambda name: None)
@@ -172,6 +172,7 @@ def test_checks_say_how_they_ended(four: Setting, monkeypatch: pytest.MonkeyPatc
     found = figures(checks.measure, four)
     assert found["kernels"] == {"status": 0, "says": ["1 failed"]}
     assert found["racecheck"]["failed"] == "pytest: 1"
+    assert found["memcheck"]["failed"] == "pytest: 5", "there was nothing to run"
     assert found["conformance"]["failed"] == "pytest: stopped after 55 s"
     assert any("/usr/bin/compute-sanitizer" in each and "racecheck" in each for each in commands)
     named = [argument for each in commands for argument in each if argument.startswith("tests/")]
