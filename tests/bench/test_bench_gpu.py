@@ -453,10 +453,10 @@ def test_a_carved_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_variant_runs(image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Other subsequences and the same pixels: the kernels and what describes them to Python are the copy's."""
     few = ["--device", "cpu", "--batch", "2", "--rounds", "1", "--patience", "3", "--out", str(tmp_path)]
-    only = ["--only", "decode", "--match", "photos, 1 at once", "--variant", "subsequence=512"]
+    only = ["--only", "decode", "--match", "photos, 1 at once", "--variant", "subsequence=2048"]
     assert command.main([*few, *only, "--data", str(image_folder)]) == 0
-    found = json.loads((tmp_path / "decode.subsequence-512.json").read_text())
-    assert found["variant"] == {"subsequence": 512}
+    found = json.loads((tmp_path / "decode.subsequence-2048.json").read_text())
+    assert found["variant"] == {"subsequence": 2048}
     assert found["kernels' sources"] != cache.key()
     assert found["steps"]["photos, 1 at once"]["images/s"] > 0
     assert "images/s" in capsys.readouterr().out
