@@ -1,35 +1,47 @@
-"""``python -m bench.gpu``: test and measure on this GPU; write results/<GPU>.json, print a table last."""
+"""``python -m bench.gpu``: test and measure on this GPU; README.md beside this says in which order, and why."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-import traceback
-from collections.abc import Callable, Sequence
+import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from accel.cli import screen
 from accel.cli.arguments import at_least
-from accel.cli.data import folder, open_folder
+from accel.cli.data import folder
 from accel.cli.tables import Table, show
-from bench.gpu import checks, decode, kernels, path, training
-from bench.gpu.setting import Setting, photos
-from bench.machine import ROOT, provenance
+from bench.gpu import processes, variants
+from bench.machine import ROOT
 
-PARTS: dict[str, Callable[[Setting], dict[str, Any]]] = {
-    "checks": lambda setting: checks.measure(setting),
-    "decode": decode.measure,
-    "emit": kernels.emit,
-    "augment": kernels.augment,
-    "path": path.measure,
-    "quality": decode.quality,
-    "training": training.measure,
-    "overlap": training.overlap,
+
+class Part(NamedTuple):
+    """Where its function is, and after how many seconds a step and all of it are stopped."""
+
+    function: str
+    step: int
+    all: int
+
+
+PARTS = {
+    "start": Part("start:measure", 120, 300),
+    "sustained": Part("sustained:measure", 75, 540),
+    "decode": Part("decode:measure", 60, 240),
+    "checks": Part("checks:measure", 240, 590),
+    "path": Part("path:measure", 60, 120),
+    "emit": Part("kernels:emit", 30, 60),
+    "augment": Part("kernels:augment", 45, 150),
+    "overlap": Part("training:overlap", 90, 90),
+    "training": Part("training:measure", 60, 420),
+    "quality": Part("decode:quality", 60, 120),
 }
-"""In this order."""
+"""Most valuable first."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,75 +50,84 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.device != "cpu" and not torch.cuda.is_available():
         screen.fail("bench.gpu", "there is no CUDA device (--device cpu tries the commands on the host)")
         return 2
-    device = torch.empty(0, device=args.device).device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "host"
-    out = args.out or ROOT / "bench" / "results" / f"{name.replace(' ', '-')}.json"
-    trace = out.with_suffix(".trace.json.gz")
-    with folder(args.data) as (root, data_name):
-        files = open_folder(root).files
-        setting = Setting(photos(files, args.batch), files, root, device, args.rounds, args.steps, trace)
-        result = {**provenance(), "device": name, "data": {"name": data_name, "files": len(files)}}
-        failed = False
-        for part in args.only or PARTS:
-            screen.note(part)
-            try:
-                result[part] = PARTS[part](setting)
-            except Exception as error:  # what else can be measured is measured
-                traceback.print_exc()
-                result[part] = {"failed": f"{type(error).__name__}: {error}"}
-                failed = True
-    failed |= any(
-        each["status"] not in (0, None) for each in result.get("checks", {}).values() if isinstance(each, dict)
-    )
-    screen.write_json(out, result)
-    screen.note(f"written to {out}")
-    rows = [row for part in PARTS for row in _lines(part, result.get(part, {}))]
-    show(Table(f"accel on {name}", ("", "measured"), rows, text=2))
-    return int(failed)
+    ends = time.monotonic() + 60 * args.minutes
+    out, chosen = args.out.resolve(), dict(args.variant)
+    out.mkdir(parents=True, exist_ok=True)
+    name = "".join(f".{each}-{number}" for each, number in chosen.items())
+    rows: list[tuple[str, str]] = []
+    with tempfile.TemporaryDirectory(prefix="accel-") as scratch, folder(args.data) as (data, _):
+        processes.make_findable(Path(scratch) / "found")
+        where = variants.made(chosen, Path(scratch) / "checkout") if chosen else ROOT
+        told = {each: getattr(args, each) for each in ("device", "batch", "rounds", "steps", "seconds", "match")}
+        told |= {"data": str(data.resolve()), "variant": chosen}
+        for part in [each for each in PARTS if each in (args.only or PARTS)]:
+            limit, left = args.patience * PARTS[part].all, ends - time.monotonic()
+            if limit > left:
+                rows.append((part, f"left out: it may take {limit:.0f} s, of which {max(left, 0):.0f} are left"))
+                continue
+            screen.note(f"{part}, at most {limit:.0f} s")
+            told |= {
+                "part": part,
+                "function": f"bench.gpu.{PARTS[part].function}",
+                "limit": args.patience * PARTS[part].step,
+            }
+            found = lines(part, processes.run(out / f"{part}{name}.json", told, limit, where)["steps"])
+            for row in found or [(part, "FAILED: it has no such step")]:
+                screen.note(": ".join(row))
+                rows.append(row)
+    show(Table("accel on " + ("the host" if args.device == "cpu" else args.device), ("", "measured"), rows, text=2))
+    return int(any(text.startswith("FAILED") for _, text in rows))
 
 
 LINES = {
-    "decode": ("decoder, {}", "{ms a batch:.2f} ms, {images/s:.0f} images/s"),
-    "emit": ("kernels, {}", "{kernels GB/s:.0f} GB/s, {share of copy bandwidth:.0%} of a copy"),
-    "augment": ("pipeline, {}", "{path ms:.1f} ms, {path, times plain:.2f} x plain, {launched} launches"),
-    "path": ("path, {}", "{ms a batch:.1f} ms, {images/s:.0f} images/s"),
-    "quality": ("exact=False, {}", "max {max}, mean {mean:.4f}"),
-    "training": ("{}", "{images/s:.0f} images/s, waiting {share waiting for data:.1%}"),
+    "decode": "{ms a batch:.2f} ms, {images/s:.0f} images/s, kernels {kernels, ms:.2f} ms",
+    "emit": "{kernels GB/s:.0f} GB/s, {share of copy bandwidth:.0%} of a copy",
+    "augment": "{path ms:.1f} ms, {path, times plain:.2f} x plain",
+    "path": "{ms a batch:.1f} ms, {images/s:.0f} images/s",
+    "quality": "max {max}, mean {mean:.4f}",
+    "training": "{images/s:.0f} images/s, waiting {share waiting for data:.1%}",
+    "sustained": "{images/s:.0f} images/s, CPU {main, CPU s a s:.2f} + {workers, CPU s a s:.2f}",
+    "checks": "green",
 }
 
 
-def _lines(part: str, found: dict[str, Any]) -> list[tuple[str, str]]:
-    if "failed" in found:
-        return [(part, f"FAILED: {found['failed']}")]
-    if part == "checks":
-        words = {0: "green", None: "not run"}
-        return [(name, words.get(each["status"], f"RED ({each['status']})")) for name, each in found.items()]
-    if part == "overlap":
-        share = found.get("share of them beside training")
-        return [] if share is None else [("accel's kernels beside training", f"{share:.0%} of their time")]
-    if part == "training":
-        models = (model for model in training.MODELS if model in found)
-        found = {f"{model}, {name}": each for model in models for name, each in found[model].items()}
-    if part in ("decode", "path"):
-        found = found.get("batches" if part == "decode" else "contestants", {})
-    name, text = LINES[part]
-    return [
-        (name.format(each), text.format(**figures, launched=len(figures.get("launches", ()))))
-        for each, figures in found.items()
-    ]
+def lines(part: str, steps: dict[str, Any]) -> list[tuple[str, str]]:
+    """A part's rows of the table."""
+    rows = []
+    for step, found in steps.items():
+        if "failed" in found:
+            text = f"FAILED: {found['failed']}"
+        elif "not installed" in found:
+            text = f"not installed: {found['not installed']}"
+        elif part in LINES and not step.startswith("by part"):
+            text = LINES[part].format(**found)
+        else:
+            text = ", ".join(
+                f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in found.items()
+            )
+        rows.append((f"{part}: {step}", text))
+    return rows
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Test and measure accel on a GPU.")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench/results/gpu", metavar="DIR", help="[%(default)s]")
+    parser.add_argument("--only", action="append", choices=PARTS, help="run this part; may be repeated [all]")
+    parser.add_argument("--match", default="", metavar="TEXT", help="only steps with this in their names")
+    parser.add_argument("--minutes", type=float, default=1e9, metavar="N", help="run what surely ends by then [all]")
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of photos [made for the run]")
     parser.add_argument("--batch", type=at_least(1), default=512, metavar="N", help="[%(default)s]")
-    parser.add_argument("--rounds", type=at_least(1), default=7, metavar="N", help="interleaved [%(default)s]")
+    parser.add_argument("--rounds", type=at_least(1), default=7, metavar="N", help="of what is timed [%(default)s]")
     parser.add_argument("--steps", type=at_least(1), default=40, metavar="N", help="of training [%(default)s]")
-    parser.add_argument("--only", action="append", choices=PARTS, help="run this part; may be repeated [all]")
+    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of what is sustained [%(default)s]")
+    parser.add_argument("--patience", type=float, default=1.0, metavar="F", help="times all limits [%(default)s]")
+    names = ", ".join(variants.VARIANTS)
+    parser.add_argument("--variant", type=variants.parsed, action="append", default=[], metavar="NAME=N", help=names)
     parser.add_argument("--device", default="cuda:0", help="[%(default)s]; cpu: try the commands on the host")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the result file [bench/results/<GPU>.json]")
     return parser
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as `timeout` ends it: its processes end with it
     sys.exit(main())

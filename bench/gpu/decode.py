@@ -4,11 +4,12 @@ how far its pixels are from Pillow's, over the photos and files of every kind.""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from io import BytesIO
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,65 +23,67 @@ from accel.backends.cuda.jpeg import Decoder, Wanted
 from accel.cli import samples
 from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import computed
-from bench.gpu.setting import Photo, Setting, in_turns, seconds
+from bench.gpu.setting import Photo, Setting, Step, launches, need_nvimgcodec, pause, rate
 
 BATCHES = (1, 32, 128, 512, 1024)
 LARGE = (3000, 4000)
 
 
-def measure(setting: Setting) -> dict[str, Any]:
-    """Whole photos and crops in batches of several sizes, kernel by kernel, large photos, and the worst streams.
+def measure(setting: Setting) -> Iterator[Step]:
+    """Whole photos and crops in batches of several sizes, large photos, and the worst streams."""
+    for count in sorted(BATCHES, key=lambda count: count != len(setting.photos)):
+        for name, wanted in (("crops", train_crop), ("photos", _whole)):
+            if count <= 2 * len(setting.photos):
+                yield f"{name}, {count} at once", partial(_batch, setting, partial(_some, setting, wanted, count))
+    yield "12 megapixels, 8 at once", partial(_batch, setting, lambda: [_large(setting.photos[0])] * 8)
+    for name in WORST:
+        yield f"{name}, 12 megapixels", partial(_batch, setting, partial(_worst, name))
+
+
+def _large(photo: Photo) -> Wanted:
+    return whole_file(enlarged(photo.data))
+
+
+def _worst(name: str) -> list[Wanted]:
+    return [whole_file(worst(name))]
+
+
+def _some(setting: Setting, wanted: Callable[[Photo], Wanted], count: int) -> list[Wanted]:
+    return list(map(wanted, islice(cycle(setting.photos), count)))
+
+
+@cache
+def _engine(device: torch.device) -> Any:
+    return backend._Engine(device)
+
+
+def _batch(setting: Setting, make: Callable[[], Sequence[Wanted]]) -> dict[str, Any]:
+    """From files on the host to pixels on the device; and what each kernel takes, by events around its launch.
 
     Raises:
         RuntimeError: pixels differ from Pillow's.
     """
-    engine = backend._Engine(setting.device)
-    whole = [whole_file(photo.data) for photo in setting.photos]
-    crops = [train_crop(photo) for photo in setting.photos]
-    wanted = {
-        f"{name}, {count} at once": list(islice(cycle(each), count))
-        for name, each in (("photos", whole), ("crops", crops))
-        for count in BATCHES
-        if count <= 2 * len(each)
-    }
-    wanted["12 megapixels, 8 at once"] = [whole_file(enlarged(setting.photos[0].data))] * 8
-    wanted |= {name: [whole_file(file)] for name, file in worst().items()}
+    engine, batch, device = _engine(setting.device), make(), setting.device
+    kernels: dict[str, list[float]] = {}
     with engine.device.enter():
-        for name, batch in wanted.items():
-            _check(engine.jpeg, name, batch[: len(setting.photos)])
-        times = in_turns(
-            {name: lambda batch=batch: engine.jpeg.decode(batch).flagged() for name, batch in wanted.items()},  # type: ignore[misc]
-            setting.rounds,
-            setting.device,
-        )
-        kernels = _kernels(engine, whole, setting)
-    found = {
-        name: {
-            "ms a batch": 1000 * times[name]["median"],
-            "images/s": len(batch) / times[name]["median"],
-            "bytes": sum(len(each.data) for each in batch),
-        }
-        for name, batch in wanted.items()
+        _check(engine.jpeg, batch[: len(setting.photos)])
+        found = rate(lambda: engine.jpeg.decode(batch).flagged(), len(batch), setting)
+        for _ in range(setting.rounds):
+            with launches(device) as spans:
+                pause(device)
+                engine.jpeg.decode(batch).flagged()
+            for kernel, (begin, end) in spans:
+                kernels.setdefault(kernel, []).append(1000 * (end - begin))
+    each = {kernel: median(times) for kernel, times in kernels.items()}
+    return {
+        **found,
+        "bytes": sum(len(each.data) for each in batch),
+        "kernels, ms": sum(each.values()),
+        "each, ms": each,
     }
-    return {"batches": found, "kernels, ms": kernels}
 
 
-def _kernels(engine: Any, batch: Sequence[Wanted], setting: Setting) -> dict[str, float]:
-    """Every kernel's milliseconds for all photos, each waited for."""
-    launch, found = engine.device.launch, dict[str, float]()
-
-    def timed(kernel: str, *arguments: Any) -> None:
-        found[kernel] = 1000 * seconds(lambda: launch(kernel, *arguments), setting.device)
-
-    engine.device.launch = timed
-    try:
-        engine.jpeg.decode(batch).flagged()
-    finally:
-        engine.device.launch = launch
-    return found
-
-
-def _check(decoder: Decoder, name: str, batch: Sequence[Wanted]) -> None:
+def _check(decoder: Decoder, batch: Sequence[Wanted]) -> None:
     decoding = decoder.decode(batch)
     flagged = decoding.flagged()
     for number, (data, (top, left, height, width), channels) in enumerate(batch):
@@ -89,13 +92,17 @@ def _check(decoder: Decoder, name: str, batch: Sequence[Wanted]) -> None:
         pixels = decoding.read(number, height * width * channels).reshape(height, width, channels)
         expected = np.asarray(Image.open(BytesIO(data))).reshape(*_size(data)[1:], channels)
         if not np.array_equal(pixels, expected[top : top + height, left : left + width]):
-            raise RuntimeError(f"{name}: the pixels of file {number} are not Pillow's")
+            raise RuntimeError(f"the pixels of file {number} are not Pillow's")
 
 
 def _size(data: bytes | memoryview) -> tuple[int, int, int]:
     """Channels, height and width."""
     with Image.open(BytesIO(data)) as image:
         return len(image.getbands()), image.height, image.width
+
+
+def _whole(photo: Photo) -> Wanted:
+    return whole_file(photo.data)
 
 
 def whole_file(data: bytes) -> Wanted:
@@ -121,16 +128,18 @@ def encoded(pixels: np.ndarray, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def worst() -> dict[str, bytes]:
-    """Files whose streams could be expected to fall in step late."""
-    height, width = LARGE
-    y, x = np.mgrid[:height, :width]
-    made = {"one colour": 90 + 0 * x, "squares": (y // 8 + x // 8) % 2 * 255, "stripes": x % 2 * 255}
-    files = {name: encoded(np.stack([grey] * 3, 2).astype(np.uint8)) for name, grey in made.items()}
-    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
-    files["noise"] = encoded(noise)
-    files["noise in RGB, one table for all"] = encoded(noise, keep_rgb=True)
-    return {f"{name}, 12 megapixels": file for name, file in files.items()}
+WORST = ("one colour", "squares", "stripes", "noise", "noise in RGB, one table for all")
+"""Files whose streams could be expected to fall in step late."""
+
+
+def worst(name: str) -> bytes:
+    """One of them."""
+    if name.startswith("noise"):
+        noise = np.random.default_rng(0).integers(0, 256, (*LARGE, 3), np.uint8)
+        return encoded(noise, keep_rgb="RGB" in name)
+    y, x = np.mgrid[: LARGE[0], : LARGE[1]]
+    grey = {"one colour": 90 + 0 * x, "squares": (y // 8 + x // 8) % 2 * 255, "stripes": x % 2 * 255}[name]
+    return encoded(np.stack([grey] * 3, 2).astype(np.uint8))
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -143,12 +152,12 @@ KINDS: dict[str, dict[str, Any]] = {
 SIZES = ((375, 500), (401, 333), (64, 48), (1080, 1920))
 
 
-def quality(setting: Setting) -> dict[str, Any]:
+def quality(setting: Setting) -> Iterator[Step]:
     """The largest and the mean difference of whole decoded pictures, in levels, by kind of file."""
-    found = {"photos": _differences([Path(file).read_bytes() for file in setting.files], setting)}
+    yield "photos", lambda: _differences([Path(file).read_bytes() for file in setting.files], setting)
     for kind, options in KINDS.items():
-        found[kind] = _differences([_made(size, number, kind, options) for number, size in enumerate(SIZES)], setting)
-    return found
+        files = [_made(size, number, kind, options) for number, size in enumerate(SIZES)]
+        yield kind, partial(_differences, files, setting)
 
 
 def _made(size: tuple[int, int], number: int, kind: str, options: dict[str, Any]) -> bytes:
@@ -161,6 +170,7 @@ def _opened(data: bytes) -> torch.Tensor:
 
 
 def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
+    need_nvimgcodec({"exact": False})
     stats, fallbacks = ErrorStats(), Counter(accel.stats()["fallbacks"])
     for data in files:
         wanted = _opened(data)

@@ -3,7 +3,8 @@ augmenting pipelines beside the plain one: the same photos and crops, and what a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,16 @@ from accel.backends.cuda.lowering import schedule_of
 from accel.planning.plan import Plan, plan
 from accel.planning.stages import Effect, Pass
 from accel.runtime import read
-from bench.gpu.setting import Setting, batch, in_turns, recorded
+from bench.gpu.setting import Clock, Setting, Step, batch, device_seconds, in_turns, recorded, seconds
 
 REPEATS = 10
 
 
-def emit(setting: Setting) -> dict[str, Any]:
+def emit(setting: Setting) -> Iterator[Step]:
     """Launches over pixels that are on the device, for each dtype and layout, beside a copy of as many bytes."""
-    return {
-        "float32, NCHW": _one(setting, torch.float32, False),
-        "float16, NCHW": _one(setting, torch.float16, False),
-        "float16, channels_last": _one(setting, torch.float16, True),
-        "uint8, channels_last": _one(setting, torch.uint8, True),
-    }
+    for dtype, interleaved in ((torch.float32, 0), (torch.float16, 0), (torch.float16, 1), (torch.uint8, 1)):
+        name = f"{str(dtype).removeprefix('torch.')}, {('NCHW', 'channels_last')[interleaved]}"
+        yield name, partial(_one, setting, dtype, bool(interleaved))
 
 
 def uploaded(backend: Any, program: Plan, device: torch.device) -> tuple[Execution, torch.Tensor]:
@@ -68,8 +66,8 @@ def _one(setting: Setting, dtype: torch.dtype, interleaved: bool) -> dict[str, A
             for _ in range(REPEATS):
                 target.copy_(source)
 
-        times = in_turns({"kernels": launches, "copy": copies}, setting.rounds, setting.device)
-    kernels, copy = (times[name]["median"] / REPEATS for name in ("kernels", "copy"))
+        times = in_turns({"kernels": launches, "copy": copies}, setting.rounds, setting.device, device_seconds)
+    kernels, copy = (times[name] / REPEATS for name in ("kernels", "copy"))
     return {
         "bytes": moved,
         "kernels ms": 1000 * kernels,
@@ -89,29 +87,37 @@ POLICIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def augment(setting: Setting) -> dict[str, Any]:
-    """For every policy the whole path and its launches alone, and how many times the plain pipeline's that is.
+def augment(setting: Setting) -> Iterator[Step]:
+    """For every policy the whole path and its launches alone, and how many times the plain pipeline's that is."""
+    for name in POLICIES:
+        yield name, partial(_policy, setting, name)
 
+
+def _policy(setting: Setting, name: str) -> dict[str, Any]:
+    """
     Raises:
         AssertionError: values differ from torchvision's.
     """
     paths: dict[str, Callable[[], object]] = {}
     kernels: dict[str, Callable[[], object]] = {}
     found: dict[str, Any] = {}
-    for name, policy in POLICIES.items():
-        backend, recipes = recorded(setting.photos, setting.device, policy)
+    for each in dict.fromkeys(("plain", name)):
+        backend, recipes = recorded(setting.photos, setting.device, POLICIES[each])
         wanted = plan(recipes)
-        _check(setting, name, backend.run_on(wanted, setting.device).cpu())
+        if not torch.equal(backend.run_on(wanted, setting.device).cpu(), batch(setting.photos, POLICIES[each])):
+            raise AssertionError(f"{each}: its values are not torchvision's; nothing is reported")
         execution, result = uploaded(backend, wanted, setting.device)
-        found[name] = {"launches": execution.launches, "bytes": moved(wanted)}
-        paths[name] = lambda backend=backend, recipes=recipes: backend.run_on(plan(recipes), setting.device)  # type: ignore[misc]
-        kernels[name] = lambda execution=execution, result=result: [execution.launch() for _ in range(REPEATS)]  # type: ignore[misc]
-    for kind, contestants, repeats in (("path", paths, 1), ("kernels", kernels, REPEATS)):
-        times = in_turns(contestants, setting.rounds, setting.device)
-        plain = times["plain"]["median"]
-        for name, each in times.items():
-            found[name][f"{kind} ms"] = 1000 * each["median"] / repeats
-            found[name][f"{kind}, times plain"] = each["median"] / plain
+        found = {"launches": execution.launches, "bytes": moved(wanted)}
+        paths[each] = lambda backend=backend, recipes=recipes: backend.run_on(plan(recipes), setting.device)  # type: ignore[misc]
+        kernels[each] = lambda execution=execution, result=result: [execution.launch() for _ in range(REPEATS)]  # type: ignore[misc]
+    rows: tuple[tuple[str, Any, Clock, int], ...] = (
+        ("path", paths, seconds, 1),
+        ("kernels", kernels, device_seconds, REPEATS),
+    )
+    for kind, contestants, clock, repeats in rows:
+        times = in_turns(contestants, setting.rounds, setting.device, clock)
+        found[f"{kind} ms"] = 1000 * times[name] / repeats
+        found[f"{kind}, times plain"] = times[name] / times["plain"]
     return found
 
 
@@ -133,9 +139,3 @@ def moved(wanted: Plan) -> int:
                     total += rows * columns * channels
             total += rows * columns * channels
     return total
-
-
-def _check(setting: Setting, name: str, found: torch.Tensor) -> None:
-    wanted = batch(setting.photos, POLICIES[name])
-    if not torch.equal(found, wanted):
-        raise AssertionError(f"{name}: its values are not torchvision's; nothing is reported")

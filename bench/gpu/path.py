@@ -1,10 +1,11 @@
-"""The whole path: JPEG bytes in host memory to a normalised tensor on the device, side by side with others."""
+"""The whole path: JPEG bytes in host memory to a normalised tensor on the device, waited for each time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,60 +16,51 @@ from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import compare
 from accel.planning.plan import plan
 from accel.system.cores import cores
-from bench.gpu.peers import OWN_DRAWS, PEERS, Run, made
-from bench.gpu.setting import Setting, in_turns, recorded, transformed, wait
+from bench.gpu.setting import Setting, Step, batch, need_nvimgcodec, rate, recorded, transformed, wait
 from bench.measure import levels
 from bench.pipelines import PIPELINES
 
+CONTESTANTS: dict[str, dict[str, Any]] = {
+    "accel, exact, decoded on the device": {},
+    "accel, exact, the host decodes": {"decode": "host"},
+    "accel, exact=False": {"exact": False},
+}
 
-def measure(setting: Setting) -> dict[str, Any]:
+
+def measure(setting: Setting) -> Iterator[Step]:
     """Every contestant's time for a batch, images per second, and difference from torchvision with Pillow."""
-    contestants: dict[str, Run] = {
-        "torchvision with Pillow, all cores": _pillow(setting),
-        "accel, exact, decoded on the device": _accel(setting),
-        "accel, exact, the host decodes": _accel(setting, decode="host"),
-        "accel, exact=False": _accel(setting, exact=False),
-    }
-    missing = {}
-    for name in PEERS:
-        try:
-            contestants[name] = made(name, setting)
-            contestants[name]()
-        except Exception as error:  # not installed, or no such device: said in the result
-            contestants.pop(name, None)
-            missing[name] = f"{type(error).__name__}: {error}"
-    wanted = contestants["torchvision with Pillow, all cores"]().cpu()
-    found: dict[str, Any] = {"cores": cores(), "batch": len(setting.photos), "missing": missing, "contestants": {}}
-    times = in_turns(dict(contestants), setting.rounds, setting.device)
-    for name, path in contestants.items():
-        stats = ErrorStats(levels(PIPELINES["train"]))
-        batch = path().cpu()
-        if batch.shape != wanted.shape or batch.dtype != wanted.dtype:
-            raise AssertionError(f"{name}: {batch.dtype} {list(batch.shape)} is no such batch; nothing is reported")
-        if name not in OWN_DRAWS:
-            compare(wanted, batch, [photo.name for photo in setting.photos], stats)
-        if name.startswith("accel, exact,") and not torch.equal(batch, wanted):
-            raise AssertionError(f"{name}: its values are not torchvision's; nothing is reported")
-        found["contestants"][name] = {
-            "ms a batch": 1000 * times[name]["median"],
-            "images/s": len(setting.photos) / times[name]["median"],
-            "rounds": times[name]["rounds"],
-            **({"own draws": True} if name in OWN_DRAWS else stats.as_data()),
-        }
+    for name, options in CONTESTANTS.items():
+        yield name, partial(_accel, setting, options)
+    yield "torchvision with Pillow, all cores", partial(_pillow, setting)
+    yield "by part, ms, the host decodes", partial(_by_part, setting)
+
+
+def _accel(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
+    """
+    Raises:
+        AssertionError: values that should be torchvision's are not.
+    """
+    need_nvimgcodec(options)
+    backend, recipes = recorded(setting.photos, setting.device, **options)
+    wanted, stats = batch(setting.photos), ErrorStats(levels(PIPELINES["train"]))
+    found = backend.run_on(plan(recipes), setting.device).cpu()
+    compare(wanted, found, [photo.name for photo in setting.photos], stats)
+    if options.get("exact", True) and not torch.equal(found, wanted):
+        raise AssertionError("its values are not torchvision's; nothing is reported")
+    figures = rate(lambda: backend.run_on(plan(recipes), setting.device), len(wanted), setting)
+    return {**figures, **stats.as_data()}
+
+
+def _pillow(setting: Setting) -> dict[str, Any]:
+    with ThreadPoolExecutor(cores()) as pool:
+        made = lambda: torch.stack(list(pool.map(transformed, setting.photos))).to(setting.device)  # noqa: E731
+        return {**rate(made, len(setting.photos), setting), "cores": cores()}
+
+
+def _by_part(setting: Setting) -> dict[str, float]:
     backend, recipes = recorded(setting.photos, setting.device, decode="host")
     _parts(setting, backend, recipes)  # the second counts
-    found["the host decodes, by part, ms"] = _parts(setting, backend, recipes)
-    return found
-
-
-def _accel(setting: Setting, **options: Any) -> Run:
-    backend, recipes = recorded(setting.photos, setting.device, **options)
-    return lambda: backend.run_on(plan(recipes), setting.device)
-
-
-def _pillow(setting: Setting) -> Run:
-    pool = ThreadPoolExecutor(cores())
-    return lambda: torch.stack(list(pool.map(transformed, setting.photos))).to(setting.device)
+    return _parts(setting, backend, recipes)
 
 
 def _parts(setting: Setting, backend: Any, recipes: Any) -> dict[str, float]:

@@ -1,105 +1,97 @@
 """Other libraries that prepare images on a GPU, each used as its own documentation recommends.
 
-A contestant is made of a ``Setting`` and gives the batch of the whole path: from JPEG bytes in host memory to float32
-[images, 3, 224, 224] on the device. Making one raises where it cannot run; the result says so.
+A peer is made of a ``Setting``, and gives batches without end: float32 [images, 3, 224, 224] on the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
-import torch.utils.dlpack
 from torchvision.transforms.v2 import functional as F2
 
 from accel.system.cores import cores
 from bench.gpu.setting import SIZE, Photo, Setting
 from bench.pipelines import MEAN, STD
 
-Run = Callable[[], torch.Tensor]
+Batches = Generator[torch.Tensor, None, None]
 _MEAN, _STD = [255 * value for value in MEAN], [255 * value for value in STD]
 
 
-def torchvision(setting: Setting) -> Run:
-    """``torchvision.io.decode_jpeg`` on the device, of the whole batch, and transforms.v2."""
+def torchvision(setting: Setting) -> Batches:
+    """``torchvision.io.decode_jpeg`` of the whole batch, by nvJPEG on the device, and transforms.v2."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
     encoded = _as_tensors(setting.photos)
-    return lambda: _by_v2(decode_jpeg(encoded, ImageReadMode.RGB, device=setting.device), setting.photos)
+    while True:
+        yield _by_v2(decode_jpeg(encoded, ImageReadMode.RGB, device=setting.device), setting.photos)
 
 
-def torchcodec(setting: Setting) -> Run:
+def torchcodec(setting: Setting) -> Batches:
     """TorchCodec's decoder on the device, of the whole batch, and torchvision's transforms.v2."""
     from torchcodec.decoders import decode_jpeg
 
     encoded = _as_tensors(setting.photos)
-    return lambda: _by_v2(decode_jpeg(encoded, mode="RGB", device=setting.device), setting.photos)
+    while True:
+        yield _by_v2(decode_jpeg(encoded, mode="RGB", device=setting.device), setting.photos)
 
 
-def dali(setting: Setting, hardware: float) -> Run:
-    """Decoding only of the crop, ``hardware`` of the images by the hardware decoder, and all cores."""
+def dali(setting: Setting, hardware: float) -> Batches:
+    """DALI's example for training on ImageNet: its reader, decoding only of the crop, on all cores, three batches
+    ahead; ``hardware`` of the images by the hardware decoder."""
     from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-    files = [np.frombuffer(photo.data, np.uint8) for photo in setting.photos]
-    boxes = [photo.draw.box or (0, 0, 1, 1) for photo in setting.photos]
-    corners = [np.array(box[:2], np.int32) for box in boxes]
-    shapes = [np.array(box[2:], np.int32) for box in boxes]
-    flips = [np.array(photo.draw.flip, np.int32) for photo in setting.photos]
+    device = setting.device
+    where: dict[str, Any] = {"device": "cpu"}
+    if device.type == "cuda":
+        where = {"device": "mixed", "hw_decoder_load": hardware}
+        where |= {"preallocate_width_hint": 5980, "preallocate_height_hint": 6430}
 
     @pipeline_def(  # type: ignore[untyped-decorator]
-        batch_size=len(files), num_threads=cores(), device_id=setting.device.index, prefetch_queue_depth=1
+        batch_size=len(setting.photos), num_threads=cores(), device_id=device.index, prefetch_queue_depth=3
     )
     def made() -> Any:
-        encoded, corner, shape, flip = fn.external_source(
-            source=lambda: (files, corners, shapes, flips), num_outputs=4, batch=True
-        )
-        images = fn.decoders.image_slice(
-            encoded, corner, shape, axes=(0, 1), device="mixed", output_type=types.RGB, adjust_orientation=False,
-            hw_decoder_load=hardware,
+        files, _ = fn.readers.file(files=setting.files, random_shuffle=True, prefetch_queue_depth=3)
+        images = fn.decoders.image_random_crop(
+            files, output_type=types.RGB, random_aspect_ratio=[3 / 4, 4 / 3], random_area=[0.08, 1.0], num_attempts=100,
+            **where,
         )  # fmt: skip
-        images = fn.resize(images, size=(SIZE, SIZE), interp_type=types.INTERP_LINEAR, antialias=True)
+        images = fn.resize(images, resize_x=SIZE, resize_y=SIZE, interp_type=types.INTERP_TRIANGULAR)
+        flip = fn.random.coin_flip(probability=0.5)
         return fn.crop_mirror_normalize(
-            images, dtype=types.FLOAT, output_layout="CHW", mirror=flip, mean=_MEAN, std=_STD
+            images, dtype=types.FLOAT, output_layout="CHW", crop=(SIZE, SIZE), mirror=flip, mean=_MEAN, std=_STD
         )
 
-    pipeline = made()
-    pipeline.build()
-
-    def path() -> torch.Tensor:
-        (output,) = pipeline.run()
-        return torch.utils.dlpack.from_dlpack(output.as_tensor())
-
-    return path
+    for batch in DALIGenericIterator([made()], ["images"]):
+        yield batch[0]["images"]
 
 
-def dali_torchvision(setting: Setting) -> Run:
+def dali_torchvision(setting: Setting) -> Batches:
     """DALI's own torchvision API on pictures that torchvision decodes on the device, one by one; its own draws."""
     from nvidia.dali.experimental import torchvision as T
     from torchvision.io import ImageReadMode, decode_jpeg
 
+    where = "gpu" if setting.device.type == "cuda" else "cpu"
     transform = T.Compose(
         [
-            T.RandomResizedCrop((SIZE, SIZE), device="gpu"),
-            T.RandomHorizontalFlip(device="gpu"),
-            T.Normalize(_MEAN, _STD, device="gpu"),
+            T.RandomResizedCrop((SIZE, SIZE), device=where),
+            T.RandomHorizontalFlip(device=where),
+            T.Normalize(_MEAN, _STD, device=where),
         ],
         batch_size=1,
         num_threads=cores(),
     )
     encoded = _as_tensors(setting.photos)
-
-    def path() -> torch.Tensor:
+    while True:
         pictures = decode_jpeg(encoded, ImageReadMode.RGB, device=setting.device)
-        return torch.stack([transform(picture).clone() for picture in pictures])  # DALI writes there again
-
-    return path
+        yield torch.stack([transform(picture).clone() for picture in pictures])  # DALI writes there again
 
 
-def cvcuda(setting: Setting) -> Run:
+def cvcuda(setting: Setting) -> Batches:
     """nvImageCodec's decoder and CV-CUDA's operators on batches of images of different sizes."""
     import cvcuda
     from nvidia import nvimgcodec
@@ -119,8 +111,7 @@ def cvcuda(setting: Setting) -> Run:
     whole = on_device([[[[0, 0, SIZE, SIZE]]]] * count, torch.int32, "NHWC")
     flips = on_device([[1 if photo.draw.flip else 2] for photo in setting.photos], torch.int32, "NC")
     mean, std = (on_device([[[list(values)]]], torch.float32, "NHWC") for values in (_MEAN, _STD))
-
-    def path() -> torch.Tensor:
+    while True:
         stream = cvcuda.as_stream(torch.cuda.current_stream(device))
         batch = cvcuda.ImageBatchVarShape(count)
         decoded = decoder.decode(files, cuda_stream=stream.handle)
@@ -133,39 +124,21 @@ def cvcuda(setting: Setting) -> Run:
             resized, (count, 3, SIZE, SIZE), np.float32, cvcuda.TensorLayout.NCHW, whole, flips, mean, std,
             flags=cvcuda.NormalizeFlags.SCALE_IS_STDDEV, stream=stream,
         )  # fmt: skip
-        return torch.as_tensor(values.cuda(), device=device)
-
-    return path
+        yield torch.as_tensor(values.cuda(), device=device)
 
 
-PEERS: dict[str, tuple[Callable[[Setting], Run], tuple[str, ...]]] = {
-    "torchvision on the device": (torchvision, ()),
-    "TorchCodec on the device": (torchcodec, ("torchcodec",)),
+PEERS: dict[str, tuple[Callable[[Setting], Batches], tuple[str, ...], bool]] = {
+    "torchvision on the device": (torchvision, (), False),
     **{
-        f"DALI, mixed, {load:.0%} by the hardware": (partial(dali, hardware=load), ("nvidia.dali",))
-        for load in (0.0, 0.65, 0.8, 1.0)
+        f"DALI, {load:.0%} by the hardware": (partial(dali, hardware=load), ("nvidia.dali",), True)
+        for load in (0.65, 0.8, 1.0, 0.0)
     },
-    "DALI's torchvision API": (dali_torchvision, ("nvidia.dali.experimental.torchvision",)),
-    "CV-CUDA": (cvcuda, ("cvcuda", "nvidia.nvimgcodec")),
+    "DALI's torchvision API": (dali_torchvision, ("nvidia.dali", "nvidia.dali.experimental.torchvision"), True),
+    "TorchCodec on the device": (torchcodec, ("torchcodec",), False),
+    "CV-CUDA": (cvcuda, ("cvcuda", "nvidia.nvimgcodec"), False),
 }
-"""Their functions, and the modules that they need."""
-OWN_DRAWS = {"DALI's torchvision API"}
-"""Those whose pixels cannot be compared."""
-
-
-def made(name: str, setting: Setting) -> Run:
-    """One of them.
-
-    Raises:
-        RuntimeError: it cannot run here.
-    """
-    make, modules = PEERS[name]
-    for module in modules:
-        if find_spec(module.split(".")[0]) is None or find_spec(module) is None:
-            raise RuntimeError(f"{module} is not installed")
-    if setting.device.type != "cuda":
-        raise RuntimeError("needs a CUDA device")
-    return make(setting)
+"""By name: the function, the modules that it needs, and whether it draws crops of its own."""
+NEED_DRIVER = (dali_torchvision, cvcuda)
 
 
 def _as_tensors(photos: Sequence[Photo]) -> list[torch.Tensor]:

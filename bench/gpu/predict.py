@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     named = {"a photo of middling size": whole[middle : middle + 1], "its crop": crops[middle : middle + 1], **named}
     named["12 megapixels, 1 at once"] = [large]
     named["12 megapixels, 8 at once"] = [large] * 8
-    named |= {name: [decode.whole_file(file)] for name, file in decode.worst().items()}
+    named |= {f"{name}, 12 megapixels": [decode.whole_file(decode.worst(name))] for name in decode.WORST}
     show(kernels(predicted(whole), predicted(crops)))
     show(batches(named))
     return 0

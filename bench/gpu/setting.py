@@ -1,11 +1,12 @@
-"""Shared by the measurements on a device: files, crops, and a clock that waits for the device."""
+"""Shared by the measurements on a device: files and crops, and clocks: the host's, and the device's events."""
 
 from __future__ import annotations
 
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +18,31 @@ from torchvision.transforms import functional as F
 import accel
 from accel import switch
 from accel.backend import backend_of
+from accel.backends.cuda.device import CudaDevice
+from accel.backends.cuda.host import HostDevice
 from accel.cli.costs import take_turns
+from accel.codec import engines
 from accel.recipe import Recipe
 from bench.pipelines import MEAN, PIPELINES, STD, Draw
 
 SIZE = 224
+
+Step = tuple[str, Callable[[], dict[str, Any]]]
+"""A name, and what makes the figures under it. A part of the benchmark is a function that gives its steps in turn."""
+
+
+class NotInstalled(Exception):
+    """A step needs what is not here: it is left out under its own name."""
+
+
+def need_nvimgcodec(options: dict[str, Any]) -> None:
+    """With ``exact=False`` the host would decode in nvImageCodec's place: that is not what is to be measured.
+
+    Raises:
+        NotInstalled: it would.
+    """
+    if not options.get("exact", True) and not engines.has_nvimgcodec():
+        raise NotInstalled("nvImageCodec")
 
 
 class Photo(NamedTuple):
@@ -33,7 +54,13 @@ class Photo(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The photos, the folder of all, the device, the numbers of rounds and of training's steps, a file for a trace."""
+    """What every part is given.
+
+    Attributes:
+        folder: where the files lie. rounds: how often what is timed is done. steps: of training.
+        seconds: how long what is sustained is watched. limit: the seconds that a step may take.
+        out: a folder for what is no figure.
+    """
 
     photos: list[Photo]
     files: list[str]
@@ -41,7 +68,9 @@ class Setting(NamedTuple):
     device: torch.device
     rounds: int
     steps: int
-    trace: Path
+    seconds: float
+    limit: float
+    out: Path
 
 
 def photos(files: Sequence[str], count: int) -> list[Photo]:
@@ -91,6 +120,9 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+Clock = Callable[[Callable[[], object], torch.device], float]
+
+
 def seconds(function: Callable[[], object], device: torch.device) -> float:
     """Wall-clock seconds until the device is done."""
     wait(device)
@@ -100,13 +132,96 @@ def seconds(function: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def in_turns(
-    contestants: dict[str, Callable[[], object]], rounds: int, device: torch.device
-) -> dict[str, dict[str, Any]]:
-    """Seconds of every round, A B C A B C, and their medians; the first turn of each is not counted."""
-    for function in contestants.values():
-        seconds(function, device)
+PAUSE = 200_000_000  # cycles: some 100 ms
 
-    turns = {name: lambda number, function=each: seconds(function, device) for name, each in contestants.items()}
-    found = take_turns(turns, rounds)
-    return {name: {"rounds": each, "median": statistics.median(each)} for name, each in found.items()}
+
+def pause(device: torch.device) -> None:
+    """Keep the device from what is queued next: the host's work for that is hidden behind it."""
+    if device.type == "cuda":
+        torch.cuda._sleep(PAUSE)
+
+
+def device_seconds(function: Callable[[], object], device: torch.device) -> float:
+    """Seconds of what ``function`` queues on the current stream, by the device's events, without the host's time."""
+    wait(device)
+    pause(device)
+    begin = stamp(device)
+    function()
+    end = stamp(device)
+    wait(device)
+    return elapsed(begin, end)
+
+
+def stamp(device: torch.device) -> Any:
+    """An event behind all that is queued on the current stream; of the host, the time."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def elapsed(begin: Any, end: Any) -> float:
+    """Seconds between two stamps that the device has passed."""
+    return end - begin if isinstance(end, float) else float(begin.elapsed_time(end)) / 1000
+
+
+Span = tuple[float, float]
+"""From when to when."""
+
+
+@contextmanager
+def launches(device: torch.device) -> Iterator[list[tuple[str, Span]]]:
+    """Every launch of accel's kernels in the block, of any thread: the kernel, and its seconds since the beginning.
+
+    By events around it on its stream; the list is filled when the block ends, and nothing waits before.
+    """
+    kind: Any = CudaDevice if device.type == "cuda" else HostDevice
+    launch, marks, found = kind.launch, list[Any](), list[tuple[str, Span]]()
+
+    def timed(self: Any, kernel: str, *arguments: Any) -> None:
+        begin = stamp(device)
+        launch(self, kernel, *arguments)
+        marks.append((kernel, begin, stamp(device)))
+
+    first, kind.launch = stamp(device), timed
+    try:
+        yield found
+    finally:
+        kind.launch, complete = launch, marks.copy()  # other threads may be within a launch
+        wait(device)
+        found += [(kernel, (elapsed(first, begin), elapsed(first, end))) for kernel, begin, end in complete]
+
+
+def in_turns(
+    contestants: dict[str, Callable[[], object]], rounds: int, device: torch.device, clock: Clock = seconds
+) -> dict[str, float]:
+    """The medians of the seconds of every round, A B C A B C; the first turn of each is not counted."""
+    turns = {name: lambda number, function=each: clock(function, device) for name, each in contestants.items()}
+    take_turns(turns, 1)
+    return {name: statistics.median(each) for name, each in take_turns(turns, rounds).items()}
+
+
+def rate(function: Callable[[], object], images: int, setting: Setting) -> dict[str, float]:
+    """What a batch takes from beginning to end."""
+    took = in_turns({"": function}, setting.rounds, setting.device)[""]
+    return {"ms a batch": 1000 * took, "images/s": images / took}
+
+
+def merged(spans: Sequence[Span]) -> list[Span]:
+    """The same times without overlaps, in order."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def standing_still(busy: Sequence[Span]) -> float:
+    """Which share of the time from the first to the last of these spans lies in none of them; 1 if there is none."""
+    spans = merged(busy)
+    if not spans:
+        return 1.0
+    return 1 - sum(end - start for start, end in spans) / (spans[-1][1] - spans[0][0])

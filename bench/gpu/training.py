@@ -3,7 +3,8 @@ torch.profiler of a loop that nobody changed: whether batches are made beside th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -15,7 +16,7 @@ from accel.cli.data import open_folder
 from accel.cli.harness import Contestant, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.system.cores import cores
-from bench.gpu.setting import Setting
+from bench.gpu.setting import Setting, Span, Step, merged, need_nvimgcodec, standing_still
 from bench.train import Training
 
 MODELS = ("resnet50", "shufflenet", "mobilenet")
@@ -30,40 +31,45 @@ RUNS: tuple[tuple[str, str, dict[str, Any], int | None], ...] = (
 """Name, backend, its options, workers (None: one for each core)."""
 
 
-def measure(setting: Setting) -> dict[str, Any]:
+def measure(setting: Setting) -> Iterator[Step]:
     """Every model in every run, in images per second and the share of time that the loop waits for a batch."""
-    batch_size, steps = min(len(setting.photos), 256), setting.steps
-    found: dict[str, Any] = {"batch": batch_size, "steps": steps}
     for model in MODELS:
-        found[model] = {}
         for name, backend, options, workers in RUNS:
-            training = Training(model, 1000, setting.device)
-            contestant = loop(setting, batch_size, steps + WARM_UP, workers or cores(), backend, options)
-            with contestant.in_force():
-                epoch = training.epoch(contestant.epoch(0), WARM_UP)
-            found[model][name] = {"images/s": epoch.rate, "share waiting for data": epoch.waiting}
-    return found
+            yield f"{model}, {name}", partial(_run, setting, model, backend, options, workers)
+
+
+def _run(setting: Setting, model: str, backend: str, options: dict[str, Any], workers: int | None) -> dict[str, Any]:
+    need_nvimgcodec(options)
+    batch_size = min(len(setting.photos), 256)
+    training = Training(model, 1000, setting.device)
+    contestant = loop(setting, batch_size, setting.steps + WARM_UP, workers or cores(), backend, options)
+    with contestant.in_force():
+        epoch = training.epoch(contestant.epoch(0), WARM_UP)
+    found = {"batch": batch_size, "images/s": epoch.rate, "share waiting for data": epoch.waiting}
+    return {**found, "CPU s an image": epoch.cpu_seconds}
 
 
 def loop(
-    setting: Setting, batch_size: int, steps: int, workers: int, backend: str, options: dict[str, Any]
+    setting: Setting, batch_size: int, steps: int, workers: int, backend: str, options: dict[str, Any], **more: Any
 ) -> Contestant:
-    """The folder's photos, as often as so many steps need them."""
+    """The folder's photos, as often as so many steps need them; ``more`` is for the DataLoader."""
     data = open_folder(setting.folder, PIPELINES["train"]())
     data = data._replace(order=list(islice(cycle(data.order), batch_size * steps)))
     where = {"device": str(setting.device)} if backend == "cuda" else {}
-    how = {"batch_size": batch_size, "num_workers": workers}
+    how = {"batch_size": batch_size, "num_workers": workers, **more}
     return from_loader(backend, data, backend, {**where, **options}, how, target=setting.device)
 
 
 MODEL = "resnet50"
 OURS = frozenset(kernel for kernels in UNITS.values() for kernel in kernels)
 
-Span = tuple[float, float]
-"""From when to when, in microseconds."""
+
+def overlap(setting: Setting) -> Iterator[Step]:
+    """A loop that nobody changed, traced."""
+    yield "two workers", partial(_overlap, setting)
 
 
-def overlap(setting: Setting) -> dict[str, Any]:
+def _overlap(setting: Setting) -> dict[str, Any]:
     """Trains a few steps with ``pin_memory=True`` and two workers, and writes a trace (chrome://tracing, Perfetto).
 
     Of accel's kernels it says how long they take a step, and which share of that time the device was training as well;
@@ -78,41 +84,30 @@ def overlap(setting: Setting) -> dict[str, Any]:
         training.epoch(islice(batches, WARM_UP), WARM_UP - 1)
         with profile(activities=activities) as recorded:
             training.epoch(batches, 0)
-    recorded.export_chrome_trace(str(setting.trace))
+    trace = setting.out / "overlap.trace.json.gz"
+    recorded.export_chrome_trace(str(trace))
     kernels = [
         (event.name, (event.time_range.start, event.time_range.end))
         for event in recorded.events() or ()
         if event.device_type != DeviceType.CPU
     ]
-    return {"trace": setting.trace.name, "model": MODEL, "batch": batch_size, "steps": steps, **summary(kernels, steps)}
+    return {"trace": trace.name, "model": MODEL, "batch": batch_size, "steps": steps, **summary(kernels, steps)}
 
 
 def summary(kernels: Sequence[tuple[str, Span]], steps: int) -> dict[str, Any]:
-    """Figures from the names and times of all that ran on the device; {} where nothing did."""
+    """Figures from the names and times, in microseconds, of all that ran on the device; {} where nothing did."""
     if not kernels:
         return {}
     ours = [span for name, span in kernels if name in OURS]
-    others = merged(span for name, span in kernels if name not in OURS and not name.startswith("Mem"))  # copies
+    others = merged([span for name, span in kernels if name not in OURS and not name.startswith("Mem")])  # copies
     own = sum(end - start for start, end in ours)
-    busy = merged(span for _, span in kernels)
-    first, last = busy[0][0], busy[-1][1]
+    first, last = min(start for _, (start, _) in kernels), max(end for _, (_, end) in kernels)
     return {
         "ms a step": (last - first) / 1000 / steps,
         "accel's kernels, ms a step": own / 1000 / steps,
         "share of them beside training": sum(covered(span, others) for span in ours) / own if own else None,
-        "share of time the device stands still": 1 - sum(end - start for start, end in busy) / (last - first),
+        "share of time the device stands still": standing_still([span for _, span in kernels]),
     }
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same times without overlaps, in order."""
-    found: list[Span] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return found
 
 
 def covered(span: Span, others: Sequence[Span]) -> float:

@@ -1,0 +1,85 @@
+"""The first minutes on a GPU: is everything there, does it compile, are values right, do forked workers live?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from accel import backend
+from accel.backends.cuda import backend as cuda
+from accel.native import units
+from accel.planning.plan import plan
+from bench.gpu.setting import Setting, Step, batch, recorded, wait
+from bench.gpu.training import loop
+
+PACKAGES = ("torch", "torchvision", "numpy", "pillow", "numba", "cuda-core", "cuda-bindings", "pytest", "pytest-xdist")
+
+
+def measure(setting: Setting) -> Iterator[Step]:
+    """Small steps; each after those that it needs."""
+    yield "packages", _packages
+    yield "backends", partial(_backends, setting)
+    yield "host's kernels, by numba", partial(_took, lambda: units.ready(units.units()))
+    yield "device's kernels", partial(_took, lambda: cuda._Engine(setting.device).device.prepare())
+    yield "one batch", partial(_one_batch, setting)
+    for method in ("fork", "spawn"):
+        yield f"two epochs of workers, {method}", partial(_epochs, setting, method)
+
+
+def _packages() -> dict[str, Any]:
+    found = {each.metadata["Name"].lower(): each.version for each in metadata.distributions()}
+    return {name: found.get(name) for name in PACKAGES}
+
+
+def _backends(setting: Setting) -> dict[str, Any]:
+    """
+    Raises:
+        RuntimeError: there is no entry point for the cuda backend, or it cannot run.
+    """
+    found = backend.availability()
+    if "cuda" not in found or (setting.device.type == "cuda" and found["cuda"]):
+        raise RuntimeError(f"the cuda backend cannot run: {found}")
+    return {name: reason or "runs" for name, reason in found.items()}
+
+
+def _took(function: Any) -> dict[str, Any]:
+    begin = time.perf_counter()
+    function()
+    return {"seconds": time.perf_counter() - begin}
+
+
+def _one_batch(setting: Setting) -> dict[str, Any]:
+    """
+    Raises:
+        AssertionError: it is not torchvision's.
+    """
+    photos = setting.photos[:32]
+    on_device, recipes = recorded(photos, setting.device)
+    if not torch.equal(on_device.run_on(plan(recipes), setting.device).cpu(), batch(photos)):
+        raise AssertionError("its values are not torchvision's")
+    return {"images": len(photos), "equal": True}
+
+
+def _epochs(setting: Setting, method: str) -> dict[str, Any]:
+    """Workers are started twice, the second time after this process has used the device.
+
+    Raises:
+        AssertionError: a batch is not torchvision's.
+    """
+    found = {}
+    for backend_name in ("torchvision", "cuda"):
+        contestant = loop(
+            setting, 16, 4, 2, backend_name, {}, multiprocessing_context=method, timeout=0.4 * setting.limit
+        )
+        with contestant.in_force():
+            found[backend_name] = [batch[0].cpu() for epoch in (0, 1) for batch in contestant.epoch(epoch)]
+    wait(setting.device)
+    for wanted, made in zip(*found.values(), strict=True):
+        if not torch.equal(wanted, made):
+            raise AssertionError("its values are not torchvision's")
+    return {"batches": len(found["cuda"]), "equal": True}

@@ -1,0 +1,79 @@
+"""Variants of the kernels and of what launches them: a copy of the checkout in which one number is another one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.machine import ROOT
+
+VARIANTS = {
+    "subsequence": ("backends/cuda/jpeg/picture.h", r"(?<=constexpr int SUBSEQUENCE = )\d+(?=;)", "{}"),
+    "blocks": ("backends/cuda/shim.h", r"(?<=__launch_bounds__\(THREADS, )\d+(?=\))", "{}"),
+    "carveout": (
+        "backends/cuda/device.py",
+        r"\w+\.get_kernel\(\w+\)",
+        r"__import__('{here}').gpu.variants.carved(\g<0>, {})",
+    ),
+    "launchers": ("accel/runtime/prefetch.py", r"(?<=\n_LAUNCHERS = )\d+", "{}"),
+}
+"""By name: the file, the only place in it that has the number, and what is written there. Bits that a thread of the
+decoder begins with; blocks that a multiprocessor must hold; the share of its memory that is no cache, in percent;
+threads that launch."""
+_TAKEN = ("accel", "backends", "bench", "rig", "tests", "pyproject.toml")
+
+
+def parsed(text: str) -> tuple[str, int]:
+    """``name=number``.
+
+    Raises:
+        ValueError: no such variant.
+    """
+    name, _, number = text.partition("=")
+    if name not in VARIANTS:
+        raise ValueError(f"no such variant: {name}")
+    return name, int(number)
+
+
+def made(chosen: Mapping[str, int], folder: Path) -> Path:
+    """A copy of the checkout with these numbers, in an empty folder; its kernels are compiled anew.
+
+    Raises:
+        LookupError: the sources do not have such a number in just one place.
+    """
+    for name in _TAKEN:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    if (ROOT / ".git").exists():
+        (folder / ".git").symlink_to(ROOT / ".git")  # results name the commit, and say that it was changed
+    for name, number in chosen.items():
+        file, pattern, written = VARIANTS[name]
+        text, times = re.subn(pattern, written.format(number, here=__name__), (folder / file).read_text())
+        if times != 1:
+            raise LookupError(f"{file} has {times} places for {name}")
+        (folder / file).write_text(text)
+    return folder
+
+
+def carved(kernel: Any, percent: int) -> Any:
+    """A loaded kernel, for which so much of a multiprocessor's memory is shared memory, as far as it can be.
+
+    Raises:
+        RuntimeError: the driver refuses.
+    """
+    from cuda.bindings import driver
+
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+    status, device = driver.cuDeviceGet(torch.cuda.current_device())
+    if not status:
+        (status,) = driver.cuKernelSetAttribute(attribute, percent, kernel.handle, device)
+    if status:
+        raise RuntimeError(f"carveout={percent}: {status}")
+    return kernel
