@@ -60,7 +60,8 @@ FUNCTION void synchronise(int block, const Picture& picture) {
     }
     for (int now = 0;; now ^= 1) {
         PHASE(t) {
-            if (t == 0 || same(starts[t], ends[t - 1])) continue;
+            const bool beyond = end_of(first + t, state.bits) <= (first + t) * SUBSEQUENCE;  // the stream's end
+            if (t == 0 || beyond || same(starts[t], ends[t - 1])) continue;
             starts[t] = ends[t - 1];
             changed[atomicAdd(&count[now], 1)] = static_cast<u8>(t);
         }
@@ -190,10 +191,12 @@ FUNCTION void keep_coefficients(int block, const Picture& picture) {
     const State state = state_of(picture);
     const int first = (block - picture.first_span) * THREADS;
     const Span* spans = reinterpret_cast<const Span*>(picture.spans);
+    SHARED(int, reason);
+    if (!is_sound(picture, reason)) return;  // the tables may not even have been made
     PHASE(t) load_tables(picture, tables, t);
     PHASE(t) {
         const int i = first + t;
-        if (state.reason != SOUND || i * SUBSEQUENCE >= state.bits) continue;
+        if (i * SUBSEQUENCE >= state.bits) continue;
         const Place from = i > 0 ? spans[i - 1].end : Place{0, 0};
         const int number = spans[i].first, mcu = number / picture.slots;
         const int limit = lesser(picture.mcu_bottom * picture.mcu_columns, picture.mcus) * picture.slots;
