@@ -41,6 +41,11 @@ FUNCTION u32 packed(int a, int b, int c) {
     return all;
 }
 
+// The upper word of both, shifted to the left by the number of bits modulo 32.
+FUNCTION u32 funnel(u32 high, u32 low, int bits) { return __funnelshift_l(low, high, bits); }
+
+#define MET(what)
+
 // Byte number `which` of a word.
 FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 | which); }
 
@@ -65,6 +70,9 @@ FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 |
 #endif
 #ifndef BARRIER
 #define BARRIER() false  // behind a phase
+#endif
+#ifndef MET
+#define MET(what)  // a case in the code: how often one comes is counted by bench/gpu/trips.cu
 #endif
 #ifndef SHARED
 #define SHARED(type, name) type name
@@ -103,6 +111,10 @@ template <class T> FUNCTION T read(const T* at) {
 
 FUNCTION u32 clamped(int value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
 FUNCTION u32 packed(int a, int b, int c) { return clamped(a) | clamped(b) << 8 | clamped(c) << 16; }
+
+FUNCTION u32 funnel(u32 high, u32 low, int bits) {
+    return static_cast<u32>(((static_cast<u64>(high) << 32 | low) << (bits & 31)) >> 32);
+}
 
 FUNCTION int byte_of(u32 word, int which) { return word >> 8 * which & 255; }
 
