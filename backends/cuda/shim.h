@@ -44,6 +44,11 @@ FUNCTION u32 packed(int a, int b, int c) {
 // The upper word of both, shifted to the left by the number of bits modulo 32.
 FUNCTION u32 funnel(u32 high, u32 low, int bits) { return __funnelshift_l(low, high, bits); }
 
+FUNCTION int count_bits(u32 word) { return __popc(word); }
+FUNCTION int lowest_bit(u32 word) { return __ffs(word) - 1; }
+FUNCTION int highest_bit(u32 word) { return 31 - __clz(word); }
+FUNCTION u32 reversed(u32 word) { return __byte_perm(word, 0, 0x0123); }
+
 #define MET(what)
 
 // Byte number `which` of a word.
@@ -115,6 +120,11 @@ FUNCTION u32 packed(int a, int b, int c) { return clamped(a) | clamped(b) << 8 |
 FUNCTION u32 funnel(u32 high, u32 low, int bits) {
     return static_cast<u32>(((static_cast<u64>(high) << 32 | low) << (bits & 31)) >> 32);
 }
+
+FUNCTION int count_bits(u32 word) { return __builtin_popcount(word); }
+FUNCTION int lowest_bit(u32 word) { return __builtin_ctz(word); }
+FUNCTION int highest_bit(u32 word) { return 31 - __builtin_clz(word); }
+FUNCTION u32 reversed(u32 word) { return __builtin_bswap32(word); }
 
 FUNCTION int byte_of(u32 word, int which) { return word >> 8 * which & 255; }
 

@@ -32,14 +32,14 @@ LAUNCH = 3e-6  # seconds from a kernel's end to the next one's start, with the r
 BANDWIDTH = 4e12  # bytes a second
 WARPS = 8  # of a block
 
-CASES = ("walks", "steps", "searched", "blocks", "mcus", "stops", "intervals")
-"""A walk; a step of it; what may happen in a step: the cases of ``trips.cu``."""
+CASES = ("walks", "markers", "squeezed", "ends", "steps", "searched", "blocks", "mcus", "stops", "intervals")
+"""How often warps meet them: the cases of ``trips.cu``."""
 STEPS = np.dtype([("warps", np.int64, (len(CASES),)), ("symbols", np.int64), ("longest", np.int64)])
-TRIPS = np.dtype([(name, STEPS) for name in ("first", "later", "joining", "keeping")] + [("rounds", np.int64)])
+TRIPS = np.dtype([(name, STEPS) for name in ("unstuffing", "first", "later", "joining", "keeping")] + [("rounds", np.int64)])
 
 
 def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
-    """Instructions of a loop over symbols where it is called, for each of the cases."""
+    """Instructions of a loop over symbols where it is called, for each of the cases that may come in it."""
 
     def lines(first: str, last: str | None = None) -> tuple[str, range]:
         return sass.lines("jpeg/symbols.h", first, last)
@@ -55,6 +55,7 @@ def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
     interval = lines("MET(INTERVAL_ENDS)", "edge = (read(edges + interval) - base) << TAKEN;")
     counts = [
         walk.but(step).all,
+        *(0, 0, 0),
         walk.only(step).but(searched, block, stop).all,
         walk.within(searched),
         walk.only(block).but(mcu, next_mcu).all,
@@ -130,11 +131,20 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDA
 
     first, later, joining, keeping = _WALKS
     again = code["jpeg_synchronise"].only(rounds).but(sass.lines("jpeg/entropy.cu", later))
+    flagged = sass.lines("jpeg/picture.h", "FUNCTION void flag(")
+    rare = [
+        sass.lines("jpeg/stream.cu", "const int i = lowest_bit(rest), after", "++restart;"),
+        sass.lines("jpeg/stream.cu", "MET(SQUEEZED)", "rest ^= "),
+        sass.lines("jpeg/stream.cu", "MET(ENDS)", "stream[swapped(bytes + i)] = "),
+    ]
+    marked = sass.lines("jpeg/stream.cu", "const int position = start + lowest_bit", "else atomicMin(&stop, position)")
     spans, chunks = blocks["jpeg_synchronise"], -(-dc_blocks(pictures) // 1024)
     every = {
-        "jpeg_count": WARPS * blocks["jpeg_count"] * code["jpeg_count"].all,
+        "jpeg_count": WARPS * blocks["jpeg_count"] * code["jpeg_count"].but(marked).all
+        + (found["unstuffing"]["warps"][:, 1] + 1) * code["jpeg_count"].within(marked),  # and the end
         "jpeg_offsets": WARPS * -(-blocks["jpeg_count"] // 256) * code["jpeg_offsets"].all,
-        "jpeg_unstuff": WARPS * blocks["jpeg_unstuff"] * code["jpeg_unstuff"].all,
+        "jpeg_unstuff": WARPS * blocks["jpeg_unstuff"] * code["jpeg_unstuff"].but(flagged, *rare).all
+        + found["unstuffing"]["warps"][:, 1:4] @ [code["jpeg_unstuff"].but(flagged).within(case) for case in rare],
         "jpeg_tables": WARPS * tables[:, 2] * code["jpeg_tables"].all,
         "jpeg_synchronise": WARPS * (spans * outside("jpeg_synchronise", first) + found["rounds"] * again.but(taking_part).all)
         + found["later"]["warps"][:, 0] * again.within(taking_part)

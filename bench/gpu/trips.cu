@@ -12,30 +12,32 @@
 #include <cstddef>
 #include <vector>
 
-// A walk begins; a step of it; what may happen in a step: `shim.h` has the macro, the kernels' sources the places.
-enum Case { WALK, STEP, SEARCHED, BLOCK_ENDS, MCU_ENDS, STOPS, INTERVAL_ENDS, CASES };
+// Cases that a thread meets one after the other, and its warp as often as the thread that meets them most; a step of a
+// walk; what may happen in a step. `shim.h` has the macro, the kernels' sources the places.
+enum Case { WALK, MARKED, SQUEEZED, ENDS, STEP, SEARCHED, BLOCK_ENDS, MCU_ENDS, STOPS, INTERVAL_ENDS, CASES };
 
 // What the warps of a kernel do; `counts.py` has the same structure.
 struct Steps {
-    long long warps[CASES];  // in how many steps, or walks, a warp meets the case
+    long long warps[CASES];  // how often a warp meets the case
     long long symbols;       // steps of all threads: look-ups
     long long longest;       // steps of the block of threads that takes longest
 };
 
 struct Trips {
+    Steps unstuffing;
     Steps first, later, joining, keeping;  // `later`: the rounds behind the first
     long long rounds;                      // of all blocks of threads together
 };
 
 static int thread;
 static std::vector<unsigned> seen[256];  // of each thread in this phase: the cases of its steps
-static long long begun[256];             // and how many walks it has begun
+static long long often[STEP][256];       // and how often it has met the others
 static Steps* counted;           // for this phase
 static Steps* after;             // for those behind the first phase in which anything was met; null: the same
 static long long phases, chain;  // of the present block of threads
 
 static void meet(Case what) {
-    if (what == WALK) ++begun[thread];
+    if (what < STEP) ++often[what][thread];
     else if (what == STEP) seen[thread].push_back(1 << STEP);
     else seen[thread].back() |= 1 << what;
 }
@@ -45,14 +47,11 @@ static bool end_phase() {
     size_t longest = 0;
     bool any = false;
     for (int first = 0; first < 256; first += 32) {
-        long long walks = 0;
+        for (int what = 0; what < STEP; ++what)
+            counted->warps[what] += *std::max_element(often[what] + first, often[what] + first + 32);
         size_t length = 0;
-        for (int t = first; t < first + 32; ++t) {
-            walks = std::max(walks, begun[t]);
-            length = std::max(length, seen[t].size());
-        }
-        counted->warps[WALK] += walks;
-        any |= walks > 0;
+        for (int t = first; t < first + 32; ++t) length = std::max(length, seen[t].size());
+        any |= length > 0;
         for (size_t step = 0; step < length; ++step) {
             unsigned met = 0;
             for (int t = first; t < first + 32; ++t)
@@ -64,7 +63,7 @@ static bool end_phase() {
     for (int t = 0; t < 256; ++t) {
         counted->symbols += static_cast<long long>(seen[t].size());
         seen[t].clear();
-        begun[t] = 0;
+        for (auto& times : often) times[t] = 0;
     }
     if (any && after != nullptr) counted = after;
     chain += static_cast<long long>(longest);
@@ -73,6 +72,7 @@ static bool end_phase() {
 }
 
 #include "jpeg/entropy.cu"
+#include "jpeg/stream.cu"
 
 static_assert(THREADS == 256 && WARP == 32, "as above");
 
@@ -86,6 +86,10 @@ static void begin(Steps& steps, Steps* then = nullptr) {
 }
 
 static void count(const Picture& picture, Trips& trips) {
+    for (int tile = picture.first_tile; tile < picture.first_tile + picture.tile_count; ++tile) {
+        begin(trips.unstuffing);
+        unstuff_tile(tile, picture);
+    }
     const int subsequences = (state_of(picture).bits + SUBSEQUENCE - 1) / SUBSEQUENCE;
     const int blocks = (subsequences + THREADS - 1) / THREADS;
     for (int block = picture.first_span; block < picture.first_span + blocks; ++block) {
