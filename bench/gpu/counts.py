@@ -20,7 +20,7 @@ import torch
 
 from accel.backends.cuda import backend, host
 from accel.backends.cuda.jpeg import Decoder, Wanted
-from accel.backends.cuda.declarations import constant, structure
+from accel.backends.cuda.declarations import constant, enumerators, structure
 from accel.backends.cuda.jpeg.layout import COMPONENTS, KERNELS, TABLES
 from bench.gpu import sass
 
@@ -31,11 +31,12 @@ SUM = 2500  # cycles of a block's prefix sum over DC coefficients: two trips to 
 LAUNCH = 3e-6  # seconds from a kernel's end to the next one's start, with the ramp up and down
 BANDWIDTH = 4e12  # bytes a second
 WARPS = 8  # of a block
+PLAIN, H2V1, H2V2 = (enumerators("jpeg/picture.h", "Upsampling")[name] for name in ("PLAIN", "H2V1", "H2V2"))
 
-CASES = ("walks", "markers", "squeezed", "ends", "steps", "searched", "blocks", "mcus", "stops", "intervals")
+CASES = ("walks", "markers", "squeezed", "ends", "runs", "steps", "searched", "blocks", "mcus", "stops", "intervals")
 """How often warps meet them: the cases of ``trips.cu``."""
 STEPS = np.dtype([("warps", np.int64, (len(CASES),)), ("symbols", np.int64), ("longest", np.int64)])
-TRIPS = np.dtype([(name, STEPS) for name in ("unstuffing", "first", "later", "joining", "keeping")] + [("rounds", np.int64)])
+TRIPS = np.dtype([(name, STEPS) for name in ("unstuffing", "colouring", "first", "later", "joining", "keeping")] + [("rounds", np.int64)])
 
 
 def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
@@ -55,7 +56,7 @@ def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
     interval = lines("MET(INTERVAL_ENDS)", "edge = (read(edges + interval) - base) << TAKEN;")
     counts = [
         walk.but(step).all,
-        *(0, 0, 0),
+        *(0, 0, 0, 0),
         walk.only(step).but(searched, block, stop).all,
         walk.within(searched),
         walk.only(block).but(mcu, next_mcu).all,
@@ -155,7 +156,7 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDA
         + found["keeping"]["warps"] @ costs(code["jpeg_coefficients"], keeping),
         "jpeg_dc": WARPS * chunks.sum(1) * code["jpeg_dc"].all,
         "jpeg_transform": blocks["jpeg_transform"] * _transform_instructions(code["jpeg_transform"]),
-        "jpeg_pixels": WARPS * blocks["jpeg_pixels"] * _pixel_instructions(code["jpeg_pixels"], pictures),
+        "jpeg_pixels": WARPS * blocks["jpeg_pixels"] * code["jpeg_pixels"].but(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);")).all + found["colouring"]["warps"][:, CASES.index("runs")] * _run_instructions(code["jpeg_pixels"], pictures),
     }
     return {name: np.broadcast_to(np.asarray(each, np.float64), len(found)) for name, each in every.items()}
 
@@ -191,17 +192,25 @@ def _transform_instructions(code: sass.Code) -> int:
     return WARPS * code.but(finding, reading).all + code.within(finding) + 2 * code.within(reading)
 
 
-def _pixel_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Instructions of a warp: upsampling has a case for every kind of component."""
-    starts = [f"case {kind}" for kind in ("PLAIN", "H2V1", "H1V2", "H2V2")] + ["default: return sample_at"]
-    ends = (None, "}", "}", "}", None)
-    kinds = [sass.lines("jpeg/pixels.cu", start, end) for start, end in zip(starts, ends, strict=True)]
-    luma = sass.lines("jpeg/pixels.cu", "const int first = upsampled(")
-    chroma = sass.lines("jpeg/pixels.cu", "const int second = upsampled(")
-    per_kind = np.array([[code.only(luma).within(kind), code.only(chroma).within(kind) / 2] for kind in kinds])
+def _run_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Instructions of a warp for a run of pixels: there is a case for every kind of component."""
+    run = code.only(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);"))
+    plain = sass.lines("jpeg/pixels.cu", "if (component.upsampling == PLAIN) {", "values[i] = run.has(i) ? read(row + i)")
+    other = sass.lines("jpeg/pixels.cu", "values[i] = run.has(i) ? upsampled(")
+    calls = [
+        sass.lines("jpeg/pixels.cu", call)
+        for call in ("run, values[0]);", "values_at(second, run, values[1]);", "values_at(third, run, values[2]);")
+    ]
+    halved = sass.lines("jpeg/pixels.cu", "halved_at(second, third, run, both);", "values[1][i] = both[i]")
+    grey = sass.lines("jpeg/pixels.cu", "const u32 copies", "return;")
     kind, used = pictures["components"]["upsampling"], pictures["components"]["h"] > 0
-    found: npt.NDArray[np.float64] = code.but(*kinds).all + per_kind[kind[:, 0], 0]
-    found += (per_kind[kind[:, 1:], 1] * used[:, 1:]).sum(1)
+    found = np.full(len(pictures), run.but(*calls, halved, grey).all, np.float64)
+    both = used[:, 1] & np.isin(kind[:, 1], (H2V1, H2V2)) & (kind[:, 1] == kind[:, 2])
+    found += both * run.within(halved)
+    for number, call in enumerate(calls):
+        called = run.only(call)
+        each = np.where(kind[:, number] == PLAIN, called.but(other).all, called.but(plain).all)
+        found += each * (used[:, number] & (~both | (number == 0)))
     return found
 
 

@@ -14,7 +14,7 @@
 
 // Cases that a thread meets one after the other, and its warp as often as the thread that meets them most; a step of a
 // walk; what may happen in a step. `shim.h` has the macro, the kernels' sources the places.
-enum Case { WALK, MARKED, SQUEEZED, ENDS, STEP, SEARCHED, BLOCK_ENDS, MCU_ENDS, STOPS, INTERVAL_ENDS, CASES };
+enum Case { WALK, MARKED, SQUEEZED, ENDS, RUN, STEP, SEARCHED, BLOCK_ENDS, MCU_ENDS, STOPS, INTERVAL_ENDS, CASES };
 
 // What the warps of a kernel do; `counts.py` has the same structure.
 struct Steps {
@@ -24,7 +24,7 @@ struct Steps {
 };
 
 struct Trips {
-    Steps unstuffing;
+    Steps unstuffing, colouring;
     Steps first, later, joining, keeping;  // `later`: the rounds behind the first
     long long rounds;                      // of all blocks of threads together
 };
@@ -72,6 +72,7 @@ static bool end_phase() {
 }
 
 #include "jpeg/entropy.cu"
+#include "jpeg/pixels.cu"
 #include "jpeg/stream.cu"
 
 static_assert(THREADS == 256 && WARP == 32, "as above");
@@ -108,9 +109,17 @@ static void count(const Picture& picture, Trips& trips) {
     }
 }
 
+static void count_pixels(const Picture& picture, Trips& trips) {
+    const int total = picture.height * picture.width, each = PIXELS * THREADS;
+    for (int block = 0; block < (total + each - 1) / each; ++block) {
+        begin(trips.colouring);
+        make_pixels(picture.first_pixel + block, picture);
+    }
+}
+
 extern "C" void count_trips(int pictures, const Picture* items, Trips* trips) {
     for (int i = 0; i < pictures; ++i) {
         trips[i] = {};
-        if (state_of(items[i]).reason == SOUND) count(items[i], trips[i]);
+        if (state_of(items[i]).reason == SOUND) count(items[i], trips[i]), count_pixels(items[i], trips[i]);
     }
 }
