@@ -33,10 +33,10 @@ constexpr int WARP = 32;      // threads next to each other that should read nex
 // What no thread writes while the kernel runs.
 template <class T> FUNCTION T read(const T* at) { return __ldg(at); }
 
-// Three values clamped to bytes, the first one lowest: two instructions.
-FUNCTION u32 packed(int a, int b, int c) {
+// Values clamped to bytes, the first one lowest: two instructions.
+FUNCTION u32 packed(int a, int b, int c, int d = 0) {
     u32 high, all;
-    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(high) : "r"(0), "r"(c), "r"(0));
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(high) : "r"(d), "r"(c), "r"(0));
     asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(b), "r"(a), "r"(high));
     return all;
 }
@@ -115,7 +115,9 @@ template <class T> FUNCTION T read(const T* at) {
 }
 
 FUNCTION u32 clamped(int value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
-FUNCTION u32 packed(int a, int b, int c) { return clamped(a) | clamped(b) << 8 | clamped(c) << 16; }
+FUNCTION u32 packed(int a, int b, int c, int d = 0) {
+    return clamped(a) | clamped(b) << 8 | clamped(c) << 16 | clamped(d) << 24;
+}
 
 FUNCTION u32 funnel(u32 high, u32 low, int bits) {
     return static_cast<u32>(((static_cast<u64>(high) << 32 | low) << (bits & 31)) >> 32);

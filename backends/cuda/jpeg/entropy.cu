@@ -177,7 +177,7 @@ struct Keeping {
     static constexpr bool MANY = false, IN_PIECES = false;
     const Picture& picture;
     u32* dc;
-    short* target;    // the coefficients of the present block; null: not needed
+    int target;       // number of the present block's first coefficient among those that are kept; -1: it is not needed
     int block;        // number of the present block in the stream
     int limit;        // blocks from this one on are neither kept nor checked
     int row, column;  // of the MCU
@@ -189,34 +189,38 @@ struct Keeping {
         const bool needed = picture.mcu_top <= row && row < picture.mcu_bottom &&  //
                             picture.mcu_left <= column && column < picture.mcu_right;
         const int across = picture.mcu_right - picture.mcu_left;
-        const i64 cell = static_cast<i64>(row - picture.mcu_top) * across + column - picture.mcu_left;
-        short* const kept = reinterpret_cast<short*>(picture.coefficients);
-        target = needed ? kept + (cell * picture.slots + slot) * BLOCK : nullptr;
+        const int cell = (row - picture.mcu_top) * across + column - picture.mcu_left;
+        target = needed ? (cell * picture.slots + slot) * BLOCK : -1;  // a picture has fewer than 2^31
     }
 
     MEMBER bool symbol(int index, u32 entry, u32 bits) {
-        if (block >= limit) {
-            if (limit == picture.mcus * picture.slots) flag(picture, BAD_LENGTH);  // more than padding is left
-            return false;
-        }
         const int advance = entry >> 16 & INDEX, size = entry >> SIZE & 15, taken = entry >> (16 + TAKEN);
-        if (advance == END_OF_BLOCK ? size > 0 : index + advance > BLOCK) {  // no code, or too many of them
-            flag(picture, BAD_CODE);
+        const int at = index + advance - 1;  // an end of block comes to the next block as well, but by itself
+        if (block >= limit || (at ^ advance) & END_OF_BLOCK) {
+            if (block < limit) flag(picture, BAD_CODE);
+            else if (limit == picture.mcus * picture.slots) flag(picture, BAD_LENGTH);  // more than padding is left
             return false;
         }
-        int value = 0;
-        if (size) {  // T.81 F.2.2.1 (EXTEND)
-            value = static_cast<int>(bits << (taken - size) >> (32 - size));
-            if (value < 1 << (size - 1)) value -= (1 << size) - 1;
-        }
+        // T.81 F.2.2.1 (EXTEND): a magnitude that begins with 0 stands for a negative value, all its bits inverted
+        const u32 magnitude = bits << (taken - size);
+        const int negative = ~static_cast<int>(magnitude) >> 31;
+        const int value = (static_cast<int>(funnel(0, magnitude ^ negative, size)) ^ negative) - negative;
         if (index == 0) dc[block] = static_cast<u32>(value);
-        else if (size && target) target[index + advance - 1] = static_cast<short>(value);
+        if (index > 0 && size > 0 && target >= 0)
+            reinterpret_cast<short*>(picture.coefficients)[target + at] = static_cast<short>(value);
         return true;
+    }
+
+    // Bits that are no code.
+    MEMBER bool no_code() {
+        if (block >= limit) return symbol(0, 0, 0);
+        flag(picture, BAD_CODE);
+        return false;
     }
 
     MEMBER void block_done() {
         ++block;
-        if (target) target += BLOCK;
+        target += target >= 0 ? BLOCK : 0;
         if (++slot < picture.slots) return;
         slot = 0;
         if (++column == picture.mcu_columns) {
@@ -255,7 +259,7 @@ FUNCTION void keep_coefficients(int block, const Picture& picture) {
         const bool in_step = number % picture.period == from.within >> 8;  // or something is flagged
         if (number >= limit || !in_step) continue;
         const int row = mcu / picture.mcu_columns;
-        Keeping keeping = {picture, reinterpret_cast<u32*>(picture.dc), nullptr, number, limit, row,
+        Keeping keeping = {picture, reinterpret_cast<u32*>(picture.dc), -1, number, limit, row,
                            mcu - row * picture.mcu_columns, number - mcu * picture.slots, false};
         keeping.aim();
         walk(picture, tables, from, end_of(i, state.bits), keeping);

@@ -8,10 +8,12 @@
 constexpr u32 SAFE_SUM = 5900;
 constexpr int MAX_QUANT = 8191;
 
-alignas(8) CONSTANT u8 NATURAL[BLOCK] = {  // the place of a coefficient in its block (T.81 figure A.6)
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
-    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
-    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+constexpr int LINE = 9;  // an odd length keeps columns in different banks
+
+alignas(8) CONSTANT u8 PLACES[BLOCK] = {  // of a coefficient in its block's lines (T.81 figure A.6)
+     0,  1,  9, 18, 10,  2,  3, 11, 19, 27, 36, 28, 20, 12,  4,  5, 13, 21, 29, 37, 45, 54,
+    46, 38, 30, 22, 14,  6,  7, 15, 23, 31, 39, 47, 55, 63, 64, 56, 48, 40, 32, 24, 16, 25,
+    33, 41, 49, 57, 65, 66, 58, 50, 42, 34, 43, 51, 59, 67, 68, 60, 52, 61, 69, 70,
 };
 
 // Value `k` of a component's quantisation table, which may have bytes or words; 0 where it is too large, and flagged.
@@ -47,7 +49,7 @@ FUNCTION Block block_at(const Picture& picture, const Component& component, int 
 
 // Eight threads for each of GROUP blocks that the region needs; the others are not looked at.
 FUNCTION void transform(int block, const Picture& picture) {
-    SHARED(int, lines[GROUP][8][9]);  // an odd length keeps columns in different banks
+    SHARED(int, lines[GROUP][8 * LINE]);
     SHARED(u32, sizes[GROUP][8]);
     SHARED(int, factors[BLOCK]);  // in zigzag order, as the coefficients
     SHARED(Block, blocks[GROUP]);
@@ -67,11 +69,10 @@ FUNCTION void transform(int block, const Picture& picture) {
         const int b = t / 8, lane = t % 8;
         if (b >= count) continue;
         const u64 four[2] = {blocks[b].source[2 * lane], blocks[b].source[2 * lane + 1]};
-        const u64 places = reinterpret_cast<const u64*>(NATURAL)[lane];
+        const u64 places = read(reinterpret_cast<const u64*>(PLACES) + lane);
         for (int i = 0; i < 8; ++i) {
-            const int place = places >> 8 * i & 0xFF;
             const int value = i + lane ? static_cast<short>(four[i / 4] >> 16 * (i % 4)) : blocks[b].dc;
-            lines[b][place / 8][place % 8] = value * factors[8 * lane + i];
+            lines[b][places >> 8 * i & 0xFF] = value * factors[8 * lane + i];
         }
     }
     PHASE(t) {
@@ -80,24 +81,25 @@ FUNCTION void transform(int block, const Picture& picture) {
         int values[8];
         u32 size = 0;
         for (int i = 0; i < 8; ++i) {
-            values[i] = lines[b][i][column];
+            values[i] = lines[b][i * LINE + column];
             size += values[i] < 0 ? -values[i] : values[i];
         }
         sizes[b][column] = size;
         for (int i = 0; i < 8; ++i) values[i] = size > SAFE_SUM ? 0 : values[i];
         inverse_dct<CONSTANT_BITS - FIRST_PASS_BITS>(values);
-        for (int i = 0; i < 8; ++i) lines[b][i][column] = values[i];
+        for (int i = 0; i < 8; ++i) lines[b][i * LINE + column] = values[i];
     }
     PHASE(t) {
         const int b = t / 8, row = t % 8;
         if (b >= count) continue;
         if (row < 4 && sizes[b][row] + sizes[b][row + 4] > SAFE_SUM) flag(picture, OVERFLOW);
         int values[8];
-        for (int i = 0; i < 8; ++i) values[i] = lines[b][row][i];
+        for (int i = 0; i < 8; ++i) values[i] = lines[b][row * LINE + i];
         inverse_dct<CONSTANT_BITS + FIRST_PASS_BITS + 3>(values);
-        u64 samples = 0;
-        for (int i = 0; i < 8; ++i) samples |= static_cast<u64>(clip8(values[i] + 128)) << 8 * i;
-        blocks[b].target[static_cast<i64>(row) * component.stride / 8] = samples;
+        for (int i = 0; i < 8; ++i) values[i] += 128;
+        const u32 low = packed(values[0], values[1], values[2], values[3]);
+        const u32 high = packed(values[4], values[5], values[6], values[7]);
+        blocks[b].target[static_cast<i64>(row) * component.stride / 8] = static_cast<u64>(high) << 32 | low;
     }
 }
 

@@ -15,7 +15,7 @@ constexpr int LONGEST = 16;
 constexpr int TAKEN = 7, SIZE = 12;
 constexpr int INDEX = (1 << TAKEN) - 1, LEAP = (1 << SIZE) - 1;
 constexpr int END_OF_BLOCK = BLOCK;
-constexpr u32 NO_CODE = 0xFFC0;  // takes 31 bits and ends the block, and has a size
+constexpr u32 NO_CODE = 0xFFC0;  // takes 31 bits and ends the block, but has a size
 
 struct Codes {
     u32 limit[LONGEST + 1];  // 16 bits below limit[n] begin with a code of at most n bits
@@ -85,7 +85,7 @@ FUNCTION int interval_at(const int* edges, int count, int bit) {
 // A Visit that needs no values takes several symbols at once (MANY). Those that are taken together end in the walk and
 // in the interval, and but for the last in the block; so it comes to the same places as one that takes them singly.
 //
-// Visit has  symbol(index, entry, bits): false ends it; where MANY, it is not called | block_done() | padded(): nothing
+// Visit has  symbol(index, entry, bits), no_code(): false ends it; where MANY, they are not called | block_done() | padded(): nothing
 // is left of the interval but padding | edge(interval): its end, in any case | where IN_PIECES, piece_done(place): at
 // the first symbol behind the end of each piece but the last. Returns where it ends.
 template <class Visit>
@@ -111,6 +111,8 @@ FUNCTION Place walk(const Picture& picture, const Tables& tables, Place from, in
             MET(SEARCHED);
             const u32 number = ((aim & 31) == DC_LOOK ? picture.dc_tables : picture.ac_tables) >> 3 * slot & 7;
             entry = entry_of(search(tables.codes[number], bits >> 16));
+            if constexpr (!Visit::MANY)
+                if (entry == entry_of(NO_CODE) && !visit.no_code()) break;
         }
         const int next = at + (entry >> 16);
         int to = next;
