@@ -53,7 +53,7 @@ def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
     next_mcu = sass.lines("jpeg/entropy.cu", "if (++slot < picture.slots) return;", "aim();")
     block = lines("MET(BLOCK_ENDS)", "ac = tables.aims[slot].ac;")
     stop = lines("MET(STOPS)", "stop = lesser(mark, stop);")
-    interval = lines("MET(INTERVAL_ENDS)", "edge = (read(edges + interval) - base) << TAKEN;")
+    interval = lines("MET(INTERVAL_ENDS)", "edge = place_of(edges + interval, base);")
     counts = [
         walk.but(step).all,
         *(0, 0, 0, 0),

@@ -15,6 +15,7 @@ constexpr int LONGEST = 16;
 constexpr int TAKEN = 7, SIZE = 12;
 constexpr int INDEX = (1 << TAKEN) - 1, LEAP = (1 << SIZE) - 1;
 constexpr int END_OF_BLOCK = BLOCK;
+constexpr int FAR = 1 << 20;  // bits; no walk goes as far
 constexpr u32 NO_CODE = 0xFFC0;  // takes 31 bits and ends the block, but has a size
 
 struct Codes {
@@ -77,6 +78,9 @@ FUNCTION int interval_at(const int* edges, int count, int bit) {
     return low;
 }
 
+// An interval's end, from a bit on, as a place in the stream; one that is far away need not be known.
+FUNCTION int place_of(const int* edge, int base) { return lesser(read(edge) - base, FAR) << TAKEN; }
+
 // Decode symbols from `from` until bit `end` is reached, as they would be if that place were right. Padding and restart
 // markers are passed over: behind them the decoder stands at the first block of an MCU, wherever it thought it was.
 // Which of an MCU's blocks it stands at says what tables are used. Where all use the same, nothing in the stream tells
@@ -97,7 +101,7 @@ FUNCTION Place walk(const Picture& picture, const Tables& tables, Place from, in
     const int base = from.bit & ~31;  // bits are counted from here
     const u32* stream = reinterpret_cast<const u32*>(picture.stream) + (base >> 5);
     int at = (from.bit - base) << TAKEN | (from.within & INDEX), slot = from.within >> 8;
-    int interval = interval_at(edges, intervals, from.bit), edge = (read(edges + interval) - base) << TAKEN;
+    int interval = interval_at(edges, intervals, from.bit), edge = place_of(edges + interval, base);
     int mark = (from.bit / PIECE * PIECE + PIECE - base) << TAKEN;
     end = (end - base) << TAKEN;
     int stop = lesser(Visit::IN_PIECES ? lesser(mark, end) : end, edge);
@@ -153,7 +157,7 @@ FUNCTION Place walk(const Picture& picture, const Tables& tables, Place from, in
                 aim = tables.aims[0].dc;
                 ac = tables.aims[0].ac;
                 interval = lesser(interval + 1, intervals - 1);
-                edge = (read(edges + interval) - base) << TAKEN;
+                edge = place_of(edges + interval, base);
             }
             if (at >= end) break;
             stop = lesser(end, edge);

@@ -175,6 +175,14 @@ def test_blocks_of_threads_are_joined(kernels: Any) -> None:
     np.testing.assert_array_equal(found.pixels, pillow(data))
 
 
+def test_a_stream_may_be_long(kernels: Any) -> None:
+    """Its end is too far from its beginning for a place that is held in 32 bits."""
+    data = encode(picture("noise", 1100, 1100), quality=100, subsampling=0)
+    assert 8 * len(data) > 1 << 24
+    (found,) = kernels([data], box=(1090, 3, 10, 1000))
+    np.testing.assert_array_equal(found.pixels, pillow(data)[1090:, 3:1003])
+
+
 def test_every_guard_speaks(kernels: Any) -> None:
     files = lies()
     found = kernels([data for data, _ in files.values()], all_flagged=True)
