@@ -69,7 +69,7 @@ FUNCTION void transform(int block, const Picture& picture) {
         const int b = t / 8, lane = t % 8;
         if (b >= count) continue;
         const u64 four[2] = {blocks[b].source[2 * lane], blocks[b].source[2 * lane + 1]};
-        const u64 places = read(reinterpret_cast<const u64*>(PLACES) + lane);
+        const u64 places = reinterpret_cast<const u64*>(PLACES)[lane];
         for (int i = 0; i < 8; ++i) {
             const int value = i + lane ? static_cast<short>(four[i / 4] >> 16 * (i % 4)) : blocks[b].dc;
             lines[b][places >> 8 * i & 0xFF] = value * factors[8 * lane + i];
