@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 
 from accel.backends.cuda import backend, host
-from accel.backends.cuda.jpeg import Decoder, Wanted
 from accel.backends.cuda.declarations import constant, enumerators, structure
+from accel.backends.cuda.jpeg import Decoder, Wanted
 from accel.backends.cuda.jpeg.layout import COMPONENTS, KERNELS, TABLES
 from bench.gpu import sass
 
@@ -36,7 +36,10 @@ PLAIN, H2V1, H2V2 = (enumerators("jpeg/picture.h", "Upsampling")[name] for name 
 CASES = ("walks", "markers", "squeezed", "ends", "runs", "steps", "searched", "blocks", "mcus", "stops", "intervals")
 """How often warps meet them: the cases of ``trips.cu``."""
 STEPS = np.dtype([("warps", np.int64, (len(CASES),)), ("symbols", np.int64), ("longest", np.int64)])
-TRIPS = np.dtype([(name, STEPS) for name in ("unstuffing", "colouring", "first", "later", "joining", "keeping")] + [("rounds", np.int64)])
+TRIPS = np.dtype(
+    [(name, STEPS) for name in ("unstuffing", "colouring", "first", "later", "joining", "keeping")]
+    + [("rounds", np.int64)]
+)
 
 
 def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
@@ -120,7 +123,9 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDA
     blocks, pictures = counted.batch.blocks, counted.batch.pictures
     tables = _tables(pictures)
     loading = sass.lines("jpeg/entropy.cu", "for (int number = 0; number < TABLES; ++number) {", "copy<sizeof(Codes)")
-    copies = [sass.lines("jpeg/entropy.cu", line) for line in ("copy<1 << DC_LOOK>", "copy<1 << AC_LOOK>", "copy<sizeof")]
+    copies = [
+        sass.lines("jpeg/entropy.cu", line) for line in ("copy<1 << DC_LOOK>", "copy<1 << AC_LOOK>", "copy<sizeof")
+    ]
     rounds = sass.lines("jpeg/entropy.cu", "for (int round = 0, now = 0;", "now = next;")
     taking_part = sass.lines("jpeg/entropy.cu", "const int i = list[round & 1][t]", "= static_cast<u16>(i + 1);")
 
@@ -147,21 +152,33 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDA
         "jpeg_unstuff": WARPS * blocks["jpeg_unstuff"] * code["jpeg_unstuff"].but(flagged, *rare).all
         + found["unstuffing"]["warps"][:, 1:4] @ [code["jpeg_unstuff"].but(flagged).within(case) for case in rare],
         "jpeg_tables": WARPS * tables[:, 2] * code["jpeg_tables"].all,
-        "jpeg_synchronise": WARPS * (spans * outside("jpeg_synchronise", first) + found["rounds"] * again.but(taking_part).all)
+        "jpeg_synchronise": WARPS
+        * (spans * outside("jpeg_synchronise", first) + found["rounds"] * again.but(taking_part).all)
         + found["later"]["warps"][:, 0] * again.within(taking_part)
-        + sum(found[name]["warps"] @ costs(code["jpeg_synchronise"], call) for name, call in (("first", first), ("later", later))),
+        + sum(
+            found[name]["warps"] @ costs(code["jpeg_synchronise"], call)
+            for name, call in (("first", first), ("later", later))
+        ),
         "jpeg_join": WARPS * outside("jpeg_join", joining) * spans
         + found["joining"]["warps"] @ costs(code["jpeg_join"], joining),
         "jpeg_coefficients": WARPS * spans * outside("jpeg_coefficients", keeping)
         + found["keeping"]["warps"] @ costs(code["jpeg_coefficients"], keeping),
         "jpeg_dc": WARPS * chunks.sum(1) * code["jpeg_dc"].all,
         "jpeg_transform": blocks["jpeg_transform"] * _transform_instructions(code["jpeg_transform"]),
-        "jpeg_pixels": WARPS * blocks["jpeg_pixels"] * code["jpeg_pixels"].but(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);")).all + found["colouring"]["warps"][:, CASES.index("runs")] * _run_instructions(code["jpeg_pixels"], pictures),
+        "jpeg_pixels": WARPS
+        * blocks["jpeg_pixels"]
+        * code["jpeg_pixels"].but(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);")).all
+        + found["colouring"]["warps"][:, CASES.index("runs")] * _run_instructions(code["jpeg_pixels"], pictures),
     }
     return {name: np.broadcast_to(np.asarray(each, np.float64), len(found)) for name, each in every.items()}
 
 
-_WALKS = ("const Place end = walk(", "const Place place = walk(", " place = walk(picture, tables, place", "        walk(")
+_WALKS = (
+    "const Place end = walk(",
+    "const Place place = walk(",
+    " place = walk(picture, tables, place",
+    "        walk(",
+)
 """The calls: from a guess, in a round, in ``join``, to keep."""
 
 
@@ -195,7 +212,9 @@ def _transform_instructions(code: sass.Code) -> int:
 def _run_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Instructions of a warp for a run of pixels: there is a case for every kind of component."""
     run = code.only(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);"))
-    plain = sass.lines("jpeg/pixels.cu", "if (component.upsampling == PLAIN) {", "values[i] = run.has(i) ? read(row + i)")
+    plain = sass.lines(
+        "jpeg/pixels.cu", "if (component.upsampling == PLAIN) {", "values[i] = run.has(i) ? read(row + i)"
+    )
     other = sass.lines("jpeg/pixels.cu", "values[i] = run.has(i) ? upsampled(")
     calls = [
         sass.lines("jpeg/pixels.cu", call)
