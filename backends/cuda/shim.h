@@ -33,13 +33,23 @@ constexpr int WARP = 32;      // threads next to each other that should read nex
 // What no thread writes while the kernel runs.
 template <class T> FUNCTION T read(const T* at) { return __ldg(at); }
 
-// Three values clamped to bytes, the first one lowest: two instructions.
-FUNCTION u32 packed(int a, int b, int c) {
+// Values clamped to bytes, the first one lowest: two instructions.
+FUNCTION u32 packed(int a, int b, int c, int d = 0) {
     u32 high, all;
-    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(high) : "r"(0), "r"(c), "r"(0));
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(high) : "r"(d), "r"(c), "r"(0));
     asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(b), "r"(a), "r"(high));
     return all;
 }
+
+// The upper word of both, shifted to the left by the number of bits modulo 32.
+FUNCTION u32 funnel(u32 high, u32 low, int bits) { return __funnelshift_l(low, high, bits); }
+
+FUNCTION int count_bits(u32 word) { return __popc(word); }
+FUNCTION int lowest_bit(u32 word) { return __ffs(word) - 1; }
+FUNCTION int highest_bit(u32 word) { return 31 - __clz(word); }
+FUNCTION u32 reversed(u32 word) { return __byte_perm(word, 0, 0x0123); }
+
+#define MET(what)
 
 // Byte number `which` of a word.
 FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 | which); }
@@ -65,6 +75,9 @@ FUNCTION int byte_of(u32 word, int which) { return __byte_perm(word, 0, 0x4440 |
 #endif
 #ifndef BARRIER
 #define BARRIER() false  // behind a phase
+#endif
+#ifndef MET
+#define MET(what)  // a case in the code: how often one comes is counted by bench/gpu/trips.cu
 #endif
 #ifndef SHARED
 #define SHARED(type, name) type name
@@ -102,7 +115,18 @@ template <class T> FUNCTION T read(const T* at) {
 }
 
 FUNCTION u32 clamped(int value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
-FUNCTION u32 packed(int a, int b, int c) { return clamped(a) | clamped(b) << 8 | clamped(c) << 16; }
+FUNCTION u32 packed(int a, int b, int c, int d = 0) {
+    return clamped(a) | clamped(b) << 8 | clamped(c) << 16 | clamped(d) << 24;
+}
+
+FUNCTION u32 funnel(u32 high, u32 low, int bits) {
+    return static_cast<u32>(((static_cast<u64>(high) << 32 | low) << (bits & 31)) >> 32);
+}
+
+FUNCTION int count_bits(u32 word) { return __builtin_popcount(word); }
+FUNCTION int lowest_bit(u32 word) { return __builtin_ctz(word); }
+FUNCTION int highest_bit(u32 word) { return 31 - __builtin_clz(word); }
+FUNCTION u32 reversed(u32 word) { return __builtin_bswap32(word); }
 
 FUNCTION int byte_of(u32 word, int which) { return word >> 8 * which & 255; }
 

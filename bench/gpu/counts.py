@@ -19,8 +19,9 @@ import numpy.typing as npt
 import torch
 
 from accel.backends.cuda import backend, host
+from accel.backends.cuda.declarations import constant, enumerators, structure
 from accel.backends.cuda.jpeg import Decoder, Wanted
-from accel.backends.cuda.jpeg.layout import KERNELS, SUBSEQUENCE, TABLE_SIZE
+from accel.backends.cuda.jpeg.layout import COMPONENTS, KERNELS, TABLES
 from bench.gpu import sass
 
 MULTIPROCESSORS, SCHEDULERS, HERTZ = 132, 4, 1.755e9  # an H200
@@ -30,55 +31,43 @@ SUM = 2500  # cycles of a block's prefix sum over DC coefficients: two trips to 
 LAUNCH = 3e-6  # seconds from a kernel's end to the next one's start, with the ramp up and down
 BANDWIDTH = 4e12  # bytes a second
 WARPS = 8  # of a block
+PLAIN, H2V1, H2V2 = (enumerators("jpeg/picture.h", "Upsampling")[name] for name in ("PLAIN", "H2V1", "H2V2"))
 
-STEPS = np.dtype(
-    [(name, np.int64) for name in ("warps", "symbols", "steps", "searched", "blocks", "mcus", "intervals", "longest")]
-)
+CASES = ("walks", "markers", "squeezed", "ends", "runs", "steps", "searched", "blocks", "mcus", "stops", "intervals")
+"""How often warps meet them: the cases of ``trips.cu``."""
+STEPS = np.dtype([("warps", np.int64, (len(CASES),)), ("symbols", np.int64), ("longest", np.int64)])
 TRIPS = np.dtype(
-    [(name, STEPS) for name in ("first", "second", "later", "joining", "keeping")]
-    + [(name, np.int64) for name in ("rounds", "longest")]
+    [(name, STEPS) for name in ("unstuffing", "colouring", "first", "later", "joining", "keeping")]
+    + [("rounds", np.int64)]
 )
 
 
-class Costs(NamedTuple):
-    """Instructions of a loop over symbols: of a walk, of a step, and of what may happen in a step."""
-
-    walk: float
-    step: float
-    searched: float
-    block: float
-    mcu: float
-    interval: float
-
-    def of(self, steps: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Warp instructions."""
-        names = ("warps", "steps", "searched", "blocks", "mcus", "intervals")
-        return np.asarray(sum(cost * steps[name] for cost, name in zip(self, names, strict=True)), np.float64)
-
-
-def costs(code: sass.Code, calls: Sequence[str]) -> Costs:
-    """The costs of a kernel's loops over symbols, on average over the places where it is called."""
+def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
+    """Instructions of a loop over symbols where it is called, for each of the cases that may come in it."""
 
     def lines(first: str, last: str | None = None) -> tuple[str, range]:
         return sass.lines("jpeg/symbols.h", first, last)
 
     flagged = sass.lines("jpeg/picture.h", "FUNCTION void flag(")  # which sound files never do
-    walks = code.only(*(sass.lines("jpeg/entropy.cu", call) for call in calls)).but(flagged)
-    searched = lines("for (int length = LOOK + 1;", "return NO_CODE")
-    mcu = lines("if (slot == 0) {", "clean = ")
+    walk = code.only(sass.lines("jpeg/entropy.cu", call)).but(flagged)
+    step = lines("while (true) {", "return {base + (at >> TAKEN), slot << 8 | (at & INDEX)};")
+    searched = lines("MET(SEARCHED)", "entry = entry_of(search(")
+    mcu = lines("MET(MCU_ENDS)", "at = edge;")
     next_mcu = sass.lines("jpeg/entropy.cu", "if (++slot < picture.slots) return;", "aim();")
-    block = lines("visit.block_done();", "table = tables + (dc_tables >> slot & 7);")
-    interval = lines("visit.edge(interval, clean);", "reader = reader_at(stream, bit);")
-    step = lines("while (bit < end) {", "return {bit, slot / 3 << 8 | index};")
+    block = lines("MET(BLOCK_ENDS)", "ac = tables.aims[slot].ac;")
+    stop = lines("MET(STOPS)", "stop = lesser(mark, stop);")
+    interval = lines("MET(INTERVAL_ENDS)", "edge = place_of(edges + interval, base);")
     counts = [
-        walks.but(step).all,
-        walks.only(step).but(searched, block, interval).all,
-        walks.within(searched),
-        walks.only(block).but(mcu, next_mcu).all,
-        walks.within(mcu, next_mcu),
-        walks.within(interval),
+        walk.but(step).all,
+        *(0, 0, 0, 0),
+        walk.only(step).but(searched, block, stop).all,
+        walk.within(searched),
+        walk.only(block).but(mcu, next_mcu).all,
+        walk.within(mcu, next_mcu),
+        walk.only(stop).but(interval).all,
+        walk.within(interval),
     ]
-    return Costs(*(count / len(calls) for count in counts))
+    return np.array(counts, np.float64)
 
 
 class Counted(NamedTuple):
@@ -116,7 +105,7 @@ def trips(counted: Counted) -> npt.NDArray[Any]:
     """TRIPS of every picture."""
     found = np.zeros(len(counted.batch.pictures), TRIPS)
     items = ctypes.c_void_p(counted.batch.pictures.ctypes.data)
-    _counter()(len(found), items, SUBSEQUENCE, ctypes.c_void_p(found.ctypes.data))
+    _counter()(len(found), items, ctypes.c_void_p(found.ctypes.data))
     return found
 
 
@@ -132,44 +121,77 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDA
     """Warp instructions of every kernel, for every picture."""
     code = {name: each for unit in ("stream", "tables", "entropy", "pixels") for name, each in _unit(unit).items()}
     blocks, pictures = counted.batch.blocks, counted.batch.pictures
-    tables = (pictures["huffman"] > 0).sum(1)
-    loading = sass.lines(
-        "jpeg/entropy.cu", "for (int number = 0; number < TABLES; ++number) {", "target[i] = source[i]"
-    )
-    rounds = sass.lines("jpeg/entropy.cu", "for (int now = 0;; now ^= 1) {", "blocks[i] = counting.blocks;")
+    tables = _tables(pictures)
+    loading = sass.lines("jpeg/entropy.cu", "for (int number = 0; number < TABLES; ++number) {", "copy<sizeof(Codes)")
+    copies = [
+        sass.lines("jpeg/entropy.cu", line) for line in ("copy<1 << DC_LOOK>", "copy<1 << AC_LOOK>", "copy<sizeof")
+    ]
+    rounds = sass.lines("jpeg/entropy.cu", "for (int round = 0, now = 0;", "now = next;")
+    taking_part = sass.lines("jpeg/entropy.cu", "const int i = list[round & 1][t]", "= static_cast<u16>(i + 1);")
 
     def outside(kernel: str, *walks: str) -> npt.NDArray[np.float64]:
         """Instructions of a kernel's block without its walks and rounds, with its tables loaded."""
         rest = code[kernel].but(*(sass.lines("jpeg/entropy.cu", walk) for walk in walks), rounds)
-        return np.asarray(rest.but(loading).all + rest.within(loading) * tables, np.float64)
+        loop = rest.only(loading).but(*copies).all * TABLES
+        return np.asarray(rest.but(loading).all + loop + tables @ [rest.within(copy) for copy in copies], np.float64)
 
-    redone = code["jpeg_synchronise"].only(rounds).but(sass.lines("jpeg/entropy.cu", _WALKS[1])).all
-    synchronise = costs(code["jpeg_synchronise"], _WALKS[:2])
+    first, later, joining, keeping = _WALKS
+    again = code["jpeg_synchronise"].only(rounds).but(sass.lines("jpeg/entropy.cu", later))
+    flagged = sass.lines("jpeg/picture.h", "FUNCTION void flag(")
+    rare = [
+        sass.lines("jpeg/stream.cu", "const int i = lowest_bit(rest), after", "++restart;"),
+        sass.lines("jpeg/stream.cu", "MET(SQUEEZED)", "rest ^= "),
+        sass.lines("jpeg/stream.cu", "MET(ENDS)", "stream[swapped(bytes + i)] = "),
+    ]
+    marked = sass.lines("jpeg/stream.cu", "const int position = start + lowest_bit", "else atomicMin(&stop, position)")
     spans, chunks = blocks["jpeg_synchronise"], -(-dc_blocks(pictures) // 1024)
     every = {
-        "jpeg_count": WARPS * blocks["jpeg_count"] * code["jpeg_count"].all,
+        "jpeg_count": WARPS * blocks["jpeg_count"] * code["jpeg_count"].but(marked).all
+        + (found["unstuffing"]["warps"][:, 1] + 1) * code["jpeg_count"].within(marked),  # and the end
         "jpeg_offsets": WARPS * -(-blocks["jpeg_count"] // 256) * code["jpeg_offsets"].all,
-        "jpeg_unstuff": WARPS * blocks["jpeg_unstuff"] * code["jpeg_unstuff"].all,
-        "jpeg_tables": WARPS * tables * code["jpeg_tables"].all,
-        "jpeg_synchronise": WARPS * (spans * outside("jpeg_synchronise", *_WALKS[:2]) + found["rounds"] * redone)
-        + sum(synchronise.of(found[name]) for name in ("first", "second", "later")),
-        "jpeg_join": WARPS * outside("jpeg_join", _WALKS[2]) * spans
-        + costs(code["jpeg_join"], _WALKS[2:3]).of(found["joining"]),
-        "jpeg_coefficients": WARPS * spans * outside("jpeg_coefficients", _WALKS[3])
-        + costs(code["jpeg_coefficients"], _WALKS[3:]).of(found["keeping"]),
+        "jpeg_unstuff": WARPS * blocks["jpeg_unstuff"] * code["jpeg_unstuff"].but(flagged, *rare).all
+        + found["unstuffing"]["warps"][:, 1:4] @ [code["jpeg_unstuff"].but(flagged).within(case) for case in rare],
+        "jpeg_tables": WARPS * tables[:, 2] * code["jpeg_tables"].all,
+        "jpeg_synchronise": WARPS
+        * (spans * outside("jpeg_synchronise", first) + found["rounds"] * again.but(taking_part).all)
+        + found["later"]["warps"][:, 0] * again.within(taking_part)
+        + sum(
+            found[name]["warps"] @ costs(code["jpeg_synchronise"], call)
+            for name, call in (("first", first), ("later", later))
+        ),
+        "jpeg_join": WARPS * outside("jpeg_join", joining) * spans
+        + found["joining"]["warps"] @ costs(code["jpeg_join"], joining),
+        "jpeg_coefficients": WARPS * spans * outside("jpeg_coefficients", keeping)
+        + found["keeping"]["warps"] @ costs(code["jpeg_coefficients"], keeping),
         "jpeg_dc": WARPS * chunks.sum(1) * code["jpeg_dc"].all,
         "jpeg_transform": blocks["jpeg_transform"] * _transform_instructions(code["jpeg_transform"]),
-        "jpeg_pixels": WARPS * blocks["jpeg_pixels"] * _pixel_instructions(code["jpeg_pixels"], pictures),
+        "jpeg_pixels": WARPS
+        * blocks["jpeg_pixels"]
+        * code["jpeg_pixels"].but(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);")).all
+        + found["colouring"]["warps"][:, CASES.index("runs")] * _run_instructions(code["jpeg_pixels"], pictures),
     }
     return {name: np.broadcast_to(np.asarray(each, np.float64), len(found)) for name, each in every.items()}
 
 
-_WALKS = ("ends[t] = walk(", "ends[i] = walk(", "place = walk(", "        walk(")
+_WALKS = (
+    "const Place end = walk(",
+    "const Place place = walk(",
+    " place = walk(picture, tables, place",
+    "        walk(",
+)
+"""The calls: from a guess, in a round, in ``join``, to keep."""
 
 
 @cache
 def _unit(name: str) -> dict[str, sass.Code]:
     return sass.kernels(f"jpeg/{name}")
+
+
+def _tables(pictures: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """How many DC look-ups, AC look-ups and lists of codes a picture has."""
+    used = pictures["huffman"] > 0
+    dc, ac = used[:, :COMPONENTS].sum(1), used[:, COMPONENTS:].sum(1)
+    return np.stack([dc, ac, dc + ac], 1)
 
 
 def dc_blocks(pictures: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -187,17 +209,27 @@ def _transform_instructions(code: sass.Code) -> int:
     return WARPS * code.but(finding, reading).all + code.within(finding) + 2 * code.within(reading)
 
 
-def _pixel_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Instructions of a warp: upsampling has a case for every kind of component."""
-    starts = [f"case {kind}" for kind in ("PLAIN", "H2V1", "H1V2", "H2V2")] + ["default: return sample_at"]
-    ends = (None, "}", "}", "}", None)
-    kinds = [sass.lines("jpeg/pixels.cu", start, end) for start, end in zip(starts, ends, strict=True)]
-    luma = sass.lines("jpeg/pixels.cu", "const int first = upsampled(")
-    chroma = sass.lines("jpeg/pixels.cu", "const int second = upsampled(")
-    per_kind = np.array([[code.only(luma).within(kind), code.only(chroma).within(kind) / 2] for kind in kinds])
+def _run_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Instructions of a warp for a run of pixels: there is a case for every kind of component."""
+    run = code.only(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);"))
+    plain = sass.lines(
+        "jpeg/pixels.cu", "if (component.upsampling == PLAIN) {", "values[i] = run.has(i) ? read(row + i)"
+    )
+    other = sass.lines("jpeg/pixels.cu", "values[i] = run.has(i) ? upsampled(")
+    calls = [
+        sass.lines("jpeg/pixels.cu", call)
+        for call in ("run, values[0]);", "values_at(second, run, values[1]);", "values_at(third, run, values[2]);")
+    ]
+    halved = sass.lines("jpeg/pixels.cu", "halved_at(second, third, run, both);", "values[1][i] = both[i]")
+    grey = sass.lines("jpeg/pixels.cu", "const u32 copies", "return;")
     kind, used = pictures["components"]["upsampling"], pictures["components"]["h"] > 0
-    found: npt.NDArray[np.float64] = code.but(*kinds).all + per_kind[kind[:, 0], 0]
-    found += (per_kind[kind[:, 1:], 1] * used[:, 1:]).sum(1)
+    found = np.full(len(pictures), run.but(*calls, halved, grey).all, np.float64)
+    both = used[:, 1] & np.isin(kind[:, 1], (H2V1, H2V2)) & (kind[:, 1] == kind[:, 2])
+    found += both * run.within(halved)
+    for number, call in enumerate(calls):
+        called = run.only(call)
+        each = np.where(kind[:, number] == PLAIN, called.but(other).all, called.but(plain).all)
+        found += each * (used[:, number] & (~both | (number == 0)))
     return found
 
 
@@ -207,7 +239,8 @@ def traffic(counted: Counted) -> dict[str, npt.NDArray[np.int64]]:
     size = {name: sizes for name, (_, sizes) in batch.pieces.items()}
     scan = (pictures["size"] - pictures["scan"]).astype(np.int64)
     planes = size["plane0"] + size["plane1"] + size["plane2"]
-    tables = (pictures["huffman"] > 0).sum(1) * TABLE_SIZE
+    look_ups = [4 << constant("jpeg/symbols.h", name) for name in ("DC_LOOK", "AC_LOOK")]
+    tables = _tables(pictures) @ [*look_ups, structure("jpeg/symbols.h", "Codes").itemsize]
     spans = batch.blocks["jpeg_synchronise"]
     return {
         "jpeg_count": scan + size["tiles"],
@@ -232,7 +265,7 @@ def seconds(counted: Counted, found: npt.NDArray[Any], work: dict[str, npt.NDArr
     rate = MULTIPROCESSORS * SCHEDULERS * HERTZ * ISSUED
     chunks = -(-dc_blocks(counted.batch.pictures) // 1024)
     chains = {
-        "jpeg_synchronise": found["longest"].max() * STEP,
+        "jpeg_synchronise": found["later"]["longest"].max() * STEP,
         "jpeg_join": found["joining"]["longest"].max() * STEP,
         "jpeg_coefficients": found["keeping"]["longest"].max() * STEP,
         "jpeg_dc": chunks.max() * SUM,

@@ -79,7 +79,7 @@ def batches(named: dict[str, Sequence[Wanted]]) -> Table:
 
 def chain(trips: Trips) -> int:
     """Symbols that wait for each other, from the first kernel to the last."""
-    return int(trips["longest"].max() + trips["joining"]["longest"].max() + trips["keeping"]["longest"].max())
+    return int(trips["later"]["longest"].max() + trips["joining"]["longest"].max() + trips["keeping"]["longest"].max())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

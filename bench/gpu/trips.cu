@@ -1,162 +1,125 @@
-// How often the loops of the JPEG decoder's entropy kernels would run on a GPU, counted on the host: `predict.py`.
+// How often the loops of the JPEG decoder's entropy kernels would run on a GPU: the kernels themselves run on the host,
+// and are watched. What no thread does is not counted, and what any does is: rounds, tails, everything.
 //
-// A warp's threads take a symbol each at a time, and all of them wait for those that have more to do with theirs. So a
-// warp issues the instructions of a case once for every step in which one of its threads meets it.
+// A warp's threads take a step of their loop at a time, and all of them wait for those that have more to do in theirs.
+// So a warp issues the instructions of a case once for every step in which one of its threads meets it.
 
-#include "jpeg/symbols.h"
+#define MET(what) meet(what)
+#define TURN(i) (thread = (i))
+#define BARRIER() end_phase()
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
-enum Event : u8 { SYMBOL = 1, SEARCHED = 2, BLOCK_ENDS = 4, MCU_ENDS = 8, INTERVAL_ENDS = 16 };
+// Cases that a thread meets one after the other, and its warp as often as the thread that meets them most; a step of a
+// walk; what may happen in a step. `shim.h` has the macro, the kernels' sources the places.
+enum Case { WALK, MARKED, SQUEEZED, ENDS, RUN, STEP, SEARCHED, BLOCK_ENDS, MCU_ENDS, STOPS, INTERVAL_ENDS, CASES };
 
-// What the warps of a kernel do; `predict.py` has the same structure.
+// What the warps of a kernel do; `counts.py` has the same structure.
 struct Steps {
-    i64 warps, symbols, steps, searched, blocks, mcus, intervals;
-    i64 longest;  // steps of the block of threads that takes longest
+    long long warps[CASES];  // how often a warp meets the case
+    long long symbols;       // steps of all threads: look-ups
+    long long longest;       // steps of the block of threads that takes longest
 };
 
-// `second`, `later`: the rounds behind the first. `rounds`: of all blocks of threads together.
 struct Trips {
-    Steps first, second, later, joining, keeping;
-    i64 rounds, longest_synchronise;
+    Steps unstuffing, colouring;
+    Steps first, later, joining, keeping;  // `later`: the rounds behind the first
+    long long rounds;                      // of all blocks of threads together
 };
 
-struct Recording {
-    std::vector<u8> events;
-    int period, within, blocks = 0, limit = 0x7FFFFFFF;
+static int thread;
+static std::vector<unsigned> seen[256];  // of each thread in this phase: the cases of its steps
+static long long often[STEP][256];       // and how often it has met the others
+static Steps* counted;           // for this phase
+static Steps* after;             // for those behind the first phase in which anything was met; null: the same
+static long long phases, chain;  // of the present block of threads
 
-    Recording(const Picture& picture, Place from) : period(picture.period), within(from.within >> 8) {}
+static void meet(Case what) {
+    if (what < STEP) ++often[what][thread];
+    else if (what == STEP) seen[thread].push_back(1 << STEP);
+    else seen[thread].back() |= 1 << what;
+}
 
-    bool symbol(int, u32 entry, u32) {
-        if (blocks >= limit) return false;
-        const bool is_long = static_cast<int>(entry & 31) - static_cast<int>(entry >> SIZE) > LOOK;
-        events.push_back(is_long || entry == NO_CODE ? SYMBOL | SEARCHED : SYMBOL);
-        return true;
-    }
-    void block_done() {
-        ++blocks;
-        within = within + 1 == period ? 0 : within + 1;
-        events.back() |= within ? BLOCK_ENDS : BLOCK_ENDS | MCU_ENDS;
-    }
-    void edge(int, bool) {
-        within = 0;
-        events.back() |= INTERVAL_ENDS;
-    }
-};
-
-// Threads that walk side by side; returns the steps of the longest warp.
-static i64 side_by_side(const std::vector<const Recording*>& threads, Steps& steps) {
-    i64 longest = 0;
-    for (size_t first = 0; first < threads.size(); first += WARP) {
-        const size_t last = std::min(first + WARP, threads.size());
+// The barrier is never left out, as the rig may do.
+static bool end_phase() {
+    size_t longest = 0;
+    bool any = false;
+    for (int first = 0; first < 256; first += 32) {
+        for (int what = 0; what < STEP; ++what)
+            counted->warps[what] += *std::max_element(often[what] + first, often[what] + first + 32);
         size_t length = 0;
-        for (size_t t = first; t < last; ++t)
-            if (threads[t]) length = std::max(length, threads[t]->events.size());
+        for (int t = first; t < first + 32; ++t) length = std::max(length, seen[t].size());
+        any |= length > 0;
         for (size_t step = 0; step < length; ++step) {
-            int met = 0;
-            for (size_t t = first; t < last; ++t) {
-                if (!threads[t] || step >= threads[t]->events.size()) continue;
-                met |= threads[t]->events[step];
-                ++steps.symbols;
-            }
-            steps.searched += (met & SEARCHED) != 0;
-            steps.blocks += (met & BLOCK_ENDS) != 0;
-            steps.mcus += (met & MCU_ENDS) != 0;
-            steps.intervals += (met & INTERVAL_ENDS) != 0;
+            unsigned met = 0;
+            for (int t = first; t < first + 32; ++t)
+                if (step < seen[t].size()) met |= seen[t][step];
+            for (int what = STEP; what < CASES; ++what) counted->warps[what] += met >> what & 1;
         }
-        steps.steps += length;
-        steps.warps += length > 0;
-        longest = std::max<i64>(longest, length);
+        longest = std::max(longest, length);
     }
-    return longest;
+    for (int t = 0; t < 256; ++t) {
+        counted->symbols += static_cast<long long>(seen[t].size());
+        seen[t].clear();
+        for (auto& times : often) times[t] = 0;
+    }
+    if (any && after != nullptr) counted = after;
+    chain += static_cast<long long>(longest);
+    ++phases;
+    return false;
 }
 
-static bool same(const Place& a, const Place& b) { return a.bit == b.bit && a.within == b.within; }
+#include "jpeg/entropy.cu"
+#include "jpeg/pixels.cu"
+#include "jpeg/stream.cu"
 
-// As the kernels of entropy.cu do it, with subsequences of `size` bits.
-static void count(const Picture& picture, int size, Trips& trips) {
-    const Table* tables = reinterpret_cast<const Table*>(picture.tables);
-    const int bits = state_of(picture).bits, count = (bits + size - 1) / size;
-    auto end_of = [&](int i) { return std::min((i + 1) * size, bits); };
-    std::vector<Place> starts(count), ends(count);
-    std::vector<int> blocks(count);
-    std::vector<Recording> walks(count, {picture, {}});
-    auto take = [&](int i, Place from) {
-        walks[i] = {picture, from};
-        ends[i] = walk(picture, tables, starts[i] = from, end_of(i), walks[i]);
-        blocks[i] = walks[i].blocks;
-    };
-    for (int base = 0; base < count; base += THREADS) {
-        const int stop = std::min(base + THREADS, count);
-        i64 longest = 0;
-        std::vector<const Recording*> threads;
-        for (int i = base; i < stop; ++i) {
-            take(i, {i * size, 0});
-            threads.push_back(&walks[i]);
-        }
-        longest += side_by_side(threads, trips.first);
-        for (int round = 1;; ++round) {
-            ++trips.rounds;
-            std::vector<int> changed;
-            for (int i = base + 1; i < stop; ++i)
-                if (!same(starts[i], ends[i - 1])) changed.push_back(i);
-            if (changed.empty()) break;
-            std::vector<Place> from;
-            for (int i : changed) from.push_back(ends[i - 1]);
-            for (size_t k = 0; k < changed.size(); ++k) take(changed[k], from[k]);
-            std::vector<const Recording*> again;
-            for (int i : changed) again.push_back(&walks[i]);
-            longest += side_by_side(again, round == 1 ? trips.second : trips.later);
-        }
-        trips.longest_synchronise = std::max(trips.longest_synchronise, longest);
+static_assert(THREADS == 256 && WARP == 32, "as above");
+
+// Phases of jpeg_synchronise beside its rounds: the tables, the first walk; the spans.
+constexpr int BEFORE_ROUNDS = 2, BEHIND_ROUNDS = 1;
+
+static void begin(Steps& steps, Steps* then = nullptr) {
+    counted = &steps;
+    after = then;
+    phases = chain = 0;
+}
+
+static void count(const Picture& picture, Trips& trips) {
+    for (int tile = picture.first_tile; tile < picture.first_tile + picture.tile_count; ++tile) {
+        begin(trips.unstuffing);
+        unstuff_tile(tile, picture);
     }
-    const int parts = (count + THREADS - 1) / THREADS;
-    std::vector<Place> entered(parts);
-    for (int part = 1; part < parts; ++part) entered[part] = {part * THREADS * size, 0};
-    for (bool again = true; again;) {
-        again = false;
-        std::vector<Place> next(parts);
-        for (int part = 1; part < parts; ++part) next[part] = ends[part * THREADS - 1];
-        std::vector<Recording> corrections(parts, {picture, {}});
-        std::vector<const Recording*> threads(parts, nullptr);
-        for (int part = 1; part < parts; ++part) {
-            if (same(next[part], entered[part])) continue;
-            Place place = entered[part] = next[part];
-            const int stop = std::min((part + 1) * THREADS, count);
-            for (int i = part * THREADS; i < stop; ++i) {
-                const Place before = ends[i];
-                take(i, place);
-                place = ends[i];
-                auto& all = corrections[part].events;
-                all.insert(all.end(), walks[i].events.begin(), walks[i].events.end());
-                if (same(place, before)) break;
-                if (i == stop - 1) again = true;
-            }
-            threads[part] = &corrections[part];
-        }
-        trips.joining.longest += side_by_side(threads, trips.joining);
+    const int subsequences = (state_of(picture).bits + SUBSEQUENCE - 1) / SUBSEQUENCE;
+    const int blocks = (subsequences + THREADS - 1) / THREADS;
+    for (int block = picture.first_span; block < picture.first_span + blocks; ++block) {
+        begin(trips.first, &trips.later);
+        synchronise(block, picture);
+        trips.rounds += phases - BEFORE_ROUNDS - BEHIND_ROUNDS;
+        trips.later.longest = std::max(trips.later.longest, chain);
     }
-    const int limit = std::min(picture.mcu_bottom * picture.mcu_columns, picture.mcus) * picture.slots;
-    int before = 0;
-    for (int base = 0; base < count; base += THREADS) {
-        std::vector<Recording> kept(THREADS, {picture, {}});
-        std::vector<const Recording*> threads;
-        for (int i = base; i < std::min(base + THREADS, count); before += blocks[i++]) {
-            Recording& own = kept[i - base];
-            const Place from = i ? ends[i - 1] : Place{0, 0};
-            own = {picture, from};
-            own.limit = limit - before;
-            if (own.limit > 0) walk(picture, tables, from, end_of(i), own);
-            threads.push_back(&own);
-        }
-        trips.keeping.longest = std::max(trips.keeping.longest, side_by_side(threads, trips.keeping));
+    begin(trips.joining);
+    join(0, picture);
+    trips.joining.longest = chain;
+    for (int block = picture.first_span; block < picture.first_span + blocks; ++block) {
+        begin(trips.keeping);
+        keep_coefficients(block, picture);
+        trips.keeping.longest = std::max(trips.keeping.longest, chain);
     }
 }
 
-extern "C" void count_trips(int pictures, const Picture* items, int size, Trips* trips) {
+static void count_pixels(const Picture& picture, Trips& trips) {
+    const int total = picture.height * picture.width, each = PIXELS * THREADS;
+    for (int block = 0; block < (total + each - 1) / each; ++block) {
+        begin(trips.colouring);
+        make_pixels(picture.first_pixel + block, picture);
+    }
+}
+
+extern "C" void count_trips(int pictures, const Picture* items, Trips* trips) {
     for (int i = 0; i < pictures; ++i) {
         trips[i] = {};
-        if (state_of(items[i]).reason == SOUND) count(items[i], size, trips[i]);
+        if (state_of(items[i]).reason == SOUND) count(items[i], trips[i]), count_pixels(items[i], trips[i]);
     }
 }

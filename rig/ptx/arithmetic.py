@@ -100,3 +100,33 @@ def to_integer(a: Array, dtype: Any) -> Array:
     if a.dtype == np.float64 or limits.bits == 64:
         found[np.isnan(whole)] = limits.min or 1 << limits.bits - 1
     return found
+
+
+def funnelled(low: Array, high: Array, by: Array) -> Array:
+    """shf.l.wrap: the upper word of both, shifted to the left modulo 32."""
+    both = high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)
+    return (both << (by & np.uint32(31)).astype(np.uint64) >> np.uint64(32)).astype(np.uint32)
+
+
+def counted(a: Array) -> Array:
+    """popc"""
+    return _bits(a).sum(1).astype(np.uint32)
+
+
+def leading_zeros(a: Array) -> Array:
+    """clz"""
+    return (32 - np.frexp(a.astype(np.float64))[1]).astype(np.uint32)
+
+
+def found(a: Array) -> Array:
+    """bfind.shiftamt: by how much the highest bit can be shifted to the left."""
+    return np.where(a == 0, np.uint32(0xFFFFFFFF), leading_zeros(a))
+
+
+def mirrored(a: Array) -> Array:
+    """brev"""
+    return np.packbits(_bits(a)[:, ::-1], axis=1).view(">u4")[:, 0].astype(np.uint32)
+
+
+def _bits(a: Array) -> Array:
+    return np.unpackbits(a.astype(">u4").view(np.uint8).reshape(-1, 4), axis=1)

@@ -33,6 +33,7 @@ _ROUNDED = {"rni": "np.rint({})", "rzi": "np.trunc({})", "rmi": "np.floor({})", 
 _BITWISE = {"and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}"}
 _ARITHMETIC = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}"}
 _SIGNLESS = ("add", "sub", "mul", "mad", "mov", "selp", "not", "neg")  # the same bits, whatever the sign
+_BITS = {"popc": "counted", "clz": "leading_zeros", "bfind": "found", "brev": "mirrored", "shf": "funnelled"}
 _CALLED = {"div": "divided", "rem": "remainder", "shl": "left", "shr": "right"}
 
 
@@ -205,6 +206,9 @@ class Translator:
             return f"t_{name}.type(1) / {values[0]}"
         if kind in ("min", "max") and name[0] != "f":
             return f"np.{kind}imum({', '.join(values)})"
+        if kind in _BITS:
+            assert rest[:-1] == {"bfind": ["shiftamt"], "shf": ["l", "wrap"]}.get(kind, []), rest
+            return f"{_BITS[kind]}({', '.join(values)})"
         if kind in _BITWISE:
             return _BITWISE[kind].format(*values)
         return {"not": "~{}", "neg": "-{}", "abs": "np.abs({})"}[kind].format(values[0])

@@ -179,13 +179,13 @@ def test_other_mistakes_would_be_found(races: Races, tmp_path: Path, monkeypatch
 MISTAKES = {
     # what all threads of a block write; what nobody writes; what blocks write without knowing of each other
     "jpeg/stream.cu": (
-        "PHASE(t) if (t == 0) filled = 0;\n    PHASE(t) {",
-        "filled = 0;\n    PHASE(t) {",
+        "PHASE(t) {\n        if (t == 0) lost = 0, stop = NONE;\n    }\n",
+        "lost = 0, stop = NONE;\n",
         "decoded",
         "threads: atomic and write",
     ),
     # what is written in the same launch, or is no global memory, read through the caches for what nobody writes
-    "jpeg/tables.cu": ("table.symbol[place & 255] +", "read(&table.symbol[place & 255]) +", "decoded", "launch: "),
+    "jpeg/tables.cu": ("codes.symbol[place & 255] +", "read(&codes.symbol[place & 255]) +", "decoded", "launch: "),
     "effects/jpeg.h": ("= lines[b][row][j];", "= read(&lines[b][row][j]);", "jpeg RGB", "launch, shared"),
     "coefficients.cu": ("largest[t] = 0.0;", "", "ragged (1, 1) bilinear", "shared, not written"),
     "effects/statistic.h": (

@@ -20,7 +20,7 @@ from accel.codec.header import Header, Raw
 from accel.planning.plan import Decode
 
 _ALIGNED = 64
-_FIXED = 1 << 15  # bytes that every file takes: tables, descriptions
+_FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 
 Integers = npt.NDArray[np.int64]
 

@@ -10,77 +10,124 @@
 
 #include "jpeg/symbols.h"
 
-constexpr int EACH = 4;  // DC coefficients in a row for a thread
+constexpr int EACH = 4;                       // DC coefficients in a row for a thread
+constexpr int PIECES = SUBSEQUENCE / PIECE;  // of a subsequence
+static_assert(SUBSEQUENCE % PIECE == 0 && PIECE % 32 == 0 && PIECES > 1, "so no two threads are in the same place");
 
 FUNCTION bool same(const Place& a, const Place& b) { return a.bit == b.bit && a.within == b.within; }
 
 FUNCTION int end_of(int subsequence, int bits) { return lesser((subsequence + 1) * SUBSEQUENCE, bits); }
 
+template <int WORDS> FUNCTION void copy(u32* target, const u32* source, int t) {
+    UNROLL for (int i = t; i < WORDS + t; i += THREADS)
+        if (WORDS % THREADS == 0 || i < WORDS) target[i] = source[i];
+}
+
 // Threads copy the tables that a picture uses to where they can be read quickly.
-FUNCTION void load_tables(const Picture& picture, Table* tables, int t) {
-    constexpr int WORDS = sizeof(Table) / sizeof(u32);
+FUNCTION void load_tables(const Picture& picture, Tables& tables, int t) {
+    const Tables& made = *reinterpret_cast<const Tables*>(picture.tables);
     for (int number = 0; number < TABLES; ++number) {
         if (picture.huffman[number] == 0) continue;
-        const u32* source = reinterpret_cast<const u32*>(picture.tables) + number * WORDS;
-        u32* target = reinterpret_cast<u32*>(tables + number);
-        for (int i = t; i < WORDS; i += THREADS) target[i] = source[i];
+        const int first = first_entry(number);
+        if (number < COMPONENTS) copy<1 << DC_LOOK>(tables.look + first, made.look + first, t);
+        else copy<1 << AC_LOOK>(tables.look + first, made.look + first, t);
+        copy<sizeof(Codes) / sizeof(u32)>(tables.codes[number].limit, made.codes[number].limit, t);
     }
+    if (t < MAX_SLOTS) tables.aims[t] = made.aims[t];
 }
 
 // A walk of which only the blocks are counted.
 struct Counting {
+    static constexpr bool MANY = true, IN_PIECES = false;
     int blocks;
 
-    MEMBER bool symbol(int, u32, u32) { return true; }
     MEMBER void block_done() { ++blocks; }
-    MEMBER void edge(int, bool) {}
+    MEMBER void padded() {}
+    MEMBER void edge(int) {}
 };
 
-// A block of threads brings its subsequences in step with each other. After the first two rounds few of them change;
-// those are handed to neighbouring threads, so that whole warps have nothing to do.
+// Where a walk stands behind a piece of the stream, and how many blocks ended in the piece:
+//   0-9 bits from where the piece begins | 10-15 zigzag index | 16-19 block of the period | 20-31 blocks
+constexpr u32 STANDS = (1 << 20) - 1;
+
+FUNCTION u32 packed_end(const Place& place, int piece, int blocks) {
+    return (place.bit - piece * PIECE) | (place.within & 63) << 10 | place.within >> 8 << 16 | blocks << 20;
+}
+
+FUNCTION Place end_of_piece(u32 end, int piece) {
+    return {static_cast<int>(piece * PIECE + (end & 1023)), static_cast<int>((end >> 16 & 15) << 8 | (end >> 10 & 63))};
+}
+
+// The same, with every piece's end noted.
+struct Noting : Counting {
+    static constexpr bool IN_PIECES = true;
+    u32* end;
+    int piece;
+
+    MEMBER void piece_done(Place place) {
+        *end++ = packed_end(place, piece++, blocks);
+        blocks = 0;
+    }
+};
+
+// A block of threads brings its subsequences in step with each other. Each is walked from a guess, and then, from where
+// the one before ended, piece by piece for as long as that comes to other places than before. What is left to be done
+// is always handed to the first threads, so that whole warps have nothing to do: after one piece half of the threads
+// are in step, after two thirds of them.
+//
+// A piece is in the list if what is noted of it may not be the walk from the end noted of the one before; when the list
+// is empty, all of them are one walk. In a round all pieces of the list are equally far from the beginning of a
+// subsequence, so nobody reads or writes what somebody else is at.
 FUNCTION void synchronise(int block, const Picture& picture) {
-    SHARED(Table, tables[TABLES]);
-    SHARED(Place, starts[THREADS]);
-    SHARED(Place, ends[THREADS]);
-    SHARED(int, blocks[THREADS]);
-    SHARED(u8, changed[THREADS]);  // numbers of those whose start is another one
-    SHARED(int, count[2]);         // how many, in this round and the next
+    SHARED(Tables, tables);
+    SHARED(u32, ends[THREADS * PIECES]);
+    SHARED(u16, list[2][THREADS]);
+    SHARED(int, count[3]);  // of the list in this round, in the next, and in the one after it
     const State state = state_of(picture);
-    const int first = (block - picture.first_span) * THREADS;
-    if (state.reason != SOUND || first >= (state.bits + SUBSEQUENCE - 1) / SUBSEQUENCE) return;
+    const int number = (block - picture.first_span) * THREADS, first = number * PIECES;
+    const int pieces = lesser((state.bits + PIECE - 1) / PIECE - first, THREADS * PIECES);
+    if (state.reason != SOUND || pieces <= 0) return;
     PHASE(t) {
         load_tables(picture, tables, t);
-        if (t == 0) count[0] = count[1] = 0;
+        if (t == 0) count[0] = (pieces - 1) / PIECES, count[1] = count[2] = 0;
     }
     PHASE(t) {
-        Counting counting = {0};
-        starts[t] = {(first + t) * SUBSEQUENCE, 0};
-        ends[t] = walk(picture, tables, starts[t], end_of(first + t, state.bits), counting);
-        blocks[t] = counting.blocks;
+        const int begin = t * PIECES, stop = lesser(begin + PIECES, pieces);
+        if (begin >= pieces) continue;
+        if (t > 0) list[0][t - 1] = static_cast<u16>(begin);
+        Noting noting = {{0}, ends + begin, first + begin};
+        const Place end = walk(picture, tables, {(first + begin) * PIECE, 0}, end_of(number + t, state.bits), noting);
+        while (noting.end < ends + stop) noting.piece_done(end);  // the last symbol may reach beyond a whole one
     }
-    for (int now = 0;; now ^= 1) {
+    for (int round = 0, now = 0; count[now] > 0; ++round) {
+        const int next = now == 2 ? 0 : now + 1, later = next == 2 ? 0 : next + 1;
         PHASE(t) {
-            if (t == 0 || same(starts[t], ends[t - 1])) continue;
-            starts[t] = ends[t - 1];
-            changed[atomicAdd(&count[now], 1)] = static_cast<u8>(t);
-        }
-        if (count[now] == 0) break;
-        PHASE(t) {
-            if (t == 0) count[now ^ 1] = 0;
+            if (t == 0) count[later] = 0;
             if (t >= count[now]) continue;
-            const int i = changed[t];
+            const int i = list[round & 1][t], piece = first + i;
             Counting counting = {0};
-            ends[i] = walk(picture, tables, starts[i], end_of(first + i, state.bits), counting);
-            blocks[i] = counting.blocks;
+            const Place from = end_of_piece(ends[i - 1], piece - 1);
+            const Place place = walk(picture, tables, from, lesser((piece + 1) * PIECE, state.bits), counting);
+            const u32 before = ends[i], end = packed_end(place, piece, counting.blocks);
+            ends[i] = end;
+            if (((before ^ end) & STANDS) && i + 1 < pieces)
+                list[(round + 1) & 1][atomicAdd(&count[next], 1)] = static_cast<u16>(i + 1);
         }
+        now = next;
     }
-    PHASE(t) reinterpret_cast<Span*>(picture.spans)[first + t] = {ends[t], blocks[t], 0};
+    PHASE(t) {
+        const int begin = t * PIECES, stop = lesser(begin + PIECES, pieces);
+        if (begin >= pieces) continue;
+        int blocks = 0;
+        UNROLL for (int i = 0; i < PIECES; ++i) blocks += begin + i < stop ? ends[begin + i] >> 20 : 0;
+        reinterpret_cast<Span*>(picture.spans)[number + t] = {end_of_piece(ends[stop - 1], first + stop - 1), blocks, 0};
+    }
 }
 
 // The same for what the blocks of threads made of a picture: each thread takes one of them, and corrects it from where
 // the one before ends up to where they fall in step. Then the blocks before every subsequence are counted.
 FUNCTION void join(int, const Picture& picture) {
-    SHARED(Table, tables[TABLES]);
+    SHARED(Tables, tables);
     SHARED(int, sums[2][THREADS]);
     SHARED(int, before);
     SHARED(int, changed);
@@ -127,47 +174,53 @@ FUNCTION void join(int, const Picture& picture) {
 // A walk along the true symbols, which are checked, and kept where they are needed. What libjpeg would take with a
 // warning, or not at all, is flagged: then none of the picture counts.
 struct Keeping {
+    static constexpr bool MANY = false, IN_PIECES = false;
     const Picture& picture;
     u32* dc;
-    short* target;    // the coefficients of the present block; null: not needed
+    int target;       // number of the present block's first coefficient among those that are kept; -1: it is not needed
     int block;        // number of the present block in the stream
     int limit;        // blocks from this one on are neither kept nor checked
     int row, column;  // of the MCU
     int slot;         // of the present block in it
+    bool clean;       // nothing but padding is left of the interval
 
     // At the block that `slot` says of the MCU.
     MEMBER void aim() {
         const bool needed = picture.mcu_top <= row && row < picture.mcu_bottom &&  //
                             picture.mcu_left <= column && column < picture.mcu_right;
         const int across = picture.mcu_right - picture.mcu_left;
-        const i64 cell = static_cast<i64>(row - picture.mcu_top) * across + column - picture.mcu_left;
-        short* const kept = reinterpret_cast<short*>(picture.coefficients);
-        target = needed ? kept + (cell * picture.slots + slot) * BLOCK : nullptr;
+        const int cell = (row - picture.mcu_top) * across + column - picture.mcu_left;
+        target = needed ? (cell * picture.slots + slot) * BLOCK : -1;  // a picture has fewer than 2^31
     }
 
     MEMBER bool symbol(int index, u32 entry, u32 bits) {
-        if (block >= limit) {
-            if (limit == picture.mcus * picture.slots) flag(picture, BAD_LENGTH);  // more than padding is left
+        const int advance = entry >> 16 & INDEX, size = entry >> SIZE & 15, taken = entry >> (16 + TAKEN);
+        const int at = index + advance - 1;  // an end of block comes to the next block as well, but by itself
+        if (block >= limit || (at ^ advance) & END_OF_BLOCK) {
+            if (block < limit) flag(picture, BAD_CODE);
+            else if (limit == picture.mcus * picture.slots) flag(picture, BAD_LENGTH);  // more than padding is left
             return false;
         }
-        const int advance = entry >> ADVANCE & 127, size = entry >> SIZE, taken = entry & 31;
-        if (advance != END_OF_BLOCK && index + advance > BLOCK) {
-            flag(picture, BAD_CODE);
-            return false;
-        }
-        int value = 0;
-        if (size) {  // T.81 F.2.2.1 (EXTEND)
-            value = static_cast<int>(bits << (taken - size) >> (32 - size));
-            if (value < 1 << (size - 1)) value -= (1 << size) - 1;
-        }
+        // T.81 F.2.2.1 (EXTEND): a magnitude that begins with 0 stands for a negative value, all its bits inverted
+        const u32 magnitude = bits << (taken - size);
+        const int negative = ~static_cast<int>(magnitude) >> 31;
+        const int value = (static_cast<int>(funnel(0, magnitude ^ negative, size)) ^ negative) - negative;
         if (index == 0) dc[block] = static_cast<u32>(value);
-        else if (size && target) target[index + advance - 1] = static_cast<short>(value);
+        if (index > 0 && size > 0 && target >= 0)
+            reinterpret_cast<short*>(picture.coefficients)[target + at] = static_cast<short>(value);
         return true;
+    }
+
+    // Bits that are no code.
+    MEMBER bool no_code() {
+        if (block >= limit) return symbol(0, 0, 0);
+        flag(picture, BAD_CODE);
+        return false;
     }
 
     MEMBER void block_done() {
         ++block;
-        if (target) target += BLOCK;
+        target += target >= 0 ? BLOCK : 0;
         if (++slot < picture.slots) return;
         slot = 0;
         if (++column == picture.mcu_columns) {
@@ -177,31 +230,37 @@ struct Keeping {
         aim();
     }
 
-    MEMBER void edge(int interval, bool clean) {
+    MEMBER void padded() { clean = true; }
+
+    MEMBER void edge(int interval) {
         const int mcus = lesser(static_cast<i64>(interval + 1) * picture.restart, static_cast<i64>(picture.mcus));
-        if (clean && block == mcus * picture.slots) return;
-        flag(picture, BAD_LENGTH);
-        limit = 0;
+        if (!clean || block != mcus * picture.slots) {
+            flag(picture, BAD_LENGTH);
+            limit = 0;
+        }
+        clean = false;
     }
 };
 
 FUNCTION void keep_coefficients(int block, const Picture& picture) {
-    SHARED(Table, tables[TABLES]);
+    SHARED(Tables, tables);
     const State state = state_of(picture);
     const int first = (block - picture.first_span) * THREADS;
     const Span* spans = reinterpret_cast<const Span*>(picture.spans);
+    SHARED(int, reason);
+    if (!is_sound(picture, reason)) return;  // the tables may not even have been made
     PHASE(t) load_tables(picture, tables, t);
     PHASE(t) {
         const int i = first + t;
-        if (state.reason != SOUND || i * SUBSEQUENCE >= state.bits) continue;
+        if (i * SUBSEQUENCE >= state.bits) continue;
         const Place from = i > 0 ? spans[i - 1].end : Place{0, 0};
         const int number = spans[i].first, mcu = number / picture.slots;
         const int limit = lesser(picture.mcu_bottom * picture.mcu_columns, picture.mcus) * picture.slots;
         const bool in_step = number % picture.period == from.within >> 8;  // or something is flagged
         if (number >= limit || !in_step) continue;
         const int row = mcu / picture.mcu_columns;
-        Keeping keeping = {picture, reinterpret_cast<u32*>(picture.dc), nullptr, number, limit, row,
-                           mcu - row * picture.mcu_columns, number - mcu * picture.slots};
+        Keeping keeping = {picture, reinterpret_cast<u32*>(picture.dc), -1, number, limit, row,
+                           mcu - row * picture.mcu_columns, number - mcu * picture.slots, false};
         keeping.aim();
         walk(picture, tables, from, end_of(i, state.bits), keeping);
     }

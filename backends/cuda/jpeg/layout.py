@@ -15,7 +15,7 @@ from accel.codec.jpeg import layout_fields as lo
 
 PICTURE, STATE = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "State")
 TILE_SIZE, SPAN_SIZE = (structure("jpeg/picture.h", name).itemsize for name in ("Tile", "Span"))
-TABLE_SIZE = structure("jpeg/symbols.h", "Table").itemsize
+TABLES_SIZE = structure("jpeg/symbols.h", "Tables").itemsize
 
 COMPONENTS, TABLES, BLOCK, GROUP, PIXELS, SUBSEQUENCE, SPAN = (
     constant("jpeg/picture.h", name)
@@ -160,7 +160,7 @@ def _sizes(pictures: npt.NDArray[Any], blocks: dict[str, Integers]) -> dict[str,
         "tiles": TILE_SIZE * blocks["jpeg_count"],
         "edges": 4 * pictures["intervals"],
         "spans": SPAN_SIZE * THREADS * blocks["jpeg_synchronise"],
-        "tables": TABLES * TABLE_SIZE * one,
+        "tables": TABLES_SIZE * one,
         "dc": 4 * one * pictures["mcus"] * pictures["slots"],
         "coefficients": 2 * BLOCK * one * needed * pictures["slots"],
         "pixels": pixels * pictures["channels"],

@@ -15,9 +15,11 @@
 constexpr int COMPONENTS = 3;
 constexpr int TABLES = 2 * COMPONENTS;  // Huffman tables: a DC and an AC one for each component
 constexpr int BLOCK = 64;               // coefficients of a block
+constexpr int MAX_SLOTS = 10;           // blocks of an MCU (T.81 B.2.3)
 constexpr int GROUP = 32;               // blocks that 256 threads transform together
 constexpr int PIXELS = 4;               // of a thread
 constexpr int SUBSEQUENCE = 1024;       // bits of the stream that one thread decodes
+constexpr int PIECE = 512;              // bits after which it notes where it stands
 constexpr int SPAN = 16;                // bytes of the file that one thread looks at
 constexpr int TILE = THREADS * SPAN;
 constexpr int DC_LIMIT = 1 << 15;
@@ -87,7 +89,7 @@ struct Picture {
     u64 tiles;         // Tile[]
     u64 edges;         // int[intervals]: the bits at which restart intervals end
     u64 spans;         // Span[]
-    u64 tables;        // Table[TABLES], see symbols.h
+    u64 tables;        // Tables, see symbols.h
     u64 dc;            // u32[] of the blocks in the stream's order: DC differences, then their sums by component
     u64 coefficients;  // i16[][BLOCK] of the MCUs needed, in the stream's order; zero to begin with
     u64 pixels;        // u8[height][width][channels], with room for whole groups of PIXELS

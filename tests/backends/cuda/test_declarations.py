@@ -21,7 +21,7 @@ STRUCTURES = {
     "effects/effect.h": ("Effect",),
     "effects/statistic.h": ("Counters",),
     "patch.cu": ("Patch",),
-    "jpeg/symbols.h": ("Picture", "Component", "State", "Tile", "Span", "Place", "Table"),
+    "jpeg/symbols.h": ("Picture", "Component", "State", "Tile", "Span", "Place", "Codes", "Aim", "Tables"),
 }
 NUMBERS: dict[str, Mapping[str, int]] = {
     "shim.h": {"THREADS": work.THREADS},

@@ -175,6 +175,14 @@ def test_blocks_of_threads_are_joined(kernels: Any) -> None:
     np.testing.assert_array_equal(found.pixels, pillow(data))
 
 
+def test_a_stream_may_be_long(kernels: Any) -> None:
+    """Its end is too far from its beginning for a place that is held in 32 bits."""
+    data = encode(picture("noise", 1100, 1100), quality=100, subsampling=0)
+    assert 8 * len(data) > 1 << 24
+    (found,) = kernels([data], box=(1090, 3, 10, 1000))
+    np.testing.assert_array_equal(found.pixels, pillow(data)[1090:, 3:1003])
+
+
 def test_every_guard_speaks(kernels: Any) -> None:
     files = lies()
     found = kernels([data for data, _ in files.values()], all_flagged=True)
@@ -249,14 +257,14 @@ def test_the_order_of_threads_makes_no_difference(order: str, kernels: Any) -> N
 @pytest.mark.sweep
 @host_only
 def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two phases made one: in the usual order nothing happens, in the other one bytes are lost."""
+    """Two phases made one: in the usual order nothing happens, in the other one the stream's end is lost."""
     sources = tmp_path / "cuda"
     shutil.copytree(cache.SOURCES, sources)
     stream = sources / "jpeg" / "stream.cu"
     text = stream.read_text()
-    barrier = "PHASE(t) if (t == 0) filled = 0;\n    PHASE(t) {"
-    assert barrier in text
-    stream.write_text(text.replace(barrier, "PHASE(t) {\n        if (t == 0) filled = 0;"))
+    both = "PHASE(t) {\n        if (t == 0) lost = 0, stop = NONE;\n    }\n    PHASE(t) {"
+    assert both in text
+    stream.write_text(text.replace(both, "PHASE(t) {\n        if (t == 0) lost = 0, stop = NONE;"))
     for module in (cache, host):
         monkeypatch.setattr(module, "SOURCES", sources)
     monkeypatch.setattr(host, "_loaded", host._loaded.__wrapped__)
@@ -266,7 +274,7 @@ def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch:
     with (
         built_with(*ORDERS["another in every phase"]),
         pytest.raises(AssertionError),
-    ):  # the thread with the last bytes came before the first
+    ):  # the thread that found it came before the first
         kernels(files)
 
 
