@@ -50,7 +50,9 @@ class Submission:
         return self._process != os.getpid()
 
     def __del__(self) -> None:
-        if not self.foreign:
+        if self.foreign:
+            fork.leave_to_parent(self.tasks)
+        else:
             for task in self.tasks:
                 task.future.cancel()
             if self.queue is not None:

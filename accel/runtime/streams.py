@@ -6,6 +6,7 @@ that event; the host waits for nothing. On the host there are no streams, and no
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -65,4 +66,11 @@ def _module(device: torch.device) -> Any:
     return None if device.type == "cpu" else torch.get_device_module(device)
 
 
-fork.register(in_child=_side.clear)
+def _leave() -> None:
+    if _side:  # there is more of the parent's GPU in this child: what is garbage in a cycle must not be collected either
+        gc.freeze()
+    fork.leave_to_parent(_side.copy())
+    _side.clear()
+
+
+fork.register(in_child=_leave)

@@ -11,6 +11,7 @@ other end is told.
 from __future__ import annotations
 
 import _thread
+import ctypes
 import os
 import signal
 import threading
@@ -27,6 +28,12 @@ def register(*, before: Hook | None = None, in_parent: Hook | None = None, in_ch
     hooks = {"before": before, "after_in_parent": in_parent, "after_in_child": in_child}
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**{when: hook for when, hook in hooks.items() if hook is not None})
+
+
+def leave_to_parent(owned: object) -> None:
+    """Keep an object of the parent's in this child for ever: to end it is to wait for threads, or to ask a GPU, that
+    a child does not have."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owned))
 
 
 # -- locks that a child has anew ----------------------------------------------------------------------------

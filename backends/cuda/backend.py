@@ -74,12 +74,13 @@ class CudaBackend(AcceleratorBackend):
     def __init__(self, options: CudaOptions) -> None:
         super().__init__(options)
         self._parallel = ParallelFor(options.threads, "accel-cuda")
-        self._forget()
+        self._engines: dict[torch.device, _Engine] = {}
         fork.register(in_child=self._forget)
 
     def _forget(self) -> None:
-        """A forked child must not touch what belongs to its parent's GPU."""
-        self._engines: dict[torch.device, _Engine] = {}
+        """A forked child must not touch what belongs to its parent's GPU, nor end it."""
+        fork.leave_to_parent(self._engines)
+        self._engines = {}
 
     @classmethod
     def unavailable(cls, options: CudaOptions | None = None) -> str | None:

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, default_collate
-from torch.utils.data._utils import pin_memory as pin_step
 from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.datasets import ImageFolder
@@ -30,7 +29,7 @@ import accel
 from accel.lazy import loader_batch
 from accel.system import log
 from tests.support import helpers
-from tests.support.fake_accelerator import CPU, CPU0, Fake, installed
+from tests.support.fake_accelerator import CPU, CPU0, Fake, have_pin_thread, installed
 from tests.support.helpers import Files, assert_same, is_lazy, undecodable
 from tests.support.loaders import batch
 from tests.support.processes import ROOT, eventually, in_threads, plain
@@ -43,17 +42,7 @@ FIXED = T.Compose([T.Resize((16, 24)), T.ToTensor()])
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Choose]:
     """An accelerator backend, and a torch that believes in its device: it runs its own pin thread."""
-    original = pin_step.pin_memory
-
-    def pin_memory(data: Any, *device: Any) -> Any:
-        """torch's, which recurs through this name; what is not lazy cannot be pinned without a device."""
-        return data if type(data) is torch.Tensor else original(data, *device)
-
-    monkeypatch.setattr(pin_step, "pin_memory", pin_memory)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
-    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
-    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda _: None)
+    have_pin_thread(monkeypatch)
     with installed(monkeypatch) as choose:
         yield choose
 
