@@ -168,7 +168,7 @@ def test_images_of_nvimagecodec_are_held(own_memory: Deferred) -> None:
 
 def test_a_mark_that_stands_too_early_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's memory is written to before it was sent."""
-    deferred = made_deferred(monkeypatch)
+    deferred = made_deferred(monkeypatch, decode="host")  # which waits for no batch before it
     give_back = pinned_pool.PinnedPool.give_back
     monkeypatch.setattr(pinned_pool.PinnedPool, "give_back", lambda self, memory, mark: give_back(self, memory, None))
     assert not all(right(deferred))

@@ -16,6 +16,7 @@ from accel.backend import backend_of
 from accel.backends.cpu import stages
 from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
 from accel.backends.cuda.jpeg.decoder import Decoder
+from accel.backends.cuda.lowering import device_bytes
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
@@ -107,7 +108,8 @@ def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_same(on_device(pipeline, memory=memory), expected)
         assert sum(runs) == count
         assert runs == chunks or chunks is None
-    assert 1 < len(list(budget.chunks(planned_files().decodes, 100_000))) < count
+    sizes = [device_bytes(each) for each in planned_files().decodes]
+    assert 1 < len(list(budget.chunks(sizes, 100_000))) < count
 
 
 def planned_files() -> Plan:

@@ -55,7 +55,7 @@ def in_a_cycle() -> None:
 @pytest.mark.parametrize("options", [{}, {"exact": False}, {"decode": "host"}], ids=str)
 def test_three_epochs(paths: list[str], owned: None, method: str, persistent: bool, options: dict[str, Any]) -> None:
     wanted = plain(lambda: [images for images, _ in DataLoader(Files(paths, SMALL), batch_size=2)])
-    accel.set_image_backend("cuda", device="cpu", prefetch=3, **options)  # a backend of its own
+    accel.set_image_backend("cuda", device="cpu", prefetch=7, **options)  # a backend of its own
     batch(paths).to("cpu")  # compiles: no worker is to inherit the compiler's pipes
     dataset = Dropping(paths, SMALL)
     loader: DataLoader[Any] = DataLoader(
