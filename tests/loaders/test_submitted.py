@@ -191,6 +191,35 @@ def test_a_pinned_batch_is_computed_once(paths: list[str], fake: Choose) -> None
         assert len(Fake.runs) == number + 1
 
 
+@pytest.mark.parametrize("names", [("before",), ("half",), ("channels_last",), ("twice",), ("half", "cpu", "before")])
+def test_casts_and_orders_are_foreseen(
+    paths: list[str], fake: Choose, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    """What is done to every batch of a loader is done in its one pass, from the time on that this is known."""
+    plans: list[tuple[torch.dtype, bool]] = []
+    run_on = Fake.run_on
+    monkeypatch.setattr(
+        Fake, "run_on", lambda self, plan, on: (plans.append((plan.dtype, plan.interleaved)), run_on(self, plan, on))[1]
+    )
+
+    def used() -> list[torch.Tensor]:
+        found = []
+        with epoch(Files(paths * 2, FIXED), prefetch_factor=1) as batches:
+            for number, (images, _) in enumerate(batches):
+                found.append(CASTS[names[number % len(names)]](images))
+        return found
+
+    wanted = plain(used)
+    fake(device="cpu", prefetch=1)
+    assert_same(used(), wanted)
+    if len(names) == 1:
+        last = wanted[-1]
+        assert plans[-1] == (last.dtype, last.stride(1) == 1)
+        assert len(plans) == len(wanted), "some were computed twice"
+    else:
+        assert plans[-1] == (torch.float32, False), "it varies"
+
+
 def test_results_are_nobody_elses(paths: list[str], fake: Choose) -> None:
     fake(device="cpu")
     images = batch(paths).pin_memory()
