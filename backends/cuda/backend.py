@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from accel.backend import AcceleratorBackend, AcceleratorOptions
-from accel.backends.cuda import effects, encoding, host, jpeg, nvimg
+from accel.backends.cuda import compile, effects, encoding, host, jpeg, nvimg
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
@@ -93,7 +93,7 @@ class CudaBackend(AcceleratorBackend):
             return reason
         if find_spec("cuda") is None or find_spec("cuda.core") is None:
             return "cuda.core is missing: pip install 'accel-vision[cuda]'"
-        return None
+        return compile.unavailable()
 
     def prepare(self) -> None:
         decode.prepare()
