@@ -182,17 +182,17 @@ class Side(ModuleType):
         super().__init__("side")
         self._driver, self._handles = driver, count(0x7F00, 0x10)
 
-    def Stream(self, device: torch.device) -> Stream:
+    def Stream(self, device: torch.device) -> Any:
         made = Stream(next(self._handles))
         self._driver.fake_stream(ctypes.c_void_p(made.cuda_stream))
         return made
 
     @contextmanager
-    def stream(self, stream: Stream) -> Iterator[None]:
+    def stream(self, stream: Any) -> Iterator[None]:
         Cuda.own.stream = stream
         yield
 
-    def current_stream(self, device: torch.device) -> Stream:
+    def current_stream(self, device: torch.device) -> Any:
         return Cuda.current_stream()
 
 
@@ -221,16 +221,16 @@ def copies_overlap() -> None:
         def append(self, each: Launched) -> None:
             queued.append(Queued(each.stream, threading.current_thread().name, each.kernel))
 
-    def decoded(event: Event) -> None:
+    def decoded(self: Event) -> None:
         """The first batch's pixels take until the second one is decoded, too."""
         both.set() if decoding.is_set() else decoding.set()
         assert both.wait(20), "the second batch waits for the first"
 
     side = Side(driver_in_use(Order())[0])
-    streams._module = lambda device: side  # type: ignore[assignment]
+    streams._module = lambda device: side
     Stream.record_event = lambda self: None  # type: ignore[attr-defined]
     Stream.wait_event = lambda self, event: None  # type: ignore[attr-defined]
-    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[assignment]
+    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign]
     Cuda.device = staticmethod(lambda device: Copies(queued))  # type: ignore[method-assign, assignment]
     with accel.image_backend("cuda", device="cpu"):
         accel.submit(batches()["decoded"]()).result()  # the decoder is tried
@@ -286,7 +286,12 @@ def refusals() -> None:
     assert not launched
 
 
-CHECKS = {"whole batches": whole_batches, "every kernel": every_kernel, "refusals": refusals, "copies overlap": copies_overlap}
+CHECKS = {
+    "whole batches": whole_batches,
+    "every kernel": every_kernel,
+    "refusals": refusals,
+    "copies overlap": copies_overlap,
+}
 
 if __name__ == "__main__":
     CHECKS[sys.argv[1]]()

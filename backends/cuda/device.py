@@ -50,7 +50,8 @@ class Device:
     def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         """Memory that nobody has written: ``torch.empty`` fills it where deterministic algorithms are asked for."""
         storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize, device=self.torch_device)
-        return torch.empty(0, dtype=dtype, device=self.torch_device).set_(storage, 0, torch.Size(shape))
+        made: Any = torch.empty(0, dtype=dtype, device=self.torch_device)  # torch's stubs want strides as well
+        return made.set_(storage, 0, torch.Size(shape))  # type: ignore[no-any-return]
 
     def scratch(self, size: int) -> torch.Tensor:
         """At least ``size`` bytes, and as many for other sizes near it: then torch has soon what all batches need."""

@@ -1,4 +1,4 @@
-"""What belongs to a GPU's context, without a GPU: whoever frees it in a forked child ends that process, as torch does."""
+"""What belongs to a GPU's context, without a GPU: a forked child that frees it ends, as it does with torch."""
 
 import os
 import threading

@@ -1,7 +1,6 @@
 """A forked child never frees what belongs to its parent's GPU (tests/support/own_process.py)."""
 
 import gc
-import sys
 from typing import Any
 
 import pytest
