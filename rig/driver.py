@@ -230,8 +230,8 @@ def copies_overlap() -> None:
     streams._module = lambda device: side
     Stream.record_event = lambda self: None  # type: ignore[attr-defined]
     Stream.wait_event = lambda self, event: None  # type: ignore[attr-defined]
-    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign]
-    Cuda.device = staticmethod(lambda device: Copies(queued))  # type: ignore[method-assign, assignment]
+    torch.Tensor.record_stream = lambda self, s: None  # type: ignore[method-assign]
+    Cuda.device = staticmethod(lambda device: Copies(queued))  # type: ignore[method-assign]
     with accel.image_backend("cuda", device="cpu"):
         accel.submit(batches()["decoded"]()).result()  # the decoder is tried
         queued.clear()
