@@ -58,7 +58,7 @@ def test_three_epochs(paths: list[str], owned: None, method: str, persistent: bo
     batch(paths).to("cpu")  # compiles: no worker is to inherit the compiler's pipes
     dataset = Dropping(paths, SMALL)
     loader: DataLoader[Any] = DataLoader(
-        dataset, 2, pin_memory=True, num_workers=2, multiprocessing_context=method, timeout=TIMEOUT,
+        dataset, 2, pin_memory=True, num_workers=1, multiprocessing_context=method, timeout=TIMEOUT,
         persistent_workers=persistent,
     )  # fmt: skip
     for _ in range(3):
@@ -68,7 +68,7 @@ def test_three_epochs(paths: list[str], owned: None, method: str, persistent: bo
         assert_same([images.to("cpu") for images, _ in iterator], wanted)
     del loader
     iterator._shutdown_workers()
-    assert [worker.exitcode for worker in iterator._workers] == [0, 0]
+    assert [worker.exitcode for worker in iterator._workers] == [0]
 
 
 def test_a_submitted_batch_that_a_child_drops(paths: list[str], owned: None) -> None:
