@@ -9,10 +9,11 @@ queued there by then, and on the streams it was recorded on. There it is overwri
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,6 +98,10 @@ class DeferredDevice(host.HostDevice):
         with _Queued(self):
             yield
 
+    def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
+        count = math.prod(shape) * dtype.itemsize
+        return self.allocate(count)[:count].view(dtype).view(shape)
+
     def pinned(self, size: int) -> torch.Tensor:
         return torch.full((size,), SPOILT, dtype=torch.uint8, device="cpu")
 
@@ -175,11 +180,6 @@ class _Queued(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = function._schema.name
-        if name == "aten::empty" and torch.device(kwargs.get("device") or "cpu") == DEVICE:
-            dtype = kwargs.get("dtype") or torch.float32
-            size = tuple(args[0])
-            count = int(np.prod(size)) * dtype.itemsize
-            return self._device.allocate(count)[:count].view(dtype).view(size)
         ours = [each for each in args if isinstance(each, torch.Tensor) and self._is_ours(each)]
         if not ours or function.is_view:
             return function(*args, **kwargs)

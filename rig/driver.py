@@ -8,14 +8,17 @@ The host's kernels run at once what the driver is given. ``install`` puts the st
 import ctypes
 import gc
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rig.batches import batches, by_kernels, by_torchvision
 
@@ -64,6 +67,7 @@ class Cuda:
 
     Event = Event
     current = Stream(0)
+    own = threading.local()  # streams of threads that have one
 
     @staticmethod
     def device(device: torch.device) -> Any:
@@ -76,7 +80,7 @@ class Cuda:
 
     @classmethod
     def current_stream(cls) -> Stream:
-        return cls.current
+        return getattr(cls.own, "stream", cls.current)
 
     @staticmethod
     def mem_get_info(device: torch.device) -> tuple[int, int]:
@@ -102,14 +106,14 @@ class Torch(ModuleType):
         return torch.empty(*arguments, **options)
 
 
-def driver_in_use() -> tuple[Any, list[Launched]]:
+def driver_in_use(launched: list[Launched] | None = None) -> tuple[Any, list[Launched]]:
     """Make the backend's stand-in for a device a ``CudaDevice``; returns the driver, and what it has launched."""
+    launched = [] if launched is None else launched
     from accel.backends.cuda import device, host
 
     warnings.simplefilter("error")
     torch.cuda.is_available = lambda: False
     driver: Any = ctypes.CDLL("libcuda.so.1")
-    launched: list[Launched] = []
 
     def run(name: bytes, blocks: int, items: int, owners: int, stream: int | None) -> None:
         launched.append(Launched(name.decode(), blocks, items, owners, stream or 0))
@@ -163,6 +167,86 @@ def _assert_equal(name: str) -> None:
     assert torch.equal(by_kernels(batches()[name]), by_torchvision(batches()[name])), name
 
 
+class Queued(NamedTuple):
+    """What was queued, on which stream, by which thread."""
+
+    stream: int
+    thread: str
+    what: str
+
+
+class Side(ModuleType):
+    """Answers what ``accel.runtime.streams`` asks of torch.cuda: threads with streams of their own."""
+
+    def __init__(self, driver: Any) -> None:
+        super().__init__("side")
+        self._driver, self._handles = driver, count(0x7F00, 0x10)
+
+    def Stream(self, device: torch.device) -> Any:
+        made = Stream(next(self._handles))
+        self._driver.fake_stream(ctypes.c_void_p(made.cuda_stream))
+        return made
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        Cuda.own.stream = stream
+        yield
+
+    def current_stream(self, device: torch.device) -> Any:
+        return Cuda.current_stream()
+
+
+class Copies(TorchDispatchMode):
+    """Notes the copies that are queued in this thread."""
+
+    def __init__(self, queued: list[Queued]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._queued = queued
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function._schema.name == "aten::copy_":
+            self._queued.append(Queued(Cuda.current_stream().cuda_stream, threading.current_thread().name, "copy"))
+        return function(*args, **(kwargs or {}))
+
+
+def copies_overlap() -> None:
+    """The files of a batch go over while the one before is decoded: nothing of that is in front of them."""
+    import accel
+    from accel.runtime import streams
+
+    queued: list[Queued] = []
+    decoding, both = threading.Event(), threading.Event()
+
+    class Order(list[Launched]):
+        def append(self, each: Launched) -> None:
+            queued.append(Queued(each.stream, threading.current_thread().name, each.kernel))
+
+    def decoded(self: Event) -> None:
+        """The first batch's pixels take until the second one is decoded, too."""
+        both.set() if decoding.is_set() else decoding.set()
+        assert both.wait(20), "the second batch waits for the first"
+
+    side = Side(driver_in_use(Order())[0])
+    streams._module = lambda device: side
+    Stream.record_event = lambda self: None  # type: ignore[attr-defined]
+    Stream.wait_event = lambda self, event: None  # type: ignore[attr-defined]
+    torch.Tensor.record_stream = lambda self, s: None  # type: ignore[method-assign]
+    Cuda.device = staticmethod(lambda device: Copies(queued))  # type: ignore[method-assign]
+    with accel.image_backend("cuda", device="cpu"):
+        accel.submit(batches()["decoded"]()).result()  # the decoder is tried
+        queued.clear()
+        Event.synchronize = decoded  # type: ignore[method-assign]
+        first = accel.submit(batches()["decoded"]())
+        assert decoding.wait(20)
+        for future in (accel.submit(batches()["decoded"]()), first):
+            future.result()
+    files = next(number for number, each in enumerate(queued) if each.thread != queued[0].thread)
+    assert queued[files].what == "copy"
+    before = {each.what for each in queued[:files]}
+    assert {"copy", "jpeg_count", "jpeg_pixels"} <= before, before
+    assert queued[files].stream not in {each.stream for each in queued[:files]}, "it is queued behind the first batch"
+
+
 def every_kernel() -> None:
     """Each is found, and the driver is given what the device was given, addresses of 64 bits among it."""
     from accel.backends.cuda import compile, device, host
@@ -202,7 +286,12 @@ def refusals() -> None:
     assert not launched
 
 
-CHECKS = {"whole batches": whole_batches, "every kernel": every_kernel, "refusals": refusals}
+CHECKS = {
+    "whole batches": whole_batches,
+    "every kernel": every_kernel,
+    "refusals": refusals,
+    "copies overlap": copies_overlap,
+}
 
 if __name__ == "__main__":
     CHECKS[sys.argv[1]]()

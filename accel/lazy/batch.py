@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -26,6 +26,9 @@ from accel.workers.packing import Packed, pack, unpack
 
 Place = tuple[int, int] | None
 """The number of a single image in its batch, and how many these are, where there is one of each sample."""
+
+Foreseen = Mapping[int, tuple[Step, ...]]
+_NOTHING: Foreseen = {}
 
 
 changing = fork.Lock()
@@ -207,24 +210,30 @@ def companions(images: Images) -> list[Images]:
     return [each for each in batch.beside(images) if each.selection == images.selection]
 
 
-def submit(states: Sequence[Images]) -> Submission:
-    """One submission of lazy tensors, which get their parts of it."""
-    submission, parts = coalesce(states)
+def submit(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> Submission:
+    """One submission of lazy tensors, which get their parts of it; see ``coalesce``."""
+    submission, parts = coalesce(states, foreseen)
     for each, part in zip(states, parts, strict=True):
         each.submitted(part)
     return submission
 
 
-def coalesce(states: Sequence[Images]) -> tuple[Submission, list[Part]]:
-    """Make one submission, with a task for all that come out alike, and the part of each in it."""
+def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[Submission, list[Part]]:
+    """Make one submission, with a task for all that come out alike, and the part of each in it.
+
+    ``foreseen``: casts and orders that are expected to be recorded next, by the place in the batch.
+    """
     alike: dict[Any, list[Recipe]] = {}
     places = []
     for images in states:
-        key = images.made, images.interleaved
+        steps = () if images.member is None else foreseen.get(images.member.number, ())
+        orders = [params[0] == torch.channels_last for name, params in steps if name == "contiguous"]
+        casts = tuple(step for step in steps if step[0] != "contiguous")
+        key = images.made, [images.interleaved, *orders][-1], steps
         recipes = alike.setdefault(key, [])
         places.append((key, len(recipes)))
-        recipes += images.recipes
+        recipes += [Recipe(source, before + casts) for source, before in images.recipes] if casts else images.recipes
     owners = Counter(key for key, _ in places)
     tasks = {key: Task(tuple(recipes), key[1], owners[key]) for key, recipes in alike.items()}
     submission = Submission(tuple(tasks.values()))
-    return submission, [Part(submission, tasks[key], first) for key, first in places]
+    return submission, [Part(submission, tasks[key], first, key[2]) for key, first in places]

@@ -25,7 +25,7 @@ def pin(tensor: LazyTensorBase) -> bool:
     if queue is None:
         return False
     if lazy.part is None:
-        queue.add(submit(companions(lazy)))
+        queue.add(submit(companions(lazy), queue.foreseen))
     return True
 
 
@@ -47,6 +47,8 @@ def _on_device(lazy: LazyState, device: torch.device) -> torch.Tensor:
     selection, part = lazy.selection, lazy.part
     queue = None if part is None or part.submission.foreign else part.submission.queue
     prefetch.learn_device(selection, queue or prefetch.queue_of(selection, lazy.loader), device)
+    if queue is not None and lazy.member is not None and lazy.loader:  # without workers several loaders share a queue
+        queue.learn_steps(lazy.member.number, lazy.since)
     if part is None:
         if lazy.member is not None and lazy.loader and not lazy.member.batch.submitted:
             log.once(

@@ -159,13 +159,14 @@ class LazyState(Images):
         """
         if isinstance(self.progress, Part):
             part, self.progress = part or self.progress, None
-        if part is None:
+        if part is None or part.steps != self.since[: len(part.steps)]:  # other steps were foreseen
             return None
         with self.locating_errors():
             images = part.take(len(self.recipes))
             if images is None:
                 return None
-            return self.shaped(torch_ops.on_batch(images, self.since) if self.since else images)
+            steps = self.since[len(part.steps) :]
+            return self.shaped(torch_ops.on_batch(images, steps) if steps else images)
 
     def shaped(self, images: torch.Tensor) -> torch.Tensor:
         """Images one after another, in this tensor's shape, after the steps on the whole."""

@@ -24,7 +24,7 @@ from torch.utils.data import get_worker_info
 from accel.backend import backend_of
 from accel.errors import DecodeError
 from accel.options import AcceleratorOptions, Selection
-from accel.recipe import Recipe, selection_of
+from accel.recipe import Recipe, Step, selection_of
 from accel.runtime import streams, task, work_queue
 from accel.runtime.task import Task
 from accel.runtime.work_queue import WorkQueue
@@ -50,7 +50,9 @@ class Submission:
         return self._process != os.getpid()
 
     def __del__(self) -> None:
-        if not self.foreign:
+        if self.foreign:
+            fork.leave_to_parent(self.tasks)
+        else:
             for task in self.tasks:
                 task.future.cancel()
             if self.queue is not None:
@@ -65,20 +67,21 @@ class Part:
     """The images of a task, next to each other, that one lazy tensor has of a submission.
 
     Attributes:
-        first: its first image, of the task's.
+        first: its first image, of the task's. steps: casts and orders that were foreseen: the task has taken them.
         shared: somebody else takes them too. copied: and is not to have the same memory.
     """
 
     submission: Submission
     task: Task
     first: int
+    steps: tuple[Step, ...] = ()
     shared: bool = False
     copied: bool = False
     _taken: bool = False
 
     def twin(self, copied: bool = False) -> Part:
         """The same part for somebody else, who gets a copy of what is on a device; of all, if that is wanted."""
-        return Part(self.submission, self.task, self.first, shared=True, copied=copied or self.copied)
+        return Part(self.submission, self.task, self.first, self.steps, shared=True, copied=copied or self.copied)
 
     def __str__(self) -> str:
         queue = self.submission.queue
@@ -138,6 +141,8 @@ class PrefetchQueue:
 
     def __init__(self, options: AcceleratorOptions) -> None:
         self.device: torch.device | None = None
+        self.foreseen: dict[int, tuple[Step, ...]] = {}
+        """Casts and orders after submitting, by the place of a tensor in its batch; none where they vary."""
         self._launchers: WorkQueue
         self._prefetch = options.prefetch
         self._waiting: dict[int, weakref.ref[Submission]] = {}
@@ -154,6 +159,11 @@ class PrefetchQueue:
             self.device, self._launchers = device, launchers
 
         self._do(set_device)
+
+    def learn_steps(self, place: int, steps: tuple[Step, ...]) -> None:
+        """Foresee for the tensors of this place the steps that were recorded on one that had been submitted."""
+        if self.foreseen.setdefault(place, steps) != steps:
+            self.foreseen[place] = ()
 
     def add(self, submission: Submission) -> None:
         """Let a submission wait for its turn."""

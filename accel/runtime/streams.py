@@ -1,11 +1,14 @@
 """Work on streams of accel's own, and results that cross over to the caller's stream. No other file names a stream.
 
 A result is made on a stream of our own, with an event behind it. Whoever takes it has its current stream wait for
-that event; the host waits for nothing. On the host there are no streams, and nothing is done about them.
+that event; the host waits for nothing. Each thread has a stream, so that what one sends to the device goes over while
+it computes for another. On the host there are no streams, and nothing is done about them.
 """
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +16,11 @@ import torch
 
 from accel.system import fork
 
-_lock = fork.Lock()
-_side: dict[torch.device, Any] = {}
+_side: dict[tuple[torch.device, int], Any] = {}
 
 
 def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Any]:
-    """Run ``work`` with a stream of our own as the current one of ``device``.
+    """Run ``work`` with this thread's stream of our own as the current one of ``device``.
 
     Returns:
         its result, and the event after which that is complete.
@@ -26,8 +28,8 @@ def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch
     module = _module(device)
     if module is None:
         return work(), None
-    with _lock:
-        stream = _side.get(device) or _side.setdefault(device, module.Stream(device))
+    key = device, threading.get_ident()
+    stream = _side.get(key) or _side.setdefault(key, module.Stream(device))
     with module.stream(stream):
         result = work()
         return result, stream.record_event()
@@ -65,4 +67,13 @@ def _module(device: torch.device) -> Any:
     return None if device.type == "cpu" else torch.get_device_module(device)
 
 
-fork.register(in_child=_side.clear)
+def _leave() -> None:
+    if (
+        _side
+    ):  # there is more of the parent's GPU in this child: what is garbage in a cycle must not be collected either
+        gc.freeze()
+    fork.leave_to_parent(_side.copy())
+    _side.clear()
+
+
+fork.register(in_child=_leave)

@@ -11,6 +11,7 @@ other end is told.
 from __future__ import annotations
 
 import _thread
+import ctypes
 import os
 import threading
 import time
@@ -26,6 +27,12 @@ def register(**hooks: Hook) -> None:
     """Call ``before`` ahead of every fork, ``in_parent`` and ``in_child`` after it, while the process lives."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**{when if when == "before" else f"after_{when}": hook for when, hook in hooks.items()})
+
+
+def leave_to_parent(owned: object) -> None:
+    """Keep an object of the parent's in this child for ever: to end it is to wait for threads, or to ask a GPU, that
+    a child does not have."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owned))
 
 
 # -- locks that a child has anew ----------------------------------------------------------------------------

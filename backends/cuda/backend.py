@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from accel.backend import AcceleratorBackend, AcceleratorOptions
-from accel.backends.cuda import budget, effects, encoding, host, jpeg, nvimg
+from accel.backends.cuda import compile, effects, encoding, host, jpeg, nvimg
+from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
@@ -40,7 +41,8 @@ class CudaOptions(AcceleratorOptions):
             host decodes the regions and sends pixels; "auto": accel's, or nvImageCodec's under ``exact=False``.
         threads: how many threads decode on the host; None: one for each core that this process may use.
         memory: bytes that a batch may take on the device besides its result, and on the host to be sent; what
-            takes more runs in chunks, with the same result. None: a quarter of what is free, at most 2 GiB.
+            takes more runs in chunks, with the same result. None: an eighth of what is free on the device, for two
+            batches may be on their way at once; at most 16 GiB, and a sixteenth of the host's memory.
     """
 
     decode: Literal["auto", "accel", "nvimgcodec", "host"] = "auto"
@@ -74,12 +76,13 @@ class CudaBackend(AcceleratorBackend):
     def __init__(self, options: CudaOptions) -> None:
         super().__init__(options)
         self._parallel = ParallelFor(options.threads, "accel-cuda")
-        self._forget()
+        self._engines: dict[torch.device, _Engine] = {}
         fork.register(in_child=self._forget)
 
     def _forget(self) -> None:
-        """A forked child must not touch what belongs to its parent's GPU."""
-        self._engines: dict[torch.device, _Engine] = {}
+        """A forked child must not touch what belongs to its parent's GPU, nor end it."""
+        fork.leave_to_parent(self._engines)
+        self._engines = {}
 
     @classmethod
     def unavailable(cls, options: CudaOptions | None = None) -> str | None:
@@ -90,7 +93,7 @@ class CudaBackend(AcceleratorBackend):
             return reason
         if find_spec("cuda") is None or find_spec("cuda.core") is None:
             return "cuda.core is missing: pip install 'accel-vision[cuda]'"
-        return None
+        return compile.unavailable()
 
     def prepare(self) -> None:
         decode.prepare()
@@ -106,15 +109,14 @@ class CudaBackend(AcceleratorBackend):
             torch.OutOfMemoryError: the batch does not fit, not even in smaller chunks.
         """
         engine = self._engine(device)
-        limit = self.options.memory or budget.default(engine.device)
         size_of = _with_decoding if self.options.decoder == "accel" else device_bytes
         with torch.inference_mode(False), engine.device.enter():
-            result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
+            result = plan.empty(engine.device.empty)
 
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
                 self._run(part, engine, result, self._decoder(engine))
 
-            budget.in_chunks(plan, limit, run, size_of)
+            engine.budget.in_chunks(plan, run, size_of, self.options.memory)
         return result
 
     def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
@@ -221,7 +223,8 @@ class _Engine:
     def __init__(self, device: torch.device) -> None:
         self.device: Device = host.HostDevice() if device.type == "cpu" else CudaDevice(device)
         self.pool = PinnedPool(self.device.pinned, self.device.trim)
-        self.jpeg = jpeg.Decoder(self.device, self.pool)
+        self.budget = Budget(self.device)
+        self.jpeg = jpeg.Decoder(self.device)
         self.encodes: bool | None = None  # as Pillow does; None: not tried yet
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.Held()

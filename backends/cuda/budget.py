@@ -2,71 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from accel.backends.cuda.device import Device
-from accel.backends.cuda.lowering import device_bytes
 from accel.planning.plan import Decode, Plan
+from accel.runtime import kept
 
-_MOST = 2 << 30
+_MOST = 16 << 30
+_SHARE = 8  # of the device's free memory: two batches are on their way at once, beside what a model takes
+_HOST_SHARE = 16  # of the host's memory: as much is pinned where the host decodes
 _SMALLER = 4
 
 
-def default(device: Device) -> int:
-    """A quarter of what is free, at most 2 GiB: as much is pinned on the host."""
-    return max(min(device.free_memory() // 4, _MOST), 1)
+class Budget:
+    """The bytes that a batch of one device may take at a time."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._largest = self._limit = 0
+
+    def _of(self, size: int) -> int:
+        """What a batch of this size may take: asked anew where it is larger than all before, or memory ran out."""
+        if size > self._largest:
+            free, on_host = self._device.free_memory() // _SHARE, kept.memory() // _HOST_SHARE
+            self._largest, self._limit = size, max(min(free, on_host, _MOST), 1)
+        return self._limit
+
+    def in_chunks(
+        self, plan: Plan, run: Callable[[Plan], None], size_of: Callable[[Decode], int], limit: int | None
+    ) -> None:
+        """Run a plan, in chunks where it takes more than it may; once more, in smaller ones, where memory runs out.
+
+        ``size_of``: the bytes that one source and what is made of it take on the device. ``limit``: the bytes of a
+        chunk (or it is one source); None: as many as memory has room for.
+        Every chunk is a plan of the whole batch's shape with some of its decodes, so they may be run in any order.
+
+        Raises:
+            torch.OutOfMemoryError: it ran out of memory twice.
+        """
+        sizes = [size_of(wanted) for wanted in plan.decodes]
+        limit, done = limit or self._of(sum(sizes)), 0
+        try:
+            for chunk in chunks(sizes, limit):
+                run(plan._replace(decodes=plan.decodes[chunk]))
+                done = chunk.stop
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+        else:
+            return
+        self._largest = 0
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        smaller = min(limit, max(sizes)) // _SMALLER
+        try:
+            for chunk in chunks(sizes, smaller, done):
+                run(plan._replace(decodes=plan.decodes[chunk]))
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise torch.OutOfMemoryError(
+                f"accel: out of memory for a batch of {plan.shape[0]} images, twice: in chunks of {limit >> 20} MiB "
+                f"and of {smaller >> 20} MiB. The last reason: {error}"
+            ) from error
 
 
-def in_chunks(
-    plan: Plan, limit: int, run: Callable[[Plan], None], size_of: Callable[[Decode], int] = device_bytes
-) -> None:
-    """Run a plan as several of at most ``limit`` bytes each (or one source); once more, smaller, where memory runs out.
-
-    ``size_of``: the bytes that one source and what is made of it take on the device.
-    Every chunk is a plan of the whole batch's shape with some of its decodes, so the pieces may be run in any order.
-
-    Raises:
-        torch.OutOfMemoryError: it ran out of memory twice.
-    """
-    done = 0
-    try:
-        for chunk in chunks(plan.decodes, limit, size_of):
-            run(plan._replace(decodes=chunk))
-            done += len(chunk)
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-    else:
-        return
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
-    smaller = min(limit, max(map(size_of, plan.decodes))) // _SMALLER
-    try:
-        for chunk in chunks(plan.decodes[done:], smaller, size_of):
-            run(plan._replace(decodes=chunk))
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        raise torch.OutOfMemoryError(
-            f"accel: out of memory for a batch of {plan.shape[0]} images, twice: in chunks of {limit >> 20} MiB and of "
-            f"{smaller >> 20} MiB. The last reason: {error}"
-        ) from error
-
-
-def chunks(
-    decodes: tuple[Decode, ...], limit: int, size_of: Callable[[Decode], int] = device_bytes
-) -> Iterator[tuple[Decode, ...]]:
-    """The decodes in order, in runs of at most ``limit`` bytes each, or of one."""
-    first, total = 0, 0
-    for number, wanted in enumerate(decodes):
-        size = size_of(wanted)
-        if total + size > limit and number > first:
-            yield decodes[first:number]
-            first, total = number, 0
-        total += size
-    yield decodes[first:]
+def chunks(sizes: Sequence[int], limit: int, first: int = 0) -> Iterator[slice]:
+    """The places from ``first`` on in order, in runs of at most ``limit`` bytes each, or of one."""
+    total = 0
+    for place in range(first, len(sizes)):
+        if total + sizes[place] > limit and place > first:
+            yield slice(first, place)
+            first, total = place, 0
+        total += sizes[place]
+    yield slice(first, len(sizes))
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -7,12 +7,12 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from accel.backends.cuda.cache import SOURCES, cached, key
+from accel.backends.cuda.cache import SOURCES, cached, folder, key
 from accel.backends.cuda.declarations import kernels
 from accel.errors import BackendUnavailable
 from accel.system.imports import LazyModule
 
-_core = LazyModule("cuda.core")
+_core, _nvrtc = LazyModule("cuda.core"), LazyModule("cuda.bindings.nvrtc")
 
 UNITS = {
     unit: kernels(f"{unit}.cu")
@@ -21,6 +21,16 @@ UNITS = {
 """The kernels of every translation unit, which is a .cu file."""
 
 _SETTINGS = ("std=c++17", "fmad=false")  # contraction would round the coefficients' arithmetic otherwise
+
+
+def unavailable() -> str | None:
+    """Why the kernels can be had neither from NVRTC nor from the cache; a GPU is not asked for its architecture."""
+    try:
+        _nvrtc.nvrtcVersion()
+    except Exception as error:  # each version of cuda.bindings has its own
+        if not any(folder().glob("*.cubin")):
+            return f"NVRTC cannot be loaded ({error}): pip install nvidia-cuda-nvrtc"
+    return None
 
 
 def unit_of(kernel: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
@@ -44,6 +47,17 @@ class Device:
         """Compile and load all kernels."""
         raise NotImplementedError
 
+    def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
+        """Memory that nobody has written: ``torch.empty`` fills it where deterministic algorithms are asked for."""
+        storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize, device=self.torch_device)
+        made: Any = torch.empty(0, dtype=dtype, device=self.torch_device)  # torch's stubs want strides as well
+        return made.set_(storage, 0, torch.Size(shape))  # type: ignore[no-any-return]
+
+    def scratch(self, size: int) -> torch.Tensor:
+        """At least ``size`` bytes, and as many for other sizes near it: then torch has soon what all batches need."""
+        step = 1 << max(size.bit_length() - 4, 0)
+        return self.empty((-(-size // step) * step,))
+
     def pinned(self, size: int) -> torch.Tensor:
         """Host memory, uint8[size], that it can copy from by itself."""
         return torch.empty(size, dtype=torch.uint8, device="cpu")
@@ -70,12 +84,16 @@ class CudaDevice(Device):
     def __init__(self, device: torch.device) -> None:
         assert device.index is not None
         super().__init__(device)
+        self._kernels: dict[str, Any] = {}
+        self._streams: dict[int, Any] = {}  # cuda.core's, by torch's handle: torch ends none of its streams
 
     def enter(self) -> AbstractContextManager[Any]:
         return torch.cuda.device(self.torch_device)
 
     def prepare(self) -> None:
-        _kernels(_arch(self.torch_device.index))
+        with _lock:
+            major, minor = torch.cuda.get_device_capability(self.torch_device.index)
+            self._kernels = _kernels(f"sm_{major}{minor}")
 
     def pinned(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
@@ -89,10 +107,13 @@ class CudaDevice(Device):
         return event
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
-        with _lock:
-            function = _kernels(_arch(self.torch_device.index))[kernel]
-        stream = _core.Stream.from_handle(torch.cuda.current_stream().cuda_stream)  # which stays torch's
-        _core.launch(stream, _core.LaunchConfig(grid=blocks, block=THREADS), function, items, owners)
+        if not self._kernels:
+            self.prepare()
+        handle = torch.cuda.current_stream().cuda_stream
+        stream = self._streams.get(handle)
+        if stream is None:
+            stream = self._streams[handle] = _core.Stream.from_handle(handle)  # which stays torch's
+        _core.launch(stream, _core.LaunchConfig(grid=blocks, block=THREADS), self._kernels[kernel], items, owners)
 
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
@@ -104,16 +125,12 @@ _lock = fork.Lock()
 
 
 @cache
-def _arch(index: int) -> str:
-    major, minor = torch.cuda.get_device_capability(index)
-    return f"sm_{major}{minor}"
-
-
-@cache
 def _kernels(arch: str) -> dict[str, Any]:
     """All kernels by name, loaded; they serve every device of the architecture."""
+    with ThreadPoolExecutor(len(compile.UNITS)) as threads:  # NVRTC takes seconds for some, and no lock of Python's
+        cubins = list(threads.map(partial(compile.cubin, arch=arch), compile.UNITS))
     found = {}
-    for unit, names in compile.UNITS.items():
-        code = _core.ObjectCode.from_cubin(compile.cubin(unit, arch), name=unit)
+    for (unit, names), cubin in zip(compile.UNITS.items(), cubins, strict=True):
+        code = _core.ObjectCode.from_cubin(cubin, name=unit)
         found.update({name: code.get_kernel(name) for name in names})
     return found

@@ -57,9 +57,9 @@ class Execution:
 
     def upload(self, result: torch.Tensor) -> None:
         """Send what the host has; ``result`` is where the launches will write."""
-        where, size = self._device.torch_device, self._schedule.upload.size
-        self._upload = torch.empty(size, dtype=torch.uint8, device=where)
-        self._scratch = torch.empty(self._schedule.scratch.size, dtype=torch.uint8, device=where)
+        size = self._schedule.upload.size
+        self._upload = self._device.scratch(size)
+        self._scratch = self._device.scratch(self._schedule.scratch.size)
         bases = {
             Region.UPLOAD: self._upload.data_ptr(),
             Region.SCRATCH: self._scratch.data_ptr(),
@@ -68,7 +68,7 @@ class Execution:
         for launch, items, owners in self._placed:
             self._write(items, bind(launch.items(), bases))
             self._write(owners, launch.owners())
-        self._upload.copy_(self._buffer[:size], non_blocking=True)
+        self._upload[:size].copy_(self._buffer[:size], non_blocking=True)
         self._pool.give_back(self._buffer, self._device.mark())
         self._given_back = True
 

@@ -49,7 +49,6 @@ class Decoder:
         self._device = device
         self._lock = fork.Lock()
         self._decoder: Any = None
-        fork.register(in_child=self._forget)
 
     def decode(self, wanted: Sequence[Decode]) -> list[Pixels | None]:
         """The pixels of every box, decoded in the order of torch's current stream; None where it declines."""
@@ -82,9 +81,6 @@ class Decoder:
             shares = [codec.Backend(kind, 1.0, codec.LoadHintPolicy.FIXED) for kind in offered]
             self._decoder = codec.Decoder(device_id=device, backends=shares, options=":fancy_upsampling=1")
         return codec, self._decoder
-
-    def _forget(self) -> None:
-        self._decoder = None
 
 
 def _stream(codec: Any, wanted: Decode) -> Any:

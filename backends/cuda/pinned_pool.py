@@ -12,7 +12,10 @@ from accel.system import fork
 
 
 class PinnedPool:
-    """A few host buffers, used again while they fit; what a giant batch needed is given back after a while."""
+    """A few host buffers, used again while they fit; what a giant batch needed is given back after a while.
+
+    Their sizes are powers of two, to which torch rounds pinned memory anyway.
+    """
 
     _SMALLEST = 1 << 20
     _MOST = 4  # beyond, the oldest is waited for
@@ -32,7 +35,7 @@ class PinnedPool:
         found = self._find(size)
         if had_giant and not self._has_giant() and (found is None or len(found) < self._GIANT):
             self._trim()
-        return self._allocate(max(size + size // 4, self._SMALLEST)) if found is None else found
+        return self._allocate(max(1 << (size - 1).bit_length(), self._SMALLEST)) if found is None else found
 
     def _has_giant(self) -> bool:
         with self._lock:
@@ -44,7 +47,7 @@ class PinnedPool:
             self._given_back = [
                 each for each in self._given_back if self._clock - each.since <= self._PATIENCE or not each.free
             ]
-            fits = range(size, max(2 * size, self._SMALLEST) + 1)
+            fits = range(size, max(4 * size, self._SMALLEST) + 1)
             for number, buffer in enumerate(self._given_back):
                 if len(buffer.memory) in fits and buffer.free:
                     return self._given_back.pop(number).memory

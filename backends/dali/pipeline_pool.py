@@ -5,7 +5,6 @@ DALI stops a whole batch for one image that it cannot decode. Such a batch is ru
 
 from __future__ import annotations
 
-import ctypes
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -103,5 +102,5 @@ class PipelinePool:
     def _abandon(self) -> None:
         """In a forked child: keep DALI's objects for ever, for to end them is to wait for threads that are not here."""
         for pipeline in (*self._used, *(pipeline for pipelines in self._idle.values() for pipeline in pipelines)):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipeline))
+            fork.leave_to_parent(pipeline)
         self._forget()

@@ -1,9 +1,10 @@
 """The cuda backend's device with the kernels' PTX in it: the host's memory, of which every piece is known."""
 
+import math
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
@@ -12,7 +13,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from accel.backends.cuda import CudaBackend, backend, compile, host
 from accel.backends.cuda.cache import SOURCES
@@ -37,10 +37,8 @@ class PtxDevice(host.HostDevice):
         self._known: dict[int, list[tuple[int, int]]] = {}
         self._lock = threading.RLock()
 
-    @contextmanager
-    def enter(self) -> Iterator[None]:
-        with _Allocating(self):
-            yield
+    def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
+        return self.allocate(math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
 
     def pinned(self, size: int) -> torch.Tensor:
         """The host's: no kernel may touch it."""
@@ -134,18 +132,3 @@ def ptx_of_source(source: str, name: str, **changed: Any) -> str:
     nvrtc.nvrtcDestroyProgram(program)
     found: str = text.decode().rstrip("\0")
     return found
-
-
-class _Allocating(TorchDispatchMode):
-    """Gives allocations for the device, which torch calls a cpu, memory of its own."""
-
-    def __init__(self, device: PtxDevice) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._device = device
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function._schema.name == "aten::empty" and kwargs.get("device"):
-            dtype, size = kwargs.get("dtype") or torch.float32, tuple(args[0])
-            return self._device.allocate(int(np.prod(size)) * dtype.itemsize).view(dtype).view(size)
-        return function(*args, **kwargs)

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, default_collate
-from torch.utils.data._utils import pin_memory as pin_step
 from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.datasets import ImageFolder
@@ -30,7 +29,7 @@ import accel
 from accel.lazy import loader_batch
 from accel.system import log
 from tests.support import helpers
-from tests.support.fake_accelerator import CPU, CPU0, Fake, installed
+from tests.support.fake_accelerator import CPU, CPU0, Fake, have_pin_thread, installed
 from tests.support.helpers import Files, assert_same, is_lazy, undecodable
 from tests.support.loaders import batch
 from tests.support.processes import ROOT, eventually, in_threads, plain
@@ -43,17 +42,7 @@ FIXED = T.Compose([T.Resize((16, 24)), T.ToTensor()])
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Choose]:
     """An accelerator backend, and a torch that believes in its device: it runs its own pin thread."""
-    original = pin_step.pin_memory
-
-    def pin_memory(data: Any, *device: Any) -> Any:
-        """torch's, which recurs through this name; what is not lazy cannot be pinned without a device."""
-        return data if type(data) is torch.Tensor else original(data, *device)
-
-    monkeypatch.setattr(pin_step, "pin_memory", pin_memory)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
-    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
-    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda _: None)
+    have_pin_thread(monkeypatch)
     with installed(monkeypatch) as choose:
         yield choose
 
@@ -200,6 +189,35 @@ def test_a_pinned_batch_is_computed_once(paths: list[str], fake: Choose) -> None
         assert images.is_pinned()
         CASTS[name](images)
         assert len(Fake.runs) == number + 1
+
+
+@pytest.mark.parametrize("names", [("before",), ("half",), ("channels_last",), ("twice",), ("half", "cpu", "before")])
+def test_casts_and_orders_are_foreseen(
+    paths: list[str], fake: Choose, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    """What is done to every batch of a loader is done in its one pass, from the time on that this is known."""
+    plans: list[tuple[torch.dtype, bool]] = []
+    run_on = Fake.run_on
+    monkeypatch.setattr(
+        Fake, "run_on", lambda self, plan, on: (plans.append((plan.dtype, plan.interleaved)), run_on(self, plan, on))[1]
+    )
+
+    def used() -> list[torch.Tensor]:
+        found = []
+        with epoch(Files(paths * 2, FIXED), prefetch_factor=1) as batches:
+            for number, (images, _) in enumerate(batches):
+                found.append(CASTS[names[number % len(names)]](images))
+        return found
+
+    wanted = plain(used)
+    fake(device="cpu", prefetch=1)
+    assert_same(used(), wanted)
+    if len(names) == 1:
+        last = wanted[-1]
+        assert plans[-1] == (last.dtype, last.stride(1) == 1)
+        assert len(plans) == len(wanted), "some were computed twice"
+    else:
+        assert plans[-1] == (torch.float32, False), "it varies"
 
 
 def test_results_are_nobody_elses(paths: list[str], fake: Choose) -> None:

@@ -160,12 +160,20 @@ def test_images_of_nvimagecodec_are_held(own_memory: Deferred) -> None:
     assert right(own_memory) == [True] * 9
 
 
-def test_a_mark_that_stands_too_early_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_a_mark_that_stands_too_early_would_show(early: bool) -> None:
     """The host's memory is written to before it was sent."""
-    deferred = made_deferred(monkeypatch)
-    give_back = pinned_pool.PinnedPool.give_back
-    monkeypatch.setattr(pinned_pool.PinnedPool, "give_back", lambda self, memory, mark: give_back(self, memory, None))
-    assert not all(right(deferred))
+    device, found = DeferredDevice(), []
+    pool, stream = pinned_pool.PinnedPool(device.pinned), device.current_stream()
+    with device.enter():
+        for number in range(3):
+            memory, sent = pool.take(9), device.scratch(9)
+            memory.fill_(number)
+            sent.copy_(memory[: len(sent)], non_blocking=True)
+            pool.give_back(memory, None if early else device.mark())
+            found.append(stream.read(sent))
+    stream.run_to(stream.queued)
+    assert [int(each[0]) for (each,) in found] == ([2, 2, 2] if early else [0, 1, 2])
 
 
 def test_a_caller_that_does_not_wait_would_show(monkeypatch: pytest.MonkeyPatch) -> None:

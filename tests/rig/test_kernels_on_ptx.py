@@ -159,7 +159,7 @@ FILES = {
 
 
 def decoded(device: PtxDevice, files: Sequence[Wanted]) -> Decoding:
-    decoder = backend.jpeg.Decoder(device, backend.PinnedPool(device.pinned))
+    decoder = backend.jpeg.Decoder(device)
     with device.enter(), divided(device.divide):
         return decoder.decode(files)
 

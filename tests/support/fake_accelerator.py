@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data._utils import pin_memory as pin_step
 
 from accel import backend
 from accel.backend import AcceleratorBackend, AcceleratorOptions
@@ -75,6 +76,21 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
 
 installed.run = 0  # type: ignore[attr-defined]
+
+
+def have_pin_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have torch believe in a device, for which it runs its own pin thread."""
+    original = pin_step.pin_memory
+
+    def pin_memory(data: Any, *device: Any) -> Any:
+        """torch's, which recurs through this name; what is not lazy cannot be pinned without a device."""
+        return data if type(data) is torch.Tensor else original(data, *device)
+
+    monkeypatch.setattr(pin_step, "pin_memory", pin_memory)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda _: None)
 
 
 class Recorder:

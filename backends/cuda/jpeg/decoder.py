@@ -105,9 +105,9 @@ class Decoding:
 class Decoder:
     """The decoder of one device. What it queues goes to torch's current stream there; threads may share it."""
 
-    def __init__(self, device: Device, pool: PinnedPool) -> None:
-        """``pool``: of memory that the device can copy from, and to, by itself."""
-        self._device, self._pool = device, pool
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._files, self._descriptors, self._states = (PinnedPool(device.pinned, device.trim) for _ in range(3))
         self._agreed: bool | None = None
 
     def agrees(self) -> bool:
@@ -124,7 +124,7 @@ class Decoder:
             return Decoding(addresses)
         sizes = np.array([len(each.data) for _, each in asked], np.int64)
         starts, total = _places(sizes)
-        files = _Upload(self._device, self._pool, total)
+        files = _Upload(self._device, self._files, total)
         for (_, each), start in zip(asked, starts.tolist(), strict=True):
             files.host[start : start + len(each.data)] = np.frombuffer(each.data, np.uint8)
         device_files = files.send()  # on its way while the headers are read
@@ -142,12 +142,12 @@ class Decoder:
         return decoding
 
     def _queue(self, batch: Batch, decoding: Decoding, files: torch.Tensor) -> None:
-        scratch = torch.empty(batch.scratch, dtype=torch.uint8, device=self._device.torch_device)
+        scratch = self._device.scratch(batch.scratch)
         scratch[slice(*batch.cleared)].zero_()
         bind(batch.pictures, {Region.UPLOAD: files.data_ptr(), Region.SCRATCH: scratch.data_ptr()})
         arrays: list[npt.NDArray[Any]] = [batch.pictures, *(batch.owners(kernel) for kernel in KERNELS)]
         starts, total = _places(np.array([array.nbytes for array in arrays], np.int64))
-        upload = _Upload(self._device, self._pool, total)
+        upload = _Upload(self._device, self._descriptors, total)
         for array, start in zip(arrays, starts.tolist(), strict=True):
             upload.host[start : start + array.nbytes] = array.view(np.uint8)
         descriptors = upload.send()
@@ -156,9 +156,9 @@ class Decoder:
         for kernel, owner in zip(KERNELS, owners, strict=True):
             self._device.launch(kernel, int(batch.blocks[kernel].sum()), pictures, owner)
         first, count = int(batch.pieces["state"][0][0]), len(batch.pictures)
-        states = self._pool.take(count * STATE.itemsize)
+        states = self._states.take(count * STATE.itemsize)
         states[: count * STATE.itemsize].copy_(scratch[first : first + count * STATE.itemsize], non_blocking=True)
-        decoding.queued(batch.pictures["pixels"].tolist(), scratch, (self._pool, states, self._device.mark()))
+        decoding.queued(batch.pictures["pixels"].tolist(), scratch, (self._states, states, self._device.mark()))
 
     def _pixels(self, data: Data, box: Box, channels: int) -> Pixels | None:
         """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""
@@ -181,8 +181,8 @@ class _Upload:
 
     def send(self) -> torch.Tensor:
         """Queue the copy; ``host`` may be read until ``done``."""
-        sent = torch.empty(self._size, dtype=torch.uint8, device=self._device.torch_device)
-        sent.copy_(self._buffer[: self._size], non_blocking=True)
+        sent = self._device.scratch(self._size)
+        sent[: self._size].copy_(self._buffer[: self._size], non_blocking=True)
         self._mark = self._device.mark()
         return sent
 

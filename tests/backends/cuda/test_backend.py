@@ -16,9 +16,11 @@ from accel.backend import backend_of
 from accel.backends.cpu import stages
 from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
 from accel.backends.cuda.jpeg.decoder import Decoder
+from accel.backends.cuda.lowering import device_bytes
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
+from accel.runtime import kept
 from accel.switch import current
 from rig.batches import noise
 from tests.support.cuda import (
@@ -99,12 +101,65 @@ def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_same(on_device(pipeline, memory=memory), expected)
         assert sum(runs) == count
         assert runs == chunks or chunks is None
-    assert 1 < len(list(budget.chunks(planned_files().decodes, 100_000))) < count
+    sizes = [device_bytes(each) for each in planned_files().decodes]
+    assert 1 < len(list(budget.chunks(sizes, 100_000))) < count
 
 
 def planned_files() -> Plan:
     with accel.image_backend("cuda", device=DEVICE):
         return planned(pipeline())
+
+
+class Asked(host.HostDevice):
+    """Counts how often it is asked for its memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def free_memory(self) -> int:
+        self.asked += 1
+        return 141 << 30
+
+
+def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again for a larger batch than before, or where memory ran out; a batch of 1,024 is not split."""
+    monkeypatch.setattr(kept, "memory", lambda: 128 << 30)
+    planned, device = planned_files(), Asked()
+    asked, runs = budget.Budget(device), list[int]()
+
+    def run(size: int) -> int:
+        runs.clear()
+        asked.in_chunks(planned, lambda part: runs.append(len(part.decodes)), lambda wanted: size, None)
+        return device.asked
+
+    count = len(planned.decodes)
+    assert [run(4 << 30 >> n) for n in (12, 12, 13)] == [1, 1, 1]
+    assert (run((8 << 30) // count), runs) == (2, [count])
+    assert run((8 << 30) // count + 1) == 3
+    assert len(runs) == 2
+
+    def fails(part: Plan) -> None:
+        if len(part.decodes) > 1:
+            raise MemoryError
+
+    asked.in_chunks(planned, fails, lambda wanted: 1 << 20, None)
+    assert run(1 << 20) == 4
+
+
+def test_sizes_settle() -> None:
+    """Batches of about the same size take the same memory, at most an eighth more than they need; and once."""
+    sizes = range(1_000_000, 1_125_000, 9_999)
+    device = host.HostDevice()
+    taken = {len(device.scratch(size)) for size in sizes}
+    assert len(taken) <= 3
+    assert all(size <= len(device.scratch(size)) <= size * 9 / 8 for size in (1, 7, 100, 12_345, 1_000_001))
+    pool = PinnedPool(lambda size: torch.empty(size, dtype=torch.uint8))
+    for size in (40 << 20, 60 << 20, 33 << 20, 64 << 20):
+        buffer = pool.take(size)
+        assert len(buffer) == 64 << 20, "torch would round it to that"
+        pool.give_back(buffer, None)
+    assert pool.kept == 64 << 20
 
 
 def limited(most: int, error: Callable[[], Exception]) -> Callable[..., torch.Tensor]:

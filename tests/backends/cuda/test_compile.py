@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+import accel
 from accel import BackendUnavailable
-from accel.backends.cuda import cache, compile
+from accel.backends.cuda import backend, cache, compile
 from rig.ptx.device import ptx_of_source
 from tests.support.processes import finished, started
 
@@ -69,6 +70,18 @@ def test_arithmetic_rounds_as_on_the_host(unit: str) -> None:
 def test_other_arithmetic_would_show() -> None:
     assert "fma.rn.f64" in arithmetic("coefficients", fma=True)
     assert not {"div.rn.f32", "div.rn.f32.ftz"} & arithmetic("effects/effects", prec_div=False)
+
+
+def test_that_there_is_no_nvrtc_is_said_at_the_switch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("cuda.core", reason="without it that is said")
+    monkeypatch.setattr(backend, "missing_gpu", lambda *_: None)
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path))
+    assert backend.CudaBackend.unavailable() is None
+    monkeypatch.setattr(compile, "_nvrtc", Path("no such thing"))
+    with pytest.raises(BackendUnavailable, match="NVRTC cannot be loaded"):
+        accel.set_image_backend("cuda")
+    (tmp_path / "passes-sm_90-1.cubin").touch()
+    assert backend.CudaBackend.unavailable() is None, "the kernels may be there already"
 
 
 def test_an_unknown_architecture_is_named() -> None:

@@ -105,6 +105,18 @@ def test_threads_with_streams_of_their_own() -> None:
     assert len(found) == 6
 
 
+def test_memory_is_torchs() -> None:
+    """Also in deterministic mode, in which it is not filled."""
+    from accel.backends.cuda.device import CudaDevice
+
+    before = torch.cuda.memory_allocated()
+    made = CudaDevice(device()).empty((1 << 20, 5), torch.float32)
+    assert torch.cuda.memory_allocated() >= before + (20 << 20)
+    assert (made.device, made.shape, made.stride()) == (device(), (1 << 20, 5), (5, 1))
+    del made
+    assert torch.cuda.memory_allocated() == before
+
+
 def test_memory_is_given_back() -> None:
     running, wanted = program(files(0))
     running.run_on(wanted, device())

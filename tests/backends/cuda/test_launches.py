@@ -55,6 +55,22 @@ def test_the_alignments_are_those_of_the_structures() -> None:
             assert getattr(library, f"{name}_item_alignment")() == host._ITEM_ALIGNED
 
 
+@host_only
+def test_deterministic_mode_fills_no_memory() -> None:
+    """A batch's would be written for nothing: gigabytes."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert bool((torch.empty(64 << 20, dtype=torch.uint8) == 255).all()), "this shows nothing"
+        assert not (host.HostDevice().scratch(64 << 20) == 255).all()
+        made = host.HostDevice().empty((3, 0, 5), torch.float16), host.HostDevice().empty((3, 5), torch.float32)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert [(each.shape, each.dtype, each.stride()) for each in made] == [
+        ((3, 0, 5), torch.float16, (5, 5, 1)), ((3, 5), torch.float32, (5, 1)),
+    ]  # fmt: skip
+
+
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels that are launched."""

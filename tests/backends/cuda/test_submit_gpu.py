@@ -72,6 +72,32 @@ def test_the_consumer_waits_for_a_busy_side_stream(paths: list[str], monkeypatch
     assert torch.equal(on_gpu(copy), plain(lambda: batch(paths)))
 
 
+def test_a_batch_does_not_wait_for_the_one_before(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files go over, and are decoded, on another stream."""
+    from accel.backends.cuda.backend import CudaBackend
+
+    run_on, busy = CudaBackend.run_on, []
+
+    def late(*arguments: Any) -> torch.Tensor:
+        if not busy:
+            torch.cuda._sleep(2 * BUSY)
+            busy.append(torch.cuda.current_stream().record_event())
+        return run_on(*arguments)
+
+    accel.set_image_backend("cuda", device="cuda")
+    for future in [accel.submit(batch(paths)) for _ in range(4)]:  # both threads have their memory
+        future.result()
+    torch.cuda.synchronize()
+    monkeypatch.setattr(CudaBackend, "run_on", late)
+    first = accel.submit(batch(paths))
+    eventually(lambda: busy)
+    images = on_gpu(accel.submit(batch(paths)).result())
+    assert not busy[0].query(), "it waited for the first"
+    expected = plain(lambda: batch(paths))
+    assert torch.equal(images, expected)
+    assert torch.equal(on_gpu(first.result()), expected)
+
+
 def test_memory_lives_as_long_as_it_is_used(paths: list[str]) -> None:
     """Batches that are dropped while the consumer's stream still has to read them are not written over."""
     accel.set_image_backend("cuda", device="cuda")
@@ -92,7 +118,7 @@ def test_an_unchanged_loop(paths: list[str], options: dict[str, Any], method: st
     accel.set_image_backend("cuda", **options)
     torch.zeros(1, device="cuda")  # fork after use
     wanted = plain(lambda: [images for images, _ in DataLoader(Files(paths, SMALL), batch_size=2)])
-    for _ in range(2):
+    for _ in range(3):
         loader: DataLoader[Any] = DataLoader(
             Files(paths, SMALL), 2, pin_memory=True, num_workers=2, multiprocessing_context=method, timeout=100
         )
