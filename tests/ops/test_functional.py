@@ -244,6 +244,8 @@ def test_broken_pixels_name_the_file(tmp_path: Path) -> None:
     [
         lambda image: v2.resize(image, [20.0, 30.0]),
         lambda image: v2.rgb_to_grayscale(image, True),
+        lambda image: v2.crop(image, 3, -20, 5, 10),  # of which torchvision makes more columns than ten
+        lambda image: v1.crop(image, -20, 3, 10, 5),
         lambda image: v2.normalize(image, [10**400] * 3, [1.0] * 3),
     ],
 )
