@@ -254,3 +254,10 @@ def test_what_v2_cannot_record_is_left_to_torchvision(call: Callable[[Any], Any]
         return attempt(lambda: call(v2.to_image(opened(COLOUR))))
 
     helpers.assert_equal_runs(result)
+
+
+@pytest.mark.parametrize("wrong", [{"data": None}, {"fillcolor": [1, 2, 3]}, {"fillcolor": "no colour"}], ids=str)
+def test_wrong_arguments_of_transform_raise_what_pillow_raises(wrong: dict[str, Any]) -> None:
+    given = {"size": (20, 30), "method": Image.Transform.AFFINE, "data": (1, 0.1, 2, 0.1, 1, 3), **wrong}
+    kind, _ = helpers.assert_equal_runs(lambda: attempt(lambda: opened(COLOUR).transform(**given)))
+    assert issubclass(kind, (TypeError, ValueError))
