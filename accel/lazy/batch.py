@@ -45,7 +45,7 @@ class Images:
 
     Attributes:
         recipes: one of each. interleaved: the memory of an image is ordered [height, width, channels].
-        made: the shape and dtype that the recipes come out with.
+        made: the shape, dtype and order (as ``interleaved``) that the recipes come out with.
         progress: how far they are computed; see ``accel.lazy.state``.
         since: casts and orders recorded since they were submitted; set before ``progress``, which others may see.
         member: their place in a batch.
@@ -55,7 +55,7 @@ class Images:
 
     recipes: tuple[Recipe, ...]
     interleaved: bool
-    made: tuple[tuple[int, int, int], torch.dtype]
+    made: tuple[tuple[int, int, int], torch.dtype, bool]
     progress: Any
     since: tuple[Step, ...]
     member: Member | None
@@ -161,7 +161,7 @@ class Batch:
             if not wanted.together:
                 return
             members = [each for each in self.beside(wanted) if each.together and each.progress is None]
-            results = compute.several([(each.recipes, each.interleaved) for each in members], allocate)
+            results = compute.several([(each.recipes, each.made[2]) for each in members], allocate)
             self.together = frozenset()
             for each, result in zip(members, results, strict=True):
                 if not isinstance(result, Exception):
@@ -220,11 +220,10 @@ def coalesce(states: Sequence[Images]) -> tuple[Submission, list[Part]]:
     alike: dict[Any, list[Recipe]] = {}
     places = []
     for images in states:
-        key = images.made, images.interleaved
-        recipes = alike.setdefault(key, [])
-        places.append((key, len(recipes)))
+        recipes = alike.setdefault(images.made, [])
+        places.append((images.made, len(recipes)))
         recipes += images.recipes
     owners = Counter(key for key, _ in places)
-    tasks = {key: Task(tuple(recipes), key[1], owners[key]) for key, recipes in alike.items()}
+    tasks = {key: Task(tuple(recipes), key[2], owners[key]) for key, recipes in alike.items()}
     submission = Submission(tuple(tasks.values()))
     return submission, [Part(submission, tasks[key], first) for key, first in places]

@@ -80,19 +80,18 @@ def transform(
     if method == Image.Transform.EXTENT:
         return _extent(image, size, data, resample, fillcolor)
     count = {Image.Transform.AFFINE: 6, Image.Transform.PERSPECTIVE: 8}.get(method)
-    if count is None or resample not in (_NEAREST, _BILINEAR, _BICUBIC) or len(data) < count:
+    if count is None or resample not in (_NEAREST, _BILINEAR, _BICUBIC) or data is None or len(data) < count:
         return None
     try:
         width, height = map(operator.index, size)
         numbers = tuple(float(value) for value in data[:count])
+        colour = pixel(image.mode, 0 if fillcolor is None else fillcolor)
     except (TypeError, ValueError):
         return None
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"transform: the coefficients must be finite, got {numbers}")
     if width < 1 or height < 1 or max(width, height, *image.size) >= _LARGEST:
         return None
-    named = tuple(fillcolor) if isinstance(fillcolor, list) else fillcolor
-    colour = pixel(image.mode, 0 if named is None else named)
     if count == 6 and resample == _NEAREST:
         if numbers[1] == numbers[3] == 0:
             scale = numbers[0], numbers[2], numbers[4], numbers[5]
