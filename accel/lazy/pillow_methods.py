@@ -92,6 +92,8 @@ def transform(
         raise ValueError(f"transform: the coefficients must be finite, got {numbers}")
     if width < 1 or height < 1 or max(width, height, *image.size) >= _LARGEST:
         return None
+    if count == 8 and not _has_places(numbers, width, height):
+        return None
     if count == 6 and resample == _NEAREST:
         if numbers[1] == numbers[3] == 0:
             scale = numbers[0], numbers[2], numbers[4], numbers[5]
@@ -99,6 +101,16 @@ def transform(
         if not _fits_fixed_point(numbers, width, height):
             return None
     return (("affine" if count == 6 else "perspective", (height, width, numbers, int(resample), colour)),)
+
+
+def _has_places(a: tuple[float, ...], width: int, height: int) -> bool:
+    """Whether no pixel's place in a perspective transform is 0 / 0, of which C leaves open what Pillow makes."""
+    corners = [a[6] * x + a[7] * y + 1 for x in (0, width) for y in (0, height)]
+    if min(corners) > 0 or max(corners) < 0:
+        return True
+    y, x = np.ogrid[0.5:height, 0.5:width]
+    horizon = a[6] * x + a[7] * y + 1 == 0
+    return not any((horizon & (a[n] * x + a[n + 1] * y + a[n + 2] == 0)).any() for n in (0, 3))
 
 
 def _extent(image: Image.Image, size: Any, data: Any, resample: Any, fillcolor: Any) -> Steps | None:
