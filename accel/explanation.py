@@ -45,7 +45,7 @@ def explain(x: Any) -> str:
         title = f"lazy tensor {list(x.shape)} {_name(x.dtype)}"
         if lazy.part is not None:
             title += f", submitted ({lazy.part})"
-        return _explain(title, lazy.recipes, lazy.interleaved, lazy.after)
+        return _explain(title, lazy.recipes, lazy.made[2], lazy.after)
     in_force = f"The image backend in force is {switch.current().name!r}."
     if isinstance(x, torch.Tensor):
         return f"plain tensor {list(x.shape)} {_name(x.dtype)}: its values are computed. {in_force}"

@@ -24,7 +24,7 @@ from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
-from accel.ops.accept import are_numbers
+from accel.ops.accept import NotFinite, are_numbers
 from accel.system.private_names import private
 
 _geometry = private(
@@ -45,7 +45,12 @@ def kernels(functional: Function, record: Function) -> tuple[Item, ...]:
     """
 
     def kernel(image: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
-        lazy = record(image, *args, **kwargs) if is_lazy(image) else None
+        try:
+            lazy = record(image, *args, **kwargs) if is_lazy(image) else None
+        except NotFinite:
+            raise
+        except Exception:
+            lazy = None  # torchvision's own kernel says what is wrong
         return functional(values_of(image), *args, **kwargs) if lazy is None else lazy
 
     registry = "torchvision.transforms.v2.functional._utils._KERNEL_REGISTRY"

@@ -48,7 +48,7 @@ class Images:
 
     Attributes:
         recipes: one of each. interleaved: the memory of an image is ordered [height, width, channels].
-        made: the shape and dtype that the recipes come out with.
+        made: the shape, dtype and order (as ``interleaved``) that the recipes come out with.
         progress: how far they are computed; see ``accel.lazy.state``.
         since: casts and orders recorded since they were submitted; set before ``progress``, which others may see.
         member: their place in a batch.
@@ -58,7 +58,7 @@ class Images:
 
     recipes: tuple[Recipe, ...]
     interleaved: bool
-    made: tuple[tuple[int, int, int], torch.dtype]
+    made: tuple[tuple[int, int, int], torch.dtype, bool]
     progress: Any
     since: tuple[Step, ...]
     member: Member | None
@@ -164,7 +164,7 @@ class Batch:
             if not wanted.together:
                 return
             members = [each for each in self.beside(wanted) if each.together and each.progress is None]
-            results = compute.several([(each.recipes, each.interleaved) for each in members], allocate)
+            results = compute.several([(each.recipes, each.made[2]) for each in members], allocate)
             self.together = frozenset()
             for each, result in zip(members, results, strict=True):
                 if not isinstance(result, Exception):
@@ -229,7 +229,7 @@ def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[S
         steps = () if images.member is None else foreseen.get(images.member.number, ())
         orders = [params[0] == torch.channels_last for name, params in steps if name == "contiguous"]
         casts = tuple(step for step in steps if step[0] != "contiguous")
-        key = images.made, [images.interleaved, *orders][-1], steps
+        key = images.made, [images.made[2], *orders][-1], steps
         recipes = alike.setdefault(key, [])
         places.append((key, len(recipes)))
         recipes += [Recipe(source, before + casts) for source, before in images.recipes] if casts else images.recipes

@@ -68,7 +68,7 @@ def submitted_or_computed(lazy: LazyState, device: torch.device, part: Part | No
     value = lazy.take(part)
     if value is None:
         with lazy.locating_errors():
-            value = lazy.shaped(task.compute_now(lazy.recipes, lazy.interleaved, device))
+            value = lazy.shaped(task.compute_now(lazy.recipes, lazy.made[2], device))
     return value
 
 

@@ -80,19 +80,20 @@ def transform(
     if method == Image.Transform.EXTENT:
         return _extent(image, size, data, resample, fillcolor)
     count = {Image.Transform.AFFINE: 6, Image.Transform.PERSPECTIVE: 8}.get(method)
-    if count is None or resample not in (_NEAREST, _BILINEAR, _BICUBIC) or len(data) < count:
+    if count is None or resample not in (_NEAREST, _BILINEAR, _BICUBIC) or data is None or len(data) < count:
         return None
     try:
         width, height = map(operator.index, size)
         numbers = tuple(float(value) for value in data[:count])
+        colour = pixel(image.mode, 0 if fillcolor is None else fillcolor)
     except (TypeError, ValueError):
         return None
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"transform: the coefficients must be finite, got {numbers}")
     if width < 1 or height < 1 or max(width, height, *image.size) >= _LARGEST:
         return None
-    named = tuple(fillcolor) if isinstance(fillcolor, list) else fillcolor
-    colour = pixel(image.mode, 0 if named is None else named)
+    if count == 8 and not _has_places(numbers, width, height):
+        return None
     if count == 6 and resample == _NEAREST:
         if numbers[1] == numbers[3] == 0:
             scale = numbers[0], numbers[2], numbers[4], numbers[5]
@@ -100,6 +101,16 @@ def transform(
         if not _fits_fixed_point(numbers, width, height):
             return None
     return (("affine" if count == 6 else "perspective", (height, width, numbers, int(resample), colour)),)
+
+
+def _has_places(a: tuple[float, ...], width: int, height: int) -> bool:
+    """Whether no pixel's place in a perspective transform is 0 / 0, of which C leaves open what Pillow makes."""
+    corners = [a[6] * x + a[7] * y + 1 for x in (0, width) for y in (0, height)]
+    if min(corners) > 0 or max(corners) < 0:
+        return True
+    y, x = np.ogrid[0.5:height, 0.5:width]
+    horizon = a[6] * x + a[7] * y + 1 == 0
+    return not any((horizon & (a[n] * x + a[n + 1] * y + a[n + 2] == 0)).any() for n in (0, 3))
 
 
 def _extent(image: Image.Image, size: Any, data: Any, resample: Any, fillcolor: Any) -> Steps | None:

@@ -84,7 +84,7 @@ class LazyState(Images):
         dtype: torch.dtype,
         interleaved: bool,
         after: tuple[Step, ...] = (),
-        made: tuple[ImageShape, torch.dtype] | None = None,
+        made: tuple[ImageShape, torch.dtype, bool] | None = None,
     ) -> None:
         self.recipes = recipes
         self.lead = lead
@@ -92,7 +92,7 @@ class LazyState(Images):
         self.dtype = dtype
         self.interleaved = interleaved
         self.after = after
-        self.made = made or (shape, dtype)
+        self.made = made or (shape, dtype, interleaved)
         self.view = 0
         self.stacked = False
         self.aliased = False
@@ -143,13 +143,13 @@ class LazyState(Images):
         with self.locating_errors():
             images = None
             if self.lead and isinstance(self.recipes[0].source.selection.options, AcceleratorOptions):
-                images = prefetch.compute_on_device(self.recipes, self.interleaved, self.loader)
+                images = prefetch.compute_on_device(self.recipes, self.made[2], self.loader)
             if images is None and self.member is not None and self.together:
                 self.member.batch.compute(self, allocate)
             if images is None and isinstance(self.progress, torch.Tensor):
                 images = self.progress
             if images is None:
-                images = compute.tensors(self.recipes, interleaved=self.interleaved, allocate=allocate)
+                images = compute.tensors(self.recipes, interleaved=self.made[2], allocate=allocate)
             return self.shaped(images)
 
     def take(self, part: Part | None = None) -> torch.Tensor | None:

@@ -143,7 +143,8 @@ def _ordered(tensor: LazyTensorBase, memory_format: torch.memory_format) -> Any:
         return NotImplemented
     if lazy.after:
         ordered = memory_format == torch.preserve_format
-        return tensor if ordered else tensor.then(("contiguous", (memory_format,)), kernel=True)
+        step = "contiguous", (memory_format,)
+        return tensor if ordered else tensor.then(step, interleaved=interleaved, kernel=True)
     if interleaved == lazy.interleaved:
         return tensor
     return _onwards(tensor, tensor.then(interleaved=interleaved), ("contiguous", (memory_format,)))

@@ -62,7 +62,7 @@ class LazyTensorBase(torch.Tensor):
         dtype: torch.dtype,
         interleaved: bool = False,
         after: tuple[Step, ...] = (),
-        made: tuple[ImageShape, torch.dtype] | None = None,
+        made: tuple[ImageShape, torch.dtype, bool] | None = None,
         offset: int = 0,
     ) -> Self:
         """Make one of recipes that come out as ``shape`` and ``dtype``. ``offset``: in a batch; see ``LazyState``."""
@@ -105,7 +105,7 @@ class LazyTensorBase(torch.Tensor):
             steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
         recipes, after = lazy.recipes, lazy.after
         if on_batch:
-            after, interleaved = after + steps, None
+            after += steps
         else:
             recipes = tuple([Recipe(source, before + steps) for source, before in recipes])
         dtype = lazy.dtype if dtype is None else dtype

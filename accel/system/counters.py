@@ -98,7 +98,7 @@ def stats() -> dict[str, Any]:
     totals: dict[str, int] = {}
     with _lock:
         share()
-        for row, slot in np.argwhere(_counts):
+        for row, slot in np.argwhere(_counts.copy()):  # other processes count meanwhile
             name = _names[row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
     result: dict[str, Any] = {name: totals.get(name, 0) for name in _FIRST[:-1]}

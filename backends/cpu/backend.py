@@ -112,9 +112,9 @@ class CpuBackend(HostBackend):
         for position, chain, table, patches in wanted.items:
             if not pixels.flags.c_contiguous:  # a view of more: of that only what this image reads
                 first, *later = chain
-                top, left, height, width = first.reads
+                top, left, height, width = box = first.reads
                 part = np.ascontiguousarray(pixels[top : top + height, left : left + width])
-                chain = (first.onto(first.reads), *later)
+                chain = (first.onto(box), *later)
             stages.run(part, chain, stages.value_table(table), target[position], planar=planar)
             for top, left, height, width, values in patches:
                 image = target[position] if planar else target[position].transpose(2, 0, 1)

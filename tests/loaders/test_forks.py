@@ -1,8 +1,10 @@
 """Hard use: forked children of the consumer, and nothing that grows."""
 
 import gc
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import functional as F
 
 import accel
+from accel.system import counters
 from accel.workers import slot_pool
 from tests.support import helpers
 from tests.support.helpers import Files, assert_same, open_rgb
@@ -79,6 +82,24 @@ def test_what_children_looked_at_is_used_again_when_they_have_ended(lives: bool)
         del lent
     assert len(taken) == 20 if lives else len(taken) < 4
     assert all(result() for result in looked_at)
+
+
+@linux
+def test_counts_are_read_while_a_child_counts() -> None:
+    accel.stats()
+    row = counters._counts[(os.getpid() + 512) % len(counters._counts)]
+
+    def count() -> bool:
+        for number in range(300_000):
+            row[20:] = number % 2
+        row[:] = 0
+        return True
+
+    with ThreadPoolExecutor(1) as pool:
+        counting = pool.submit(in_child(count))
+        while not counting.done():
+            accel.stats()
+        assert counting.result()
 
 
 @linux

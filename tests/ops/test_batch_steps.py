@@ -225,6 +225,18 @@ def test_explained() -> None:
         assert "lazy itself: pil_to_tensor() -> weighted(" in text
 
 
+def test_orders_of_memory_after_a_step_on_the_batch_are_known() -> None:
+    def orders() -> list[Any]:
+        torch.manual_seed(3)
+        mixed, _ = Mixing(v2.MixUp(num_classes=3))([Pictures(SIMPLE)[index] for index in range(4)])
+        last = mixed.contiguous(memory_format=torch.channels_last)
+        return [each.stride() for each in (mixed, last, last.clone(), last.half(), last.contiguous())]
+
+    expected = orders()
+    with accel.image_backend("cpu"):
+        assert orders() == expected
+
+
 def test_one_broken_image_among_kernels(tmp_path: Any) -> None:
     """It is told by its place in the batch, and the others of a list are there."""
     files = [jpeg(45, 41), jpeg(46, 41), undecodable(45, 41), jpeg(45, 41)]

@@ -21,7 +21,7 @@ from accel import functional as F
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from tests.support import helpers
-from tests.support.helpers import assert_same, is_lazy, jpeg, outcome, picture
+from tests.support.helpers import assert_same, attempt, is_lazy, jpeg, outcome, picture
 
 COLOUR, GREY = jpeg(83, 61), jpeg(57, 44, "L")
 
@@ -237,3 +237,27 @@ def test_broken_pixels_name_the_file(tmp_path: Path) -> None:
         lazy = F.to_tensor(F.hflip(broken))
         with pytest.raises(accel.DecodeError, match=r"broken\.jpg"):
             lazy.sum()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda image: v2.resize(image, [20.0, 30.0]),
+        lambda image: v2.rgb_to_grayscale(image, True),
+        lambda image: v2.crop(image, 3, -20, 5, 10),  # of which torchvision makes more columns than ten
+        lambda image: v1.crop(image, -20, 3, 10, 5),
+        lambda image: v2.normalize(image, [10**400] * 3, [1.0] * 3),
+    ],
+)
+def test_what_v2_cannot_record_is_left_to_torchvision(call: Callable[[Any], Any]) -> None:
+    def result() -> Any:
+        return attempt(lambda: call(v2.to_image(opened(COLOUR))))
+
+    helpers.assert_equal_runs(result)
+
+
+@pytest.mark.parametrize("wrong", [{"data": None}, {"fillcolor": [1, 2, 3]}, {"fillcolor": "no colour"}], ids=str)
+def test_wrong_arguments_of_transform_raise_what_pillow_raises(wrong: dict[str, Any]) -> None:
+    given = {"size": (20, 30), "method": Image.Transform.AFFINE, "data": (1, 0.1, 2, 0.1, 1, 3), **wrong}
+    kind, _ = helpers.assert_equal_runs(lambda: attempt(lambda: opened(COLOUR).transform(**given)))
+    assert issubclass(kind, (TypeError, ValueError))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageTransform
+from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
 import accel
@@ -166,3 +167,9 @@ def test_what_torchvision_has_used_is_not_drafted() -> None:
         return image.size, image.tobytes(), torch.stack([tensor])
 
     helpers.assert_equal_runs(thumbnail)
+
+
+def test_a_perspective_in_which_a_pixel_has_no_place() -> None:
+    """0 / 0: what Pillow makes of that is its own."""
+    corners = [(0, 0), (2, 0), (2, 2), (0, 2)], [(0, -1), (2, 1), (3, 3), (3, 2)]
+    check(lambda: F.perspective(opened((2, 2)), *corners, InterpolationMode.BILINEAR, [9, 8, 7]), lazy=False)

@@ -56,7 +56,8 @@ def _may_lead(lazy: LazyState, steps: tuple[Step, ...]) -> bool:
 
 def _crop(lazy: LazyState, top: int, left: int, height: int, width: int) -> Steps:
     box = whole(top, left, height, width)
-    return None if box is None or height < 1 or width < 1 else (("crop", box),)
+    before = top + height < 0 or left + width < 0  # where torchvision makes something else
+    return None if box is None or before or height < 1 or width < 1 else (("crop", box),)
 
 
 def _pad(lazy: LazyState, padding: Any, fill: Any = None, padding_mode: str = "constant") -> Steps:
