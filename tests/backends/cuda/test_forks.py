@@ -109,6 +109,17 @@ if child := os.fork():
     assert (status, out) == (0, "0\n"), err
 
 
+def test_a_submitted_batch_that_outlives_its_module(paths: list[str]) -> None:
+    code = """
+import sys, threading, accel
+from tests.support.loaders import batch
+accel.set_image_backend("cuda", device="cpu")
+threading.kept = batch(sys.argv[1:])
+threading.kept.pin_memory()
+"""
+    assert finished(started(code, *paths)) == (0, "", "")
+
+
 def compare_in_child(images: torch.Tensor, expected: torch.Tensor) -> None:
     assert torch.equal(images, expected)
 
