@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 import weakref
 from collections import OrderedDict, deque
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
@@ -49,10 +51,12 @@ class Submission:
         """Whether it was made before this process was forked: it will not be heard of here."""
         return self._process != os.getpid()
 
-    def __del__(self) -> None:
-        if self.foreign:
-            fork.leave_to_parent(self.tasks)
-        else:
+    def __del__(
+        self, process: Any = os.getpid, ending: Any = sys.is_finalizing, leave: Any = fork.leave_to_parent
+    ) -> None:
+        if self._process != process():
+            leave(self.tasks)
+        elif not ending():  # this module's names may be gone, and so may the threads
             for task in self.tasks:
                 task.future.cancel()
             if self.queue is not None:

@@ -29,10 +29,10 @@ def register(**hooks: Hook) -> None:
         os.register_at_fork(**{when if when == "before" else f"after_{when}": hook for when, hook in hooks.items()})
 
 
-def leave_to_parent(owned: object) -> None:
+def leave_to_parent(owned: object, keep: Any = ctypes.pythonapi.Py_IncRef, of: Any = ctypes.py_object) -> None:
     """Keep an object of the parent's in this child for ever: to end it is to wait for threads, or to ask a GPU, that
     a child does not have."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owned))
+    keep(of(owned))  # where the interpreter ends, a module's names may be gone
 
 
 # -- locks that a child has anew ----------------------------------------------------------------------------

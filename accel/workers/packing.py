@@ -8,9 +8,11 @@ lost, and the parent would wait for ever.
 from __future__ import annotations
 
 from collections.abc import Callable
+from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.codec.header import Header, Raw
@@ -29,7 +31,7 @@ class Packed(NamedTuple):
     ``data`` has the tensors among the steps' parameters first, each on a multiple of 16 bytes, then the sources.
     """
 
-    data: torch.Tensor
+    data: torch.Tensor | npt.NDArray[np.uint8]
     tensors: dict[int, tuple[int, torch.dtype, torch.Size]]
     start: int  # of the sources
     sources: dict[int, tuple[int, Header | Raw, str, Selection, Stowed | None]]  # sizes, and fields of Source
@@ -70,6 +72,8 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
         content = np.frombuffer(source.data, np.uint8)
         target[position : position + len(content)] = content
         position += len(content)
+    if get_spawning_popen() is not None:  # a handle would be closed with its memory before the process begins
+        return Packed(target, places, start, described, given)
     return Packed(data, places, start, described, given)
 
 
@@ -102,7 +106,8 @@ def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
 
 def unpack(packed: Packed) -> tuple[Recipe, ...]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
-    tensors = {number: _slice(packed.data, *place) for number, place in packed.tensors.items()}
+    data = torch.as_tensor(packed.data)
+    tensors = {number: _slice(data, *place) for number, place in packed.tensors.items()}
     sources: dict[int, Source] = {}
     position = packed.start
 
@@ -112,7 +117,7 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
     def restored(number: int, steps: tuple[Step, ...]) -> Recipe:
         return Recipe(sources[number], _changed(steps, tensor))
 
-    pixels: Any = packed.data.numpy()  # stubs of some versions of NumPy hide the buffer
+    pixels: Any = data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)
     for number, (size, header, name, selection, made_of) in packed.sources.items():
         origin = None if made_of is None else restored(*made_of)

@@ -27,7 +27,8 @@ class Budget:
         """What a batch of this size may take: asked anew where it is larger than all before, or memory ran out."""
         if size > self._largest:
             free, on_host = self._device.free_memory() // _SHARE, kept.memory() // _HOST_SHARE
-            self._largest, self._limit = size, max(min(free, on_host, _MOST), 1)
+            self._limit = max(min(free, on_host, _MOST), 1)  # before another thread may look
+            self._largest = size
         return self._limit
 
     def in_chunks(

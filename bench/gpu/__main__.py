@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 import tempfile
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out, chosen = args.out.resolve(), dict(args.variant)
     out.mkdir(parents=True, exist_ok=True)
     name = "".join(f".{each}-{number}" for each, number in chosen.items())
+    name += args.match and "." + re.sub(r"\W+", "-", args.match)
     rows: list[tuple[str, str]] = []
     with tempfile.TemporaryDirectory(prefix="accel-") as scratch, folder(args.data) as (data, _):
         processes.make_findable(Path(scratch) / "found")

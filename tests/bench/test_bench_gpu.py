@@ -397,7 +397,8 @@ def test_parts_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert command.main([*data, "--only", "emit", "--only", "path", "--variant", "blocks=4", "--patience", "3"]) == 0
     assert ran == {"path.blocks-4": 360, "emit.blocks-4": 180}
     assert "not installed: it" in capsys.readouterr().out
-    assert command.main([*data, "--only", "emit", "--match", "float128"]) == 1
+    assert command.main([*data, "--only", "emit", "--match", "float 128"]) == 1
+    assert list(ran)[-1] == "emit.float-128"
     assert "no such step" in capsys.readouterr().out
 
 
@@ -458,7 +459,7 @@ def test_a_variant_runs(image_folder: Path, tmp_path: Path, capsys: pytest.Captu
     few = ["--device", "cpu", "--batch", "2", "--rounds", "1", "--patience", "3", "--out", str(tmp_path)]
     only = ["--only", "decode", "--match", "photos, 1 at once", "--variant", "subsequence=2048"]
     assert command.main([*few, *only, "--data", str(image_folder)]) == 0
-    found = json.loads((tmp_path / "decode.subsequence-2048.json").read_text())
+    found = json.loads((tmp_path / "decode.subsequence-2048.photos-1-at-once.json").read_text())
     assert found["variant"] == {"subsequence": 2048}
     assert found["kernels' sources"] != cache.key()
     assert found["steps"]["photos, 1 at once"]["images/s"] > 0

@@ -1,6 +1,7 @@
 """A forked child never frees what belongs to its parent's GPU (tests/support/own_process.py)."""
 
 import gc
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -106,6 +107,32 @@ if child := os.fork():
 """
     status, out, err = finished(started(code, *paths))
     assert (status, out) == (0, "0\n"), err
+
+
+def test_a_submitted_batch_that_outlives_its_module(paths: list[str]) -> None:
+    code = """
+import sys, threading, accel
+from tests.support.loaders import batch
+accel.set_image_backend("cuda", device="cpu")
+threading.kept = batch(sys.argv[1:])
+threading.kept.pin_memory()
+"""
+    assert finished(started(code, *paths)) == (0, "", "")
+
+
+def compare_in_child(images: torch.Tensor, expected: torch.Tensor) -> None:
+    assert torch.equal(images, expected)
+
+
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.sweep)])
+def test_a_lazy_batch_that_a_new_process_is_given(paths: list[str], method: str) -> None:
+    """Its memory would be gone before the process begins, and the number of a handle be another one's."""
+    expected = plain(lambda: batch(paths))
+    accel.set_image_backend("cuda", device="cpu")
+    process: Any = get_context(method).Process(target=compare_in_child, args=(batch(paths), expected))  # type: ignore[attr-defined]
+    process.start()
+    process.join(TIMEOUT)
+    assert process.exitcode == 0
 
 
 def test_a_child_that_frees_it_would_show(owned: None) -> None:
