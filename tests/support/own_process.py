@@ -26,9 +26,9 @@ class Owned:
     def __init__(self, *_: Any, **__: Any) -> None:
         self._process = os.getpid()
 
-    def __del__(self) -> None:
-        if self._process not in (None, os.getpid()):
-            os._exit(STATUS)
+    def __del__(self, getpid: Any = os.getpid, leave: Any = os._exit) -> None:  # also when modules have gone
+        if self._process not in (None, getpid()):
+            leave(STATUS)
 
 
 class Pinned(Owned, np.ndarray):  # type: ignore[type-arg]
@@ -70,6 +70,7 @@ class Module:
     def __init__(self) -> None:
         self._current: dict[int, Stream] = {}  # by thread, as torch has it: a child frees nothing of other threads
         self._default = Stream()
+        self._default._process = None  # it is the device's
 
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
