@@ -23,9 +23,6 @@ from tests.cli.wrong import make_wrong
 FAST = ("--rounds", "1", "--batch-size", "5")
 
 
-# -- info ---------------------------------------------------------------------------------------------------
-
-
 def test_info_shows_versions_backends_and_decoders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["info", "--json", str(tmp_path / "new" / "info.json")]) == 0
     shown = capsys.readouterr().out
@@ -46,9 +43,6 @@ def test_info_gives_the_reason_where_a_backend_cannot_run(
     monkeypatch.setattr(accel, "image_backends", lambda: {"cpu": None, "other": "its library is missing"})
     assert main(["info"]) == 0
     assert "its library is missing" in capsys.readouterr().out
-
-
-# -- compare ------------------------------------------------------------------------------------------------
 
 
 def test_compare_with_workers_in_a_process_of_its_own(image_folder: Path, tmp_path: Path) -> None:
@@ -178,9 +172,6 @@ def test_compare_says_when_torchvision_cannot_load_the_images(
     assert "torchvision cannot load the images: UnidentifiedImageError" in capsys.readouterr().err
 
 
-# -- folders ------------------------------------------------------------------------------------------------
-
-
 def test_a_folder_is_opened_in_the_same_order_every_time(image_folder: Path, paths: list[str]) -> None:
     data = open_folder(image_folder)
     assert data.files == open_folder(image_folder).files
@@ -234,9 +225,6 @@ def test_made_images_are_removed_after_an_error() -> None:
     with pytest.raises(KeyboardInterrupt):
         stop()
     assert not roots[0].exists()
-
-
-# -- contestants --------------------------------------------------------------------------------------------
 
 
 def contestant(

@@ -32,9 +32,6 @@ def some(pictures: Iterable[Named] = (COLOUR, GREY, TAGGED)) -> list[tuple[Any, 
     return [(image, picture.open()) for image, picture in zip(lazy, pictures, strict=True)]
 
 
-# -- what an image says about itself ------------------------------------------------------------------------
-
-
 ATTRIBUTES = [
     *("format", "format_description", "mode", "size", "width", "height", "info", "quantization", "layer", "layers"),
     *("bits", "applist", "app", "icclist", "custom_mimetype", "is_animated", "n_frames", "encoderinfo"),
@@ -119,8 +116,6 @@ def test_repr_is_like_pillows() -> None:
     assert is_lazy(lazy)
 
 
-# -- what is recorded ---------------------------------------------------------------------------------------
-
 FILTERS = [code for code in Image.Resampling if not code.name.startswith("MKS")]
 
 RECORDED: dict[str, Callable[[Any], Any]] = {
@@ -167,9 +162,6 @@ def test_wrong_variants_would_be_seen() -> None:
         plain.resize((37, 29), Image.Resampling.BILINEAR, box=(5, 3, 60, 50)).transpose(0),
     ):
         assert result.tobytes() != other.tobytes()
-
-
-# -- what has the pixels computed ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
@@ -237,8 +229,6 @@ def test_empty_crops(box: tuple[int, int, int, int]) -> None:
     )
 
 
-# -- changes in place ---------------------------------------------------------------------------------------
-
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "paste": _pasted,
     "draw": _drawn,
@@ -277,9 +267,6 @@ def test_a_change_of_a_copy_leaves_the_original() -> None:
     assert_same(lazy, plain)
 
 
-# -- equality -----------------------------------------------------------------------------------------------
-
-
 def test_equality_is_of_pixels() -> None:
     lazy, plain = opened(COLOUR)
     other, _ = opened(COLOUR)
@@ -294,9 +281,6 @@ def test_equality_is_of_pixels() -> None:
     assert lazy != lazy.crop((0, 0, 5, 5))
     assert lazy != "an image"
     assert lazy.resize((9, 9)) != lazy.resize((9, 9), 2)
-
-
-# -- who asked ----------------------------------------------------------------------------------------------
 
 
 def test_load_alone_decodes_nothing() -> None:

@@ -25,8 +25,6 @@ from tests.support import helpers
 from tests.support.helpers import Each, Files, Stream, assert_same, is_lazy, open_rgb
 from tests.support.loaders import FIXED, TIMEOUT, TRAIN, check, epoch
 
-# -- datasets and loaders -----------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("loader", [None, open_rgb], ids=["default_loader", "own"])
 @pytest.mark.parametrize("workers", [0, 2])
@@ -106,9 +104,6 @@ def test_iterable_datasets(paths: list[str], workers: int, batch_size: int | Non
     check(Stream(paths, TRAIN), num_workers=workers, batch_size=batch_size)
 
 
-# -- what arrives from a worker -----------------------------------------------------------------------------
-
-
 def keeps_its_batches(samples: list[Any], kept: list[Any] = []) -> Any:  # noqa: B006  a worker's own memory
     """A collate function whose worker looks at its old batches again, and changes them."""
     batch = torch.stack([image for image, _ in samples])
@@ -129,9 +124,6 @@ def test_a_worker_that_keeps_its_batches(paths: list[str]) -> None:
     for (batch, _), (images, _) in zip(arrived, batches, strict=True):
         changes = batch - images
         assert torch.allclose(changes, changes.flatten()[0].expand_as(changes), atol=1e-5)
-
-
-# -- where the backend comes from ---------------------------------------------------------------------------
 
 
 def asked(path: str) -> Any:
@@ -193,9 +185,6 @@ if __name__ == "__main__":
     assert done.stdout.split() == [str(total), "12"]
 
 
-# -- randomness in workers ----------------------------------------------------------------------------------
-
-
 def drawn(path: str) -> Any:
     """What a worker's random generators give when a sample has been made."""
     return TRAIN(open_rgb(path)), torch.rand(2), random.random(), np.random.rand()  # noqa: NPY002
@@ -212,9 +201,6 @@ def seed_worker(number: int, offset: int) -> None:
 
 def test_a_users_worker_init_fn(paths: list[str]) -> None:
     check(Each(paths, drawn), num_workers=2, worker_init_fn=partial(seed_worker, offset=5))
-
-
-# -- counting -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -260,9 +246,6 @@ assert stats["fallbacks"]["reason 0"] == 1
 assert sum(stats["fallbacks"].values()) == 207, sum(stats["fallbacks"].values())
 """
     helpers.python(code)
-
-
-# -- leaving early, and nothing left behind -----------------------------------------------------------------
 
 
 def resources() -> tuple[int, int]:
