@@ -49,19 +49,20 @@ class Kind(NamedTuple):
 KINDS = (
     Kind("FMA", "IMAD|IMUL|FFMA|FADD|FMUL|HFMA2", (2, 2), (4, 5)),
     Kind("LSU", "LDS|ATOMS|SHFL|LDC|S2R|R2UR|S2UR", (4, 8), (23, 33)),  # shared memory, constants
-    Kind("LSU", "LDG|LD|ATOMG?", (4, 8), (33, 150)),  # the first-level cache, or sometimes the second
+    Kind("LSU", "LDG|LD|ATOMG?", (4, 8), (33, 70)),  # most are in the first-level cache, or several are under way
     Kind("LSU", "STS|STG?|RED", (4, 8), (2, 4)),  # nobody waits for them
     Kind("XU", "I2F|F2I|MUFU|POPC|FLO|BREV|REDUX|UFLO", (8, 8), (18, 25)),
-    Kind("CBU", "BRA|BRX|BSSY|BSYNC|BREAK|EXIT|CALL|RET|WARPSYNC|YIELD", (2, 2), (6, 12)),
+    Kind("CBU", "BRA|BRX|BSSY|BSYNC|BREAK|EXIT|CALL|RET|WARPSYNC|YIELD", (2, 2), (5, 8)),
     Kind("ADU", "BAR", (2, 4), (20, 40)),
     Kind("uniform", "U[A-Z0-9]+", (2, 2), (6, 12)),
-    Kind("ALU", "[A-Z0-9]+", (2, 2), (4, 6)),
+    Kind("ALU", "[A-Z0-9]+", (2, 2), (4, 5)),
 )
-"""The first whose mnemonics match counts. A move or an addition that is an IMAD takes the FMA pipe, as ptxas means it."""
+"""The first whose mnemonics match counts. Moves and additions that ptxas writes as IMAD take the FMA pipe."""
 PIPES = tuple(dict.fromkeys(kind.pipe for kind in KINDS))
 _BUSY, _WAITS = (np.array([getattr(kind, what) for kind in KINDS], np.float64) for what in ("busy", "waits"))
 _OF_PIPE = np.array([[kind.pipe == pipe for pipe in PIPES] for kind in KINDS], np.float64)
-WAITED = np.array([0.5, 1])  # of a warp's instructions wait for the one before
+WAITED = np.array([0.5, 0.8])  # of a warp's instructions wait for the one before
+AT_WORK = np.array([1, 0.5])  # of the warps that could be there: others have ended, or stand at a barrier
 LAUNCH = np.array([2e-6, 4e-6])  # seconds from a kernel's end to the next one's start, with the ramp up and down
 UPLOAD = np.array([55e9, 40e9])  # bytes a second, of the 63e9 of 16 lanes of PCIe 5
 
@@ -108,7 +109,8 @@ def seconds(gpu: Gpu, mix: Floats, kernel: str, blocks: int, moved: float, chain
     """
     schedulers = gpu.multiprocessors * SCHEDULERS
     busy = np.maximum((mix @ (_BUSY[:, :, None] * _OF_PIPE[:, None]).swapaxes(0, 1)).max(1), mix.sum()) / schedulers
-    waiting = mix @ _WAITS * WAITED / (WARPS * min(blocks, resident(kernel) * gpu.multiprocessors))
+    at_once = np.minimum(blocks, resident(kernel) * gpu.multiprocessors * AT_WORK)
+    waiting = mix @ _WAITS * WAITED / (WARPS * at_once)
     cycles = np.array([max(busy[0], waiting[0]), busy[1] + waiting[1]])
     if chain is not None:
         cycles = np.maximum(cycles, chain @ _WAITS * WAITED)

@@ -1,7 +1,7 @@
-"""``python -m bench.gpu.predict``: predictions for the JPEG decoder on a GPU, as tables in Markdown.
+"""``python -m bench.gpu.predict``: predictions for the JPEG decoder and the fused pass, as tables in Markdown.
 
-What is counted is in ``counts.py``, what is assumed in ``gpus.py``. ``python -m bench.gpu --only decode`` measures the
-same, for the columns that are empty here.
+What is counted is in ``counts.py``, what is assumed in ``gpus.py``. ``python -m bench.gpu`` measures the same
+(``decode`` and ``emit``), for the columns that are empty here.
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ from accel.cli.tables import Table, show
 from accel.codec.header import claim
 from bench.gpu import counts, decode, fused, gpus
 from bench.gpu.setting import photos
+from rig.ptx.device import program
 
 Trips = np.ndarray
 
 
 class Batch(NamedTuple):
-    """A batch, what was counted of it, and how long the kernels are predicted to take: at least, and at most."""
+    """A batch, what was counted of it, and how long the kernels are predicted to take: at least, and at most.
+
+    Attributes:
+        together: at least, for all of them, if other batches' kernels run while a long chain of this one ends.
+    """
 
     counted: counts.Counted
     trips: Trips
     work: dict[str, gpus.Floats]
     seconds: dict[str, dict[str, gpus.Range]]
+    together: dict[str, float]
 
     def all(self, gpu: str) -> gpus.Range:
         return sum(self.seconds[gpu].values(), np.zeros(2))
@@ -45,12 +51,13 @@ def predicted(wanted: Sequence[Wanted]) -> Batch:
     trips = counts.trips(counted)
     work, moved, chains = counts.instructions(counted, trips), counts.traffic(counted), counts.chains(counted, trips)
 
-    def seconds(gpu: gpus.Gpu, name: str) -> gpus.Range:
+    def seconds(gpu: gpus.Gpu, name: str, chain: gpus.Floats | None = None) -> gpus.Range:
         blocks = int(counted.batch.blocks[name].sum())
-        return gpus.seconds(gpu, work[name].sum(0), name, blocks, float(moved[name].sum()), chains.get(name))
+        return gpus.seconds(gpu, work[name].sum(0), name, blocks, float(moved[name].sum()), chain)
 
-    found = {name: {kernel: seconds(gpu, kernel) for kernel in KERNELS} for name, gpu in gpus.GPUS.items()}
-    return Batch(counted, trips, work, found)
+    alone = {name: {each: seconds(gpu, each, chains.get(each)) for each in KERNELS} for name, gpu in gpus.GPUS.items()}
+    together = {name: sum(float(seconds(gpu, each)[0]) for each in KERNELS) for name, gpu in gpus.GPUS.items()}
+    return Batch(counted, trips, work, alone, together)
 
 
 def mixes(crops: Batch, pass3: fused.Predicted) -> Table:
@@ -64,7 +71,7 @@ def mixes(crops: Batch, pass3: fused.Predicted) -> Table:
     return Table("", ("kernel", "all", *gpus.PIPES, "busiest", "warps"), rows)
 
 
-def kernels(batch: Batch, crops: Batch) -> Table:
+def kernels(batch: Batch, crops: Batch, pass3: fused.Predicted) -> Table:
     """For one photo, on average: instructions and bytes of every kernel; of the batch: milliseconds."""
     titles = [f"ms a batch, {gpu}, {what}" for gpu in gpus.GPUS for what in ("whole", "crops")]
     columns = ("kernel", "million warp instructions, whole", "crop", "MB, whole", "crop", *titles, "measured")
@@ -77,11 +84,14 @@ def kernels(batch: Batch, crops: Batch) -> Table:
         rows.append((f"`{name}`", *(f"{value / 1e6:.2f}" for value in values), *map(milliseconds, times), ""))
     times = [each.all(gpu) for gpu in gpus.GPUS for each in (batch, crops)]
     rows.append(("all", *(f"{value:.2f}" for value in total), *map(milliseconds, times), ""))
+    last = [milliseconds(pass3.seconds(gpu, len(crops.trips))) for gpu in gpus.GPUS.values()]
+    figures = [f"{value / 1e6:.2f}" for value in (pass3.code.sum(), pass3.moved)]
+    rows.append((f"`{fused.KERNEL}`", "", figures[0], "", figures[1], "", last[0], "", last[1], ""))
     return Table("", columns, rows)
 
 
 def batches(named: dict[str, Sequence[Wanted]], pass3: fused.Predicted) -> Table:
-    """Batches alone, from files in pinned memory to pixels; and one after the other, where copies overlap."""
+    """Batches alone, from files in pinned memory to values; and many, whose copies, and ends of chains, overlap."""
     titles = [f"{what}, {gpu}" for gpu in gpus.GPUS for what in ("kernels, ms", "a batch alone, ms", "images/s")]
     rows = []
     for name, wanted in named.items():
@@ -90,9 +100,10 @@ def batches(named: dict[str, Sequence[Wanted]], pass3: fused.Predicted) -> Table
         cells: list[str] = []
         for gpu in gpus.GPUS:
             decoding = batch.all(gpu)
-            whole, upload = decoding + pass3.seconds(gpus.GPUS[gpu], photos), size / gpus.UPLOAD
-            rates = len(wanted) / np.maximum(whole, upload)
-            cells += [milliseconds(decoding), milliseconds(whole + upload), f"{rates[1]:,.0f} to {rates[0]:,.0f}"]
+            emit, upload = pass3.seconds(gpus.GPUS[gpu], photos), size / gpus.UPLOAD
+            rates = len(wanted) / np.maximum(np.array([batch.together[gpu], decoding[1]]) + emit, upload)
+            alone = milliseconds(upload + decoding + emit)
+            cells += [milliseconds(decoding), alone, f"{rates[1]:,.0f} to {rates[0]:,.0f}"]
         rows.append((name, f"{size / 1e6:.1f}", f"{chain(batch.trips):,}", *cells, ""))
     return Table("", ("batch", "MB of files", "longest chain, symbols", *titles, "measured"), rows)
 
@@ -108,10 +119,11 @@ def chain(trips: Trips) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu.predict", description="Predict the decoder's speed.")
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.predict", description="Predict the speed on a GPU.")
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of photos [made for the run]")
     parser.add_argument("--batch", type=at_least(1), default=512, metavar="N", help="[%(default)s]")
     parser.add_argument("--fused", type=at_least(1), default=16, metavar="N", help="photos for pass3 [%(default)s]")
+    parser.add_argument("--lines", type=at_least(0), default=0, metavar="N", help="of pass3, those that run most")
     args = parser.parse_args(argv)
     with folder(args.data) as (root, _):
         pictures = [photo for photo in photos(open_folder(root).files, args.batch) if is_plain(claim(photo.data))]
@@ -131,8 +143,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     named |= {f"{name}, 12 megapixels": [decode.whole_file(decode.worst(name))] for name in decode.WORST}
     pass3, batch = fused.predicted(pictures[: args.fused]), predicted(crops)
     show(mixes(batch, pass3))
-    show(kernels(predicted(whole), batch))
+    show(kernels(predicted(whole), batch, pass3))
     show(batches(named, pass3))
+    lines = program(fused.KERNEL).by_line()
+    for (file, line), ran in lines.most_common(args.lines):
+        print(f"{file}:{line:<5} {ran / lines.total():6.1%}")
     return 0
 
 

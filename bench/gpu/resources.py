@@ -18,6 +18,7 @@ from accel.cli.tables import Table, show
 from bench.gpu import gpus
 from bench.machine import ROOT, provenance
 
+
 def measure() -> dict[str, dict[str, dict[str, int]]]:
     """Registers, bytes spilled, bytes of shared memory and resident blocks of every kernel on every architecture."""
     found: dict[str, dict[str, dict[str, int]]] = {}

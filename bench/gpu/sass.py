@@ -19,9 +19,7 @@ Line = tuple[str, int]
 """The name of a file and a number in it, from 1."""
 
 _PLACE = re.compile(r'//## File "([^"]+)", line (\d+)')
-_INSTRUCTION = re.compile(
-    r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP|BRA `\(\.L_x_\d+\);\s*$)(?:@!?U?P\w+\s+)?([A-Z0-9]+)"
-)
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP|BRA `\(\.L_x_\d+\);\s*$)(?:@!?U?P\w+\s+)?([A-Z0-9]+)")
 
 
 class Code(NamedTuple):
