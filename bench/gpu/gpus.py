@@ -1,7 +1,7 @@
 """What turns counts into seconds on a GPU, at least and at most: rates, latencies and clocks. Needs no GPU.
 
 Rates are those of the CUDA programming guide's table for compute capability 9.0 (64 integer operations a cycle and
-multiprocessor, 16 conversions or counts of bits), names of pipes those of Nsight Compute. What NVIDIA does not say
+multiprocessor, 16 counts of bits), names of pipes those of Nsight Compute. What NVIDIA does not say
 is assumed: all of it stands here.
 """
 
