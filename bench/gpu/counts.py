@@ -2,35 +2,27 @@
 
 Instructions are those that NVRTC makes of the kernels for sm_90 (``sass.py``), times how often warps run them: known
 from the files' headers, or, for the loops over symbols, counted by the kernels' own code on the host (``trips.cu``).
-Bytes are those of the decoder's layout. What turns them into time are the assumptions below, and nothing else.
+Bytes are those of the decoder's layout. ``gpus.py`` turns them into time.
 """
 
 from __future__ import annotations
 
 import ctypes
-import tempfile
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backends.cuda import backend, host
+from accel.backends.cuda import backend
 from accel.backends.cuda.declarations import constant, enumerators, structure
 from accel.backends.cuda.jpeg import Decoder, Wanted
-from accel.backends.cuda.jpeg.layout import COMPONENTS, KERNELS, TABLES
-from bench.gpu import sass
+from accel.backends.cuda.jpeg.layout import COMPONENTS, TABLES
+from bench.gpu import gpus, sass
+from bench.gpu.gpus import WARPS, Floats
 
-MULTIPROCESSORS, SCHEDULERS, HERTZ = 132, 4, 1.755e9  # an H200
-ISSUED = 0.4  # of the instructions that its schedulers could issue
-STEP = 100  # cycles of a symbol: a look-up in shared memory, and a dozen instructions that wait for each other
-SUM = 2500  # cycles of a block's prefix sum over DC coefficients: two trips to memory, eight barriers
-LAUNCH = 3e-6  # seconds from a kernel's end to the next one's start, with the ramp up and down
-BANDWIDTH = 4e12  # bytes a second
-WARPS = 8  # of a block
 PLAIN, H2V1, H2V2 = (enumerators("jpeg/picture.h", "Upsampling")[name] for name in ("PLAIN", "H2V1", "H2V2"))
 
 CASES = ("walks", "markers", "squeezed", "ends", "runs", "steps", "searched", "blocks", "mcus", "stops", "intervals")
@@ -42,8 +34,8 @@ TRIPS = np.dtype(
 )
 
 
-def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
-    """Instructions of a loop over symbols where it is called, for each of the cases that may come in it."""
+def costs(code: sass.Code, call: str) -> Floats:
+    """Instructions of a loop over symbols where it is called, for each of the cases that may come in it, by kind."""
 
     def lines(first: str, last: str | None = None) -> tuple[str, range]:
         return sass.lines("jpeg/symbols.h", first, last)
@@ -59,7 +51,7 @@ def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
     interval = lines("MET(INTERVAL_ENDS)", "edge = place_of(edges + interval, base);")
     counts = [
         walk.but(step).all,
-        *(0, 0, 0, 0),
+        *np.zeros((4, len(gpus.KINDS))),
         walk.only(step).but(searched, block, stop).all,
         walk.within(searched),
         walk.only(block).but(mcu, next_mcu).all,
@@ -67,7 +59,7 @@ def costs(code: sass.Code, call: str) -> npt.NDArray[np.float64]:
         walk.only(stop).but(interval).all,
         walk.within(interval),
     ]
-    return np.array(counts, np.float64)
+    return np.array(counts)
 
 
 class Counted(NamedTuple):
@@ -105,22 +97,14 @@ def trips(counted: Counted) -> npt.NDArray[Any]:
     """TRIPS of every picture."""
     found = np.zeros(len(counted.batch.pictures), TRIPS)
     items = ctypes.c_void_p(counted.batch.pictures.ctypes.data)
-    _counter()(len(found), items, ctypes.c_void_p(found.ctypes.data))
+    gpus.library("trips.cu").count_trips(len(found), items, ctypes.c_void_p(found.ctypes.data))
     return found
 
 
-@cache
-def _counter() -> Any:
-    with tempfile.TemporaryDirectory() as scratch:
-        library = Path(scratch) / "trips.so"
-        library.write_bytes(host._compile(Path(__file__).with_name("trips.cu"), host.FLAGS))
-        return ctypes.CDLL(str(library)).count_trips
-
-
-def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float64]]:
-    """Warp instructions of every kernel, for every picture."""
-    code = {name: each for unit in ("stream", "tables", "entropy", "pixels") for name, each in _unit(unit).items()}
-    blocks, pictures = counted.batch.blocks, counted.batch.pictures
+def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, Floats]:
+    """Warp instructions of every kernel, for every picture and of each kind."""
+    code, pictures = _code(), counted.batch.pictures
+    blocks = {name: each[:, None] for name, each in counted.batch.blocks.items()}
     tables = _tables(pictures)
     loading = sass.lines("jpeg/entropy.cu", "for (int number = 0; number < TABLES; ++number) {", "copy<sizeof(Codes)")
     copies = [
@@ -129,11 +113,11 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDA
     rounds = sass.lines("jpeg/entropy.cu", "for (int round = 0, now = 0;", "now = next;")
     taking_part = sass.lines("jpeg/entropy.cu", "const int i = list[round & 1][t]", "= static_cast<u16>(i + 1);")
 
-    def outside(kernel: str, *walks: str) -> npt.NDArray[np.float64]:
+    def outside(kernel: str, *walks: str) -> Floats:
         """Instructions of a kernel's block without its walks and rounds, with its tables loaded."""
         rest = code[kernel].but(*(sass.lines("jpeg/entropy.cu", walk) for walk in walks), rounds)
         loop = rest.only(loading).but(*copies).all * TABLES
-        return np.asarray(rest.but(loading).all + loop + tables @ [rest.within(copy) for copy in copies], np.float64)
+        return np.asarray(rest.but(loading).all + loop + tables @ [rest.within(copy) for copy in copies])
 
     first, later, joining, keeping = _WALKS
     again = code["jpeg_synchronise"].only(rounds).but(sass.lines("jpeg/entropy.cu", later))
@@ -147,14 +131,14 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDA
     spans, chunks = blocks["jpeg_synchronise"], -(-dc_blocks(pictures) // 1024)
     every = {
         "jpeg_count": WARPS * blocks["jpeg_count"] * code["jpeg_count"].but(marked).all
-        + (found["unstuffing"]["warps"][:, 1] + 1) * code["jpeg_count"].within(marked),  # and the end
+        + (found["unstuffing"]["warps"][:, 1:2] + 1) * code["jpeg_count"].within(marked),  # and the end
         "jpeg_offsets": WARPS * -(-blocks["jpeg_count"] // 256) * code["jpeg_offsets"].all,
         "jpeg_unstuff": WARPS * blocks["jpeg_unstuff"] * code["jpeg_unstuff"].but(flagged, *rare).all
         + found["unstuffing"]["warps"][:, 1:4] @ [code["jpeg_unstuff"].but(flagged).within(case) for case in rare],
-        "jpeg_tables": WARPS * tables[:, 2] * code["jpeg_tables"].all,
+        "jpeg_tables": WARPS * tables[:, 2:] * code["jpeg_tables"].all,
         "jpeg_synchronise": WARPS
-        * (spans * outside("jpeg_synchronise", first) + found["rounds"] * again.but(taking_part).all)
-        + found["later"]["warps"][:, 0] * again.within(taking_part)
+        * (spans * outside("jpeg_synchronise", first) + found["rounds"][:, None] * again.but(taking_part).all)
+        + found["later"]["warps"][:, :1] * again.within(taking_part)
         + sum(
             found[name]["warps"] @ costs(code["jpeg_synchronise"], call)
             for name, call in (("first", first), ("later", later))
@@ -163,14 +147,14 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, npt.NDA
         + found["joining"]["warps"] @ costs(code["jpeg_join"], joining),
         "jpeg_coefficients": WARPS * spans * outside("jpeg_coefficients", keeping)
         + found["keeping"]["warps"] @ costs(code["jpeg_coefficients"], keeping),
-        "jpeg_dc": WARPS * chunks.sum(1) * code["jpeg_dc"].all,
+        "jpeg_dc": WARPS * chunks.sum(1, keepdims=True) * code["jpeg_dc"].all,
         "jpeg_transform": blocks["jpeg_transform"] * _transform_instructions(code["jpeg_transform"]),
         "jpeg_pixels": WARPS
         * blocks["jpeg_pixels"]
         * code["jpeg_pixels"].but(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);")).all
-        + found["colouring"]["warps"][:, CASES.index("runs")] * _run_instructions(code["jpeg_pixels"], pictures),
+        + found["colouring"]["warps"][:, CASES.index("runs"), None] * _run_instructions(code["jpeg_pixels"], pictures),
     }
-    return {name: np.broadcast_to(np.asarray(each, np.float64), len(found)) for name, each in every.items()}
+    return {name: np.broadcast_to(each, (len(found), len(gpus.KINDS))) for name, each in every.items()}
 
 
 _WALKS = (
@@ -183,8 +167,9 @@ _WALKS = (
 
 
 @cache
-def _unit(name: str) -> dict[str, sass.Code]:
-    return sass.kernels(f"jpeg/{name}")
+def _code() -> dict[str, sass.Code]:
+    units = ("stream", "tables", "entropy", "pixels")
+    return {name: code for unit in units for name, code in sass.kernels(f"jpeg/{unit}").items()}
 
 
 def _tables(pictures: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -202,14 +187,14 @@ def dc_blocks(pictures: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return counts
 
 
-def _transform_instructions(code: sass.Code) -> int:
+def _transform_instructions(code: sass.Code) -> Floats:
     """Instructions of a block: one warp finds the blocks, two read the quantisation table."""
     finding = sass.lines("jpeg/pixels.cu", "blocks[t] = block_at(")
     reading = sass.lines("jpeg/pixels.cu", "= quantiser(picture, component, t")
     return WARPS * code.but(finding, reading).all + code.within(finding) + 2 * code.within(reading)
 
 
-def _run_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _run_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> Floats:
     """Instructions of a warp for a run of pixels: there is a case for every kind of component."""
     run = code.only(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);"))
     plain = sass.lines(
@@ -223,13 +208,13 @@ def _run_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> npt.NDArra
     halved = sass.lines("jpeg/pixels.cu", "halved_at(second, third, run, both);", "values[1][i] = both[i]")
     grey = sass.lines("jpeg/pixels.cu", "const u32 copies", "return;")
     kind, used = pictures["components"]["upsampling"], pictures["components"]["h"] > 0
-    found = np.full(len(pictures), run.but(*calls, halved, grey).all, np.float64)
+    found = np.tile(run.but(*calls, halved, grey).all, (len(pictures), 1))
     both = used[:, 1] & np.isin(kind[:, 1], (H2V1, H2V2)) & (kind[:, 1] == kind[:, 2])
-    found += both * run.within(halved)
+    found += both[:, None] * run.within(halved)
     for number, call in enumerate(calls):
         called = run.only(call)
-        each = np.where(kind[:, number] == PLAIN, called.but(other).all, called.but(plain).all)
-        found += each * (used[:, number] & (~both | (number == 0)))
+        each = np.where(kind[:, number, None] == PLAIN, called.but(other).all, called.but(plain).all)
+        found += each * (used[:, number] & (~both | (number == 0)))[:, None]
     return found
 
 
@@ -260,18 +245,19 @@ def traffic(counted: Counted) -> dict[str, npt.NDArray[np.int64]]:
     }
 
 
-def seconds(counted: Counted, found: npt.NDArray[Any], work: dict[str, npt.NDArray[np.float64]]) -> dict[str, float]:
-    """Seconds of every kernel for the whole batch: by its instructions, bytes or longest chain, whichever is most."""
-    rate = MULTIPROCESSORS * SCHEDULERS * HERTZ * ISSUED
-    chunks = -(-dc_blocks(counted.batch.pictures) // 1024)
-    chains = {
-        "jpeg_synchronise": found["later"]["longest"].max() * STEP,
-        "jpeg_join": found["joining"]["longest"].max() * STEP,
-        "jpeg_coefficients": found["keeping"]["longest"].max() * STEP,
-        "jpeg_dc": chunks.max() * SUM,
-    }
-    moved = traffic(counted)
+def chains(counted: Counted, found: npt.NDArray[Any]) -> dict[str, Floats]:
+    """Instructions of the longest chain of symbols, or of sums, of a kernel."""
+    code, steps = _code(), CASES.index("steps")
+
+    def walked(kernel: str, name: str, call: str) -> Floats:
+        warps = found[name]["warps"].sum(0)
+        each = warps @ costs(code[kernel], call) / max(warps[steps], 1)
+        return np.asarray(found[name]["longest"].max() * each)
+
+    _, later, joining, keeping = _WALKS
     return {
-        name: LAUNCH + max(work[name].sum() / rate, moved[name].sum() / BANDWIDTH, chains.get(name, 0) / HERTZ)
-        for name in KERNELS
+        "jpeg_synchronise": walked("jpeg_synchronise", "later", later),
+        "jpeg_join": walked("jpeg_join", "joining", joining),
+        "jpeg_coefficients": walked("jpeg_coefficients", "keeping", keeping),
+        "jpeg_dc": -(-dc_blocks(counted.batch.pictures) // 1024).max() * code["jpeg_dc"].all,
     }

@@ -1,6 +1,7 @@
-"""``python -m bench.gpu.predict``: predictions for the JPEG decoder on a GPU, as tables in Markdown.
+"""``python -m bench.gpu.predict``: predictions for the JPEG decoder and the fused pass, as tables in Markdown.
 
-What is counted, and what is assumed, is in ``counts.py``. ``python -m bench.gpu --only decode`` measures the same.
+What is counted is in ``counts.py``, what is assumed in ``gpus.py``. ``python -m bench.gpu`` measures the same
+(``decode`` and ``emit``), for the columns that are empty here.
 """
 
 from __future__ import annotations
@@ -21,60 +22,95 @@ from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import Table, show
 from accel.codec.header import claim
-from bench.gpu import counts, decode
+from bench.gpu import counts, decode, fused, gpus
 from bench.gpu.setting import photos
-
-EMIT = 0.29e-3 / 512  # seconds of the fused pass for a photo (docs/kernels.md)
-UPLOAD = 50e9  # bytes a second
+from rig.ptx.device import program
 
 Trips = np.ndarray
 
 
 class Batch(NamedTuple):
-    """A batch, what was counted of it, and how long the kernels are predicted to take."""
+    """A batch, what was counted of it, and how long the kernels are predicted to take: at least, and at most.
+
+    Attributes:
+        together: at least, for all of them, if other batches' kernels run while a long chain of this one ends.
+    """
 
     counted: counts.Counted
     trips: Trips
-    work: dict[str, np.ndarray]
-    seconds: dict[str, float]
+    work: dict[str, gpus.Floats]
+    seconds: dict[str, dict[str, gpus.Range]]
+    together: dict[str, float]
 
-    @property
-    def all(self) -> float:
-        return sum(self.seconds.values())
+    def all(self, gpu: str) -> gpus.Range:
+        return sum(self.seconds[gpu].values(), np.zeros(2))
 
 
 def predicted(wanted: Sequence[Wanted]) -> Batch:
     counted = counts.decoded(wanted)
     trips = counts.trips(counted)
-    work = counts.instructions(counted, trips)
-    return Batch(counted, trips, work, counts.seconds(counted, trips, work))
+    work, moved, chains = counts.instructions(counted, trips), counts.traffic(counted), counts.chains(counted, trips)
+
+    def seconds(gpu: gpus.Gpu, name: str, chain: gpus.Floats | None = None) -> gpus.Range:
+        blocks = int(counted.batch.blocks[name].sum())
+        return gpus.seconds(gpu, work[name].sum(0), name, blocks, float(moved[name].sum()), chain)
+
+    alone = {name: {each: seconds(gpu, each, chains.get(each)) for each in KERNELS} for name, gpu in gpus.GPUS.items()}
+    together = {name: sum(float(seconds(gpu, each)[0]) for each in KERNELS) for name, gpu in gpus.GPUS.items()}
+    return Batch(counted, trips, work, alone, together)
 
 
-def kernels(batch: Batch, crops: Batch) -> Table:
+def mixes(crops: Batch, pass3: fused.Predicted) -> Table:
+    """For one crop, on average: a thousand instructions by pipe, what is busy longest, and warps of a scheduler."""
+    rows = []
+    for name in (*KERNELS, fused.KERNEL):
+        work = pass3.code if name == fused.KERNEL else crops.work[name].mean(0)
+        values = [f"{value / 1e3:.1f}" for value in (work.sum(), *gpus.pipes(work))]
+        warps = gpus.resident(name) * gpus.WARPS // gpus.SCHEDULERS
+        rows.append((f"`{name}`", *values, gpus.bound(work), f"{warps}"))
+    return Table("", ("kernel", "all", *gpus.PIPES, "busiest", "warps"), rows)
+
+
+def kernels(batch: Batch, crops: Batch, pass3: fused.Predicted) -> Table:
     """For one photo, on average: instructions and bytes of every kernel; of the batch: milliseconds."""
-    columns = ("kernel", "million warp instructions, whole", "crop", "MB, whole", "crop", "ms a batch, whole", "crop")
-    number, total, rows = len(batch.trips), np.zeros(6), []
+    titles = [f"ms a batch, {gpu}, {what}" for gpu in gpus.GPUS for what in ("whole", "crops")]
+    columns = ("kernel", "million warp instructions, whole", "crop", "MB, whole", "crop", *titles, "measured")
+    total, rows = np.zeros(4), []
     moved = [counts.traffic(each.counted) for each in (batch, crops)]
     for name in KERNELS:
-        values = [float(each.work[name].mean()) / 1e6 for each in (batch, crops)]
-        values += [float(each[name].sum()) / number / 1e6 for each in moved]
-        values += [1000 * each.seconds[name] for each in (batch, crops)]
-        total += values
-        rows.append((f"`{name}`", *(f"{value:.2f}" for value in values)))
-    rows.append(("all", *(f"{value:.2f}" for value in total)))
+        values = np.array([each.work[name].sum(1).mean() for each in (batch, crops)] + [m[name].mean() for m in moved])
+        times = [each.seconds[gpu][name] for gpu in gpus.GPUS for each in (batch, crops)]
+        total += values / 1e6
+        rows.append((f"`{name}`", *(f"{value / 1e6:.2f}" for value in values), *map(milliseconds, times), ""))
+    times = [each.all(gpu) for gpu in gpus.GPUS for each in (batch, crops)]
+    rows.append(("all", *(f"{value:.2f}" for value in total), *map(milliseconds, times), ""))
+    last = [milliseconds(pass3.seconds(gpu, len(crops.trips))) for gpu in gpus.GPUS.values()]
+    figures = [f"{value / 1e6:.2f}" for value in (pass3.code.sum(), pass3.moved)]
+    rows.append((f"`{fused.KERNEL}`", "", figures[0], "", figures[1], "", last[0], "", last[1], ""))
     return Table("", columns, rows)
 
 
-def batches(named: dict[str, Sequence[Wanted]]) -> Table:
-    columns = ("batch", "MB of files", "longest chain, symbols", "ms", "images/s", "with the fused pass, images/s")
+def batches(named: dict[str, Sequence[Wanted]], pass3: fused.Predicted) -> Table:
+    """Batches alone, from files in pinned memory to values; and many, whose copies, and ends of chains, overlap."""
+    titles = [f"{what}, {gpu}" for gpu in gpus.GPUS for what in ("kernels, ms", "a batch alone, ms", "images/s")]
     rows = []
     for name, wanted in named.items():
         batch, size = predicted(wanted), sum(len(each.data) for each in wanted)
-        pixels = sum(each.box[2] * each.box[3] for each in wanted)
-        whole = max(batch.all + EMIT * pixels / (224 * 224 * 2), size / UPLOAD)  # a crop has about 100,000 pixels
-        rates = (f"{len(wanted) / batch.all:,.0f}", f"{len(wanted) / whole:,.0f}")
-        rows.append((name, f"{size / 1e6:.1f}", f"{chain(batch.trips):,}", f"{1000 * batch.all:.2f}", *rates))
-    return Table("", columns, rows)
+        photos = sum(each.box[2] * each.box[3] for each in wanted) / (224 * 224 * 2)  # a crop has about 100,000 pixels
+        cells: list[str] = []
+        for gpu in gpus.GPUS:
+            decoding = batch.all(gpu)
+            emit, upload = pass3.seconds(gpus.GPUS[gpu], photos), size / gpus.UPLOAD
+            rates = len(wanted) / np.maximum(np.array([batch.together[gpu], decoding[1]]) + emit, upload)
+            alone = milliseconds(upload + decoding + emit)
+            cells += [milliseconds(decoding), alone, f"{rates[1]:,.0f} to {rates[0]:,.0f}"]
+        rows.append((name, f"{size / 1e6:.1f}", f"{chain(batch.trips):,}", *cells, ""))
+    return Table("", ("batch", "MB of files", "longest chain, symbols", *titles, "measured"), rows)
+
+
+def milliseconds(seconds: gpus.Range) -> str:
+    low, high = 1000 * seconds
+    return f"{low:.2f} to {high:.2f}"
 
 
 def chain(trips: Trips) -> int:
@@ -83,9 +119,11 @@ def chain(trips: Trips) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu.predict", description="Predict the decoder's speed.")
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.predict", description="Predict the speed on a GPU.")
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder of photos [made for the run]")
     parser.add_argument("--batch", type=at_least(1), default=512, metavar="N", help="[%(default)s]")
+    parser.add_argument("--fused", type=at_least(1), default=16, metavar="N", help="photos for pass3 [%(default)s]")
+    parser.add_argument("--lines", type=at_least(0), default=0, metavar="N", help="of pass3, those that run most")
     args = parser.parse_args(argv)
     with folder(args.data) as (root, _):
         pictures = [photo for photo in photos(open_folder(root).files, args.batch) if is_plain(claim(photo.data))]
@@ -103,8 +141,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     named["12 megapixels, 1 at once"] = [large]
     named["12 megapixels, 8 at once"] = [large] * 8
     named |= {f"{name}, 12 megapixels": [decode.whole_file(decode.worst(name))] for name in decode.WORST}
-    show(kernels(predicted(whole), predicted(crops)))
-    show(batches(named))
+    pass3, batch = fused.predicted(pictures[: args.fused]), predicted(crops)
+    show(mixes(batch, pass3))
+    show(kernels(predicted(whole), batch, pass3))
+    show(batches(named, pass3))
+    lines = program(fused.KERNEL).by_line()
+    for (file, line), ran in lines.most_common(args.lines):
+        print(f"{file}:{line:<5} {ran / lines.total():6.1%}")
     return 0
 
 

@@ -15,37 +15,28 @@ from accel.backends.cuda import compile
 from accel.backends.cuda.descriptors import THREADS
 from accel.cli import screen
 from accel.cli.tables import Table, show
+from bench.gpu import gpus
 from bench.machine import ROOT, provenance
-
-ARCHITECTURES = {"sm_80": 164 << 10, "sm_90": 228 << 10, "sm_100": 228 << 10}
-"""Bytes of shared memory of a multiprocessor, of which a block takes 1 KB more than it asks for."""
-REGISTERS, MOST_THREADS, GRANULE = 1 << 16, 2048, 8  # of a multiprocessor; registers of a thread come in eights
 
 
 def measure() -> dict[str, dict[str, dict[str, int]]]:
     """Registers, bytes spilled, bytes of shared memory and resident blocks of every kernel on every architecture."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for unit in compile.UNITS:
-        for arch in ARCHITECTURES:
+        for arch in gpus.SHARED:
             for usage in compile.build(unit, arch)[1]:
                 found.setdefault(usage.kernel, {})[arch] = {
                     "registers": usage.registers,
                     "spilled": usage.spilled,
                     "shared": usage.shared,
-                    "blocks": blocks(usage, arch),
+                    "blocks": gpus.blocks_at_once(arch, usage.registers, usage.shared),
                 }
     return found
 
 
-def blocks(usage: compile.Usage, arch: str) -> int:
-    """How many blocks of the kernel a multiprocessor holds at once."""
-    registers = -(-usage.registers // GRANULE) * GRANULE * THREADS
-    return min(MOST_THREADS // THREADS, REGISTERS // registers, ARCHITECTURES[arch] // (usage.shared + 1024))
-
-
 def table(found: dict[str, dict[str, dict[str, int]]]) -> Table:
     """The kernels, with the architectures side by side where they differ."""
-    columns = ("kernel", f"registers ({', '.join(ARCHITECTURES)})", "spilled", "shared memory, bytes", "blocks at once")
+    columns = ("kernel", f"registers ({', '.join(gpus.SHARED)})", "spilled", "shared memory, bytes", "blocks at once")
     rows = []
     for kernel, each in found.items():
         cells = [_cell([of[what] for of in each.values()]) for what in ("registers", "spilled", "shared", "blocks")]

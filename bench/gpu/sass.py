@@ -3,90 +3,75 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tempfile
-from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from accel.backends.cuda import compile
 from accel.backends.cuda.cache import SOURCES
-
-ARCH = "sm_90"
+from bench.gpu import gpus
+from bench.gpu.gpus import Floats
 
 Line = tuple[str, int]
 """The name of a file and a number in it, from 1."""
 
 _PLACE = re.compile(r'//## File "([^"]+)", line (\d+)')
-_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP|BRA `\(\.L_x_\d+\);\s*$)\S")
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP|BRA `\(\.L_x_\d+\);\s*$)(?:@!?U?P\w+\s+)?([A-Z0-9]+)")
 
 
 class Code(NamedTuple):
     """A kernel's instructions.
 
     Attributes:
-        chains: how many have a chain of lines: where they stand, and where each function is that was inlined.
+        chains: how many of each of ``gpus.KINDS`` have a chain of lines: where they stand, and where each function is
+            that was inlined.
     """
 
-    chains: Counter[tuple[Line, ...]]
+    chains: dict[tuple[Line, ...], Floats]
 
     def only(self, *ranges: tuple[str, range], passing: bool = True) -> Code:
         """Those from these lines, or from functions that are called there."""
-        found = {chain: number for chain, number in self.chains.items() if _passes(chain, ranges) == passing}
-        return Code(Counter(found))
+        return Code({chain: kinds for chain, kinds in self.chains.items() if _passes(chain, ranges) == passing})
 
     def but(self, *ranges: tuple[str, range]) -> Code:
         """The others."""
         return self.only(*ranges, passing=False)
 
-    def within(self, *ranges: tuple[str, range]) -> int:
+    def within(self, *ranges: tuple[str, range]) -> Floats:
         return self.only(*ranges).all
 
     @property
-    def all(self) -> int:
-        return self.chains.total()
+    def all(self) -> Floats:
+        return sum(self.chains.values(), np.zeros(len(gpus.KINDS)))
 
 
 def _passes(chain: tuple[Line, ...], ranges: tuple[tuple[str, range], ...]) -> bool:
     return any(name == file and line in lines for name, line in chain for file, lines in ranges)
 
 
-def nvdisasm() -> str:
-    """The path of CUDA's disassembler, which Triton brings as well.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    found = shutil.which("nvdisasm")
-    spec = find_spec("triton")
-    if found is None and spec is not None and spec.origin is not None:
-        found = shutil.which("nvdisasm", path=str(Path(spec.origin).parent / "backends" / "nvidia" / "bin"))
-    if found is None:
-        raise FileNotFoundError("nvdisasm is missing: pip install triton, which has it, or CUDA's toolkit")
-    return found
-
-
 def kernels(unit: str) -> dict[str, Code]:
     """The kernels of a translation unit, compiled as for the device, with line numbers."""
     from cuda.core import Program
 
-    options = compile.options(unit, ARCH)
+    options = compile.options(unit, gpus.ARCH)
     options.include_path, options.lineinfo = str(SOURCES), True
     code = Program((SOURCES / f"{unit}.cu").read_text(), "c++", options).compile("cubin").code
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(bytes(code))
         file.flush()
-        done = subprocess.run([nvdisasm(), "-c", "-gi", file.name], capture_output=True, text=True, check=True)
+        command = [str(gpus.toolkit_file("bin/nvdisasm")), "-c", "-gi", file.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = {}
     for section in done.stdout.split("//--------------------- .text.")[1:]:
         found[section.split(None, 1)[0]] = Code(_chains(section))
     return found
 
 
-def _chains(section: str) -> Counter[tuple[Line, ...]]:
-    found: Counter[tuple[Line, ...]] = Counter()
+def _chains(section: str) -> dict[tuple[Line, ...], Floats]:
+    found: dict[tuple[Line, ...], Floats] = {}
     chain: list[Line] = []
     complete = False
     for line in section.splitlines():
@@ -94,8 +79,9 @@ def _chains(section: str) -> Counter[tuple[Line, ...]]:
             if complete:
                 chain, complete = [], False
             chain.append((Path(place[1]).name, int(place[2])))
-        elif _INSTRUCTION.match(line):
-            found[tuple(chain)] += 1
+        elif (instruction := _INSTRUCTION.match(line)) is not None:
+            kinds = found.setdefault(tuple(chain), np.zeros(len(gpus.KINDS)))
+            kinds[gpus.kind_of(instruction[1])] += 1
             complete = True
     return found
 
