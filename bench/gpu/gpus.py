@@ -1,8 +1,8 @@
 """What turns counts into seconds on a GPU, at least and at most: rates, latencies and clocks. Needs no GPU.
 
-Rates are those of the CUDA programming guide's table for compute capability 9.0 (64 integer operations a cycle and
-multiprocessor, 16 counts of bits), names of pipes those of Nsight Compute. What NVIDIA does not say
-is assumed: all of it stands here.
+Rates are meant to be those of the CUDA programming guide's table for compute capability 9.0 (64 integer operations a
+cycle and multiprocessor, 16 counts of bits; not checked against it), names of pipes those of Nsight Compute. What
+NVIDIA does not say is assumed: all of it stands here.
 """
 
 from __future__ import annotations
