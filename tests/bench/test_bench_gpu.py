@@ -397,9 +397,9 @@ def alive(pid: int) -> bool:
 
 def test_a_part_ends_at_its_limit(four: Setting, tmp_path: Path) -> None:
     begin = time.monotonic()
-    found = processes.run(tmp_path / "part.json", told(four, "never"), 6)
+    found = processes.run(tmp_path / "part.json", told(four, "never"), 4)
     assert time.monotonic() - begin < 30
-    assert "stopped after 6 s" in found["steps"]["its start"]["failed"]
+    assert "stopped after 4 s" in found["steps"]["its start"]["failed"]
 
 
 def test_parts_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

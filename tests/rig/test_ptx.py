@@ -137,7 +137,7 @@ def test_a_fault_says_where() -> None:
         ("PHASE(t) { made[t] = 1.f / given[t]; }", {"prec_div": False}),
         ("PHASE(t) { made[t] = __float_as_uint(__uint_as_float(given[t]) + 1.f); }", {"ftz": True}),
         ("PHASE(t) { made[t] = __float_as_uint(__sinf(given[t])); }", {}),
-        ("PHASE(t) { made[t] = __popc(given[t]); }", {}),
+        ("PHASE(t) { made[t] = __dp4a(given[t], given[t], 0u); }", {}),
     ],
 )
 def test_what_is_not_known_or_not_exact_is_refused(body: str, changed: dict[str, Any]) -> None:
