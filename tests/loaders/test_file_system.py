@@ -64,7 +64,11 @@ if __name__ == "__main__":
 @linux
 @pytest.mark.parametrize(
     ("start", "modes"),
-    [("fork", "epochs break persistent stream kill"), pytest.param("spawn", "epochs", marks=pytest.mark.sweep)],
+    [
+        ("fork", "epochs break stream kill"),
+        pytest.param("fork", "persistent", marks=pytest.mark.sweep),
+        pytest.param("spawn", "epochs", marks=pytest.mark.sweep),
+    ],
 )
 def test_workers_leave_nothing(paths: list[str], start: str, modes: str) -> None:
     status, out, err = finished(started(SCRIPT, start, modes, *paths[:6]), 200)

@@ -191,6 +191,7 @@ assert cache.cached("a", build) == b"kernels" * 100_000
 """
 
 
+@pytest.mark.sweep
 def test_processes_race(folder: Path) -> None:
     import time
 
