@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from math import ceil
@@ -50,8 +50,9 @@ def ranks() -> int:
 
 def affinity() -> int:
     """The cores that the system lets this process run on."""
-    if sys.version_info >= (3, 13):
-        return os.process_cpu_count() or 1
+    usable: Callable[[], int | None] | None = getattr(os, "process_cpu_count", None)  # from Python 3.13 on
+    if usable is not None:
+        return usable() or 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
