@@ -121,7 +121,7 @@ class _Simulation:
                     p.images * (p.batches * p.epochs if worker is None else self.count[worker]),
                     None if worker is None else self.made[worker],
                     actor.delayed / 1e3,
-                )  # fmt: skip
+                )
             )
         self.measured.seconds = seconds
         self.measured.loaders.append(self.loader)
@@ -236,5 +236,5 @@ class _Simulation:
                         None if last else int((self.now - stepped) * MS),
                         None if last else int((self.main.cpu - cpu) * MS),
                         ready if p.workers else None,
-                    )  # fmt: skip
+                    )
                 )
