@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from accel.profiling.advice import Advice, no_cure
@@ -56,7 +57,7 @@ def _screen(report: Report) -> RenderableType:
     parts.append(
         Text(f"bottleneck: {report.bottleneck}", style="bold red" if report.bottleneck != "step" else "bold green")
     )
-    parts.append(Text(f"  {report.verdict.why}"))
+    parts += [Text(line) for line in wrap(report.verdict.why, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")]
     parts += [Text(""), _stages(report)]
     parts += [Text(line, style="dim") for line in _notes(report)]
     parts += [Text(""), *_advice(report.advice, report.bottleneck)]
