@@ -126,10 +126,10 @@ def _notes(report: Report) -> list[str]:
         lines.append(
             f"first batch of an epoch, not among the steps above: {first['mean_ms']:.0f} ms (of {first['batches']})"
         )
-    for each in data["user"][:2]:
-        lines.append(
-            f"your code: {each['share']:.0%} in {each['file'].rsplit('/', 1)[-1]}:{each['line']} {each['text']}"
-        )
+    for where, words in (("loading", "your code, loading"), ("loop", "your code, the loop")):
+        for each in [row for row in data["user"] if row["where"] == where][:2]:
+            place = f"{each['file'].rsplit('/', 1)[-1]}:{each['line']} {each['text']}"
+            lines.append(f"{words}: {each['share']:.0%} in {place}")
     idle = "not measured" if machine["idle_cores"] is None else f"{machine['idle_cores']:.1f} idle"
     line = f"cores: {machine['cores']}, {idle}"
     if machine["gpu"]:
