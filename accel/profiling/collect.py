@@ -14,8 +14,19 @@ import numpy as np
 import torch
 
 from accel import switch
-from accel.profiling import loading, stages  # noqa: F401  whose clocks are put in place
-from accel.profiling.measured import STAGES, Machine, Measured, Process, Sample, Spent, total
+from accel.options import STEPS_ASIDE
+from accel.profiling import loading, trial
+from accel.profiling.measured import (
+    MAIN_STAGES,
+    STAGES,
+    WORKER_STAGES,
+    Machine,
+    Measured,
+    Process,
+    Sample,
+    Spent,
+    total,
+)
 from accel.runtime.streams import usable
 from accel.system import clocks, counters
 from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS, Row
@@ -24,16 +35,16 @@ from accel.system.cores import cores
 _before: tuple[dict[str, Any], Any, float] = {}, None, 0.0
 
 
-def start(*, events: bool = False) -> None:
+def start(*, trace: bool = False) -> None:
     """Measure from now on, in this process and those that its loaders start, or have started under a backend.
 
-    ``events``: also when each stage began, for a trace.
+    ``trace``: also when each stage began, for a trace.
 
     Raises:
         RuntimeError: it is measured already.
     """
     global _before
-    folder = tempfile.mkdtemp(prefix="accel-trace-") if events else ""
+    folder = tempfile.mkdtemp(prefix="accel-trace-") if trace else ""
     try:
         clocks.start(folder)
     except BaseException:
@@ -46,10 +57,22 @@ def stop() -> Measured:
     """End it; what was measured."""
     folder = clocks.folder()
     measured = _measured(clocks.stop())
+    loader, image_s = loading.watched.busiest(), _image_s(measured)
+    if measured.backend == STEPS_ASIDE and loader is not None and image_s:
+        tried = trial.measure(loader, "cpu", image_s=image_s)
+        measured.trials = {} if tried is None else {"cpu": tried}
     if folder:
         measured.events = _events(folder)
         shutil.rmtree(folder, ignore_errors=True)
     return measured
+
+
+def _image_s(measured: Measured) -> float:
+    """Seconds that an image takes to be made, by one thread."""
+    stages = {name for name in WORKER_STAGES if name not in ("idle", "send")}
+    makers = [each for each in measured.processes if stages & {*each.stages}]
+    spent = sum(spent.ns for each in makers for name, spent in each.stages.items() if name in stages)
+    return spent / 1e9 / max(sum(each.images or 0 for each in makers), 1)
 
 
 def so_far() -> Measured:
@@ -79,6 +102,7 @@ def _measured(rows: list[Row]) -> Measured:
         batches=list(watched.batches),
         machine=machine(),
         samples=[sample for row in rows for sample in _samples(row)],
+        backends=[name for name, lacking in switch.image_backends().items() if lacking is None],
         counters=_since(counters.stats(), _before[0]),
     )
 
@@ -99,12 +123,19 @@ def _process(row: Row, watched: loading.Watched) -> Process:
         seconds=max(until - begun, 0) / 1e9,
         cpu_s=header["cpu_ns"] / 1e9,
         threads=max(header["threads"], 1),
-        stages={name: spent[name] for name in STAGES if name in spent and spent[name].count},
+        stages={name: spent[name] for name in _measured_in(is_main, watched) if name in spent},
         images=watched.images if is_main else header["images"],
         made=spent["made"] if spent["made"].count else None,
         delayed_s=header["delayed_ns"] / 1e9 if header["delayed_ns"] > 0 else None,
         gil=spent["gil"] if spent["gil"].count else None,
     )
+
+
+def _measured_in(is_main: bool, watched: loading.Watched) -> tuple[str, ...]:
+    """The stages that a process has clocks for; it may never come by one."""
+    if not is_main:
+        return WORKER_STAGES
+    return STAGES if any(not each.num_workers for each in watched.loaders) else MAIN_STAGES
 
 
 def _spent(words: Any) -> Spent:
@@ -120,9 +151,9 @@ def _spent(words: Any) -> Spent:
 def _samples(row: Row) -> list[Sample]:
     found = []
     for text, times in row.texts:
-        line, function, file = text.split("\n", 2)
+        loading_, line, function, file = text.split("\n", 3)
         source = linecache.getline(file, int(line)).strip()
-        found.append(Sample(file, int(line), function, source, row.header["pid"], times))
+        found.append(Sample(file, int(line), function, source, row.header["pid"], times, loading=bool(int(loading_))))
     return found
 
 

@@ -59,6 +59,12 @@ class Watched:
             self.begin(iterator, iterator, 0)
         return self._epochs[iterator]
 
+    def busiest(self) -> DataLoader[Any] | None:
+        """The loader that most of the batches came from, if it is still there."""
+        most = Counter(batch.loader for batch in self.batches).most_common(1)
+        found = [each for each, number in self._numbers.items() if most and number == most[0][0]]
+        return found[0] if found and isinstance(found[0], DataLoader) else None
+
     def started(self, iterator: Any) -> None:
         """Its first batch is there."""
         loader, epoch, asked = self._epochs[iterator]
@@ -70,12 +76,14 @@ class Watched:
 watched = Watched()
 
 
-def _begin() -> None:
+def begin() -> None:
+    """Forget what was before, where this process begins to measure."""
     global watched
     watched = Watched()
 
 
-clocks.on_change(lambda measures: _begin() if measures else None)
+listeners: list[Callable[[], object]] = []
+"""Called with every batch that is given, in the thread that takes it."""
 
 
 def _described(number: int, loader: Any, iterator: Any) -> Loader:
@@ -157,6 +165,8 @@ def asked(original: Function) -> Function:
         watched.batches.append(batch)
         _last.batch = batch
         clocks.flush()
+        for listener in listeners:
+            listener()
         _begin_step(clock)
         return data
 
