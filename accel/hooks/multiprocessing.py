@@ -18,7 +18,7 @@ import torch
 from accel import switch
 from accel.hooks.patch import Body, Function
 from accel.options import Selection
-from accel.system import clocks, counters, replaced
+from accel.system import counters, measuring, replaced
 
 _CHILD = Path(__file__).with_name("multiprocessing_child.py").read_text()
 
@@ -38,7 +38,7 @@ class _Carried:
 
     def __reduce__(self) -> tuple[Any, ...]:
         shared = get_spawning_popen() is not None
-        given = (counters.share(), clocks.share(), replaced.sent()) if shared else ()
+        given = (counters.share(), measuring.share(), replaced.sent()) if shared else ()
         return exec, (program(self._selection, *given), {"__name__": "accel_started"})
 
 
@@ -53,7 +53,7 @@ def _enter(
 ) -> None:
     if counts is not None:
         counters.join(counts)
-    clocks.join(times)
+    measuring.join(times)
     replaced.join(names)
     switch.adopt(selection)
 

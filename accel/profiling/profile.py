@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from accel.system import clocks, log
+from accel.system import log, measuring
 from accel.system.imports import LazyModule
 
 if TYPE_CHECKING:
@@ -84,4 +84,4 @@ def _display(report: Report) -> None:
         _screen.show(report)
 
 
-clocks.on_change(lambda begins: _stages.changed(begins))
+measuring.on_change(lambda begins: _stages.changed(begins))
