@@ -94,7 +94,7 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
 def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
     """The least of the values that gives nearly the best rate, and that rate."""
     now = predict.present(its)
-    rates = {value: predict.rate(its, replace(now, **{field: value})) for value in values}  # type: ignore[arg-type]
+    rates = {value: predict.rate(its, replace(now, **{field: value})) for value in values}
     return next(((value, rate) for value, rate in rates.items() if rate >= _NEARLY * max(rates.values())), None)
 
 

@@ -122,7 +122,7 @@ def statements(measured: Measured) -> list[dict[str, Any]]:
     """The user's statements in which processes were found most often, and their share of what makes batches, or of the
     training loop."""
     makes = {id(sample) for sample in loading(measured)}
-    counts: dict[tuple[str, int, str, str, str], int] = {}
+    counts: dict[tuple[str, str, int, str, str], int] = {}
     whole: dict[str, int] = {}
     for sample in measured.samples:
         where = "loading" if id(sample) in makes else "loop"

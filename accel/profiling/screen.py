@@ -97,7 +97,8 @@ def _stages(report: Report) -> RenderableType:
     table.add_column("stage")
     for column in ("share", "seconds", "count", "mean ms", "p50", "p95", "p99"):
         table.add_column(column, justify="right")
-    workers = sum(each.role == "worker" for each in report.measured.processes)
+    processes = report.measured.processes
+    workers = len({(each.rank, each.loader, each.worker) for each in processes if each.role == "worker"})
     groups = {"worker": f"{workers} worker" + "s" * (workers != 1), "main": "main process"}
     for role, title in groups.items():
         rows = [(name, its) for name, its in report.stages.items() if its and its["where"] == role and its["count"]]
