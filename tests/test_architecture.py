@@ -33,6 +33,7 @@ ROOMS = (
     ("lazy", "images, tensors and batches whose pixels are not computed yet"),
     ("functional explanation testing", "accel.functional, accel.explain, and the conformance suite of a backend"),
     ("hooks", "what is replaced in Pillow, torchvision, DataLoader and others"),
+    ("profiling", "what holds a training back: measured, judged, and what would help"),
     ("", "accel itself: the public names"),
     ("cli", "the commands"),
     ("__main__", "python -m accel"),
