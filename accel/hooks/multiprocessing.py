@@ -18,7 +18,7 @@ import torch
 from accel import switch
 from accel.hooks.patch import Body, Function
 from accel.options import Selection
-from accel.system import counters, replaced, store
+from accel.system import clocks, counters, replaced, store
 
 _CHILD = Path(__file__).with_name("multiprocessing_child.py").read_text()
 
@@ -38,19 +38,26 @@ class _Carried:
 
     def __reduce__(self) -> tuple[Any, ...]:
         shared = get_spawning_popen() is not None
-        given = (counters.share(), replaced.sent(), store.sent()) if shared else ()
+        given = (counters.share(), clocks.share(), replaced.sent(), store.sent()) if shared else ()
         return exec, (program(self._selection, *given), {"__name__": "accel_started"})
 
 
-def program(selection: Selection, counts: torch.Tensor | None = None, names: Any = None, entries: Any = None) -> str:
-    """The text that a process is to run to have a selection as soon as there is a use for it."""
-    enter = ForkingPickler.dumps(functools.partial(_enter, selection, counts, names, entries))
+def program(selection: Selection, *given: Any) -> str:
+    """The text that a process is to run to have a selection as soon as there is a use for it; what else it is given."""
+    enter = ForkingPickler.dumps(functools.partial(_enter, selection, *given))
     return f"{_CHILD}\nSwitchOnImport({bytes(enter)!r}).install()\n"
 
 
-def _enter(selection: Selection, counts: torch.Tensor | None, names: Any, entries: Any) -> None:
+def _enter(
+    selection: Selection,
+    counts: torch.Tensor | None = None,
+    times: torch.Tensor | None = None,
+    names: Any = None,
+    entries: Any = None,
+) -> None:
     if counts is not None:
         counters.join(counts)
+    clocks.join(times)
     replaced.join(names)
     store.join(entries)
     switch.adopt(selection)

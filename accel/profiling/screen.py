@@ -150,7 +150,8 @@ def _advice(advice: list[Advice], bottleneck: str) -> list[RenderableType]:
         bound = "at most " if each.at_most else ""
         known = f"{bound}{_rate(each.predicted_rate)} ({each.gain:.2f}x)" if each.predicted_rate else "not known"
         lines.append(Text(f"  {number}. {each.text}"))
-        lines.append(Text(f"     now {_rate(each.rate)}{epochs}, predicted {known}; costs {each.cost}; {each.results}"))
+        lines.append(Text(f"     now {_rate(each.rate)}{epochs}, predicted {known}"))
+        lines.append(Text(f"     costs {each.cost}; {each.results}"))
     return [*lines]
 
 
