@@ -201,6 +201,8 @@ class Measured:
     """(pid, tid, name, start_ns, ns), for a trace; empty if not asked for."""
     trials: dict[str, Trial] = field(default_factory=dict)
     """Measured on the spot, by the other backend's name."""
+    backends: list[str] = field(default_factory=list)
+    """That can run here."""
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
