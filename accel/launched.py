@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 
 from accel import switch
 from accel.errors import BackendUnavailable
@@ -17,13 +18,16 @@ def enter(chosen: Callable[[], object] | None) -> None:
     Raises:
         SystemExit: there is no such backend or option, or the backend cannot run here: the script was to run under it.
     """
+    told = environment.told()
     for row in multiprocessing.PATCHES:  # to stay: also that accel steps aside is to be told, for the environment
         row.put(row.find())  # that a server has, which was started earlier, says something else
     if chosen is not None:
         chosen()
-    elif (told := environment.told()) is not None:
+    elif told is not None:
         try:
             switch.adopt(switch.select(told["backend"], told["options"]))
         except (BackendUnavailable, TypeError, ValueError) as error:
             print(f"accel run: {error}", file=sys.stderr)
             raise SystemExit(2) from None
+    if told is not None and told["profile"] is not None:
+        import_module("accel.profiling.launched").begin(told["profile"])

@@ -68,6 +68,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="one of the backend's options"
     )
+    add("--profile", action="store_true", help="report what holds the training back, and what would help")
+    add("--json", metavar="FILE", help="write the report's data to FILE")
+    add("--trace", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
+    add("--progress", action="store_true", help="show a line with the rate and the bottleneck meanwhile")
+    add("--try", dest="attempt", action="store_true", help="then run the script again, with the first advice taken")
     add("-m", dest="module", action="store_true", help="script is a module's name")
     add("script", help="a file, a folder or zip file with a __main__.py, or - for standard input")
     add("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own")
@@ -91,13 +96,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, python_options: list[str]) -> int:
-    """Become the script's process; 2: it would be of no use."""
+    """Become the script's process, or wait for it where there is to be a report; 2: it would be of no use."""
     if (wrong := _wrong(args.backend)) is not None:
         print(f"run: {wrong}", file=sys.stderr)
         return 2
-    told = environment.telling(os.environ, args.backend, dict(args.option))
     words = [sys.executable, *python_options, *(["-m"] if args.module else []), args.script, *args.arguments]
-    return _become(words, told)
+
+    def told(profile: dict[str, Any] | None, backend: str | None = None, **options: Any) -> dict[str, str]:
+        own = dict(args.option) if backend in (None, args.backend) else {}
+        return environment.telling(os.environ, backend or args.backend, {**own, **options}, profile)
+
+    if args.profile or args.json or args.trace or args.attempt:
+        from accel.cli import profiled
+
+        return profiled.run(args, words, told)
+    return _become(words, told({"folder": None, "progress": True} if args.progress else None))
 
 
 def _become(words: list[str], environment: dict[str, str]) -> int:

@@ -22,7 +22,7 @@ from accel.system.cores import cores
 _before: tuple[dict[str, Any], Any, float] = {}, None, 0.0
 
 
-def start() -> None:
+def start(trace: bool = False) -> None:
     """Measure from now on, in this process and those that its loaders start, or have started under a backend.
 
     Raises:
