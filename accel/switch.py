@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel import backend as registry
+from accel.launch import environment
 from accel.options import STEPS_ASIDE, Options, Selection
 from accel.system import fork, log, store
 
@@ -116,6 +117,7 @@ def set_image_backend(name: str, **options: Any) -> None:
         BackendUnavailable: the backend cannot run here; the message says what is missing.
     """
     adopt(select(name, options))
+    environment.choose(name, options)
     log.flush()
 
 
