@@ -162,6 +162,7 @@ FUNCTION void unstuff_tile(int block, const Picture& picture) {
     PHASE(t) {
         const int start = span_start(picture, number, t), known = t > 0 ? sums[0][t - 1] : 0;
         const Roles own = OWN(roles, t);
+        if (picture.kept) reinterpret_cast<u16*>(picture.kept)[number * THREADS + t] = static_cast<u16>(sums[0][t]);
         int place = begin + (known & 0xFFFF), restart = before.restarts + (known >> 16);
         for (u32 rest = own.markers; rest; rest &= rest - 1) {
             MET(MARKED);
