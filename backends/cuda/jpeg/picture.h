@@ -23,6 +23,7 @@ constexpr int PIECE = 512;              // bits after which it notes where it st
 constexpr int SPAN = 16;                // bytes of the file that one thread looks at
 constexpr int TILE = THREADS * SPAN;
 constexpr int DC_LIMIT = 1 << 15;
+constexpr int MARKER = 0xFF, FIRST_RESTART = 0xD0, END_OF_IMAGE = 0xD9;
 
 // Why a file is not for these kernels. The host's decoders then say what it is.
 enum Reason : int {

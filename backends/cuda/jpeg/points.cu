@@ -22,6 +22,7 @@ FUNCTION int beginning(const Picture& picture, const Tables& tables, int block, 
     const Span* spans = reinterpret_cast<const Span*>(picture.spans);
     int low = 0, high = (bits + SUBSEQUENCE - 1) / SUBSEQUENCE - 1;
     while (low < high) {  // the last subsequence in which blocks before it may end
+        MET(HALVED);
         const int middle = (low + high + 1) / 2;
         if (spans[middle].first < block) low = middle;
         else high = middle - 1;
@@ -38,6 +39,7 @@ FUNCTION int offset_of(const Picture& picture, int number) {
     const u16* kept = reinterpret_cast<const u16*>(picture.kept);
     int low = 0, high = picture.tile_count - 1;
     while (low < high) {  // the last tile that begins before it or there
+        MET(HALVED);
         const int middle = (low + high + 1) / 2;
         if (tiles[middle].kept <= number) low = middle;
         else high = middle - 1;
@@ -45,6 +47,7 @@ FUNCTION int offset_of(const Picture& picture, int number) {
     const int tile = low, within = number - tiles[tile].kept;
     low = 0, high = THREADS - 1;
     while (low < high) {  // the first span up to whose end there are more
+        MET(HALVED);
         const int middle = (low + high) / 2;
         if (kept[tile * THREADS + middle] > within) high = middle;
         else low = middle + 1;
@@ -54,8 +57,9 @@ FUNCTION int offset_of(const Picture& picture, int number) {
     int at = (picture.scan & ~(SPAN - 1)) + tile * TILE + low * SPAN;
     const int end = lesser(at + SPAN, picture.size - 1);
     for (at = greater(at, picture.scan); at < end; ++at) {
-        const bool behind = at > picture.scan && file[at - 1] == 0xFF;  // a stuffed zero, or a marker's code
-        const bool stays = file[at] == 0xFF ? file[at + 1] == 0 : !behind;
+        MET(LOOKED);
+        const bool behind = at > picture.scan && file[at - 1] == MARKER;  // a stuffed zero, or a marker's code
+        const bool stays = file[at] == MARKER ? file[at + 1] == 0 : !behind;
         if (stays && --left < 0) break;
     }
     return at;

@@ -8,8 +8,6 @@
 
 #include "jpeg/symbols.h"
 
-constexpr int FIRST_RESTART = 0xD0, END_OF_IMAGE = 0xD9;
-
 // The next bits of a file's scan, without the zeros that are stuffed in behind 0xFF (T.81 B.1.1.5).
 struct Window {
     const u32* words;  // of the file
@@ -46,11 +44,12 @@ struct Window {
     // Up to 4 bytes more, as long as there is room for as many.
     MEMBER void fill() {
         while (bits < 32) {
+            MET(FILLED);
             u32 bytes = funnel(word, next, 8 * byte);
             int count = 4;
             const u32 marked = bytes & ((bytes & 0x7F7F7F7F) + 0x01010101) & 0x80808080;  // every 0xFF
             if (marked || byte + 4 > size) {
-                MET(MARKED);
+                MET(STUFFED);
                 const int inside = size - byte, first = marked ? (31 - highest_bit(marked)) >> 3 : 4;
                 if (first < inside && byte_at(byte + first + 1) == 0) {  // a stuffed zero behind it
                     count = first + 1;
@@ -79,7 +78,7 @@ struct Window {
     MEMBER int rewind() {
         if (bits < 8 * beyond) return -1;
         for (int back = ((bits + 7) >> 3) - beyond; back > 0; --back)
-            byte -= byte_at(byte - 1) == 0 && byte_at(byte - 2) == 0xFF ? 2 : 1;
+            byte -= byte_at(byte - 1) == 0 && byte_at(byte - 2) == MARKER ? 2 : 1;
         return -bits & 7;
     }
 };
@@ -110,10 +109,10 @@ FUNCTION bool pass_marker(const Picture& picture, Window& window, int mcu) {
     const int bit = window.rewind();
     if (bit < 0) return false;
     int byte = window.byte;
-    if (bit > 0) byte += window.byte_at(byte) == 0xFF ? 2 : 1;  // the rest is padding
+    if (bit > 0) byte += window.byte_at(byte) == MARKER ? 2 : 1;  // the rest is padding
     const bool last = mcu == picture.mcus;
     const int code = last ? END_OF_IMAGE : FIRST_RESTART + ((mcu / picture.restart - 1) & 7);
-    if (window.byte_at(byte) != 0xFF || window.byte_at(byte + 1) != code) return false;
+    if (window.byte_at(byte) != MARKER || window.byte_at(byte + 1) != code) return false;
     if (!last) window.start(byte + 2, 0);
     return true;
 }

@@ -7,7 +7,6 @@
 #include "jpeg/picture.h"
 
 constexpr int NONE = 0x7FFFFFFF;
-constexpr int MARKER = 0xFF, FIRST_RESTART = 0xD0, END_OF_IMAGE = 0xD9;
 constexpr int STAGED = TILE / 4 + SPAN / 4 + 1;
 constexpr int PADDING = 24;  // bytes of ones behind the stream, for those who look ahead
 
