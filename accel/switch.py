@@ -14,7 +14,7 @@ from typing import Any
 
 from accel import backend as registry
 from accel.options import STEPS_ASIDE, Options, Selection
-from accel.system import fork, log
+from accel.system import fork, log, store
 
 
 @dataclass(eq=False)
@@ -150,6 +150,8 @@ def _use(selection: Selection, more: int) -> None:
     """Count a user more (1) or less (-1) of what lets backends in."""
     global _users
     if not selection.steps_aside:
+        if more > 0 and getattr(selection.options, "cache", None) is not None:
+            store.prepare()
         if _users == 0:
             _install()
         _users += more

@@ -23,8 +23,9 @@ from accel.native import units
 
 from . import header_fields as hd
 from .index import Index
+from .index_fields import SEGMENTS
 from .layout_fields import LAYOUT_SIZE
-from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, block_order
+from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order
 
 __all__ = ["MARKERS", "UNIT", "Index", "decode", "digest", "first_marker", "index_size", "known_points"]
 
@@ -35,7 +36,7 @@ _decode_scan = UNIT.function(
     "codec.jpeg.scan",
     "decode_scan",
     "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
-    " u8[1]w u2[1]w u1[3]w",
+    " i8[1]w u8[1]w u2[1]w u1[3]w",
 )
 _digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
 _known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
@@ -57,6 +58,7 @@ class _Scratch(threading.local):
         self.quant, self.block = np.empty((3, 64), np.int16), np.empty(BLOCK_SIZE, np.int16)
         self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
         self.predictions = np.empty(3, np.int64)  # each component's last DC coefficient
+        self.trail = np.empty(TRAIL * (SEGMENTS + 1), np.int64)
         self.sums = np.empty(8, np.uint64)
         self.spare = np.empty(SPARE, np.uint8)  # for narrow rows
         self.ends = np.empty(1 << 8, np.int64)
@@ -132,7 +134,7 @@ def decode(
         source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order, scratch.quant,
         scratch.block, scratch.slots, scratch.predictions, scratch.spare,
         scratch.room("ends", int(header[hd.INTERVALS])), scratch.room("stuffed", len(source) // 2 + 1),
-        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), scratch.sums, words, out,
+        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), scratch.trail, scratch.sums, words, out,
     )  # fmt: skip
     if not done:
         return _nothing(index)

@@ -32,9 +32,11 @@ class Index:
     def clear(self) -> None:
         """Know nothing."""
         self.size = 0
+        self.used = self.grown = self.dropped = False
 
     def room(self, size: int) -> np.ndarray:
         """uint8[size], to be filled with the bytes that were kept; less where there cannot be so many."""
+        self.clear()
         self.size = size if 0 <= size <= _MOST and size % 8 == 0 else 0
         self._grow()
         return self.bytes

@@ -12,6 +12,7 @@ from . import index_fields as ix
 from .digest import checksum, digest
 from .header import mcus, parse
 from .memory import i64, u64
+from .scratch import TRAIL
 
 
 @njit
@@ -96,20 +97,35 @@ def take(index: Any, number: int, header: Any, predictions: Any) -> None:
         predictions[c] = np.int16(index[at + c])
 
 
-@njit
-def note(index: Any, number: int, header: Any, bit: Any, predictions: Any) -> None:
-    """Write down a point."""
-    at = ix.POINTS + (ix.POINT + header[hd.COMPONENTS]) * number
-    _put(index, at, 2, bit)
-    for c in range(header[hd.COMPONENTS]):
-        index[at + ix.POINT + c] = np.uint16(predictions[c])
+@njit(forceinline=True)
+def bit_in_file(bit: Any, base: Any, stuffed: Any, counted: Any) -> Any:
+    """The bit of the file that a bit of the stream is, and how many zeros are stuffed before it, `counted` at least.
+
+    `base`: the byte of the file that the stream begins with, and how many bytes markers take between.
+    """
+    while i64(stuffed[counted]) < bit >> 3:
+        counted += 1
+    return 8 * (base + counted) + bit, counted
 
 
 @njit
-def meets(index: Any, number: int, header: Any, bit: Any, predictions: Any) -> bool:
-    """Whether a walk is where a point is."""
-    at = ix.POINTS + (ix.POINT + header[hd.COMPONENTS]) * number
-    same = bit == i64(_get(index, at, 2))
-    for c in range(header[hd.COMPONENTS]):
-        same &= predictions[c] == np.int16(index[at + ix.POINT + c])
-    return same
+def follow(
+    index: Any, number: Any, count: Any, points: Any, header: Any, trail: Any, base: Any, stuffed: Any, counted: Any
+) -> Any:
+    """Compare a trail (walk.py) with the points from `number` on, and note those that are not known; -1: it differs."""
+    components = header[hd.COMPONENTS]
+    at = ix.POINTS + (ix.POINT + components) * number
+    for i in range(count):
+        bit, counted = bit_in_file(trail[TRAIL * i], base, stuffed, counted)
+        if number + i >= points:
+            _put(index, at, 2, bit)
+            for c in range(components):
+                index[at + ix.POINT + c] = np.uint16(trail[TRAIL * i + 1 + c])
+        else:
+            same = bit == i64(_get(index, at, 2))
+            for c in range(components):
+                same &= trail[TRAIL * i + 1 + c] == np.int16(index[at + ix.POINT + c])
+            if not same:
+                return i64(-1)
+        at += ix.POINT + components
+    return i64(counted)

@@ -18,7 +18,7 @@ from .digest import digest
 from .entropy import refill
 from .header import mcus
 from .memory import i64, pointer_to, u64
-from .points import bit_of, known_rows, meets, note, points_of, seal, take
+from .points import bit_in_file, bit_of, follow, known_rows, points_of, seal, take
 from .rows import finish_rows
 from .stream import unstuff
 from .walk import keep, skip
@@ -64,15 +64,6 @@ def _ahead(row: Any, known: Any, last_row: Any, columns: Any, left: Any, right: 
     return -(-beyond // spacing)
 
 
-@njit(forceinline=True)
-def _bit(bits: Any, at: Any, base: Any, markers: Any, stuffed: Any, counted: Any) -> Any:
-    """The bit of the file that the window is at, in a piece from `base` on; and how many zeros are stuffed before."""
-    bit = i64(at) * 8 - i64(bits)
-    while i64(stuffed[counted]) < bit >> 3:
-        counted += 1
-    return 8 * (base + counted + 2 * markers) + bit, counted
-
-
 @njit(error_model="numpy")
 def _walk(
     data: Any, header: Any, layout: Any, top: int, left: int, index: Any, known: int, tools: Any, slots: Any,
@@ -90,7 +81,7 @@ def _walk(
         points = points_of(known, header)
     first_column, last_column, first_row, last_row, lag = _needed(header, layout)
     finished, bottom = top, top + out.shape[0]
-    source, planes = tools[0], tools[7]
+    source, planes, trail = tools[0], tools[7], tools[8]
     buffer, bits, at = u64(0), u64(0), u64(0)
     mcu, following, number = i64(-1), i64(-1), i64(0)
     base, pieces, done, counted, remaining, end = i64(0), 0, 0, 0, i64(0), i64(0)
@@ -101,7 +92,7 @@ def _walk(
         if mcu < 0 or nearest * spacing > mcu:
             number = max(nearest, 0)
             mcu = number * spacing
-            following = mcu if len(index) > 0 else i64(-1)
+            following = mcu if len(index) > 0 else i64(-1) << 40
             bit, stop = 8 * header[hd.SCAN], i64(len(data))
             predictions[:] = 0
             if points > 0:
@@ -138,27 +129,27 @@ def _walk(
                     predictions[:] = 0
                     done += 1
                     remaining, end = interval, ends[done]
-                if mcu == following:
-                    bit, counted = _bit(bits, at, base, done, stuffed, counted)
-                    if number >= points:
-                        note(index, number, header, bit, predictions)
-                    elif not meets(index, number, header, bit, predictions):
-                        return 0, 0
-                    number += 1
-                    following += spacing
-                count = min(target - mcu, remaining)
-                if following > mcu:
-                    count = min(count, following - mcu)
+                column, stop = mcu - start, min(target, mcu + remaining) - start
+                until = following - start
                 if part == 1:
                     buffer, bits, at, good = keep(
-                        tools, buffer, bits, at, end, pointer_to(slots), blocks, mcu - start, mcu - start + count
+                        tools, buffer, bits, at, end, pointer_to(slots), blocks, column, stop, until, spacing
                     )
                 else:
-                    buffer, bits, at, good = skip(tools, buffer, bits, at, end, pointer_to(slots), blocks, count)
+                    buffer, bits, at, good = skip(
+                        tools, buffer, bits, at, end, pointer_to(slots), blocks, column, stop, until, spacing
+                    )
                 if not good:
                     return 0, 0
-                mcu += count
-                remaining -= count
+                remaining -= stop - column
+                mcu += stop - column
+                if len(index) > 0:
+                    count = max(-(-(mcu - following) // spacing), 0)
+                    counted = follow(index, number, count, points, header, trail, base + 2 * done, stuffed, counted)
+                    if counted < 0:
+                        return 0, 0
+                    number += count
+                    following += count * spacing
         ready = bottom if mcu_row == last_row else min((mcu_row + 1) * 8 * header[hd.V_MAX] - lag, bottom)
         if ready > finished:
             finish_rows(header, layout, planes, finished, ready, top, left, out, pointer_to(spare))
@@ -168,14 +159,14 @@ def _walk(
     used = _used(bits, at)
     if used > end or (used < end and last_row == rows - 1):
         return 0, 0
-    return last_row + 1, _bit(bits, at, base, done, stuffed, counted)[0]
+    return last_row + 1, bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, stuffed, counted)[0]
 
 
 @njit
 def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any, order: Any,
     quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stuffed: Any, stream: Any,
-    planes: Any, sums: Any, index: Any, out: Any,
+    planes: Any, trail: Any, sums: Any, index: Any, out: Any,
 ) -> int:  # fmt: skip
     """Decode the region from (top, left) on that `layout` describes.
 
@@ -183,7 +174,7 @@ def decode_scan(
         data, header, layout: as for `layout.prepare`, which has said yes to them.
         look, codes: room for the tables.
         order: scratch.block_order().
-        quant, coefficients, slots, predictions, spare, sums: working memory.
+        quant, coefficients, slots, predictions, spare, trail, sums: working memory.
         ends: int64[restart intervals] or more, working memory.
         stuffed: uint32[len(data) / 2 + 1] or more, working memory.
         stream: uint8[len(data) + SLACK] or more, working memory.
@@ -199,7 +190,7 @@ def decode_scan(
         return 0
     tools = (
         pointer_to(stream), pointer_to(look), pointer_to(codes), pointer_to(quant), pointer_to(order),
-        pointer_to(coefficients), pointer_to(predictions), pointer_to(planes),
+        pointer_to(coefficients), pointer_to(predictions), pointer_to(planes), pointer_to(trail),
     )  # fmt: skip
     known, dropped, own = 0, 0, u64(0)
     if len(index) > 0:

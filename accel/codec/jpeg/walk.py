@@ -2,7 +2,8 @@
 
 Both begin and end in the window of entropy.py, and say whether all was as it should be.  What they need of the picture
 is `tools`, pointers to: the stream; the rows of `look` and of `codes`; the quantisers; the block order; a block, all
-zeros; the predictions; the planes.
+zeros; the predictions; the planes; and the trail.  There they leave, in front of the MCU `until` and of every
+`spacing`-th behind it, the bit of the stream and the predictions, TRAIL numbers each.
 """
 
 from __future__ import annotations
@@ -14,17 +15,32 @@ from numba import njit
 from .blocks import AC_CODES, AC_LOOK, DC_CODES, DC_LOOK, FIRST, LAST, OWNER, PLACE, STEP, STRIDE
 from .entropy import BAD, read_ac, read_dc
 from .idct import LOW, idct_block, idct_low
-from .memory import advanced, i64, u64
-from .scratch import SLOT_SIZE
+from .memory import advanced, i64, own_registers, u64
+from .scratch import SLOT_SIZE, TRAIL
 
 DC_LIMIT = 1 << 15
 
 
+@njit(forceinline=True)
+def _leave(trail: Any, bits: Any, at: Any, prediction: Any) -> Any:
+    trail[0] = i64(at) * 8 - i64(bits)
+    for c in range(3):
+        trail[1 + c] = prediction[c]
+    return advanced(trail, TRAIL)
+
+
 @njit
-def skip(tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, count: Any) -> Any:
-    """(buffer, bits, at, good) behind `count` MCUs, of a restart interval that ends at `end`."""
-    source, looks, all_codes, _, places, block, prediction, _ = tools
-    for _ in range(count):
+def skip(
+    tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, column: Any, stop: Any,
+    until: Any, spacing: Any,
+) -> Any:  # fmt: skip
+    """(buffer, bits, at, good) behind the MCUs `column` to before `stop` of a restart interval that ends at `end`."""
+    own_registers()
+    source, looks, all_codes, _, places, block, prediction, _, trail = tools
+    for mcu_column in range(column, stop):
+        if mcu_column == until:
+            trail = _leave(trail, bits, at, prediction)
+            until += spacing
         slot = slots
         for _ in range(blocks):
             owner = slot[OWNER]
@@ -46,11 +62,16 @@ def skip(tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, bloc
 
 @njit
 def keep(
-    tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, column: Any, stop: Any
-) -> Any:
-    """The same behind the MCUs of the columns `column` to before `stop`, whose needed blocks go to the planes."""
-    source, looks, all_codes, factors, places, block, prediction, planes = tools
+    tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, column: Any, stop: Any,
+    until: Any, spacing: Any,
+) -> Any:  # fmt: skip
+    """The same, of MCUs whose needed blocks go to the planes."""
+    own_registers()
+    source, looks, all_codes, factors, places, block, prediction, planes, trail = tools
     for mcu_column in range(column, stop):
+        if mcu_column == until:
+            trail = _leave(trail, bits, at, prediction)
+            until += spacing
         slot = slots
         for _ in range(blocks):
             owner = slot[OWNER]
