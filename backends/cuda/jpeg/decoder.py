@@ -17,7 +17,10 @@ from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import Header, Raw
+from accel.options import Options
 from accel.planning.plan import Decode
+from accel.runtime import stream_index
+from accel.system import counters
 
 _ALIGNED = 64
 _FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
@@ -38,9 +41,11 @@ class Wanted(NamedTuple):
     index: npt.NDArray[np.uint8] | None = None
 
 
-def wanted_of(decode: Decode) -> Wanted | None:
-    """A region that a plan wants of a source, if that may be a file for the decoder."""
-    return Wanted(decode.source.data, decode.box, decode.channels) if is_plain(decode.source.header) else None
+def wanted_of(decode: Decode, options: Options) -> Wanted | None:
+    """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it."""
+    if not is_plain(decode.source.header):
+        return None
+    return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(decode.source, options))
 
 
 def is_plain(header: Header | Raw | None) -> bool:
@@ -109,9 +114,11 @@ class Decoding:
         offsets, sizes = self._points
         for n in np.flatnonzero(self._known.wanted & (reasons == 0)).tolist():
             points = buffer.numpy()[offsets[n] : offsets[n] + sizes[n]].view(index.POINT)
-            made = index.written(self._headers[n], int(self._known.digests[n]), points)
-            self.indexes[self._numbers[n]] = made
+            self.indexes[self._numbers[n]] = index.written(self._headers[n], int(self._known.digests[n]), points)
         pool.give_back(buffer, None)
+        for counter, what in ((counters.INDEXED, self._known.counts > 0), (counters.MISFITS, self._known.misfits)):
+            if what.any():
+                counters.count(counter, int(what.sum()))
         return sorted(flagged)
 
     def read(self, number: int, size: int) -> Pixels:

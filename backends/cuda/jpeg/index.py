@@ -23,9 +23,9 @@ _MODULE = "backends.cuda.jpeg.read_index"
 _read = UNIT.function(
     _MODULE,
     "read_segments",
-    "u1[1] i8[1] i8[1] i8[2] i8[3] ?[1] u2[1] i8[1] u8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i4[2]w",
+    "u1[1] i8[1] i8[1] i8[2] i8[3] ?[1] u2[1] i8[1] u8[1]w i8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w",
 )
-_write = UNIT.function(_MODULE, "write_index", "i8[1] int i4[2] i8[1]w u2[1]w")
+_write = UNIT.function(_MODULE, "write_index", "i8[1] int i4[2] u2[1]w")
 
 
 class Known(NamedTuple):
@@ -34,7 +34,7 @@ class Known(NamedTuple):
     Attributes:
         segments: SEGMENT[...], of all files.
         first, counts: int64[n], those of each file; none: it has no index that will do.
-        wanted: bool[n], whether one is to be made.
+        wanted: bool[n], whether one is to be made. misfits: and whether what is kept is not this file's, or damaged.
         digests: int64[n], of those files and of files with an index.
     """
 
@@ -42,6 +42,7 @@ class Known(NamedTuple):
     first: Integers
     counts: Integers
     wanted: npt.NDArray[np.bool_]
+    misfits: npt.NDArray[np.bool_]
     digests: Integers
 
     def of(self, taken: Integers) -> Known:
@@ -65,21 +66,23 @@ def read(
     """
     asked = np.array([each is not None for each in indexes], np.bool_)
     digests, counts = np.zeros((2, len(starts)), np.int64)
+    fits = np.ones(len(starts), np.bool_)
     if not asked.any():
-        return Known(np.zeros(0, SEGMENT), counts, counts, asked, digests)
+        return Known(np.zeros(0, SEGMENT), counts, counts, asked, asked, digests)
     words = [np.zeros(0, np.uint16) if each is None else each[: len(each) // 2 * 2].view(np.uint16) for each in indexes]
     places = np.cumsum([0, *map(len, words)])
     segments = np.empty((places[-1] // _LEAST + 1, SEGMENT.itemsize // 4), np.int32)
     total = _read(
         files, starts, sizes, headers, regions, asked, np.concatenate(words), places, np.empty(8, np.uint64),
-        np.empty(3, np.int64), np.empty(_BUCKETS, np.int64), digests, counts, segments,
+        np.empty(3, np.int64), np.empty(_BUCKETS, np.int64), digests, counts, fits, segments,
     )  # fmt: skip
     wanted = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
-    return Known(segments[:total].view(SEGMENT)[:, 0], np.cumsum(counts) - counts, counts, wanted, digests)
+    misfits = ~fits & (np.diff(places) > 0)
+    return Known(segments[:total].view(SEGMENT)[:, 0], np.cumsum(counts) - counts, counts, wanted, misfits, digests)
 
 
 def written(header: Integers, digest: int, points: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """The index of a file with these POINTs, the last one behind its last MCU."""
     made = np.zeros(int(header[hd.INDEX_BYTES]) // 2, np.uint16)
-    _write(header, digest, points.view(np.int32).reshape(len(points), -1), np.empty(3, np.int64), made)
+    _write(header, digest, points.view(np.int32).reshape(len(points), -1), made)
     return made.view(np.uint8)

@@ -8,11 +8,12 @@ import numpy as np
 from numba import njit
 
 from accel.codec.jpeg import header_fields as hd
+from accel.codec.jpeg import index_fields as ix
 from accel.codec.jpeg import layout_fields as lo
 from accel.codec.jpeg.digest import digest
 from accel.codec.jpeg.header import mcus
 from accel.codec.jpeg.memory import i64, u64
-from accel.codec.jpeg.points import bit_of, known_rows, note, points_of, seal, take
+from accel.codec.jpeg.points import bit_of, known_rows, points_of, seal, take
 
 _BUCKET = 6  # bits of a segment's length that make no difference
 
@@ -107,12 +108,12 @@ def _segments(
 @njit
 def read_segments(
     files: Any, starts: Any, sizes: Any, headers: Any, regions: Any, asked: Any, indexes: Any, places: Any,
-    sums: Any, predictions: Any, buckets: Any, digests: Any, counts: Any, segments: Any,
+    sums: Any, predictions: Any, buckets: Any, digests: Any, counts: Any, fits: Any, segments: Any,
 ) -> int:  # fmt: skip
     """``index.read``; returns how many segments there are of all files."""
     total = i64(0)
     for n in range(len(starts)):
-        counts[n] = 0
+        counts[n], fits[n] = 0, True
         if not asked[n] or headers[n, hd.INDEX_BYTES] == 0:
             continue
         own = digest(files[starts[n] : starts[n] + sizes[n]], sums)
@@ -123,20 +124,24 @@ def read_segments(
             points = points_of(rows, headers[n])
             counts[n] = _segments(headers[n], sizes[n], needed, index, points, predictions, buckets, segments[total:])
             total += counts[n]
+        fits[n] = rows >= 0
     return total
 
 
 @njit
-def write_index(header: Any, own: int, points: Any, predictions: Any, index: Any) -> int:
+def write_index(header: Any, own: int, points: Any, index: Any) -> int:
     """``index.written``: of points as picture.h has them, int32[n, 3], the last one behind the last MCU."""
-    count = len(points) - 1
-    for number in range(count + 1):
+    bit, at = i64(0), ix.POINTS
+    for number in range(len(points)):
         words = points[number]
-        bit = 8 * i64(words[0]) + ((words[2] >> 16) & 0xFFFF)
-        predictions[0], predictions[1] = np.int16(words[1] & 0xFFFF), words[1] >> 16
-        predictions[2] = np.int16(words[2] & 0xFFFF)
-        if number < count:
-            note(index, number, header, bit, predictions)
-        else:
-            seal(header, index, u64(own), mcus(header)[1], bit)
+        bit = 8 * i64(words[0]) + (words[2] >> 16)
+        if number == len(points) - 1:
+            break
+        dc = (words[1] & 0xFFFF, words[1] >> 16 & 0xFFFF, words[2] & 0xFFFF)
+        index[at], index[at + 1] = np.uint16(bit & 0xFFFF), np.uint16(bit >> 16)
+        at += ix.POINT
+        for c in range(header[hd.COMPONENTS]):
+            index[at] = np.uint16(dc[c])
+            at += 1
+    seal(header, index, u64(own), mcus(header)[1], bit)
     return 0
