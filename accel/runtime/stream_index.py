@@ -9,6 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from accel.codec.decode import decode
 from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header
@@ -50,6 +53,41 @@ def decoded(source: Source, box: Box, channels: int, engine: str, options: Optio
         elif not index.used and not index.dropped:
             counters.count(counters.INDEXES)
     return pixels
+
+
+_EMPTY = np.zeros(0, np.uint8)
+_full = False  # what is taken is never given back
+
+
+def known(source: Source, options: Options) -> npt.NDArray[np.uint8] | None:
+    """The bytes that are kept for a file's index, for a decoder of whole batches.
+
+    Empty where there are none yet; None where none would be kept.
+    """
+    entries, key = store.current() if options.cache is not None else None, source.key
+    if entries is None or key is None:
+        return None
+    found = _EMPTY
+
+    def room(size: int) -> npt.NDArray[np.uint8]:
+        nonlocal found
+        found = np.empty(size, np.uint8)
+        return found
+
+    return found if entries.get(entries.find(key), room) else None if _full else _EMPTY
+
+
+def keep(source: Source, index: npt.NDArray[np.uint8]) -> None:
+    """Keep a file's index that such a decoder has made."""
+    global _full
+    entries, key = store.current(), source.key
+    if entries is None or key is None:
+        return
+    if entries.put(key, index, entries.find(key)):
+        counters.count(counters.INDEXES)
+    else:
+        _full = True
+        counters.fallback("the memory for stream indexes is full")
 
 
 def describe(decodes: Sequence[Decode], options: Options) -> str:
