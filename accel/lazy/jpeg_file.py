@@ -186,7 +186,7 @@ _LARGE = 1 << 18
 
 
 def opened(file: IO[bytes]) -> tuple[bytes | Unread, Key | None]:
-    """Read a file; of a large one on a disk only the beginning, if that has the header. And its key, if all was read."""
+    """Read a file; of a large one on a disk only the beginning, if that has the header. Its key, if all was."""
     if type(file) is io.BufferedReader and type(file.raw) is io.FileIO and _HAS_PREAD:
         descriptor = file.fileno()
         status = os.fstat(descriptor)

@@ -7,7 +7,7 @@ Where two write at once, at worst an entry of each is lost, which its file's nex
 taken out; the store is full when its budget is used.
 
 In memory, as 8-byte words: a page with the number of segments that are taken, hash tables, the owner of each segment,
-the segments, of ``_SEGMENT`` bytes. A process fills segments of its own. Each table has 16 times the slots of the
+the segments, of ``_SEGMENT`` bytes. A thread fills segments of its own. Each table has 16 times the slots of the
 one before and is used once the eight slots of a key there are taken, so that few files touch few pages. A slot is 24
 bits of the key's hash and the place of its entry; an entry is ``_HEAD`` and the content.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import reduction
@@ -24,11 +25,11 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import numpy as np
-import numpy.typing as npt
-
 from accel.system import cores, counters, fork, memory
 from accel.system.file_key import Key
+
+Found = tuple[int, int]
+"""Where an entry lies (0: nowhere), and the slot that says so, or may (0: none is left)."""
 
 SHARE = 16
 """The store takes one part in so many of the memory that is left when it is made."""
@@ -56,53 +57,14 @@ class Store:
         self._owners = word
         self._segments = (len(self._bytes) - 8 * word - _PAGE) // (_SEGMENT + 8)
         self._data = -(-8 * (word + self._segments) // _PAGE) * _PAGE
-        self._lock = fork.Lock()
         self.begin()
 
     def begin(self) -> None:
         """Fill segments of this process's own from now on."""
-        self._token = int.from_bytes(os.urandom(8), "little") | 1
-        self._at = self._end = 0  # the next entry, and the end of the segment; its owner
-        self._owner = self._owners
+        self._own = _Own()
 
-    def get(self, key: Key, room: Callable[[int], npt.NDArray[np.uint8]]) -> bool:
-        """Copy the entry of a file into the memory that ``room`` gives for its size in bytes; False: there is none."""
-        at, _ = self._find(key)
-        if at == 0:
-            return False
-        *_, size, checksum = head = _HEAD.unpack_from(self._bytes, at)
-        start = at + _HEAD.size
-        if not 0 < size <= len(self._bytes) - start:
-            return False
-        out = room(size)
-        memoryview(out)[:] = self._bytes[start : start + size]
-        return crc32(out, crc32(_SIZE.pack(*head[:-1]))) == checksum
-
-    def put(self, key: Key, content: npt.NDArray[np.uint8]) -> bool:
-        """Keep a file's entry, in place of the one before; False where there is no room."""
-        size = len(content)
-        at, place = self._find(key)
-        if place == 0:
-            return False
-        is_new = at == 0 or _HEAD.unpack_from(self._bytes, at)[-2] != size
-        if is_new:
-            at = self._room(_HEAD.size + size)
-            if at == 0:
-                return False
-        start = at + _HEAD.size
-        self._bytes[start : start + size] = memoryview(content)
-        checksum = crc32(content, crc32(_SIZE.pack(*key, size)))
-        _HEAD.pack_into(self._bytes, at, *key, size, checksum)
-        if is_new:
-            self._words[place] = _tag(hash(key)) << 40 | at >> 3
-        return True
-
-    def used(self) -> int:
-        """The bytes that entries have taken, by whole segments."""
-        return min(self._words[0], self._segments) * _SEGMENT
-
-    def _find(self, key: Key) -> tuple[int, int]:
-        """Where a key's entry lies (0: nowhere), and the slot that says so, or may (0: none is left)."""
+    def find(self, key: Key) -> Found:
+        """Look for a file's entry."""
         words, mark, packed = self._words, hash(key), _KEY.pack(*key)
         tag = _tag(mark)
         for first, windows in self._levels:
@@ -117,33 +79,78 @@ class Store:
                 place += 1
         return 0, 0
 
+    def get(self, found: Found, room: Callable[[int], Any]) -> bool:
+        """Copy an entry into the bytes that ``room`` gives for their number; False: there is none."""
+        at = found[0]
+        if at == 0:
+            return False
+        *known, size, checksum = _HEAD.unpack_from(self._bytes, at)
+        start = at + _HEAD.size
+        if not 0 < size <= len(self._bytes) - start:
+            return False
+        out = memoryview(room(size))
+        if len(out) != size:
+            return False
+        out[:] = self._bytes[start : start + size]
+        return bool(crc32(out, crc32(_SIZE.pack(*known, size))) == checksum)
+
+    def put(self, key: Key, content: Any, found: Found) -> bool:
+        """Keep bytes as a file's entry, in place of the one that was found; False where there is no room."""
+        size, (at, place) = len(content), found
+        is_new = at == 0 or _HEAD.unpack_from(self._bytes, at)[-2] != size
+        if is_new:
+            if place and self._words[place] and at == 0:  # another file's came there meanwhile
+                _, place = self.find(key)
+            at = self._room(_HEAD.size + size) if place else 0
+            if at == 0:
+                return False
+        start = at + _HEAD.size
+        self._bytes[start : start + size] = memoryview(content)
+        _HEAD.pack_into(self._bytes, at, *key, size, crc32(content, crc32(_SIZE.pack(*key, size))))
+        if is_new:
+            self._words[place] = _tag(hash(key)) << 40 | at >> 3
+        return True
+
+    def used(self) -> tuple[int, int]:
+        """The bytes that entries have taken, by whole segments, and how many there are for them."""
+        return min(self._words[0], self._segments) * _SEGMENT, self._segments * _SEGMENT
+
     def _room(self, size: int) -> int:
-        """The address of so many bytes of this process's own; 0: none are left."""
-        size = -(-size // 8) * 8
-        with self._lock:
-            if self._at + size > self._end or self._words[self._owner] != self._token:
-                self._claim(-(-size // _SEGMENT))
-            if self._at + size > self._end:
+        """The address of so many bytes in a segment of this thread's own; 0: none are left."""
+        own, size = self._own, -(-size // 8) * 8
+        if self._words[own.owner] != own.token:  # another took the segment at the same time
+            own.at = own.end = 0
+        if own.at + size > own.end:
+            self._claim(-(-size // _SEGMENT))
+            if own.at + size > own.end:
                 return 0
-            self._at += size
-            return self._at - size
+        own.at += size
+        return own.at - size
 
     def _claim(self, count: int) -> None:
-        """Take so many segments side by side."""
-        words, first = self._words, self._words[0]
+        """Take so many segments side by side for this thread."""
+        words, own, first = self._words, self._own, self._words[0]
         while first + count <= self._segments:
-            own = range(self._owners + first, self._owners + first + count)
-            if not any(words[own.start : own.stop].tolist()):
-                for place in own:
-                    words[place] = self._token
+            places = range(self._owners + first, self._owners + first + count)
+            if not any(words[places.start : places.stop].tolist()):
+                for place in places:
+                    words[place] = own.token
                 words[0] = first + count
-                if all(words[place] == self._token for place in own):  # or another process was here at the same time
+                if all(words[place] == own.token for place in places):  # or another was here at the same time
                     start = self._data + first * _SEGMENT
-                    self._at = self._at if start == self._end else start
-                    self._end, self._owner = start + count * _SEGMENT, own.stop - 1
+                    own.at = own.at if start == own.end else start
+                    own.end, own.owner = start + count * _SEGMENT, places.stop - 1
                     return
             first += 1
-        self._at = self._end = 0
+        own.at = own.end = 0
+
+
+class _Own(threading.local):
+    """The segment that a thread fills: where its next entry lies, where it ends, the word that says whose it is."""
+
+    def __init__(self) -> None:
+        self.token = int.from_bytes(os.urandom(8), "little") | 1
+        self.at = self.end = self.owner = 0
 
 
 def _tag(mark: int) -> int:

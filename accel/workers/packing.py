@@ -35,7 +35,9 @@ class Packed(NamedTuple):
     data: torch.Tensor | npt.NDArray[np.uint8]
     tensors: dict[int, tuple[int, torch.dtype, torch.Size]]
     start: int  # of the sources
-    sources: dict[int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None]]  # sizes, and fields of Source
+    sources: dict[
+        int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None]
+    ]  # sizes, and fields of Source
     recipes: tuple[Stowed, ...]
 
 
