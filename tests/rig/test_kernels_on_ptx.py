@@ -24,6 +24,7 @@ from rig.batches import batches, more_batches, noise
 from tests.rig import sanitized_decoder
 from tests.support.cuda import host_only, on_device, stacked
 from tests.support.helpers import assert_same, jpeg, seed_everything
+from tests.support.jpeg import with_room
 
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 
@@ -166,24 +167,33 @@ def decoded(device: PtxDevice, files: Sequence[Wanted]) -> Decoding:
 
 def wanted(data: bytes, box: tuple[int, int, int, int] | None = None) -> Wanted:
     with Image.open(BytesIO(data)) as image:
-        return Wanted(data, box or (0, 0, image.height, image.width), len(image.getbands()))
+        return Wanted(data, box or (0, 0, image.height, image.width), len(image.getbands()), np.zeros(0, np.uint8))
 
 
 @pytest.mark.sweep
 def test_files_are_decoded_as_pillow_does() -> None:
     device = PtxDevice(1)
     files = [
-        *map(wanted, FILES.values()),
-        wanted(FILES["420"], (9, 7, 20, 31)),
-        wanted(FILES["restart"], (31, 40, 1, 2)),
+        *map(wanted, map(with_room, FILES.values())),
+        wanted(with_room(FILES["420"]), (9, 7, 20, 31)),
+        wanted(with_room(FILES["restart"]), (31, 40, 1, 2)),
+        wanted(FILES["rgb"]),
     ]
-    decoding = decoded(device, files)
+    made = _check(files, decoded(device, files))
+    assert len(made) == len(files) - 1
+    known = [files[number]._replace(index=index) for number, index in made.items()]
+    assert _check(known, decoded(device, known)) == {}
+    assert {kernel for kernel in KERNELS if kernel.startswith("jpeg")} == set(device.ran)
+
+
+def _check(files: Sequence[Wanted], decoding: Decoding) -> dict[int, np.ndarray]:
+    """The indexes that were made."""
     assert decoding.flagged() == []
-    for number, (data, (top, left, height, width), channels) in enumerate(files):
+    for number, (data, (top, left, height, width), channels, _) in enumerate(files):
         expected = pillow(bytes(data)).reshape(-1, wanted(bytes(data)).box[3], channels)
         found = decoding.read(number, height * width * channels).reshape(height, width, channels)
         np.testing.assert_array_equal(found, expected[top : top + height, left : left + width])
-    assert {kernel for kernel in KERNELS if kernel.startswith("jpeg")} == set(device.ran)
+    return decoding.indexes
 
 
 @pytest.mark.sweep
