@@ -21,7 +21,6 @@ from accel.planning.plan import Decode
 from accel.recipe import Source
 from accel.system import counters, store
 
-
 FULL = "the memory for stream indexes is full"
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.rig.sanitized_decoder --count 5000 [--first N]
 
-File number n is always the same one; half of them are decoded once more by the index that was made of them. All memory between the pieces that the decoder hands to its kernels is poisoned,
+File number n is always the same one. All memory between the pieces that the decoder hands to its kernels is poisoned,
 threads run in another order, and signed overflow is an error, as it would be on a GPU. Exit status 1: a picture that
 is not Pillow's; what the sanitizers find ends the process. 77: there are no sanitizers here.
 """

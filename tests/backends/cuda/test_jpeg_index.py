@@ -14,7 +14,6 @@ from torchvision.transforms import functional as F
 import accel
 from accel import testing
 from accel.backends.cuda import backend, host
-from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.backends.cuda.jpeg import Decoding, Wanted, index
 from accel.codec import jpeg
 from accel.runtime import stream_index
@@ -152,7 +151,7 @@ def test_files_with_and_without_indexes_in_one_batch() -> None:
         whole(ROOMY["rgb"], by_host(ROOMY["444"])),
     ]
     decoding = decoded(wanted)
-    check(wanted, decoding, decoding.flagged() and [3] or [])
+    check(wanted, decoding, (decoding.flagged() and [3]) or [])
     counts = dict(zip(decoding._numbers, decoding._known.counts > 0, strict=True))
     assert [number for number, known in counts.items() if known] == sorted([0, 4], key=list(counts).index)
     assert sorted(set(decoding.indexes) - {3}) == [1, 6]
@@ -162,7 +161,7 @@ def test_files_with_and_without_indexes_in_one_batch() -> None:
 
 def test_an_index_that_does_not_reach_far_enough_is_made_anew() -> None:
     data = ROOMY["444"]
-    height, width, channels = shape(data)
+    *_, channels = shape(data)
     part = by_host(data, (0, 0, 40, 10))
     above, below = (Wanted(data, box, channels, part) for box in ((8, 20, 20, 80), (30, 20, 60, 80)))
     decoding = decoded([above, below])
