@@ -118,7 +118,9 @@ class Store:
     def _room(self, size: int) -> int:
         """The address of so many bytes in a segment of this thread's own; 0: none are left."""
         own, size = self._own, -(-size // 8) * 8
-        if own.at + size > own.end or self._words[own.owner] != own.token:
+        if self._words[own.owner] != own.token:  # another took the segment at the same time
+            own.at = own.end = 0
+        if own.at + size > own.end:
             self._claim(-(-size // _SEGMENT))
             if own.at + size > own.end:
                 return 0
