@@ -21,6 +21,8 @@ from accel.planning.plan import Decode
 from accel.recipe import Source
 from accel.system import counters, store
 
+FULL = "the memory for stream indexes is full"
+
 
 class _Thread(threading.local):
     """What a thread decodes with."""
@@ -49,7 +51,7 @@ def decoded(source: Source, box: Box, channels: int, engine: str, options: Optio
         counters.count(counters.MISFITS)
     if index.grown:
         if not entries.put(key, index.bytes, found):
-            counters.fallback("the memory for stream indexes is full")
+            counters.fallback(FULL)
         elif not index.used and not index.dropped:
             counters.count(counters.INDEXES)
     return pixels
@@ -87,7 +89,7 @@ def keep(source: Source, index: npt.NDArray[np.uint8]) -> None:
         counters.count(counters.INDEXES)
     else:
         _full = True
-        counters.fallback("the memory for stream indexes is full")
+        counters.fallback(FULL)
 
 
 def describe(decodes: Sequence[Decode], options: Options) -> str:
