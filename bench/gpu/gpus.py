@@ -64,8 +64,9 @@ RATES = {
     **dict.fromkeys(("I2F", "F2I", "POPC", "FLO", "MUFU"), 16),
     "SHFL": 32,
 }
-"""NVIDIA's results a cycle and multiprocessor (CUDA C++ Programming Guide 12.6, table 4; Best Practices Guide 13, 12.1.1).
-8.0 and 10.0 have the same, but 64 for FFMA on 8.0; the guides have nothing of other loads, stores, branches, barriers."""
+"""NVIDIA's results a cycle and multiprocessor, as others quote the CUDA C++ Programming Guide 12.6, table 4, and the
+Best Practices Guide 13, 12.1.1: for 9.0, but IMAD, POPC, FLO and MUFU for 8.9 and 12.0. 8.0 has 64 of FFMA, else the
+same; of 10.0 integers and FFMA are quoted, the same. There is nothing of other loads, stores, branches and barriers."""
 PIPES = tuple(dict.fromkeys(kind.pipe for kind in KINDS))
 _BUSY, _WAITS = (np.array([getattr(kind, what) for kind in KINDS], np.float64) for what in ("busy", "waits"))
 _OF_PIPE = np.array([[kind.pipe == pipe for pipe in PIPES] for kind in KINDS], np.float64)
