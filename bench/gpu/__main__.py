@@ -98,7 +98,7 @@ def lines(part: str, steps: dict[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for step, found in steps.items():
         if "failed" in found:
-            text = f"FAILED: {found['failed']}"
+            text = "FAILED: " + found["failed"].split("\n")[0]  # a compiler's has many lines
         elif "not installed" in found:
             text = f"not installed: {found['not installed']}"
         elif part in LINES and not step.startswith("by part"):

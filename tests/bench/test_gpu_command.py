@@ -115,7 +115,7 @@ def test_parts_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
     def run(file: Path, options: dict[str, Any], limit: float, where: Path) -> dict[str, Any]:
         ran[file.stem] = limit
-        steps = {"a": {"failed": "RED"} if file.stem == "start" else {"not installed": "it"}}
+        steps = {"a": {"failed": "RED\nin line 7"} if file.stem == "start" else {"not installed": "it"}}
         return {"steps": {} if options["match"] else steps}
 
     monkeypatch.setattr(processes, "run", run)
@@ -125,6 +125,7 @@ def test_parts_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert max(ran.values()) <= 300.6
     said = capsys.readouterr().out
     assert "FAILED: RED" in said
+    assert "line 7" not in said, "a row is one line"
     assert "sustained | left out: it may take 540 s" in " ".join(said.split())
     ran.clear()
     assert command.main([*data, "--only", "emit", "--only", "path", "--variant", "blocks=4", "--patience", "3"]) == 0

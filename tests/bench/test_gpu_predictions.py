@@ -94,6 +94,7 @@ def test_what_bounds_the_blocks_of_a_multiprocessor() -> None:
     [
         ("IMAD.MOV.U32 R8, RZ, RZ, 0x1 ;", "FMA"),
         ("@!P0 IADD3 R1, R2, R3, RZ ;", "ALU"),
+        ("FADD.FTZ R1, R2, R3 ;", "FMA"),
         ("LDS.U8 R1, [R2] ;", "LSU"),
         ("@P1 ST.E.64 desc[UR4][R2.64], R4 ;", "LSU"),
         ("POPC R1, R2 ;", "XU"),
@@ -109,6 +110,11 @@ def test_an_instruction_has_a_pipe(line: str, pipe: str | None) -> None:
     assert {chain: dict(zip(gpus.PIPES, gpus.pipes(kinds), strict=True)) for chain, kinds in found.items()} == (
         {} if pipe is None else {(("b.cu", 7),): {name: float(name == pipe) for name in gpus.PIPES}}
     )
+
+
+@pytest.mark.parametrize(("mnemonic", "rate"), gpus.RATES.items())
+def test_rates_are_those_of_the_guide(mnemonic: str, rate: int) -> None:
+    assert gpus.KINDS[gpus.kind_of(mnemonic)].busy[0] == 32 * gpus.SCHEDULERS / rate
 
 
 def test_what_binds_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
