@@ -1,0 +1,196 @@
+"""Bottlenecks around the making of batches: too few workers, bursts, starts, threads, copies, steps; big machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from bench.bottlenecks import data, sleeping
+from bench.bottlenecks.data import photos, pipeline
+from bench.bottlenecks.in_workers import ALONE, ONE, QUICK, TUNING, TWO
+from bench.bottlenecks.plant import Plant
+from bench.bottlenecks.script import Script
+from bench.bottlenecks.steps import Held, Step
+
+_plain = Script(photos(pipeline()), QUICK, batches=30, loader=TWO)
+INPUT = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "backend", "threads")
+"""Changes of the input, which bring nothing where it is not what holds the training back."""
+
+# -- the loader's settings ----------------------------------------------------------------------------------
+
+_bursts = replace(
+    _plain,
+    dataset=photos(pipeline(), before=data.Bursts(8, 16, 800, 5)),
+    step=Step(80),
+    batches=50,
+    loader={**TWO, "prefetch_factor": 1},
+)
+_short = replace(_plain, step=Step(20), batches=4)
+_opens = {**TWO, "worker_init_fn": data.Opens(600)}
+_products = replace(_plain, dataset=photos(pipeline(data.Multiply(128))), batches=20)
+SETTINGS = [
+    Plant(
+        "prefetch-2",
+        "every eighth batch of a worker takes 800 ms, the others nothing; the step 80 ms; 2 workers, prefetch 1",
+        "prefetch",
+        _bursts,
+        cure=replace(_bursts, loader={**TWO, "prefetch_factor": 8}),
+        helps=("prefetch_factor",),
+        never=("pin_memory", "persistent_workers", "threads", "backend"),
+    ),
+    Plant(
+        "startup-fork",
+        "epochs of 4 batches, and workers that open something for 600 ms when they start",
+        "startup",
+        replace(_short, epochs=8, loader=_opens),
+        cure=replace(_short, epochs=8, loader={**_opens, "persistent_workers": True}),
+        helps=("persistent_workers",),
+        never=("prefetch_factor", "pin_memory", "threads", "backend"),
+    ),
+    Plant(
+        "startup-spawn",
+        "epochs of 4 batches, and workers that are spawned: each imports torch anew",
+        "startup",
+        replace(_short, epochs=4, loader=ONE, method="spawn"),
+        cure=replace(_short, epochs=4, loader={**ONE, "persistent_workers": True}, method="spawn"),
+        helps=("persistent_workers",),
+        never=("prefetch_factor", "pin_memory", "threads", "backend"),
+    ),
+    Plant(
+        "threads-2",
+        "2 workers of 16 threads each on 2 cores, that multiply small matrices",
+        "threads",
+        replace(_products, loader={**TWO, "worker_init_fn": data.Threads(16)}),
+        cure=replace(_products, loader={**TWO, "worker_init_fn": data.Threads(1)}),
+        never=("num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
+    ),
+]
+
+# -- the training loop --------------------------------------------------------------------------------------
+
+_objects = {**ONE, "pin_memory": True, "collate_fn": data.as_objects}
+_numbers = partial(data.Arrays, size=1)
+LOOP = [
+    Plant(
+        "step-2",
+        "a step of 80 ms; 2 workers that are ready long before",
+        "step",
+        replace(_plain, step=Step(80)),
+        cure=_plain,
+        never=INPUT,
+    ),
+    Plant(
+        "step-0",
+        "a step of 150 ms; no workers",
+        "step",
+        replace(_plain, step=Step(150), loader=ALONE),
+        cure=replace(_plain, loader=ALONE),
+        never=("prefetch_factor", "pin_memory", "persistent_workers", "backend", "threads"),
+    ),
+    Plant(
+        "step-spawn",
+        "a step of 100 ms; 1 spawned worker, plain torchvision",
+        "step",
+        replace(_plain, step=Step(100), loader=ONE, method="spawn", backend="torchvision"),
+        cure=replace(_plain, loader=ONE, method="spawn", backend="torchvision"),
+        never=INPUT,
+    ),
+    Plant(
+        "copy-2",
+        "a copy to the device that takes 60 ms, a step of 20; 2 workers",
+        "copy",
+        replace(_plain, step=Step(20, copied=60)),
+        cure=replace(_plain, step=Step(20, copied=0)),
+        never=("num_workers", "prefetch_factor", "persistent_workers", "backend", "threads"),
+        device=True,
+    ),
+    Plant(
+        "copy-0",
+        "a copy to the device that takes 90 ms, a step of 10; no workers",
+        "copy",
+        replace(_plain, step=Step(10, copied=90), loader=ALONE),
+        cure=replace(_plain, step=Step(10, copied=0), loader=ALONE),
+        never=("prefetch_factor", "persistent_workers", "backend", "threads"),
+        device=True,
+    ),
+    Plant(
+        "gil",
+        "a step of 60 ms that keeps the GIL, beside a pin thread that needs it for each batch's many objects",
+        "gil",
+        Script(_numbers, Held(60), loader=_objects),
+        cure=Script(_numbers, Step(60), loader=_objects),
+        never=("num_workers", "prefetch_factor", "persistent_workers", "backend", "threads"),
+        device=True,
+    ),
+]
+
+# -- machines of many cores ---------------------------------------------------------------------------------
+
+
+def _sleeping(cores: int, workers: int, ms: float, step: float) -> Script:
+    return Script(
+        photos(pipeline(size=16), "tiny"),
+        Step(step),
+        batches=50,
+        backend=sleeping.HOST,
+        options={"ms": ms},
+        loader={"num_workers": workers} if workers else ALONE,
+        cores=cores,
+    )
+
+
+MACHINES = [
+    Plant(
+        "cores16-workers2",
+        "16 cores, of which 2 workers use two: an image takes 8 ms",
+        "workers",
+        _sleeping(16, 2, 8, 10),
+        cure=_sleeping(16, 14, 8, 10),
+        helps=("num_workers",),
+        never=TUNING,
+    ),
+    Plant(
+        "cores16-workers0",
+        "16 cores, no workers: an image takes 4 ms",
+        "workers",
+        _sleeping(16, 0, 4, 10),
+        cure=_sleeping(16, 8, 4, 10),
+        helps=("num_workers",),
+        never=("prefetch_factor", "pin_memory", "persistent_workers"),
+    ),
+    Plant(
+        "cores64-workers8",
+        "64 cores, of which 8 workers use eight: an image takes 24 ms",
+        "workers",
+        _sleeping(64, 8, 24, 10),
+        cure=_sleeping(64, 40, 24, 10),
+        helps=("num_workers",),
+        never=TUNING,
+    ),
+    Plant(
+        "cores16-full",
+        "16 cores, all of them computing in 16 workers: an image takes 24 ms",
+        "transform",
+        _sleeping(16, 16, 24, 5),
+        cure=_sleeping(16, 16, 2, 5),
+        never=("num_workers", *TUNING),
+    ),
+    Plant(
+        "cores64-step",
+        "64 cores, 16 workers, a step of 80 ms",
+        "step",
+        _sleeping(64, 16, 8, 80),
+        cure=_sleeping(64, 16, 8, 5),
+        never=INPUT,
+    ),
+    Plant(
+        "cores16-step1",
+        "16 cores, 1 worker that just keeps up with a step of 80 ms",
+        "step",
+        _sleeping(16, 1, 2, 80),
+        cure=_sleeping(16, 1, 2, 35),
+        never=INPUT,
+    ),
+]
+
+PLANTS = [*SETTINGS, *LOOP, *MACHINES]
