@@ -127,7 +127,7 @@ def _advice(each: dict[str, Any] | None) -> tuple[str, ...]:
 
 def _plain_table(rows: Sequence[dict[str, Any]]) -> Table:
     def said(value: Any) -> str:
-        return "" if value is None else value[:40] if isinstance(value, str) else f"{value:.0f}"
+        return "" if value is None else value[-300:] if isinstance(value, str) else f"{value:.0f}"
 
     lines = []
     for row in rows:

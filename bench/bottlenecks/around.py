@@ -12,7 +12,7 @@ from bench.bottlenecks.plant import Plant
 from bench.bottlenecks.script import Script
 from bench.bottlenecks.steps import Held, Step
 
-_plain = Script(photos(pipeline()), QUICK, batches=30, loader=TWO)
+_plain = Script(photos(pipeline()), QUICK, loader=TWO)
 INPUT = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "backend", "threads")
 """Changes of the input, which bring nothing where it is not what holds the training back."""
 
@@ -20,18 +20,18 @@ INPUT = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "
 
 _bursts = replace(
     _plain,
-    dataset=photos(pipeline(), before=data.Bursts(8, 16, 800, 5)),
-    step=Step(80),
+    dataset=photos(pipeline(), before=data.Bursts(8, 8, 600, 5)),
+    step=Step(60),
     batches=50,
     loader={**TWO, "prefetch_factor": 1},
 )
 _short = replace(_plain, step=Step(20), batches=4)
 _opens = {**TWO, "worker_init_fn": data.Opens(600)}
-_products = replace(_plain, dataset=photos(pipeline(data.Multiply(128))), batches=20)
+_threaded = replace(_plain, dataset=photos(pipeline(data.Elementwise(20))))
 SETTINGS = [
     Plant(
         "prefetch-2",
-        "every eighth batch of a worker takes 800 ms, the others nothing; the step 80 ms; 2 workers, prefetch 1",
+        "every eighth batch of a worker takes 600 ms, the others nothing; the step 60 ms; 2 workers, prefetch 1",
         "prefetch",
         _bursts,
         cure=replace(_bursts, loader={**TWO, "prefetch_factor": 8}),
@@ -58,17 +58,18 @@ SETTINGS = [
     ),
     Plant(
         "threads-2",
-        "2 workers of 16 threads each on 2 cores, that multiply small matrices",
+        "2 workers of 16 threads each, which share small tensors and spin while they wait",
         "threads",
-        replace(_products, loader={**TWO, "worker_init_fn": data.Threads(16)}),
-        cure=replace(_products, loader={**TWO, "worker_init_fn": data.Threads(1)}),
+        replace(_threaded, loader={**TWO, "worker_init_fn": data.Threads(16)}),
+        cure=replace(_threaded, loader={**TWO, "worker_init_fn": data.Threads(1)}),
         never=("num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
+        environment={"OMP_WAIT_POLICY": "active"},
     ),
 ]
 
 # -- the training loop --------------------------------------------------------------------------------------
 
-_objects = {**ONE, "pin_memory": True, "collate_fn": data.as_objects}
+_documents = {**TWO, "pin_memory": True, "collate_fn": data.AsDocuments(300_000)}
 _numbers = partial(data.Arrays, size=1)
 LOOP = [
     Plant(
@@ -115,10 +116,10 @@ LOOP = [
     ),
     Plant(
         "gil",
-        "a step of 60 ms that keeps the GIL, beside a pin thread that needs it for each batch's many objects",
+        "a step of 60 ms that keeps the GIL, beside a pin thread that needs it to parse each batch",
         "gil",
-        Script(_numbers, Held(60), loader=_objects),
-        cure=Script(_numbers, Step(60), loader=_objects),
+        Script(_numbers, Held(60), loader=_documents),
+        cure=Script(_numbers, Step(60), loader=_documents),
         never=("num_workers", "prefetch_factor", "persistent_workers", "backend", "threads"),
         device=True,
     ),
@@ -127,11 +128,12 @@ LOOP = [
 # -- machines of many cores ---------------------------------------------------------------------------------
 
 
-def _sleeping(cores: int, workers: int, ms: float, step: float) -> Script:
+def _sleeping(cores: int, workers: int, ms: float, step: float, batch_size: int = 8) -> Script:
     return Script(
         photos(pipeline(size=16), "tiny"),
         Step(step),
         batches=50,
+        batch_size=batch_size,
         backend=sleeping.HOST,
         options={"ms": ms},
         loader={"num_workers": workers} if workers else ALONE,
@@ -142,53 +144,53 @@ def _sleeping(cores: int, workers: int, ms: float, step: float) -> Script:
 MACHINES = [
     Plant(
         "cores16-workers2",
-        "16 cores, of which 2 workers use two: an image takes 8 ms",
+        "16 cores, of which 2 workers use two: an image takes 10 ms",
         "workers",
-        _sleeping(16, 2, 8, 10),
-        cure=_sleeping(16, 14, 8, 10),
+        _sleeping(16, 2, 10, 10),
+        cure=_sleeping(16, 8, 10, 10),
         helps=("num_workers",),
         never=TUNING,
     ),
     Plant(
         "cores16-workers0",
-        "16 cores, no workers: an image takes 4 ms",
+        "16 cores, no workers: an image takes 6 ms",
         "workers",
-        _sleeping(16, 0, 4, 10),
-        cure=_sleeping(16, 8, 4, 10),
+        _sleeping(16, 0, 6, 10),
+        cure=_sleeping(16, 6, 6, 10),
         helps=("num_workers",),
         never=("prefetch_factor", "pin_memory", "persistent_workers"),
     ),
     Plant(
         "cores64-workers8",
-        "64 cores, of which 8 workers use eight: an image takes 24 ms",
+        "64 cores, of which 8 workers use eight: an image takes 40 ms",
         "workers",
-        _sleeping(64, 8, 24, 10),
-        cure=_sleeping(64, 40, 24, 10),
+        _sleeping(64, 8, 40, 20, 16),
+        cure=_sleeping(64, 32, 40, 20, 16),
         helps=("num_workers",),
         never=TUNING,
     ),
     Plant(
         "cores16-full",
-        "16 cores, all of them computing in 16 workers: an image takes 24 ms",
+        "16 cores, all of them computing in 16 workers: an image takes 60 ms",
         "transform",
-        _sleeping(16, 16, 24, 5),
-        cure=_sleeping(16, 16, 2, 5),
+        _sleeping(16, 16, 60, 5),
+        cure=_sleeping(16, 16, 6, 5),
         never=("num_workers", *TUNING),
     ),
     Plant(
         "cores64-step",
         "64 cores, 16 workers, a step of 80 ms",
         "step",
-        _sleeping(64, 16, 8, 80),
-        cure=_sleeping(64, 16, 8, 5),
+        _sleeping(64, 16, 10, 80),
+        cure=_sleeping(64, 16, 10, 10),
         never=INPUT,
     ),
     Plant(
         "cores16-step1",
         "16 cores, 1 worker that just keeps up with a step of 80 ms",
         "step",
-        _sleeping(16, 1, 2, 80),
-        cure=_sleeping(16, 1, 2, 35),
+        _sleeping(16, 1, 5, 80),
+        cure=_sleeping(16, 1, 5, 45),
         never=INPUT,
     ),
 ]

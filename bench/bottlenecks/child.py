@@ -37,11 +37,11 @@ def plainly(plant: Plant, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, script in (("planted rate", plant.script), ("cured rate", plant.cure)):
         try:
-            timed = None if script is None else script.run(folder)
+            timed = script and script.run(folder)
         except RuntimeError as error:
             found[name] = str(error)
         else:
-            found[name] = timed and timed.rate
+            found[name] = timed and (timed.steady if script.epochs == 1 else timed.rate)
     return found
 
 

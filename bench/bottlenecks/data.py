@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset
 from torchvision import transforms
 from torchvision.datasets import folder
 
@@ -137,15 +137,15 @@ class Bursts:
         self.count += 1
 
 
-class Multiply(NamedTuple):
-    """Preprocessing by torch's own matrix products, on as many threads as ``threads`` told each worker to use."""
+class Elementwise(NamedTuple):
+    """Preprocessing by torch's own kernels, on as many threads as it was told to use."""
 
-    size: int
+    times: int
 
     def __call__(self, image: Any) -> Any:
-        values = torch.ones(self.size, self.size)
-        for _ in range(20):
-            values = values @ values / self.size
+        values = torch.ones(200_000)
+        for _ in range(self.times):
+            values.add_(1).mul_(0.5)
         return image
 
 
@@ -181,16 +181,24 @@ def as_they_are(samples: Sequence[Any]) -> Any:
     return list(samples)
 
 
-def as_objects(samples: Sequence[Any]) -> Any:
-    """A collate function that gives many small objects, which take Python to receive."""
-    return [[f"{row}:{number}" for number in range(6000)] for row, _ in enumerate(samples)]
+class Document:
+    """A text that is parsed where it is received."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (self.text,)
 
 
-def stacked(samples: Sequence[Any]) -> Any:
-    """A collate function that stacks arrays as tensors, in shared memory where it runs in a worker."""
-    size = len(samples), *samples[0].shape
-    shared = get_worker_info() is not None
-    whole = torch.empty(size, dtype=torch.uint8)
-    if shared:
-        whole = torch.empty(0, dtype=torch.uint8).new(torch.UntypedStorage._new_shared(whole.numel())).resize_(size)
-    return torch.stack([torch.from_numpy(each) for each in samples], out=whole)
+def _received(text: str) -> int:
+    return len(json.loads(text))
+
+
+class AsDocuments(NamedTuple):
+    """A collate function that gives a document with this many numbers."""
+
+    numbers: int
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        return Document(_document(self.numbers))

@@ -28,7 +28,7 @@ def _slow(what: str, ms: float) -> dict[str, str]:
 
 # -- files --------------------------------------------------------------------------------------------------
 
-_plain = Script(photos(pipeline()), QUICK, batches=30, loader=TWO)
+_plain = Script(photos(pipeline()), QUICK, loader=TWO)
 FILES = [
     Plant(
         "read-0",
@@ -37,7 +37,7 @@ FILES = [
         replace(_plain, loader=ALONE),
         helps=("num_workers",),
         never=TUNING,
-        files=_slow("READ", 8),
+        environment=_slow("READ", 8),
     ),
     Plant(
         "read-2",
@@ -46,7 +46,7 @@ FILES = [
         _plain,
         helps=("num_workers",),
         never=TUNING,
-        files=_slow("READ", 12),
+        environment=_slow("READ", 12),
     ),
     Plant(
         "read-spawn",
@@ -55,7 +55,7 @@ FILES = [
         replace(_plain, loader=ONE, method="spawn"),
         helps=("num_workers",),
         never=TUNING,
-        files=_slow("READ", 8),
+        environment=_slow("READ", 8),
     ),
     Plant(
         "open-1",
@@ -64,7 +64,7 @@ FILES = [
         replace(_plain, loader=ONE),
         helps=("num_workers",),
         never=TUNING,
-        files=_slow("OPEN", 10),
+        environment=_slow("OPEN", 10),
     ),
     Plant(
         "open-torchvision",
@@ -73,7 +73,7 @@ FILES = [
         replace(_plain, backend="torchvision"),
         helps=("num_workers",),
         never=(*TUNING, "backend"),
-        files=_slow("OPEN", 15),
+        environment=_slow("OPEN", 15),
     ),
 ]
 
@@ -123,12 +123,12 @@ USER = [
 
 # -- pixels -------------------------------------------------------------------------------------------------
 
-_large = Script(photos(transforms.Compose([transforms.Resize(64), transforms.CenterCrop(64), transforms.ToTensor()]), "large"), QUICK, 20, loader=TWO)
+_large = Script(photos(transforms.Compose([transforms.Resize(64), transforms.CenterCrop(64), transforms.ToTensor()]), "large"), QUICK, 20, batch_size=4, loader=TWO)
 _corner = transforms.Compose([transforms.CenterCrop(64), transforms.ToTensor()])
 _early = transforms.Compose([data.looks_at_pixels, transforms.CenterCrop(64), transforms.ToTensor()])
-_heavy = (transforms.GaussianBlur(23, 5), transforms.RandomRotation(30, transforms.InterpolationMode.BICUBIC))
+_heavy = (transforms.GaussianBlur(9, 3), transforms.RandomRotation(30, transforms.InterpolationMode.BICUBIC))
 _elastic = transforms.Compose(
-    [transforms.Resize((224, 224)), transforms.PILToTensor(), transforms.ElasticTransform(50.0)]
+    [transforms.Resize((128, 128)), transforms.PILToTensor(), transforms.ElasticTransform(50.0)]
 )
 PIXELS = [
     Plant(
@@ -161,7 +161,7 @@ PIXELS = [
         "transform-2",
         "a rotation and a blur of each image; 2 workers",
         "transform",
-        replace(_plain, dataset=photos(pipeline(*_heavy, size=224))),
+        replace(_plain, dataset=photos(pipeline(*_heavy, size=160)), batch_size=4),
         cure=_plain,
         never=TUNING,
     ),
@@ -169,7 +169,7 @@ PIXELS = [
         "transform-torchvision",
         "the same in 1 worker under plain torchvision",
         "transform",
-        replace(_plain, dataset=photos(pipeline(*_heavy, size=224)), backend="torchvision", loader=ONE),
+        replace(_plain, dataset=photos(pipeline(*_heavy, size=160)), batch_size=4, backend="torchvision", loader=ONE),
         cure=replace(_plain, backend="torchvision", loader=ONE),
         helps=("backend",),
         never=TUNING,
@@ -178,7 +178,7 @@ PIXELS = [
         "kernels-1",
         "torchvision's own kernels, an elastic transform of tensors; 1 worker",
         "transform",
-        replace(_plain, dataset=photos(_elastic), loader=ONE),
+        replace(_plain, dataset=photos(_elastic), batch_size=4, loader=ONE),
         cure=replace(_plain, loader=ONE),
         never=TUNING,
     ),
@@ -201,8 +201,7 @@ PIXELS = [
                 "tiny",
             ),
             Step(1),
-            batches=50,
-            batch_size=64,
+            batch_size=16,
             backend=sleeping.DEVICE,
             loader=ONE,
         ),
@@ -212,7 +211,7 @@ PIXELS = [
 
 # -- batches ------------------------------------------------------------------------------------------------
 
-_arrays = Script(partial(Arrays, size=4 << 20), QUICK, 40, loader={**ONE, "collate_fn": data.as_they_are})
+_arrays = Script(partial(Arrays, size=4 << 20), QUICK, loader={**ONE, "collate_fn": data.as_they_are})
 BATCHES = [
     Plant(
         "collate-2",
@@ -232,10 +231,10 @@ BATCHES = [
     ),
     Plant(
         "send-1",
-        "batches of 64 MB as a list of arrays, through the pipe; 1 worker",
+        "batches of 32 MB as a list of arrays, through the pipe; 1 worker",
         "send",
         _arrays,
-        cure=replace(_arrays, loader={**ONE, "collate_fn": data.stacked}),
+        cure=replace(_arrays, dataset=partial(Arrays, size=4 << 10)),
         never=TUNING,
     ),
     Plant(
@@ -243,23 +242,22 @@ BATCHES = [
         "the same; 2 spawned workers",
         "send",
         replace(_arrays, loader={**TWO, "collate_fn": data.as_they_are}, method="spawn"),
-        cure=replace(_arrays, loader={**TWO, "collate_fn": data.stacked}, method="spawn"),
+        cure=replace(_arrays, dataset=partial(Arrays, size=4 << 10), loader={**TWO, "collate_fn": data.as_they_are}, method="spawn"),
         never=TUNING,
     ),
     Plant(
         "shm",
-        "/dev/shm of 16 MB for batches of 16 MB; 2 workers, plain torchvision",
+        "/dev/shm of 8 MB for batches of 8 MB; 2 workers, plain torchvision",
         "shm",
         Script(
             photos(transforms.Compose([transforms.Resize((296, 296)), transforms.ToTensor()])),
             QUICK,
-            20,
             backend="torchvision",
             loader=TWO,
         ),
         helps=("backend",),
         never=("num_workers", "pin_memory", "persistent_workers"),
-        shm=16 << 20,
+        shm=8 << 20,
     ),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bench.bottlenecks import sleeping
@@ -23,7 +23,7 @@ class Plant:
         helps: keys of changes one of which has to be among the advice; (): none has to be.
         never: keys of changes that must not be advised: they cannot help, or cost without bringing anything.
         names: words that the verdict or the advice has to have, such as the function at fault.
-        files: environment of the slow disk (``slow_files.c``); None: the machine's own.
+        environment: variables that it runs with; those of ``slow_files.c`` make a slow disk.
         shm: bytes of /dev/shm; None: the machine's own.
         device: the script copies to the stand-in device.
     """
@@ -36,7 +36,7 @@ class Plant:
     helps: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    files: dict[str, str] | None = None
+    environment: dict[str, str] = field(default_factory=dict)
     shm: int | None = None
     device: bool = False
 

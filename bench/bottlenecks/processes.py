@@ -30,9 +30,9 @@ def run(plant: Plant, folder: Path, scratch: Path, *arguments: str) -> dict[str,
     """
     out = scratch / f"{plant.name}.json"
     command = [sys.executable, "-m", "bench.bottlenecks.child", plant.name, str(folder), str(out), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    if plant.files is not None:
-        environment |= {**plant.files, "SLOW_FILES": str(folder), "LD_PRELOAD": str(_slow_files(scratch))}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **plant.environment}
+    if any(name.startswith("SLOW_") for name in plant.environment):
+        environment |= {"SLOW_FILES": str(folder), "LD_PRELOAD": str(_slow_files(scratch))}
     if plant.shm is not None:
         command = [*_namespace(), _SMALL_SHM, "sh", str(plant.shm), *command]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LIMIT)

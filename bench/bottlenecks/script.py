@@ -52,9 +52,9 @@ class Script:
 
     dataset: Callable[[Path], Dataset[Any]]
     step: Callable[[Any], object]
-    batches: int = 40
+    batches: int = 24
     epochs: int = 1
-    batch_size: int = 16
+    batch_size: int = 8
     backend: str = "cpu"
     options: dict[str, Any] = field(default_factory=dict)
     loader: dict[str, Any] = field(default_factory=dict)

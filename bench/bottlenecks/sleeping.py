@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar
@@ -22,6 +22,9 @@ from accel import backend
 from accel.backend import AcceleratorBackend, HostBackend
 from accel.options import AcceleratorOptions, Options
 from accel.planning.plan import Plan
+from accel.profiling import collect
+from accel.profiling.measured import Machine
+from accel.system import clocks
 from accel.system.memory import Allocate
 
 HOST, DEVICE = "sleeping", "sleeping_device"
@@ -99,5 +102,14 @@ def process_cpu_ns() -> int:
 
 @contextmanager
 def machine(cores: int) -> Iterator[None]:
-    """Inside the block the profiler is told of ``cores`` cores, on which slept time is computed."""
-    yield
+    """Inside the block the profiler is told of ``cores`` cores for this script alone, and that who sleeps computes."""
+    original = collect.machine
+
+    def told() -> Machine:
+        return replace(original(), cores=cores, cores_all=cores, busy=None)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(collect, "machine", told))
+        stack.enter_context(mock.patch.object(clocks, "cpu_ns", thread_cpu_ns))
+        stack.enter_context(mock.patch.object(clocks, "process_cpu_ns", process_cpu_ns))
+        yield
