@@ -62,6 +62,11 @@ def active() -> Selection | None:
     return None if selection.name == STEPS_ASIDE else selection
 
 
+def in_use() -> bool:
+    """Whether a backend is in force anywhere in this process."""
+    return _users > 0
+
+
 def _outside(block: _Block | None) -> _Block | None:
     """The innermost block that has not been left."""
     while block is not None and block.left:

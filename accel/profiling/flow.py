@@ -53,6 +53,8 @@ class Flow:
     """What is left of it where workers stay: to make the first batch."""
     length: float
     """Batches of an epoch."""
+    shifted: float
+    """Of the wait, what was spent behind next(): lazy batches are computed where they are used."""
     gil_late: float | None
     """How late a thread of the main process came to have the GIL, on average."""
 
@@ -137,7 +139,7 @@ def _flow(
                 stages[name] = stages.get(name, 0.0) + spent.ns / share / batches
     cpu_main = _cpu(main) / max(len(all_batches), 1) if main is not None else 0.0
     idle: float | None = None
-    delayed = 0.0
+    delayed = shifted = 0.0
     if loader.num_workers and workers:
         made = total(worker.made for worker in workers if worker.made)
         if not made.count:
@@ -148,13 +150,16 @@ def _flow(
         delayed = sum(worker.delayed_s or 0.0 for worker in workers) * 1e9 / batches
         delayed = min(delayed, 0.9 * made.ns / made.count)
         computed = sum(stages.get(name, 0.0) for name in COMPUTED) - delayed
-        cpu_made = max(sum(map(_cpu, workers)) / batches, computed)
+        cpu_made = sum(map(_cpu, workers)) / batches
+        if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest is what starting a worker takes
+            cpu_made = min(cpu_made, made.ns / made.count - delayed)
+        cpu_made = max(cpu_made, computed)
     else:
         loaded = sum(stages.values())
         for name in ("plan", "launch"):
             loaded += main.stages[name].ns / batches if main is not None and name in main.stages else 0.0
         if loaded > wait:  # lazy batches are computed where they are used: after next()
-            more = min(loaded - wait, step + copy)
+            more = shifted = min(loaded - wait, step + copy)
             own_copy = main.stages["copy"].ns / batches if main is not None and "copy" in main.stages else 0.0
             wait, copy = wait + more, max(min(copy, own_copy), copy - more)
             step = sum(map(_period, chain)) / count - wait - copy
@@ -173,7 +178,8 @@ def _flow(
     gil = main.gil.ns / main.gil.count if main is not None and main.gil and main.gil.count else None
     result = Flow(
         loader, measured.machine, main, workers, ranks, count, images, sum(sizes) / len(sizes) if sizes else None,
-        wait, copy, step, busy, stages, made, delayed, cpu_made, cpu_main, idle, 1.0, startup, fill, length, gil,
+        wait, copy, step, busy, stages, made, delayed, cpu_made, cpu_main, idle, 1.0, startup, fill, length, shifted,
+        gil,
     )  # fmt: skip
     result.cores = _cores(measured, result)
     return result

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from math import comb
 
 from accel.profiling.flow import Flow
 
@@ -60,7 +61,8 @@ def _period(flow: Flow, setting: Setting) -> float:
     on_cores = (setting.cpu_made + flow.cpu_main) / flow.cores
     if setting.workers == 0:
         return max(setting.made + sum(busy) / len(busy), on_cores)
-    made = _drawn(flow, setting.made)
+    typical = _on_shared_cores(flow, setting, sum(busy) / len(busy))
+    made = _drawn(flow, typical)
     ahead = setting.workers * setting.prefetch
     done: list[float] = []
     taken: list[float] = []
@@ -70,11 +72,30 @@ def _period(flow: Flow, setting: Setting) -> float:
         before = done[number - setting.workers] if number >= setting.workers else 0.0
         begun = max(asked, before)
         spent = made[number % _BATCHES]
-        computed = max(computed, begun) + on_cores * (spent / setting.made if setting.made else 1.0)
+        computed = max(computed, begun) + on_cores * (spent / typical if typical else 1.0)
         done.append(max(begun + spent, computed))
         taken.append(max(done[-1], free))
         free = taken[-1] + busy[number % len(busy)]
     return (taken[-1] - taken[ahead - 1]) / _BATCHES
+
+
+def _on_shared_cores(flow: Flow, setting: Setting, busy: float) -> float:
+    """How long a batch takes where all workers run at once, each of them computing now and then: who computes has an
+    equal share of the cores."""
+    computed = min(setting.cpu_made, setting.made)
+    in_main = min(flow.cpu_main / max(busy, flow.cpu_main, setting.made / setting.workers, 1.0), 1.0)
+    others, took = setting.workers - 1, setting.made
+    for _ in range(6):
+        now = 1 - (setting.made - computed) / took if took else 0.0  # how likely each computes
+        slower = sum(
+            comb(others, count)
+            * now**count
+            * (1 - now) ** (others - count)
+            * max(1.0, (count + 1 + in_main) / flow.cores)
+            for count in range(others + 1)
+        )
+        took = (took + setting.made + computed * (slower - 1)) / 2
+    return took
 
 
 def _unpacked(flow: Flow) -> float:

@@ -101,13 +101,13 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float | Non
 
 def _costly(measured: Measured, its: Flow, name: str | None, share: float | None, waits: str) -> tuple[str, str]:
     """The stage that costs most; or that there are too few workers for ordinary work."""
+    if name is None:
+        return "none", f"{waits}; what the workers do was not measured"
     few = its.loader.num_workers
     ordinary = name in ("record", "decode", "transform", "kernels") or (share or 0) < 0.5
     free = its.cores - its.in_use
-    if ordinary and free > 0.25 and predict.gain(its, workers=few + max(1, few // 2)) > HELPS:
+    if ordinary and free > 0.25 and predict.gain(its, workers=2 * few + 2) > HELPS:
         return "workers", f"{waits}; {few or 'no'} worker{'s' * (few != 1)}, and {free:.1f} of {its.cores:g} cores idle"
-    if name is None:
-        return "none", f"{waits}; what the workers do was not measured"
     where = "the loading" if few == 0 else f"the {few} workers' work" if few > 1 else "the worker's work"
     text = f"{waits}; {name} is {share:.0%} of {where}"
     if name == "user" and (sample := hottest(measured)):
@@ -136,6 +136,8 @@ def place(sample: Sample) -> str:
 
 def _starved(its: Flow) -> bool:
     """Whether both sides wait for each other: what they could do alone is well above what they do together."""
+    if not its.stages:
+        return False
     made = its.made.ns / max(its.made.count, 1)
     alone = max(its.step + its.copy, made / max(its.loader.num_workers, 1), (its.cpu_made + its.cpu_main) / its.cores)
     lost = its.period - alone

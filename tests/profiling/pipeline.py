@@ -41,6 +41,8 @@ class Pipeline:
     """Every so many steps is slow, and takes ``slow_step`` times as long; the same for batches with ``slow_work``."""
     slow_step: float = 1.0
     slow_work: float = 1.0
+    held: float = 0.0
+    """Of another thread's work for each batch, that cannot run while the step holds the GIL."""
     images: int = 32
     bytes: int = 1 << 20
     seed: int = 0
@@ -121,8 +123,12 @@ class _Simulation:
                     p.images * (p.batches * p.epochs if worker is None else self.count[worker]),
                     None if worker is None else self.made[worker],
                     actor.delayed / 1e3,
-                )  # fmt: skip
+                )
             )
+        if p.held:
+            self.measured.processes[0].gil = Spent()
+            for batch in self.measured.batches:
+                self.measured.processes[0].gil.add(batch.step_ns or 0)
         self.measured.seconds = seconds
         self.measured.loaders.append(self.loader)
         self.measured.machine.busy = min(sum(actor.cpu for actor in self.actors) / self.now / p.cores, 1.0)
@@ -213,6 +219,8 @@ class _Simulation:
                         self.waiting[sent % p.workers].append(sent)
                         sent += 1
                     yield "unpack", p.unpack, 1.0
+                if p.held:
+                    yield "wait", p.held, 1.0
                 waited = self.now - asked
                 if number == 0:
                     self.loader.startup_ns.append(int((self.now - began) * MS))
@@ -236,5 +244,5 @@ class _Simulation:
                         None if last else int((self.now - stepped) * MS),
                         None if last else int((self.main.cpu - cpu) * MS),
                         ready if p.workers else None,
-                    )  # fmt: skip
+                    )
                 )
