@@ -11,6 +11,7 @@ from accel.explanation import explain
 from accel.lazy.image import LazyImage
 from accel.lazy.submit import Future, submit
 from accel.lazy.tensor import LazyTensor
+from accel.profiling.profile import profile
 from accel.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.system.counters import stats
 from accel.version import __version__
@@ -28,6 +29,7 @@ __all__ = [
     "get_image_backend",
     "image_backend",
     "image_backends",
+    "profile",
     "set_image_backend",
     "stats",
     "submit",

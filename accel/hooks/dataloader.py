@@ -109,6 +109,7 @@ def _get_iterator(original: Function, self: Any) -> Any:
     selection = switch.active()
     if self.num_workers == 0 or selection is None:
         return original(self)
+    clocks.share(own=True)
     host_of(selection).prepare()
     held.compute(self.dataset, getattr(selection.options, "threads", None))
     log.flush()

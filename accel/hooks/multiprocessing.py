@@ -18,7 +18,7 @@ import torch
 from accel import switch
 from accel.hooks.patch import Body, Function
 from accel.options import Selection
-from accel.system import counters, replaced
+from accel.system import clocks, counters, replaced
 
 _CHILD = Path(__file__).with_name("multiprocessing_child.py").read_text()
 
@@ -38,19 +38,22 @@ class _Carried:
 
     def __reduce__(self) -> tuple[Any, ...]:
         shared = get_spawning_popen() is not None
-        counts, names = (counters.share(), replaced.sent()) if shared else (None, None)
-        return exec, (program(self._selection, counts, names), {"__name__": "accel_started"})
+        given = (counters.share(), clocks.share(), replaced.sent()) if shared else ()
+        return exec, (program(self._selection, *given), {"__name__": "accel_started"})
 
 
-def program(selection: Selection, counts: torch.Tensor | None = None, names: Any = None) -> str:
-    """The text that a process is to run to have a selection as soon as there is a use for it."""
-    enter = ForkingPickler.dumps(functools.partial(_enter, selection, counts, names))
+def program(selection: Selection, *given: Any) -> str:
+    """The text that a process is to run to have a selection as soon as there is a use for it; what else it is given."""
+    enter = ForkingPickler.dumps(functools.partial(_enter, selection, *given))
     return f"{_CHILD}\nSwitchOnImport({bytes(enter)!r}).install()\n"
 
 
-def _enter(selection: Selection, counts: torch.Tensor | None, names: Any) -> None:
+def _enter(
+    selection: Selection, counts: torch.Tensor | None = None, times: torch.Tensor | None = None, names: Any = None
+) -> None:
     if counts is not None:
         counters.join(counts)
+    clocks.join(times)
     replaced.join(names)
     switch.adopt(selection)
 

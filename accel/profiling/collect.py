@@ -5,7 +5,9 @@ from __future__ import annotations
 import linecache
 import os
 import shutil
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,20 +24,32 @@ from accel.system.cores import cores
 _before: tuple[dict[str, Any], Any, float] = {}, None, 0.0
 
 
-def start() -> None:
+def start(*, events: bool = False) -> None:
     """Measure from now on, in this process and those that its loaders start, or have started under a backend.
+
+    ``events``: also when each stage began, for a trace.
 
     Raises:
         RuntimeError: it is measured already.
     """
     global _before
-    clocks.start()
+    folder = tempfile.mkdtemp(prefix="accel-trace-") if events else ""
+    try:
+        clocks.start(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     _before = counters.stats(), _busy(), time.perf_counter()
 
 
 def stop() -> Measured:
     """End it; what was measured."""
-    return _measured(clocks.stop())
+    folder = clocks.folder()
+    measured = _measured(clocks.stop())
+    if folder:
+        measured.events = _events(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    return measured
 
 
 def so_far() -> Measured:
@@ -55,7 +69,10 @@ def _measured(rows: list[Row]) -> Measured:
             loader.draws = bool(loader.draws) or drawn > 1
     return Measured(
         backend=selection.name,
-        options={name: repr(value) if not isinstance(value, (int, str, type(None))) else value for name, value in options.items()},
+        options={
+            name: repr(value) if not isinstance(value, (int, str, type(None))) else value
+            for name, value in options.items()
+        },
         seconds=(watched.until - watched.begun) / 1e9,
         processes=processes,
         loaders=list(watched.loaders),
@@ -107,6 +124,15 @@ def _samples(row: Row) -> list[Sample]:
         source = linecache.getline(file, int(line)).strip()
         found.append(Sample(file, int(line), function, source, row.header["pid"], times))
     return found
+
+
+def _events(folder: str) -> list[tuple[int, int, str, int, int]]:
+    """What each process has written of when its stages began; see ``Measured.events``."""
+    found = []
+    for file in Path(folder).iterdir():
+        for stage, thread, begun, took in np.fromfile(file, np.int64).reshape(-1, 4).tolist():
+            found.append((int(file.name), thread, clocks.STAGES[stage], begun, took))
+    return sorted(found, key=lambda event: event[3])
 
 
 def _since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ Function = Callable[..., Any]
 _EVERY = 4  # of so many batches the CPU time of the stages is measured, too
 _fetched = 0
 _ended = 0  # when this worker had made its last batch
+_sent_before = 0
 _drawing = 2  # batches of which it is looked at whether random numbers are drawn for them
 
 
@@ -46,7 +47,7 @@ def fetch(original: Function) -> Function:
 
     @wraps(original)
     def measured(self: Any, index: Any) -> Any:
-        global _fetched, _ended
+        global _fetched, _ended, _sent_before
         in_worker = get_worker_info() is not None
         if in_worker:
             clocks.look()
@@ -54,8 +55,8 @@ def fetch(original: Function) -> Function:
             return original(self, index)
         clock, row, begun = clocks.clock(), clocks.row(), clocks.now()
         if in_worker:
-            if _ended:
-                clock.add(IDLE, begun - _ended)
+            if _ended:  # but for what the thread that sends took meanwhile
+                clock.add(IDLE, max(begun - _ended - (clocks.total_ns(SEND) - _sent_before), 0))
             elif not sampler.runs:
                 sampler.start()
             clock.inside = clock.cpu_inside = 0
@@ -77,6 +78,7 @@ def fetch(original: Function) -> Function:
                     row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
             if in_worker:
                 _ended = clocks.now()
+                _sent_before = clocks.total_ns(SEND)
                 clock.add(MADE, _ended - begun)
                 clocks.flush()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -17,7 +17,7 @@ from accel.profiling import fetching
 from accel.profiling.measured import Batch, Loader
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
-from accel.system import clocks, fork
+from accel.system import clocks
 from accel.system.clocks import COPY, NS, STEP, UNPACK, WAIT, WIDTH
 
 Function = Callable[..., Any]
@@ -35,6 +35,7 @@ class Watched:
         """By their process: the loader's number, and the worker's."""
         self.begun = self.until = 0
         self.images = 0
+        self._begun: Counter[int] = Counter()
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
 
@@ -44,8 +45,8 @@ class Watched:
         if number == len(self.loaders):
             self.loaders.append(_described(number, loader, iterator))
         described = self.loaders[number]
-        _, epoch, _ = self._epochs.get(iterator, (None, -1, 0)) if iterator is loader else (None, _counted(described), 0)
-        self._epochs[iterator] = described, epoch, asked
+        self._epochs[iterator] = described, self._begun[number], asked
+        self._begun[number] += 1
         self._learn_workers(number, iterator)
 
     def _learn_workers(self, number: int, iterator: Any) -> None:
@@ -67,20 +68,11 @@ class Watched:
 
 
 watched = Watched()
-_epochs_begun: dict[int, int] = {}
-
-
-def _counted(loader: Loader) -> int:
-    """The number of the epoch that begins."""
-    epoch = _epochs_begun.get(loader.number, -1) + 1
-    _epochs_begun[loader.number] = epoch
-    return epoch
 
 
 def _begin() -> None:
     global watched
     watched = Watched()
-    _epochs_begun.clear()
 
 
 clocks.on_change(lambda measures: _begin() if measures else None)
@@ -94,16 +86,14 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
     context = loader.multiprocessing_context if is_loader else None
     method = "none"
     if workers:
-        own = getattr(context, "get_start_method", torch.multiprocessing.get_start_method)
-        method = own()
-    sampler_ = iterator._index_sampler
+        method = getattr(context, "get_start_method", torch.multiprocessing.get_start_method)()
     try:
         length = len(iterator)
     except (TypeError, NotImplementedError):
         length = None
     return Loader(
         number=number,
-        batch_size=getattr(sampler_, "batch_size", None),
+        batch_size=getattr(iterator._index_sampler, "batch_size", None),
         num_workers=workers,
         prefetch_factor=getattr(iterator, "_prefetch_factor", None),
         pin_memory=bool(iterator._pin_memory),
@@ -125,7 +115,7 @@ def iterated(original: Function) -> Function:
             return original(self)
         asked = clocks.now()
         watched.begun = watched.begun or asked
-        _end_step(clocks.clock(), None)
+        _end_step(clocks.clock())
         with sampler.paused(self.num_workers > 0):
             iterator = waiting(self)
         watched.begin(iterator, self, asked)
@@ -146,7 +136,7 @@ def asked(original: Function) -> Function:
         clock, begun = clocks.clock(), clocks.now()
         watched.begun = watched.begun or begun
         loader, epoch, _ = watched.epoch(self)
-        _end_step(clock, None)
+        _end_step(clock)
         if not self._num_workers:
             fetching.sample_cpu()
         number, ready, event = self._num_yielded, _ready(self), streams.mark()
@@ -184,7 +174,7 @@ def _begin_step(clock: clocks.Clock) -> None:
     clock.copied = clock.sums[COPY * WIDTH + NS]
 
 
-def _end_step(clock: clocks.Clock, _: None) -> None:
+def _end_step(clock: clocks.Clock) -> None:
     """The thread asks for the next batch: its step with the last one has ended."""
     if not clock.stepping:
         clock.inside = clock.cpu_inside = 0

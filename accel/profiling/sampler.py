@@ -1,4 +1,4 @@
-"""A thread that looks 97 times a second which statement of the user's a process is at, and how late it comes to look."""
+"""A thread that looks, 97 times a second, which statement of the user's runs; and how late it comes to look."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _HERTZ = 97
 _WRITTEN_EVERY = 24  # looks
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROFILING = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARIES = tuple({os.path.dirname(os.__file__) + os.sep, *(path + os.sep for path in sys.path if "-packages" in path)})
+_LIBRARIES = tuple(
+    {os.path.dirname(os.__file__) + os.sep, *(path + os.sep for path in sys.path if "-packages" in path)}
+)
 
 
 class Sampler:
@@ -69,7 +71,7 @@ class Sampler:
                 self._run()
 
     def _look(self, ended: threading.Event) -> None:
-        clock, looks, until = clocks.clock(), 0, clocks.now()
+        clock, looks = clocks.clock(), 0
         period = 1_000_000_000 // _HERTZ
         while not ended.is_set():
             wanted = clocks.now() + period

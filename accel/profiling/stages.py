@@ -6,17 +6,19 @@ backend comes into force, or goes, it is taken back before and put in place agai
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any
 
-from accel import hooks
+from accel import hooks, switch
 from accel.hooks.patch import Undo, attribute, body, found
 from accel.profiling import fetching, loading
 from accel.profiling.sampler import sampler
 from accel.system import clocks
 from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
+from accel.system.private_names import private
 
 Function = Callable[..., Any]
 
@@ -69,6 +71,7 @@ def _install() -> None:
         import_module(name)
     for name, stage in _ATTRIBUTES.items():
         _around(name, partial(clocks.timed, stage))
+    _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
     for name, replacement in (*fetching.REPLACED, *loading.REPLACED):
         _around(name, replacement)
     _undo.append(body(found("PIL.ImageFile.ImageFile.load"), fetching.loaded))
@@ -93,6 +96,28 @@ def _transforms() -> list[type]:
             if stock and cls.__name__ not in _HOLDERS:
                 classes[cls] = None
     return list(classes)
+
+
+class _WorkerEntry:
+    """The function that a DataLoader's worker runs, which is measured there where it is not forked."""
+
+    def __init__(self, original: Function) -> None:
+        self.original = original
+
+    def __call__(self, *args: Any) -> Any:
+        return self.original(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a backend in force brings the block along, which can be sent but once
+        block = clocks.share() if switch.active() is None else None
+        return _enter_worker, (None if inspect.isfunction(self.original) else self.original, block)
+
+
+def _enter_worker(original: Function | None, block: Any) -> Function:
+    clocks.join(block)
+    loop = original or private("torch.utils.data._utils.worker")._worker_loop
+    clocks.look()
+    return loop
 
 
 def _uninstall() -> None:

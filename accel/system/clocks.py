@@ -4,8 +4,8 @@ A *stage* is a function that ``timed`` has been put around. Its time is its own:
 Each thread counts for itself; a process adds its threads up and writes the sums, counts and histograms to a row of its
 own in shared memory, so that nobody waits for anybody and a process that has ended is still known.
 
-Clocks run while somebody measures: the first word of the block says so, and a worker looks at it once a batch. Then, and
-only then, the functions are put around what they time (``accel.profiling.stages``).
+Clocks run while somebody measures: the first word of the block says so, and a worker looks at it once a batch. Only
+then the functions are put around what they time (``accel.profiling.stages``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TEXTS, TEXT = 24, np.dtype("S248")
 """Statements of the user's that a process was found in: how many, and how long their names may be."""
 _TEXTS_SIZE = TEXTS * (TEXT.itemsize // 8 + 1)
 _ROWS, _ROW = 512, _HEADER_SIZE + _STAGES_SIZE + _TEXTS_SIZE
-_CONTROL = 64
+_CONTROL, _FOLDER = 128, 8
 
 now = time.perf_counter_ns
 cpu_ns = time.thread_time_ns
@@ -65,8 +65,9 @@ _threads: list[Clock] = []
 _changes: list[Callable[[bool], object]] = []
 sampling_cpu = True
 """Whether stages that begin now measure CPU time, which costs more than the rest."""
-traced: Callable[[int, int, int], object] | None = None
-"""Called with the stage, when it began and how long it took, where a trace is wanted."""
+_events: list[tuple[int, int, int, int]] | None = None
+"""Stages, threads, beginnings and durations that are not written yet; None where no trace is wanted."""
+_MOST_EVENTS = 1 << 20  # of a process
 ranges: Callable[[str], Any] | None = None
 """Makes a context that shows a stage in torch's profiler, while that is on."""
 
@@ -79,7 +80,7 @@ class Clock:
         stepping, stepping_cpu: since when it has had a batch; 0: it has none.
     """
 
-    __slots__ = ("copied", "counted", "cpu_inside", "inside", "native_id", "sums", "stepping", "stepping_cpu")
+    __slots__ = ("copied", "counted", "cpu_inside", "inside", "native_id", "stepping", "stepping_cpu", "sums")
 
     def __init__(self) -> None:
         self.sums = array("q", bytes(8 * _STAGES_SIZE))
@@ -115,7 +116,7 @@ def _bucket(ns: int, log2: Callable[[float], float] = math.log2, last: int = BUC
 
 def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
     """The function, as a stage."""
-    first = stage * WIDTH
+    first, shows = stage * WIDTH, stage not in (WAIT, COPY)
     name = f"accel::{STAGES[stage]}"
 
     @wraps(original)
@@ -151,8 +152,8 @@ def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
                 own.cpu_inside = cpu_outside + cpu
             if shown is not None:
                 shown.__exit__(None, None, None)
-            if traced is not None:
-                traced(stage, begun, took)
+            if _events is not None and shows:
+                _events.append((stage, own.native_id, begun, took))
 
     return stage_of
 
@@ -163,16 +164,14 @@ _log2 = math.log2
 # -- the block ----------------------------------------------------------------------------------------------
 
 
-def share() -> torch.Tensor | None:
-    """The shared block of this process and those that it starts, made if there is none yet; None where none can be sent.
+def share(*, own: bool = False) -> torch.Tensor | None:
+    """The shared block, made if there is none yet; None where none can be sent to a process that is started.
 
-    A process has a block of its own unless it is a DataLoader's worker.
+    ``own``: of this process and those that it starts, not of the one that started this one.
     """
-    from torch.utils.data import get_worker_info
-
     global _owner
     with _lock:
-        if _block is None or (_owner != os.getpid() and get_worker_info() is None):
+        if _block is None or (own and _owner != os.getpid()):
             size = 8 * (_CONTROL + _ROWS * _ROW)
             try:
                 block = memory.shared((size,), torch.uint8, sparse=True)
@@ -211,15 +210,17 @@ def measuring() -> bool:
     return _seen != 0
 
 
-def start() -> None:
-    """Have this process measure, and all that share its block.
+def start(folder: str = "") -> None:
+    """Have this process measure, and all that share its block; ``folder``: for files of events, if these are wanted.
 
     Raises:
         RuntimeError: it does already.
     """
-    share()
+    share(own=True)
     if _words[0]:
-        raise RuntimeError("this process is being profiled already")
+        raise RuntimeError("this process is being profiled already: accel.profile() cannot be nested")
+    _words[_FOLDER:_CONTROL] = 0
+    _words[_FOLDER:_CONTROL].view(np.uint8)[: len(os.fsencode(folder))] = list(os.fsencode(folder))
     _words[1] += 1
     _words[0] = _words[1]
     look()
@@ -245,23 +246,30 @@ def rows_of(generation: int | None = None) -> list[Row]:
     return sorted(rows, key=lambda row: row.header["pid"] != os.getpid())
 
 
+def folder() -> str:
+    """Where processes write events; "" if they do not."""
+    return os.fsdecode(_words[_FOLDER:_CONTROL].tobytes().rstrip(b"\0"))
+
+
 def _turn(generation: int) -> None:
-    global _seen, _row
+    global _seen, _row, _events
     with _lock:
         if _seen:
             _seen = 0
             for change in _changes:
                 change(False)
         _forget()
+        _events = None
         if generation:
-            _seen = generation
+            _seen, _events = generation, [] if folder() else None
             for change in _changes:
                 change(True)
 
 
 def _forget() -> None:
-    global _local, _row, sampling_cpu
+    global _local, _row, _events, sampling_cpu
     _local = threading.local()
+    _events = None if _events is None else []
     _threads.clear()
     _row, sampling_cpu = None, True
 
@@ -316,9 +324,14 @@ _delayed_at = 0
 _EVERY = 200_000_000  # ns
 
 
+def total_ns(stage: int) -> int:
+    """Nanoseconds that the threads of this process have spent in a stage."""
+    return sum(each.sums[stage * WIDTH + NS] for each in tuple(_threads))
+
+
 def flush() -> None:
     """Write what the threads of this process have counted to its row."""
-    global _delayed_at
+    global _delayed_at, _events
     found = row()
     if found is None:
         return
@@ -327,6 +340,11 @@ def flush() -> None:
     found[_HEADER_SIZE : _HEADER_SIZE + _STAGES_SIZE] = total
     found[THREADS] = sum(any(each.sums[stage * WIDTH] for stage in _POOLED) for each in threads)
     found[UNTIL], found[PROCESS_CPU] = now(), process_cpu_ns() - _cpu_begun
+    if _events:
+        written, _events = _events, []
+        with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
+            if file.tell() < _MOST_EVENTS * 32:
+                file.write(np.array(written, np.int64).tobytes())
     if _delayed_begun is not None and now() - _delayed_at > _EVERY:
         found[DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
 
