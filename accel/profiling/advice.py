@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accel.options import STEPS_ASIDE
 from accel.profiling import predict
 from accel.profiling.flow import Flow
 from accel.profiling.measured import Measured
@@ -169,7 +168,7 @@ def _less(now: float, base: float, other: float, scale: float) -> float:
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
     """More of accel's own threads, where the process loads itself."""
     threads, cores = measured.options.get("threads"), int(its.cores)
-    if its.loader.num_workers == 0 and measured.backend not in (STEPS_ASIDE, "cuda", "dali") and threads:
+    if its.loader.num_workers == 0 and measured.backend not in ("torchvision", "cuda", "dali") and threads:
         computed = sum(its.stages.get(name, 0.0) for name in ("decode", "transform", "kernels"))
         now = predict.present(its)
         made = now.made - computed * (1 - threads / cores) if cores > threads else now.made

@@ -99,10 +99,15 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
         pin_memory=bool(iterator._pin_memory),
         persistent=bool(getattr(iterator, "_persistent_workers", False)),
         method=method,
-        dataset=f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+        dataset=dataset_name(dataset),
         length=length,
         pid=os.getpid(),
     )
+
+
+def dataset_name(dataset: Any) -> str:
+    """What a loader's dataset is called."""
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
 
 
 def iterated(original: Function) -> Function:
@@ -157,10 +162,16 @@ def asked(original: Function) -> Function:
         watched.batches.append(batch)
         _last.batch = batch
         clocks.flush()
+        for look in looks:
+            look()
         _begin_step(clock)
         return data
 
     return give
+
+
+looks: list[Callable[[], object]] = []
+"""Called when a batch is there, in no stage's time."""
 
 
 _last = threading.local()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from accel.options import STEPS_ASIDE
 from accel.profiling import predict
 from accel.profiling.flow import Flow, flow, in_use
 from accel.profiling.measured import Measured, Sample
@@ -179,7 +178,7 @@ def _too_many_threads(measured: Measured, its: Flow) -> str | None:
 def _no_room(measured: Measured, its: Flow, name: str | None) -> str | None:
     """Whether shared memory holds the workers up: none free for what is on its way, or slots that ran out."""
     free, size = its.machine.shm_free, its.bytes or 0
-    if free is not None and free < 2 * size and measured.backend == STEPS_ASIDE:
+    if free is not None and free < 2 * size and measured.backend == "torchvision":
         return f"/dev/shm has {free / 2**20:.0f} MB free for batches of {size / 2**20:.0f} MB"
     refused = sum(
         count
