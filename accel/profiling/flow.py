@@ -210,6 +210,5 @@ def _epochs(loader: Loader, chain: Sequence[Batch]) -> tuple[float, float]:
     epochs = {batch.epoch for batch in chain}
     ended = [sum(batch.epoch == epoch for batch in chain) + 1 for epoch in sorted(epochs)[:-1]]
     length = float(loader.length or (sum(ended) / len(ended) if ended else 0) or max(len(chain), 1000))
-    # the first is that of the whole training where workers stay; what is compiled once takes its time there, too
-    later = loader.startup_ns[1:] or ([] if loader.persistent else loader.startup_ns)
+    later = loader.startup_ns[1:]  # in the first, what is done once a process is done: imports, compiling
     return float(sorted(later)[len(later) // 2]) if later else 0.0, length

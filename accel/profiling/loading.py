@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from accel.profiling import fetching
+from accel.profiling import fetching, trial
 from accel.profiling.measured import Batch, Loader
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
@@ -33,6 +33,7 @@ class Watched:
         self.batches: deque[Batch] = deque(maxlen=_MOST_BATCHES)
         self.workers: dict[int, tuple[int, int]] = {}
         """By their process: the loader's number, and the worker's."""
+        self.samples: dict[int, trial.Samples | None] = {}
         self.begun = self.until = 0
         self.images = 0
         self._begun: Counter[int] = Counter()
@@ -44,6 +45,7 @@ class Watched:
         number = self._numbers.setdefault(loader, len(self.loaders))
         if number == len(self.loaders):
             self.loaders.append(_described(number, loader, iterator))
+            self.samples[number] = trial.samples(loader) if isinstance(loader, DataLoader) else None
         described = self.loaders[number]
         self._epochs[iterator] = described, self._begun[number], asked
         self._begun[number] += 1
