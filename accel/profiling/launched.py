@@ -45,6 +45,7 @@ class _Now:
             return
         self.started = True
         loading.looks.append(self.look)
+        loading.ends.append(collect.try_another)  # when the script ends no process can be started any more
         Finalize(None, self.end, exitpriority=1000)
 
     def look(self) -> None:
@@ -65,7 +66,7 @@ class _Now:
     def end(self) -> None:
         if self.line is not None:
             self.line.close()
-        measured = collect.stop(ending=True)
+        measured = collect.stop()
         if self.file is not None and measured.batches:
             folder.leave(_of_rank(measured), self.file)
 
