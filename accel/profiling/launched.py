@@ -65,7 +65,7 @@ class _Now:
     def end(self) -> None:
         if self.line is not None:
             self.line.close()
-        measured = collect.stop()
+        measured = collect.stop(ending=True)
         if self.file is not None and measured.batches:
             folder.leave(_of_rank(measured), self.file)
 

@@ -13,12 +13,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from accel.profiling import fetching
+from accel.profiling import fetching, trial
 from accel.profiling.measured import Batch, Loader
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
 from accel.system import clocks
-from accel.system.clocks import COPY, NS, STEP, UNPACK, WAIT, WIDTH
+from accel.system.clocks import COPY, STEP, UNPACK, WAIT
 
 Function = Callable[..., Any]
 
@@ -33,6 +33,7 @@ class Watched:
         self.batches: deque[Batch] = deque(maxlen=_MOST_BATCHES)
         self.workers: dict[int, tuple[int, int]] = {}
         """By their process: the loader's number, and the worker's."""
+        self.samples: dict[int, trial.Samples | None] = {}
         self.begun = self.until = 0
         self.images = 0
         self._begun: Counter[int] = Counter()
@@ -44,6 +45,7 @@ class Watched:
         number = self._numbers.setdefault(loader, len(self.loaders))
         if number == len(self.loaders):
             self.loaders.append(_described(number, loader, iterator))
+            self.samples[number] = trial.samples(loader) if isinstance(loader, DataLoader) else None
         described = self.loaders[number]
         self._epochs[iterator] = described, self._begun[number], asked
         self._begun[number] += 1
@@ -182,7 +184,7 @@ def _begin_step(clock: clocks.Clock) -> None:
     watched.until = clock.stepping = clocks.now()
     clock.stepping_cpu = clocks.cpu_ns()
     clock.inside = clock.cpu_inside = 0
-    clock.copied = clock.sums[COPY * WIDTH + NS]
+    clock.copied = clock.ns(COPY)
 
 
 def _end_step(clock: clocks.Clock) -> None:
@@ -195,7 +197,7 @@ def _end_step(clock: clocks.Clock) -> None:
     clock.stepping = 0
     batch: Batch | None = _last.__dict__.pop("batch", None)
     if batch is not None:
-        batch.copy_ns = clock.sums[COPY * WIDTH + NS] - clock.copied
+        batch.copy_ns = clock.ns(COPY) - clock.copied
         batch.step_ns, batch.step_cpu_ns = took, max(cpu - clock.cpu_inside, 0)
     clock.inside = clock.cpu_inside = 0
 
