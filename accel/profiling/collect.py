@@ -16,6 +16,7 @@ import torch
 from accel import switch
 from accel.options import STEPS_ASIDE
 from accel.profiling import loading, trial
+from accel.profiling.flow import flow
 from accel.profiling.measured import (
     MAIN_STAGES,
     STAGES,
@@ -33,6 +34,8 @@ from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
 from accel.system.cores import cores
 from accel.system.measuring import Row
 
+ANOTHER = "cpu"
+"""The backend that is tried where none of accel's is in force."""
 _before: tuple[dict[str, Any], Any, float] = {}, None, 0.0
 
 
@@ -55,25 +58,26 @@ def start(*, trace: bool = False) -> None:
 
 
 def stop() -> Measured:
-    """End it; what was measured."""
+    """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples."""
     folder = measuring.folder()
     measured = _measured(measuring.stop())
-    loader, image_s = loading.watched.busiest(), _image_s(measured)
-    if measured.backend == STEPS_ASIDE and loader is not None and image_s:
-        tried = trial.measure(loader, "cpu", image_s=image_s)
-        measured.trials = {} if tried is None else {"cpu": tried}
     if folder:
         measured.events = _events(folder)
         shutil.rmtree(folder, ignore_errors=True)
+    its = flow(measured)
+    if its is not None:
+        try_another(its.loader.number)
+        found = loading.watched.trials.get(its.loader.number)
+        measured.trials = {} if found is None else {ANOTHER: found}
     return measured
 
 
-def _image_s(measured: Measured) -> float:
-    """Seconds that an image takes to be made, by one thread."""
-    stages = {name for name in WORKER_STAGES if name not in ("idle", "send")}
-    makers = [each for each in measured.processes if stages & {*each.stages}]
-    spent = sum(spent.ns for each in makers for name, spent in each.stages.items() if name in stages)
-    return spent / 1e9 / max(sum(each.images or 0 for each in makers), 1)
+def try_another(number: int) -> None:
+    """Have samples of a loader made by accel's own backend, too, where none is in force; once."""
+    watched = loading.watched
+    samples = watched.samples.get(number)
+    if switch.current().steps_aside and samples is not None and number not in watched.trials:
+        watched.trials[number] = trial.measure(samples, ANOTHER)
 
 
 def so_far() -> Measured:

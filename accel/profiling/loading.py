@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from accel.profiling import fetching
-from accel.profiling.measured import Batch, Loader
+from accel.profiling import fetching, trial
+from accel.profiling.measured import Batch, Loader, Trial
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
 from accel.system import clocks, measuring
@@ -35,6 +35,8 @@ class Watched:
         self.batches: deque[Batch] = deque(maxlen=_MOST_BATCHES)
         self.workers: dict[int, tuple[int, int]] = {}
         """By their process: the loader's number, and the worker's."""
+        self.samples: dict[int, trial.Samples | None] = {}
+        self.trials: dict[int, Trial | None] = {}
         self.begun = self.until = 0
         self.images = 0
         self._ended: list[measuring.Row] = []
@@ -47,6 +49,7 @@ class Watched:
         number = self._numbers.setdefault(loader, len(self.loaders))
         if number == len(self.loaders):
             self.loaders.append(_described(number, loader, iterator))
+            self.samples[number] = trial.samples(loader) if isinstance(loader, DataLoader) else None
         described = self.loaders[number]
         self._epochs[iterator] = described, self._begun[number], asked
         self._begun[number] += 1
@@ -77,12 +80,6 @@ class Watched:
             places.setdefault(self.workers.get(pid, pid), []).append(row)
         return [measuring.together(each) for each in places.values()]
 
-    def busiest(self) -> DataLoader[Any] | None:
-        """The loader that most of the batches came from, if it is still there."""
-        most = Counter(batch.loader for batch in self.batches).most_common(1)
-        found = [each for each, number in self._numbers.items() if most and number == most[0][0]]
-        return found[0] if found and isinstance(found[0], DataLoader) else None
-
     def started(self, iterator: Any) -> None:
         """Its first batch is there."""
         loader, epoch, asked = self._epochs[iterator]
@@ -100,6 +97,8 @@ def begin() -> None:
     watched = Watched()
 
 
+ends: list[Callable[[int], object]] = []
+"""Called with a loader's number when an epoch of it has ended, in no stage's time."""
 listeners: list[Callable[[], object]] = []
 """Called with every batch that is given, in the thread that takes it."""
 
@@ -172,6 +171,8 @@ def asked(original: Function) -> Function:
             data = waiting(self)
         except StopIteration:
             _last.__dict__.pop("batch", None)
+            for end in ends:
+                end(loader.number)
             _begin_step(clock)
             raise
         dry = None if event is None else bool(event.query())

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _collect = LazyModule("accel.profiling.collect")
 _report = LazyModule("accel.profiling.report")
-_screen = LazyModule("accel.profiling.screen")
 _stages = LazyModule("accel.profiling.stages")
 _trace = LazyModule("accel.profiling.trace")
 
@@ -81,7 +80,7 @@ def _display(report: Report) -> None:
     if getattr(shell, "kernel", None) is not None:
         import_module("IPython.display").display(report)
     else:
-        _screen.show(report)
+        report.show()
 
 
 measuring.on_change(lambda begins: _stages.changed(begins))

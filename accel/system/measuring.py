@@ -85,6 +85,12 @@ def measuring() -> bool:
     return _seen != 0
 
 
+def leave() -> None:
+    """Have this process not be measured any more; for a child that does something else."""
+    global _seen
+    _seen = 0
+
+
 def start(folder: str = "") -> None:
     """Have this process measure, and all that share its block; ``folder``: for files of events, if these are wanted.
 
