@@ -24,7 +24,7 @@ from accel import switch
 from accel.lazy import search
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.profiling.measured import Trial
-from accel.system import measuring, log
+from accel.system import log, measuring
 from accel.system.private_names import private
 
 _BATCH, _FEWEST, _MOST = 8, 2, 12
