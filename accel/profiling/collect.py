@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from accel import switch
-from accel.options import STEPS_ASIDE
 from accel.profiling import loading, trial
 from accel.profiling.flow import flow
 from accel.profiling.measured import (
