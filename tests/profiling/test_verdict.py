@@ -144,7 +144,7 @@ def test_shared_memory_that_is_full() -> None:
     verdict = judge(measured)
     assert verdict.bottleneck == "shm"
     assert "30 MB free" in verdict.why
-    assert [each.change for each in advise(measured, verdict)] == [None]
+    assert [each.change for each in advise(measured, verdict)] == [{"backend": "cpu"}, None]
 
 
 def test_workers_that_died_for_want_of_shared_memory() -> None:
