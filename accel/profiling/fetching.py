@@ -25,7 +25,7 @@ _sent_before = 0
 _drawing = 2  # batches of which it is looked at whether random numbers are drawn for them
 
 
-def _begin() -> None:
+def begin() -> None:
     """Forget what was before: measuring begins in this process."""
     global _fetched, _ended
     _fetched = _ended = 0
@@ -36,8 +36,7 @@ def sample_cpu() -> None:
     clocks.sampling_cpu = _fetched % _EVERY == 1 or not _fetched
 
 
-clocks.on_change(lambda measures: _begin())
-fork.register(in_child=_begin)
+fork.register(in_child=begin)
 
 
 def fetch(original: Function) -> Function:

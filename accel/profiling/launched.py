@@ -41,11 +41,12 @@ class _Now:
 
     def start(self) -> None:
         try:
-            collect.start(events=self.trace)
+            collect.start(trace=self.trace)
         except RuntimeError:  # the script's own accel.profile() does
             return
         self.started = True
-        loading.looks[:] = [self.look]  # not that of the process that forked this one
+        loading.listeners[:] = [self.look]  # not those of the process that forked this one
+        loading.ends[:] = [collect.try_another]  # when the script ends no process can be started any more
         Finalize(None, self.end, exitpriority=1000)
 
     def look(self) -> None:
@@ -61,7 +62,7 @@ class _Now:
             if self.file is not None and "file" in due:
                 folder.leave(_of_rank(measured), self.file)
         except Exception as error:  # the script goes on
-            loading.looks.clear()
+            loading.listeners.clear()
             log.note(log.WARNING, "what is measured is neither shown nor kept before the end: %r", error)
         now = time.monotonic()
         pause = (now - begun) / _MOST if self.looked else 0.0  # the first look imports what it draws with
@@ -72,7 +73,7 @@ class _Now:
     def end(self) -> None:
         if self.line is not None:
             self.line.close()
-        measured = collect.stop(ending=True)
+        measured = collect.stop()
         if self.file is not None and measured.batches:
             folder.leave(_of_rank(measured), self.file)
 

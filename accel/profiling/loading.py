@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from accel.profiling import fetching, trial
-from accel.profiling.measured import Batch, Loader
+from accel.profiling.measured import Batch, Loader, Trial
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
 from accel.system import clocks
@@ -34,6 +34,7 @@ class Watched:
         self.workers: dict[int, tuple[int, int]] = {}
         """By their process: the loader's number, and the worker's."""
         self.samples: dict[int, trial.Samples | None] = {}
+        self.trials: dict[int, Trial | None] = {}
         self.begun = self.until = 0
         self.images = 0
         self._begun: Counter[int] = Counter()
@@ -72,12 +73,16 @@ class Watched:
 watched = Watched()
 
 
-def _begin() -> None:
+def begin() -> None:
+    """Forget what was before, where this process begins to measure."""
     global watched
     watched = Watched()
 
 
-clocks.on_change(lambda measures: _begin() if measures else None)
+ends: list[Callable[[int], object]] = []
+"""Called with a loader's number when an epoch of it has ended, in no stage's time."""
+listeners: list[Callable[[], object]] = []
+"""Called with every batch that is given, in the thread that takes it."""
 
 
 def _described(number: int, loader: Any, iterator: Any) -> Loader:
@@ -101,15 +106,10 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
         pin_memory=bool(iterator._pin_memory),
         persistent=bool(getattr(iterator, "_persistent_workers", False)),
         method=method,
-        dataset=dataset_name(dataset),
+        dataset=f"{type(dataset).__module__}.{type(dataset).__qualname__}",
         length=length,
         pid=os.getpid(),
     )
-
-
-def dataset_name(dataset: Any) -> str:
-    """What a loader's dataset is called."""
-    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
 
 
 def iterated(original: Function) -> Function:
@@ -151,6 +151,8 @@ def asked(original: Function) -> Function:
             data = waiting(self)
         except StopIteration:
             _last.__dict__.pop("batch", None)
+            for end in ends:
+                end(loader.number)
             _begin_step(clock)
             raise
         dry = None if event is None else bool(event.query())
@@ -164,16 +166,12 @@ def asked(original: Function) -> Function:
         watched.batches.append(batch)
         _last.batch = batch
         clocks.flush()
-        for look in looks:
-            look()
+        for listener in listeners:
+            listener()
         _begin_step(clock)
         return data
 
     return give
-
-
-looks: list[Callable[[], object]] = []
-"""Called when a batch is there, in no stage's time."""
 
 
 _last = threading.local()

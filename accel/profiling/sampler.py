@@ -29,7 +29,7 @@ class Sampler:
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._watched = 0
-        self._found: Counter[tuple[CodeType, int]] = Counter()
+        self._found: Counter[tuple[CodeType, int, bool]] = Counter()
         self._kinds: dict[CodeType, int] = {}
 
     def forget(self) -> None:
@@ -43,7 +43,6 @@ class Sampler:
 
     def start(self) -> None:
         """Look at this thread from now on."""
-        self._found.clear()
         self._watched = threading.get_ident()
         self._run()
 
@@ -99,7 +98,7 @@ class Sampler:
             if kind == _STAGE:
                 return
             if kind == _USERS:
-                self._found[code, frame.f_lineno] += 1
+                self._found[code, frame.f_lineno, _loads(frame)] += 1
                 return
             frame = frame.f_back
 
@@ -108,7 +107,13 @@ class Sampler:
         row = clocks.row()
         if row is not None:
             found = self._found.most_common(clocks.TEXTS)
-            clocks.write_texts(row, [(f"{line}\n{code.co_name}\n{code.co_filename}", n) for (code, line), n in found])
+            clocks.write_texts(
+                row,
+                [
+                    (f"{loads:d}\n{line}\n{code.co_name[:60]}\n{code.co_filename[-160:]}", n)
+                    for (code, line, loads), n in found
+                ],
+            )
 
 
 _USERS, _STAGE, _OTHER = range(3)
@@ -119,6 +124,15 @@ def _kind(code: CodeType) -> int:
     if code is _STAGE_CODE or file.startswith(_PROFILING) or code.co_name == "_worker_loop":
         return _STAGE
     return _OTHER if file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
+
+
+def _loads(frame: FrameType | None) -> bool:
+    """Whether a frame makes a batch; else it uses one."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_PROFILING):
+            return True
+        frame = frame.f_back
+    return False
 
 
 _STAGE_CODE: Any = clocks.timed(0, len).__code__

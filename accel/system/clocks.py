@@ -206,7 +206,7 @@ def join(block: torch.Tensor | None) -> None:
 
 
 def on_change(function: Callable[[bool], object]) -> None:
-    """Call ``function`` when measuring begins (True) and ends (False), in every process."""
+    """Call ``function`` when measuring begins (True) and ends, in every process, and when ``ranges`` change."""
     _changes.append(function)
 
 
@@ -221,6 +221,12 @@ def look() -> bool:
 def measuring() -> bool:
     """Whether this process measures."""
     return _seen != 0
+
+
+def leave() -> None:
+    """Have this process not be measured any more; for a child that does something else."""
+    global _seen
+    _seen = 0
 
 
 def start(folder: str = "") -> None:
@@ -267,16 +273,33 @@ def folder() -> str:
 def _turn(generation: int) -> None:
     global _seen, _row, _events
     with _lock:
-        if _seen:
-            _seen = 0
-            for change in _changes:
-                change(False)
         _forget()
-        _events = None
-        if generation:
-            _seen, _events = generation, [] if folder() else None
-            for change in _changes:
-                change(True)
+        _seen, _events = generation, [] if generation and folder() else None
+        for change in _changes:
+            change(bool(generation))
+
+
+def show(make: Callable[[str], Any] | None) -> None:
+    """Show stages in torch's profiler from now on, by ``make(name)``, a context; None: no longer."""
+    global ranges
+    with _lock:
+        ranges = make
+        for change in _changes:
+            change(False)
+
+
+def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, as a stage that is shown by torch's profiler and counted nowhere."""
+    name = f"accel::{STAGES[stage]}"
+
+    @wraps(original)
+    def range_of(*args: Any, **kwargs: Any) -> Any:
+        if ranges is None:
+            return original(*args, **kwargs)
+        with ranges(name):
+            return original(*args, **kwargs)
+
+    return range_of
 
 
 def _forget() -> None:
@@ -288,6 +311,8 @@ def _forget() -> None:
 
 
 def _in_child() -> None:
+    global ranges
+    ranges = None  # the profiler is the parent's
     if _seen:
         _forget()
 
@@ -368,7 +393,7 @@ def write_texts(found: npt.NDArray[np.int64], texts: list[tuple[str, int]]) -> N
     place = found[_HEADER_SIZE + _STAGES_SIZE :]
     names = place[TEXTS:].view(TEXT)
     for number, (text, times) in enumerate(texts[:TEXTS]):
-        names[number], place[number] = text.encode()[-TEXT.itemsize :], times
+        names[number], place[number] = text.encode()[: TEXT.itemsize], times
 
 
 def delayed_ns() -> int | None:
