@@ -25,7 +25,7 @@ _bursts = replace(
     batches=50,
     loader={**TWO, "prefetch_factor": 1},
 )
-_short = replace(_plain, step=Step(20), batches=4)
+_short = replace(_plain, step=Step(20), batches=4, length=None)
 _opens = {**TWO, "worker_init_fn": data.Opens(600)}
 _threaded = replace(_plain, dataset=photos(pipeline(data.Elementwise(20))))
 SETTINGS = [

@@ -97,6 +97,7 @@ USER = [
         "user",
         replace(_plain, dataset=photos(pipeline(_computes)), loader=ALONE),
         cure=replace(_plain, loader=ALONE),
+        inside=True,
         never=TUNING,
         names=("data.py",),
     ),
@@ -123,7 +124,13 @@ USER = [
 
 # -- pixels -------------------------------------------------------------------------------------------------
 
-_large = Script(photos(transforms.Compose([transforms.Resize(64), transforms.CenterCrop(64), transforms.ToTensor()]), "large"), QUICK, 20, batch_size=4, loader=TWO)
+_large = Script(
+    photos(transforms.Compose([transforms.Resize(64), transforms.CenterCrop(64), transforms.ToTensor()]), "large"),
+    QUICK,
+    20,
+    batch_size=4,
+    loader=TWO,
+)
 _corner = transforms.Compose([transforms.CenterCrop(64), transforms.ToTensor()])
 _early = transforms.Compose([data.looks_at_pixels, transforms.CenterCrop(64), transforms.ToTensor()])
 _heavy = (transforms.GaussianBlur(9, 3), transforms.RandomRotation(30, transforms.InterpolationMode.BICUBIC))
@@ -211,7 +218,8 @@ PIXELS = [
 
 # -- batches ------------------------------------------------------------------------------------------------
 
-_arrays = Script(partial(Arrays, size=4 << 20), QUICK, loader={**ONE, "collate_fn": data.as_they_are})
+_arrays = Script(partial(Arrays, size=4 << 20), QUICK, loader={**TWO, "collate_fn": data.as_they_are})
+_alone = replace(_arrays, loader={**ONE, "collate_fn": data.as_they_are}, method="spawn")
 BATCHES = [
     Plant(
         "collate-2",
@@ -230,8 +238,8 @@ BATCHES = [
         never=TUNING,
     ),
     Plant(
-        "send-1",
-        "batches of 32 MB as a list of arrays, through the pipe; 1 worker",
+        "send-2",
+        "batches of 32 MB as a list of arrays, through the pipe; 2 workers",
         "send",
         _arrays,
         cure=replace(_arrays, dataset=partial(Arrays, size=4 << 10)),
@@ -239,10 +247,10 @@ BATCHES = [
     ),
     Plant(
         "send-spawn",
-        "the same; 2 spawned workers",
+        "the same; 1 spawned worker",
         "send",
-        replace(_arrays, loader={**TWO, "collate_fn": data.as_they_are}, method="spawn"),
-        cure=replace(_arrays, dataset=partial(Arrays, size=4 << 10), loader={**TWO, "collate_fn": data.as_they_are}, method="spawn"),
+        _alone,
+        cure=replace(_alone, dataset=partial(Arrays, size=4 << 10)),
         never=TUNING,
     ),
     Plant(
