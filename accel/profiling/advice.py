@@ -10,7 +10,7 @@ from accel.options import STEPS_ASIDE
 from accel.profiling import predict
 from accel.profiling.flow import Flow
 from accel.profiling.measured import Measured
-from accel.profiling.verdict import HELPS, Verdict, hottest, place
+from accel.profiling.verdict import HELPS, Verdict, hottest, loading, place
 
 MOST = 3
 _MOST_WORKERS, _MOST_AHEAD = 64, 16
@@ -79,12 +79,14 @@ def no_cure(bottleneck: str) -> str:
 
 
 def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
+    if verdict.bottleneck == "copy":
+        yield from _copying(its)
+        return
     yield from _workers(its, verdict)
     yield from _prefetch(its)
     yield from _persistent(its)
     yield from _backend(measured, its)
     yield from _pool(measured, its)
-    yield from _copying(its, verdict)
     yield from _code(measured, its, verdict)
     yield from _shared_memory(its, verdict)
 
@@ -107,7 +109,7 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
     if its.bytes and its.machine.memory_free:
         most = min(most, now + int(its.machine.memory_free / 2 / its.bytes / ahead / its.ranks))
     best = _cheapest(its, "workers", range(now + 1, most + 1))
-    if best is None or verdict.bottleneck in ("shm", "gil", "copy", "startup"):
+    if best is None or verdict.bottleneck in ("shm", "gil", "startup"):
         return
     number, rate = best
     cores = its.cpu_made * rate / its.ranks / its.images / 1e9 - its.cpu_made / its.period
@@ -144,8 +146,8 @@ def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
     """Another backend: accel's under "torchvision", by a trial; the GPU's, as a bound."""
     for name, trial in measured.trials.items():
         now, images = predict.present(its), its.images * 1e9
-        less, cpu = ((trial.base_seconds - trial.seconds) * images, (trial.base_cpu_s - trial.cpu_s) * images)
-        made, cpu_made = max(now.made - less, 0.02 * now.made), max(now.cpu_made - cpu, 0.02 * now.cpu_made)
+        made = _less(now.made, trial.base_seconds, trial.seconds, images)
+        cpu_made = _less(now.cpu_made, trial.base_cpu_s, trial.cpu_s, images)
         rate = predict.rate(its, replace(now, made=made, cpu_made=cpu_made))
         yield Advice(f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, rate, "nothing", True)
     if its.machine.gpu and "cuda" in measured.backends and measured.backend != "cuda":
@@ -154,6 +156,14 @@ def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
         rate = predict.rate(its, replace(now, made=max(now.made - computed, 0.02 * now.made), cpu_made=0.0))
         text, change = 'accel.set_image_backend("cuda")', {"backend": "cuda"}
         yield Advice(text, change, its.rate, rate, "time and memory of the GPU", True, at_most=True)
+
+
+def _less(now: float, base: float, other: float, scale: float) -> float:
+    """A time with what a trial saved taken off: as a share or as it was, whichever is less.
+
+    Files that were read before come faster in a trial, and other programs may make it slower.
+    """
+    return max(now - min((base - other) * scale, now * (1 - other / base) if base else 0.0), 0.02 * now)
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
@@ -168,9 +178,9 @@ def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
         yield Advice(f"accel's threads={cores}", {"threads": cores}, its.rate, rate, cost, True)
 
 
-def _copying(its: Flow, verdict: Verdict) -> Iterator[Advice]:
+def _copying(its: Flow) -> Iterator[Advice]:
     """Copies beside the step, where there is a GPU: from pinned memory."""
-    if verdict.bottleneck == "copy" and its.machine.gpu:
+    if its.machine.gpu:
         rate = its.rate * its.period / (its.period - its.copy)
         change = None if its.loader.pin_memory else {"pin_memory": True}
         text = "images.to(device, non_blocking=True)" + (", from pin_memory=True" if change else "")
@@ -181,7 +191,7 @@ def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
     """The user's own statement that costs most."""
     sample = hottest(measured)
     if verdict.stage in ("user", "collate") and sample is not None:
-        share = sample.count / max(sum(each.count for each in measured.samples), 1)
+        share = sample.count / max(sum(each.count for each in loading(measured)), 1)
         less = its.stages[verdict.stage] * share
         now = predict.present(its)
         cpu = max(now.cpu_made - less, 0.0)

@@ -147,8 +147,9 @@ def _flow(
             made = Spent(1, int(spent))
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
-        delayed = sum(worker.delayed_s or 0.0 for worker in workers) * 1e9 / batches
-        delayed = min(delayed, 0.9 * made.ns / made.count)
+        own, others = in_use(measured)  # what other programs take will be taken under any setting
+        delayed = sum(worker.delayed_s or 0.0 for worker in workers) * 1e9 / batches * own / max(own + others, 1e-9)
+        delayed = min(delayed, max(made.ns / made.count - sum(map(_cpu, workers)) / batches, 0.0))
         computed = sum(stages.get(name, 0.0) for name in COMPUTED) - delayed
         cpu_made = sum(map(_cpu, workers)) / batches
         if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest is what starting a worker takes
@@ -189,11 +190,16 @@ def _cpu(process: Process) -> float:
     return (process.cpu_s or 0.0) * 1e9
 
 
+def in_use(measured: Measured) -> tuple[float, float]:
+    """Cores that the training's processes keep busy, and those that other programs do."""
+    own = sum(each.cpu_s or 0.0 for each in measured.processes) / measured.seconds if measured.seconds else 0.0
+    return own, max((measured.machine.busy or 0.0) * measured.machine.cores - own, 0.0)
+
+
 def _cores(measured: Measured, flow: Flow) -> float:
     """The cores that a rank may have: its share of those that other programs leave."""
     machine = measured.machine
-    own = sum(each.cpu_s or 0.0 for each in measured.processes) / measured.seconds if measured.seconds else 0.0
-    others = max((machine.busy or 0.0) * machine.cores - own, 0.0) if machine.world_size == flow.ranks else 0.0
+    others = in_use(measured)[1] if machine.world_size == flow.ranks else 0.0
     return max((machine.cores - others) / max(machine.world_size, flow.ranks), 1.0, min(flow.in_use, machine.cores))
 
 

@@ -18,7 +18,7 @@ from accel.profiling.measured import Batch, Loader
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
 from accel.system import clocks
-from accel.system.clocks import COPY, NS, STEP, UNPACK, WAIT, WIDTH
+from accel.system.clocks import COPY, STEP, UNPACK, WAIT
 
 Function = Callable[..., Any]
 
@@ -171,7 +171,7 @@ def _begin_step(clock: clocks.Clock) -> None:
     watched.until = clock.stepping = clocks.now()
     clock.stepping_cpu = clocks.cpu_ns()
     clock.inside = clock.cpu_inside = 0
-    clock.copied = clock.sums[COPY * WIDTH + NS]
+    clock.copied = clock.ns(COPY)
 
 
 def _end_step(clock: clocks.Clock) -> None:
@@ -184,7 +184,7 @@ def _end_step(clock: clocks.Clock) -> None:
     clock.stepping = 0
     batch: Batch | None = _last.__dict__.pop("batch", None)
     if batch is not None:
-        batch.copy_ns = clock.sums[COPY * WIDTH + NS] - clock.copied
+        batch.copy_ns = clock.ns(COPY) - clock.copied
         batch.step_ns, batch.step_cpu_ns = took, max(cpu - clock.cpu_inside, 0)
     clock.inside = clock.cpu_inside = 0
 

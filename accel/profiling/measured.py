@@ -166,6 +166,8 @@ class Sample:
     text: str
     process: int
     count: int
+    loading: bool = True
+    """Whether it was making a sample or a batch; False: it was the training loop's."""
 
 
 @dataclass

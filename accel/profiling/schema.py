@@ -9,11 +9,11 @@ from typing import Any
 from accel.profiling.advice import Advice
 from accel.profiling.flow import Flow
 from accel.profiling.measured import STAGES, Measured, Spent, total
-from accel.profiling.verdict import Verdict
+from accel.profiling.verdict import Verdict, loading
 
 VERSION = 1
 _PERCENTS = (50, 95, 99)
-_STATEMENTS = 5
+_STATEMENTS = 3
 
 
 def content(
@@ -119,17 +119,20 @@ def _exact(times: Sequence[int]) -> dict[str, float | None]:
 
 
 def statements(measured: Measured) -> list[dict[str, Any]]:
-    """The user's statements in which processes were found most often, and their share of all."""
-    counts: dict[tuple[str, int, str, str], int] = {}
+    """The user's statements in which processes were found most often, and their share of what makes batches, or of the
+    training loop."""
+    makes = {id(sample) for sample in loading(measured)}
+    counts: dict[tuple[str, int, str, str, str], int] = {}
+    whole: dict[str, int] = {}
     for sample in measured.samples:
-        key = sample.file, sample.line, sample.function, sample.text.strip()
+        where = "loading" if id(sample) in makes else "loop"
+        key = where, sample.file, sample.line, sample.function, sample.text.strip()
         counts[key] = counts.get(key, 0) + sample.count
-    whole = sum(counts.values())
-    ordered = sorted(counts.items(), key=lambda item: -item[1])[:_STATEMENTS]
-    return [
-        {"file": file, "line": line, "function": function, "text": text, "share": count / whole}
-        for (file, line, function, text), count in ordered
-    ]
+        whole[where] = whole.get(where, 0) + sample.count
+    ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1]))
+    names = ("where", "file", "line", "function", "text")
+    rows = [{**dict(zip(names, key, strict=True)), "share": count / whole[key[0]]} for key, count in ordered]
+    return [row for where in whole for row in [row for row in rows if row["where"] == where][:_STATEMENTS]]
 
 
 def machine(measured: Measured, its: Flow | None) -> dict[str, Any]:

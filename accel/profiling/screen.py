@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from accel.profiling.advice import Advice, no_cure
@@ -56,7 +57,7 @@ def _screen(report: Report) -> RenderableType:
     parts.append(
         Text(f"bottleneck: {report.bottleneck}", style="bold red" if report.bottleneck != "step" else "bold green")
     )
-    parts.append(Text(f"  {report.verdict.why}"))
+    parts += [Text(line) for line in wrap(report.verdict.why, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")]
     parts += [Text(""), _stages(report)]
     parts += [Text(line, style="dim") for line in _notes(report)]
     parts += [Text(""), *_advice(report.advice, report.bottleneck)]
@@ -125,10 +126,10 @@ def _notes(report: Report) -> list[str]:
         lines.append(
             f"first batch of an epoch, not among the steps above: {first['mean_ms']:.0f} ms (of {first['batches']})"
         )
-    for each in data["user"][:2]:
-        lines.append(
-            f"your code: {each['share']:.0%} in {each['file'].rsplit('/', 1)[-1]}:{each['line']} {each['text']}"
-        )
+    for where, words in (("loading", "your code, loading"), ("loop", "your code, the loop")):
+        for each in [row for row in data["user"] if row["where"] == where][:2]:
+            place = f"{each['file'].rsplit('/', 1)[-1]}:{each['line']} {each['text']}"
+            lines.append(f"{words}: {each['share']:.0%} in {place}")
     idle = "not measured" if machine["idle_cores"] is None else f"{machine['idle_cores']:.1f} idle"
     line = f"cores: {machine['cores']}, {idle}"
     if machine["gpu"]:

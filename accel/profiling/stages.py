@@ -12,21 +12,23 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
 from accel import hooks, switch
 from accel.hooks.patch import Undo, attribute, body, found
 from accel.profiling import fetching, loading
 from accel.profiling.sampler import sampler
 from accel.system import clocks
-from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
+from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, TRANSFORM, USER
 from accel.system.private_names import private
 
 Function = Callable[..., Any]
 
 _ATTRIBUTES: dict[str, int] = {
-    "accel.system.memory.FileBuffers.read": READ,
     "accel.hooks.pillow_open.opened": READ,
     "accel.lazy.jpeg_file.Unread.read": READ,
-    "accel.hooks.tv_files._read": RECORD,
+    "accel.hooks.tv_files._read": READ,
     "accel.runtime.read.pixels": DECODE,
     "accel.runtime.compute._run_all": TRANSFORM,
     "accel.runtime.compute.several": PLAN,
@@ -43,7 +45,7 @@ _ATTRIBUTES: dict[str, int] = {
 }
 """Names that are looked up when they are called."""
 
-_IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin", "torchvision.transforms.v2")
+_IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin")
 
 _STOCK = (
     "torchvision.transforms.transforms",
@@ -75,7 +77,11 @@ def _install() -> None:
     for name, replacement in (*fetching.REPLACED, *loading.REPLACED):
         _around(name, replacement)
     _undo.append(body(found("PIL.ImageFile.ImageFile.load"), fetching.loaded))
-    for cls in _transforms():
+    for cls in (v1.Compose, v2.Compose):
+        method = "forward" if "forward" in vars(cls) else "__call__"
+        _undo.append(attribute(cls, method, fetching.composed(vars(cls)[method])))
+    fetching.stock.update(_transforms())
+    for cls in fetching.stock:
         for method in ("forward", "__call__"):
             if method in vars(cls):
                 _undo.append(attribute(cls, method, fetching.applied(vars(cls)[method])))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from accel.options import STEPS_ASIDE
 from accel.profiling import predict
-from accel.profiling.flow import Flow, flow
+from accel.profiling.flow import Flow, flow, in_use
 from accel.profiling.measured import Measured, Sample
 
 BOTTLENECKS = (
@@ -84,7 +84,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float | Non
         yield _costly(measured, its, name, share, f"{waits}; it loads itself, without workers")
         return
     starved = _starved(its)
-    if starved and its.gil_late is not None and its.gil_late > _LATE and its.in_use < 0.9 * its.cores:
+    if starved and _holds_the_gil(its):
         late = f"{its.gil_late / 1e6:.0f} ms late"
         yield "gil", f"{waits}, though the workers could keep up; the main process holds the GIL (others come {late})"
     if text := _no_room(measured, its, name):
@@ -115,10 +115,16 @@ def _costly(measured: Measured, its: Flow, name: str | None, share: float | None
     return _NAMES.get(name, name), text
 
 
+def loading(measured: Measured) -> list[Sample]:
+    """Samples of what makes the batches: the workers', where there are any."""
+    workers = {process.pid for process in measured.processes if process.role == "worker"}
+    return [sample for sample in measured.samples if sample.loading and (not workers or sample.process in workers)]
+
+
 def hottest(measured: Measured) -> Sample | None:
-    """The statement of the user's where processes were found most often."""
+    """The statement of the user's where processes that make batches were found most often."""
     counts: dict[tuple[str, int], Sample] = {}
-    for sample in measured.samples:
+    for sample in loading(measured):
         found = counts.get((sample.file, sample.line))
         count = sample.count + (found.count if found else 0)
         counts[sample.file, sample.line] = Sample(
@@ -144,8 +150,19 @@ def _starved(its: Flow) -> bool:
     return lost > 0.5 * its.wait and lost > 0.05 * its.period and (its.idle is None or its.idle > 0.1)
 
 
+def _holds_the_gil(its: Flow) -> bool:
+    """Whether other threads of the main process come late, and not for want of a core."""
+    if its.main is None or its.gil_late is None:
+        return False
+    waits = (its.main.delayed_s or 0.0) / its.main.cpu_s if its.main.cpu_s else 0.0
+    return its.gil_late > _LATE * (1 + 4 * waits)
+
+
 def _too_many_threads(measured: Measured, its: Flow) -> str | None:
     """Whether threads beyond the one that each process must have fill the cores, and wait for them."""
+    own, others = in_use(measured)
+    if own < others:  # they wait for other programs
+        return None
     wanted = beyond = waited = used = 0.0
     for process in measured.processes:
         if process.seconds <= 0 or process.cpu_s is None or process.delayed_s is None:

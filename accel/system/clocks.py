@@ -10,12 +10,10 @@ then the functions are put around what they time (``accel.profiling.stages``).
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import threading
 import time
-from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -76,27 +74,54 @@ class Clock:
     """What one thread counts.
 
     Attributes:
+        done: stages that have ended since they were last added up: their nanoseconds, and below these the stage.
         inside, cpu_inside: nanoseconds spent in stages inside the one that runs.
-        stepping, stepping_cpu: since when it has had a batch; 0: it has none.
+        whole: whether what runs is timed as a whole: a pipeline of transforms, and not each of them.
+        stepping, stepping_cpu, copied: when its step with a batch began, in all clocks; ``stepping`` 0: it has none.
     """
 
-    __slots__ = ("copied", "counted", "cpu_inside", "inside", "native_id", "stepping", "stepping_cpu", "sums")
+    __slots__ = ("copied", "cpu_inside", "done", "inside", "native_id", "stepping", "stepping_cpu", "sums", "whole")
 
     def __init__(self) -> None:
-        self.sums = array("q", bytes(8 * _STAGES_SIZE))
-        self.counted = np.frombuffer(self.sums, np.int64)
+        self.sums = np.zeros((len(STAGES), WIDTH), np.int64)
+        self.done: list[int] = []
         self.inside = self.cpu_inside = self.stepping = self.stepping_cpu = self.copied = 0
+        self.whole = False
         self.native_id = threading.get_native_id()
 
     def add(self, stage: int, ns: int, cpu: int | None = None) -> None:
         """Count a stage that took so long."""
-        first, sums = stage * WIDTH, self.sums
-        sums[first] += 1
-        sums[first + 1] += ns
-        sums[first + HISTOGRAM + _bucket(ns)] += 1
+        self.done.append(ns << _SHIFT | stage)
         if cpu is not None:
-            sums[first + 2] += cpu
-            sums[first + 3] += ns
+            self.add_cpu(stage, ns, cpu)
+
+    def add_cpu(self, stage: int, ns: int, cpu: int) -> None:
+        self.sums[stage, CPU_NS] += cpu
+        self.sums[stage, CPU_OF_NS] += ns
+
+    def ns(self, stage: int) -> int:
+        """Nanoseconds spent in a stage, in all."""
+        self.add_up()
+        return int(self.sums[stage, NS])
+
+    def add_up(self) -> npt.NDArray[np.int64]:
+        """The sums of all that is done; by one thread at a time, be it this one or not."""
+        with _adding:
+            count = len(self.done)  # there may be more any moment
+            done = np.array(self.done[:count], np.int64)
+            del self.done[:count]
+            if count:
+                stages, ns = done & _MASK, done >> _SHIFT
+                buckets = np.minimum((4 * np.log2(np.maximum(ns, 1)) + 1e-9).astype(np.int64), BUCKETS - 1)
+                flat = self.sums.reshape(-1)
+                np.add.at(flat, stages * WIDTH + NS, ns)
+                np.add.at(flat, stages * WIDTH + COUNT, 1)
+                np.add.at(flat, stages * WIDTH + HISTOGRAM + buckets, 1)
+        return self.sums
+
+
+_SHIFT, _MASK = 5, 31
+_adding = fork.Lock()
 
 
 def clock() -> Clock:
@@ -110,14 +135,9 @@ def clock() -> Clock:
     return found
 
 
-def _bucket(ns: int, log2: Callable[[float], float] = math.log2, last: int = BUCKETS - 1) -> int:
-    return min(int(4 * log2(ns) + 1e-9), last) if ns > 1 else 0
-
-
 def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
     """The function, as a stage."""
-    first, shows = stage * WIDTH, stage not in (WAIT, COPY)
-    name = f"accel::{STAGES[stage]}"
+    shows, name = stage not in (WAIT, COPY), f"accel::{STAGES[stage]}"
 
     @wraps(original)
     def stage_of(*args: Any, **kwargs: Any) -> Any:
@@ -140,15 +160,11 @@ def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             took = now() - begun
             ns = took - own.inside
-            sums = own.sums
-            sums[first] += 1
-            sums[first + 1] += ns
-            sums[first + 4 + (int(4 * _log2(ns) + 1e-9) if ns > 1 else 0)] += 1
+            own.done.append(ns << 5 | stage)
             own.inside = outside + took
             if samples:
                 cpu = cpu_ns() - cpu_begun
-                sums[first + 2] += cpu - own.cpu_inside
-                sums[first + 3] += ns
+                own.add_cpu(stage, ns, cpu - own.cpu_inside)
                 own.cpu_inside = cpu_outside + cpu
             if shown is not None:
                 shown.__exit__(None, None, None)
@@ -156,9 +172,6 @@ def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
                 _events.append((stage, own.native_id, begun, took))
 
     return stage_of
-
-
-_log2 = math.log2
 
 
 # -- the block ----------------------------------------------------------------------------------------------
@@ -326,7 +339,7 @@ _EVERY = 200_000_000  # ns
 
 def total_ns(stage: int) -> int:
     """Nanoseconds that the threads of this process have spent in a stage."""
-    return sum(each.sums[stage * WIDTH + NS] for each in tuple(_threads))
+    return sum(each.ns(stage) for each in tuple(_threads))
 
 
 def flush() -> None:
@@ -336,9 +349,10 @@ def flush() -> None:
     if found is None:
         return
     threads = list(_threads)
-    total = sum((each.counted for each in threads), np.zeros(_STAGES_SIZE, np.int64))
-    found[_HEADER_SIZE : _HEADER_SIZE + _STAGES_SIZE] = total
-    found[THREADS] = sum(any(each.sums[stage * WIDTH] for stage in _POOLED) for each in threads)
+    sums = [each.add_up() for each in threads]
+    total = sums[0] if len(sums) == 1 else sum(sums)
+    found[_HEADER_SIZE : _HEADER_SIZE + _STAGES_SIZE] = np.ravel(total)
+    found[THREADS] = sum(bool(each[DECODE : KERNELS + 1, COUNT].any()) for each in sums)
     found[UNTIL], found[PROCESS_CPU] = now(), process_cpu_ns() - _cpu_begun
     if _events:
         written, _events = _events, []
@@ -355,9 +369,6 @@ def write_texts(found: npt.NDArray[np.int64], texts: list[tuple[str, int]]) -> N
     names = place[TEXTS:].view(TEXT)
     for number, (text, times) in enumerate(texts[:TEXTS]):
         names[number], place[number] = text.encode()[-TEXT.itemsize :], times
-
-
-_POOLED = (DECODE, TRANSFORM, KERNELS)
 
 
 def delayed_ns() -> int | None:
