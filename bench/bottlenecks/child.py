@@ -120,7 +120,9 @@ def _tried(script: Script, advice: Any, folder: Path) -> dict[str, Any]:
     if advice.change is None:
         return {**said, "measured": None}
     try:
-        timed = replace(script.changed(advice.change), cores=None).run(folder)
+        changed = script.changed(advice.change)
+        longer = max(script.batches, 4 * changed.loader.get("num_workers", 0)) if script.length else script.batches
+        timed = replace(changed, batches=longer).run(folder)
     except RuntimeError as error:
         return {**said, "measured": None, "failed": str(error)}
     return {**said, "measured": timed.rate if advice.whole_epochs else timed.steady}

@@ -133,7 +133,7 @@ _large = Script(
 )
 _corner = transforms.Compose([transforms.CenterCrop(64), transforms.ToTensor()])
 _early = transforms.Compose([data.looks_at_pixels, transforms.CenterCrop(64), transforms.ToTensor()])
-_heavy = (transforms.GaussianBlur(9, 3), transforms.RandomRotation(30, transforms.InterpolationMode.BICUBIC))
+_heavy = (transforms.GaussianBlur(23, 5), transforms.RandomRotation(30, transforms.InterpolationMode.BICUBIC))
 _elastic = transforms.Compose(
     [transforms.Resize((128, 128)), transforms.PILToTensor(), transforms.ElasticTransform(50.0)]
 )
@@ -157,7 +157,7 @@ PIXELS = [
     ),
     Plant(
         "early-1",
-        "the user's filter asks for all pixels of a photo of 1600 x 1200, of which a crop of 64 x 64 is used",
+        "the user's filter asks for a pixel of a photo of 1600 x 1200, of which a crop of 64 x 64 is used",
         "decode",
         replace(_large, dataset=photos(_early, "large"), loader=ONE),
         cure=replace(_large, dataset=photos(_corner, "large"), loader=ONE),

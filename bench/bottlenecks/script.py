@@ -20,7 +20,7 @@ LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
 
 class Timed(NamedTuple):
-    """Images and seconds, of whole epochs, and of what comes after each one's first batch."""
+    """Images and seconds, of whole epochs, and of each from when all workers have begun."""
 
     images: int
     seconds: float
@@ -99,17 +99,17 @@ class Script:
         return DataLoader(data, self.batch_size, **arguments)
 
     def _train(self, loader: DataLoader[Any]) -> Timed:
-        images = steady_images = 0
-        steady, begin = 0.0, time.perf_counter()
+        images, steady_images, steady, begin = 0, 0, 0.0, time.perf_counter()
+        ramp = min(2 * loader.num_workers, self.batches // 2)  # workers begin one after the other
         for _ in range(self.epochs):
-            first = None
-            for count in self._epoch(loader):
-                now = time.perf_counter()
+            runs = None
+            for number, count in enumerate(self._epoch(loader)):
                 images += count
-                if first is not None:
+                if runs is not None:
                     steady_images += count
-                first = first or now
-            steady += time.perf_counter() - (first or begin)
+                if number == ramp:
+                    runs = time.perf_counter()
+            steady += time.perf_counter() - (runs or begin)
         return Timed(images, time.perf_counter() - begin, steady_images, steady)
 
     def _epoch(self, loader: DataLoader[Any]) -> Iterator[int]:
