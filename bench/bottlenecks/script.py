@@ -102,14 +102,15 @@ class Script:
         images, steady_images, steady, begin = 0, 0, 0.0, time.perf_counter()
         ramp = min(2 * loader.num_workers, self.batches // 2)  # workers begin one after the other
         for _ in range(self.epochs):
-            runs = None
+            runs, now = None, begin
             for number, count in enumerate(self._epoch(loader)):
+                now = time.perf_counter()
                 images += count
                 if runs is not None:
                     steady_images += count
-                if number == ramp:
-                    runs = time.perf_counter()
-            steady += time.perf_counter() - (runs or begin)
+                elif number == ramp:
+                    runs = now
+            steady += now - (runs or now)  # the end of workers belongs to the epoch only
         return Timed(images, time.perf_counter() - begin, steady_images, steady)
 
     def _epoch(self, loader: DataLoader[Any]) -> Iterator[int]:
