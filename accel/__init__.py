@@ -4,6 +4,13 @@ import accel
 accel.set_image_backend("cpu")
 """
 
+import sys
+
+if sys.argv[:2] == ["-m", "run"]:  # `python -m accel run`: it imports nothing else, and its script all anew
+    from accel.cli.run import command_line
+
+    command_line()
+
 import accel.hooks  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
 from accel import functional
 from accel.errors import AccelError, BackendUnavailable, DecodeError

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accel.options import STEPS_ASIDE
 from accel.profiling import predict
 from accel.profiling.flow import Flow
 from accel.profiling.measured import Measured
@@ -47,11 +46,6 @@ class Advice:
     def gain(self) -> float:
         return (self.predicted_rate or 0.0) / self.rate if self.rate else 0.0
 
-    @property
-    def results(self) -> str:
-        """What becomes of the results, in words."""
-        return {True: _SAME, False: _CROPS, None: "results: not known"}[self.bit_identical]
-
 
 def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
     """What would help, the most first; a change that any program can make before one of the user's code."""
@@ -64,6 +58,11 @@ def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
         key=lambda each: (each.predicted_rate is None, each.at_most, -round(20 * each.gain), not each.bit_identical)
     )
     return found[:MOST]
+
+
+def results(bit_identical: bool | None) -> str:
+    """What becomes of the results, in words."""
+    return {True: _SAME, False: _CROPS, None: "results: not known"}[bit_identical]
 
 
 def no_cure(bottleneck: str) -> str:
@@ -94,7 +93,7 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
 def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
     """The least of the values that gives nearly the best rate, and that rate."""
     now = predict.present(its)
-    rates = {value: predict.rate(its, replace(now, **{field: value})) for value in values}  # type: ignore[arg-type]
+    rates = {value: predict.rate(its, replace(now, **{field: value})) for value in values}
     return next(((value, rate) for value, rate in rates.items() if rate >= _NEARLY * max(rates.values())), None)
 
 
@@ -169,7 +168,7 @@ def _less(now: float, base: float, other: float, scale: float) -> float:
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
     """More of accel's own threads, where the process loads itself."""
     threads, cores = measured.options.get("threads"), int(its.cores)
-    if its.loader.num_workers == 0 and measured.backend not in (STEPS_ASIDE, "cuda", "dali") and threads:
+    if its.loader.num_workers == 0 and measured.backend not in ("torchvision", "cuda", "dali") and threads:
         computed = sum(its.stages.get(name, 0.0) for name in ("decode", "transform", "kernels"))
         now = predict.present(its)
         made = now.made - computed * (1 - threads / cores) if cores > threads else now.made

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from accel.profiling import fetching
+from accel.profiling import fetching, trial
 from accel.profiling.measured import Batch, Loader
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
@@ -33,6 +33,7 @@ class Watched:
         self.batches: deque[Batch] = deque(maxlen=_MOST_BATCHES)
         self.workers: dict[int, tuple[int, int]] = {}
         """By their process: the loader's number, and the worker's."""
+        self.samples: dict[int, trial.Samples | None] = {}
         self.begun = self.until = 0
         self.images = 0
         self._begun: Counter[int] = Counter()
@@ -44,6 +45,7 @@ class Watched:
         number = self._numbers.setdefault(loader, len(self.loaders))
         if number == len(self.loaders):
             self.loaders.append(_described(number, loader, iterator))
+            self.samples[number] = trial.samples(loader) if isinstance(loader, DataLoader) else None
         described = self.loaders[number]
         self._epochs[iterator] = described, self._begun[number], asked
         self._begun[number] += 1
@@ -99,10 +101,15 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
         pin_memory=bool(iterator._pin_memory),
         persistent=bool(getattr(iterator, "_persistent_workers", False)),
         method=method,
-        dataset=f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+        dataset=dataset_name(dataset),
         length=length,
         pid=os.getpid(),
     )
+
+
+def dataset_name(dataset: Any) -> str:
+    """What a loader's dataset is called."""
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
 
 
 def iterated(original: Function) -> Function:
@@ -157,10 +164,16 @@ def asked(original: Function) -> Function:
         watched.batches.append(batch)
         _last.batch = batch
         clocks.flush()
+        for look in looks:
+            look()
         _begin_step(clock)
         return data
 
     return give
+
+
+looks: list[Callable[[], object]] = []
+"""Called when a batch is there, in no stage's time."""
 
 
 _last = threading.local()

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 
-from accel.profiling import collect, screen
+from accel.profiling import collect
 from accel.profiling import trace as trace_files
 from accel.profiling.report import Report
 from accel.system import log
@@ -73,4 +73,4 @@ def _display(report: Report) -> None:
     if getattr(shell, "kernel", None) is not None:
         import_module("IPython.display").display(report)
     else:
-        screen.show(report)
+        report.show()

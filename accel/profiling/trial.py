@@ -6,11 +6,12 @@ no dataset, no open file. For a loader without workers, the worker loads as a pr
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -29,28 +30,48 @@ _SECONDS = 2.0  # that it may take all in all, as far as a few batches allow
 _worker = private("torch.utils.data._utils.worker")
 
 
-def measure(loader: DataLoader[Any], name: str = "cpu", image_s: float = 0.005) -> Trial | None:
+class Samples(NamedTuple):
+    """What of a loader makes its samples: the loader itself may go meanwhile."""
+
+    dataset: Any
+    collate_fn: Callable[[Any], Any]
+    num_workers: int
+    worker_init_fn: Callable[[int], None] | None
+    forks: bool
+
+
+def samples(loader: DataLoader[Any]) -> Samples | None:
+    """What makes a loader's samples; None if they cannot be had by their indices."""
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
+        return None
+    method = getattr(loader.multiprocessing_context, "get_start_method", multiprocessing.get_start_method)()
+    forks = method == "fork" or (not loader.num_workers and hasattr(os, "fork"))
+    return Samples(loader.dataset, loader.collate_fn, loader.num_workers, loader.worker_init_fn, forks)
+
+
+def measure(its: Samples, name: str = "cpu", image_s: float = 0.005, ending: bool = False) -> Trial | None:
     """Compare a backend with the one in force on some samples of a loader.
 
     Args:
-        loader: of a map-style dataset; its collate function is called, too.
+        its: the samples; their collate function is called, too.
         name: of the other backend, with its default options.
         image_s: seconds that an image is known to take; how many are tried follows from it.
+        ending: this process is about to end, so that it cannot start others, nor be disturbed: it makes them itself.
 
     Returns:
         None where it cannot be done here: without fork, or where a sample fails; the log says why.
     """
     present = switch.get_image_backend()
-    unfit = isinstance(loader.dataset, IterableDataset) or loader.batch_size is None or not hasattr(os, "fork")
-    if unfit or name == present or switch.image_backends().get(name, "unknown") is not None:
+    if name == present or switch.image_backends().get(name, "unknown") is not None or not (its.forks or ending):
         return None
+    run = _here if ending else _by_worker if its.num_workers else _alone
     try:
-        batches = _batches(len(loader.dataset), image_s)  # type: ignore[arg-type]
+        batches = _batches(len(its.dataset), image_s)
         times: dict[str, list[tuple[float, float]]] = {present: [], name: []}
         for _ in range(_ROUNDS):  # in turns: whatever else runs on the machine comes over both
             for each, found in times.items():
                 with switch.image_backend(each):
-                    found.append((_by_worker if loader.num_workers else _alone)(loader, batches))
+                    found.append(run(its, batches))
     except Exception as error:
         log.note(log.WARNING, "accel could not try the backend %s on these samples: %r", name, error)
         return None
@@ -65,18 +86,18 @@ def _batches(length: int, image_s: float) -> list[list[int]]:
     return [[drawn.randrange(length) for _ in range(_BATCH)] for _ in range(count)]
 
 
-def _by_worker(loader: DataLoader[Any], batches: list[list[int]]) -> tuple[float, float]:
+def _by_worker(its: Samples, batches: list[list[int]]) -> tuple[float, float]:
     """Seconds, and seconds of CPU, for an image in a worker that does not wait: from collating to collating."""
-    begun = [times for _, times in _loader(loader, batches, _Timed(loader.collate_fn), num_workers=1)]
+    begun = [times for _, times in _loader(its, batches, _Timed(its.collate_fn), num_workers=1)]
     images = (len(begun) - 1) * _BATCH
     return (begun[-1][0] - begun[0][0]) / images, (begun[-1][1] - begun[0][1]) / images
 
 
-def _loader(loader: DataLoader[Any], batches: list[list[int]], collate: Callable[[Any], Any], **how: Any) -> Any:
+def _loader(its: Samples, batches: list[list[int]], collate: Callable[[Any], Any], **how: Any) -> Any:
     if how.get("num_workers"):
         how |= {"multiprocessing_context": "fork", "prefetch_factor": len(batches)}
-        how["worker_init_fn"] = loader.worker_init_fn
-    return DataLoader(loader.dataset, batch_sampler=batches, collate_fn=collate, generator=torch.Generator(), **how)
+        how["worker_init_fn"] = its.worker_init_fn
+    return DataLoader(its.dataset, batch_sampler=batches, collate_fn=collate, generator=torch.Generator(), **how)
 
 
 class _Timed:
@@ -90,29 +111,49 @@ class _Timed:
         return self._collate(samples), times
 
 
-def _alone(loader: DataLoader[Any], batches: list[list[int]]) -> tuple[float, float]:
+def _alone(its: Samples, batches: list[list[int]]) -> tuple[float, float]:
     """The same in a process without workers, whose pool of threads computes what is lazy."""
-    inner = _loader(loader, batches, loader.collate_fn, num_workers=0)
-    outer = DataLoader(
-        _Alone(inner), batch_size=None, num_workers=1, multiprocessing_context="fork", generator=torch.Generator()
+    inner = _Alone(_loader(its, batches, its.collate_fn))
+    (times,) = DataLoader(
+        inner, batch_size=None, num_workers=1, multiprocessing_context="fork", generator=torch.Generator()
     )
-    (times,) = outer
     images = (len(batches) - 1) * _BATCH
     return float(times[0]) / images, float(times[1]) / images
 
 
 class _Alone(IterableDataset[Any]):
-    """Loads all batches as if it were no worker, and gives the time that all but the first took."""
+    """Loads all batches as if it were no worker."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def __iter__(self) -> Iterator[tuple[float, float]]:
         _worker._worker_info = None
-        begun: tuple[float, float] | None = None
-        for batch in self._loader:
-            for each in search.lazy_tensors(batch):
-                LazyTensorBase.materialize(each)
-            begun = begun or (time.perf_counter(), time.process_time())
-        assert begun is not None
-        yield time.perf_counter() - begun[0], time.process_time() - begun[1]
+        yield _time_of(self._loader)
+
+
+def _here(its: Samples, batches: list[list[int]]) -> tuple[float, float]:
+    """The same in this process: as a worker does it, on one thread."""
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    if its.num_workers:
+        _worker._worker_info = _worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=its.dataset)
+    try:
+        seconds, cpu_s = _time_of(_loader(its, batches, its.collate_fn))
+    finally:
+        _worker._worker_info = None
+        torch.set_num_threads(threads)
+        torch.set_rng_state(state)
+    images = (len(batches) - 1) * _BATCH
+    return seconds / images, cpu_s / images
+
+
+def _time_of(loader: Any) -> tuple[float, float]:
+    """What all batches but the first take, with their values."""
+    begun = None
+    for batch in loader:
+        for each in search.lazy_tensors(batch):
+            LazyTensorBase.materialize(each)
+        begun = begun or (time.perf_counter(), time.process_time())
+    assert begun is not None
+    return time.perf_counter() - begun[0], time.process_time() - begun[1]
