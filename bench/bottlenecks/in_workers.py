@@ -127,13 +127,9 @@ USER = [
 
 # -- pixels -------------------------------------------------------------------------------------------------
 
-_large = Script(
-    photos(transforms.Compose([transforms.Resize(64), transforms.CenterCrop(64), transforms.ToTensor()]), "large"),
-    QUICK,
-    20,
-    batch_size=4,
-    loader=TWO,
-)
+_shown = transforms.Compose([transforms.Resize(64), transforms.CenterCrop(64), transforms.ToTensor()])
+_large = Script(photos(_shown, "large"), QUICK, 20, batch_size=4, loader=FULL)
+_costly = replace(_plain, loader=FULL)
 _corner = transforms.Compose([transforms.CenterCrop(64), transforms.ToTensor()])
 _early = transforms.Compose([data.looks_at_pixels, transforms.CenterCrop(64), transforms.ToTensor()])
 _heavy = (transforms.GaussianBlur(23, 5), transforms.RandomRotation(30, transforms.InterpolationMode.BICUBIC))
