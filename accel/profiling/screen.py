@@ -62,7 +62,7 @@ def _screen(data: Data) -> RenderableType:
     parts += [Text(line, style="dim") for line in _notes(data)]
     parts += [Text(""), *_advice(data["advice"], data["bottleneck"])]
     if data["tried"] is not None:
-        parts.append(Text(_tried(data["tried"]), style="bold"))
+        parts.append(Text(tried(data["tried"]), style="bold"))
     return Group(*parts)
 
 
@@ -155,7 +155,7 @@ def _advice(advice: list[Data], bottleneck: str) -> list[RenderableType]:
     return [*lines]
 
 
-def _tried(tried: dict[str, Any]) -> str:
+def tried(tried: dict[str, Any]) -> str:
     predicted = tried.get("predicted_rate")
     words = "not known" if predicted is None else _rate(predicted)
     return f"tried: {tried['text']}: predicted {words}, measured {_rate(tried['measured_rate'])} images/s"

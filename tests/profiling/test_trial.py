@@ -1,5 +1,6 @@
 """A trial makes the same samples under two backends, and leaves no trace in the process that is measured."""
 
+import os
 import random
 import time
 from pathlib import Path
@@ -41,22 +42,21 @@ class Photos(Dataset[Any]):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("ending", [False, True])
-def test_a_trial(tmp_path: Path, workers: int, ending: bool) -> None:
+def test_a_trial(tmp_path: Path, workers: int) -> None:
     loader: DataLoader[Any] = DataLoader(Photos(tmp_path), batch_size=2, num_workers=workers)
     its = trial.samples(loader)
     assert its is not None
     states = torch.get_rng_state(), random.getstate()
     made = Photos.made
-    found = trial.measure(its, "cpu", ending=ending)
+    found = trial.measure(its, "cpu")
     assert isinstance(found, Trial)
-    assert found.images == 56
+    assert found.images >= 16
     for seconds, cpu_s in ((found.seconds, found.cpu_s), (found.base_seconds, found.base_cpu_s)):
         assert seconds >= SLEEP  # each sample was made
         assert cpu_s > 0
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1] == random.getstate()
-    assert (Photos.made == made) is not ending
+    assert Photos.made == made
     assert torch.utils.data.get_worker_info() is None
     assert accel.get_image_backend() == "torchvision"
 
@@ -71,12 +71,16 @@ class Broken(Photos):
         raise ValueError("no such sample")
 
 
+class Deadly(Photos):
+    def __getitem__(self, index: int) -> Any:
+        os._exit(1)
+
+
 def test_what_cannot_be_tried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "accel")
     assert trial.samples(DataLoader(Endless())) is None
     assert trial.samples(DataLoader(Photos(tmp_path), batch_size=None)) is None
-    spawned = trial.samples(DataLoader(Photos(tmp_path), num_workers=1, multiprocessing_context="spawn"))
-    assert spawned is not None
-    assert trial.measure(spawned) is None
+    assert trial.samples(DataLoader(Photos(tmp_path), num_workers=1, multiprocessing_context="spawn")) is None
     its = trial.samples(DataLoader(Photos(tmp_path)))
     assert its is not None
     assert trial.measure(its, "no such backend") is None
@@ -84,10 +88,9 @@ def test_what_cannot_be_tried(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         assert trial.measure(its, "cpu") is None
     broken = trial.samples(DataLoader(Broken(tmp_path)))
     assert broken is not None
-    assert trial.measure(broken, ending=True) is None
+    assert trial.measure(broken) is None
     assert "no such sample" in caplog.text
-
-
-def test_fewer_samples_where_they_are_slow() -> None:
-    assert len(trial._batches(100, 0.001)) == 8
-    assert len(trial._batches(100, 0.5)) == 3
+    deadly = trial.samples(DataLoader(Deadly(tmp_path)))
+    assert deadly is not None
+    assert trial.measure(deadly) is None
+    assert "was killed" in caplog.text
