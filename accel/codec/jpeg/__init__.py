@@ -145,7 +145,8 @@ def decode(
 
 def _nothing(index: Index | None) -> None:
     if index is not None:
-        index.of(0)
+        index.begin()
+        index.clear()
 
 
 def digest(data: bytes | memoryview) -> int:
