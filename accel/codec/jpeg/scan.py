@@ -146,9 +146,7 @@ def _walk(
                 mcu += stop - column
                 if len(index) > 0:
                     count = max(-(-(mcu - following) // spacing), 0)
-                    counted = follow(
-                        index, number, count, points, components, trail, base + 2 * done, stuffed, counted
-                    )
+                    counted = follow(index, number, count, points, components, trail, base + 2 * done, stuffed, counted)
                     if counted < 0:
                         return 0, 0
                     number += count
@@ -162,7 +160,8 @@ def _walk(
     used = _used(bits, at)
     if used > end or (used < end and last_row == rows - 1):
         return 0, 0
-    return last_row + 1, bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, pointer_to(stuffed), counted)[0]
+    bit, counted = bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, pointer_to(stuffed), counted)
+    return last_row + 1, bit
 
 
 @njit
