@@ -20,6 +20,7 @@ from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
 from accel.system import counters, store
+from accel.system.file_key import Key
 
 
 class _Thread(threading.local):
@@ -41,6 +42,8 @@ def decoded(source: Source, box: Box, channels: int, engine: str, options: Optio
     index = _thread.index
     found = entries.find(key)
     if not entries.get(found, index.room):
+        if _full and found[0] == 0:
+            return decode(source.data, header, box, channels, engine)
         index.clear()
     pixels = decode(source.data, header, box, channels, engine, index)
     if index.used:
@@ -48,11 +51,17 @@ def decoded(source: Source, box: Box, channels: int, engine: str, options: Optio
     elif index.dropped:
         counters.count(counters.MISFITS)
     if index.grown:
-        if not entries.put(key, index.bytes, found):
-            counters.fallback("the memory for stream indexes is full")
-        elif not index.used and not index.dropped:
-            counters.count(counters.INDEXES)
+        _put(entries, key, index.bytes, found, is_new=found[0] == 0)
     return pixels
+
+
+def _put(entries: store.Store, key: Key, index: npt.NDArray[np.uint8], found: store.Found, *, is_new: bool) -> None:
+    global _full
+    if not entries.put(key, index, found):
+        _full = True
+        counters.fallback("the memory for stream indexes is full")
+    elif is_new:
+        counters.count(counters.INDEXES)
 
 
 _EMPTY = np.zeros(0, np.uint8)
@@ -79,15 +88,10 @@ def known(source: Source, options: Options) -> npt.NDArray[np.uint8] | None:
 
 def keep(source: Source, index: npt.NDArray[np.uint8]) -> None:
     """Keep a file's index that such a decoder has made."""
-    global _full
     entries, key = store.current(), source.key
-    if entries is None or key is None:
-        return
-    if entries.put(key, index, entries.find(key)):
-        counters.count(counters.INDEXES)
-    else:
-        _full = True
-        counters.fallback("the memory for stream indexes is full")
+    if entries is not None and key is not None:
+        found = entries.find(key)
+        _put(entries, key, index, found, is_new=found[0] == 0)
 
 
 def describe(decodes: Sequence[Decode], options: Options) -> str:

@@ -33,10 +33,7 @@ CASES = (
 """How often warps meet them: the cases of ``trips.cu``."""
 STEPS = np.dtype([("warps", np.int64, (len(CASES),)), ("symbols", np.int64), ("longest", np.int64)])
 _WATCHED = ("unstuffing", "colouring", "first", "later", "joining", "keeping", "segments", "seeking")
-TRIPS = np.dtype(
-    [(name, STEPS) for name in _WATCHED]
-    + [("rounds", np.int64)]
-)
+TRIPS = np.dtype([(name, STEPS) for name in _WATCHED] + [("rounds", np.int64)])
 
 
 def costs(code: sass.Code, call: str, file: str = "jpeg/entropy.cu") -> Floats:
@@ -306,7 +303,10 @@ def traffic(counted: Counted) -> dict[str, npt.NDArray[np.int64]]:
         + size["dc"],  # and zeroed
         "jpeg_dc": 2 * size["dc"],
         "jpeg_points": tables * (size["points"] > 0) + size["points"],
-        "jpeg_segments": behind + batch.blocks["jpeg_segments"] * tables + segments + 2 * indexed * size["coefficients"],
+        "jpeg_segments": behind
+        + batch.blocks["jpeg_segments"] * tables
+        + segments
+        + 2 * indexed * size["coefficients"],
         "jpeg_transform": size["coefficients"] + size["dc"] + planes,
         "jpeg_pixels": planes + size["pixels"],
     }
