@@ -11,7 +11,7 @@ from . import header_fields as hd
 from . import index_fields as ix
 from .digest import checksum, digest
 from .header import mcus, parse
-from .memory import i64, u64
+from .memory import advanced, i64, pointer_to, u64
 from .scratch import TRAIL
 
 
@@ -110,22 +110,22 @@ def bit_in_file(bit: Any, base: Any, stuffed: Any, counted: Any) -> Any:
 
 @njit
 def follow(
-    index: Any, number: Any, count: Any, points: Any, header: Any, trail: Any, base: Any, stuffed: Any, counted: Any
+    index: Any, number: Any, count: Any, points: Any, components: Any, trail: Any, base: Any, stuffed: Any, counted: Any
 ) -> Any:
     """Compare a trail (walk.py) with the points from `number` on, and note those that are not known; -1: it differs."""
-    components = header[hd.COMPONENTS]
-    at = ix.POINTS + (ix.POINT + components) * number
+    point = advanced(pointer_to(index), ix.POINTS + (ix.POINT + components) * number)
+    zeros = pointer_to(stuffed)
     for i in range(count):
-        bit, counted = bit_in_file(trail[TRAIL * i], base, stuffed, counted)
+        bit, counted = bit_in_file(trail[0], base, zeros, counted)
         if number + i >= points:
-            _put(index, at, 2, bit)
+            point[0], point[1] = np.uint16(bit), np.uint16(u64(bit) >> u64(16))
             for c in range(components):
-                index[at + ix.POINT + c] = np.uint16(trail[TRAIL * i + 1 + c])
+                point[ix.POINT + c] = np.uint16(trail[1 + c])
         else:
-            same = bit == i64(_get(index, at, 2))
+            same = bit == i64(point[0]) | i64(point[1]) << 16
             for c in range(components):
-                same &= trail[TRAIL * i + 1 + c] == np.int16(index[at + ix.POINT + c])
+                same &= trail[1 + c] == np.int16(point[ix.POINT + c])
             if not same:
                 return i64(-1)
-        at += ix.POINT + components
+        point, trail = advanced(point, ix.POINT + components), advanced(trail, TRAIL)
     return i64(counted)

@@ -81,6 +81,7 @@ def _walk(
         points = points_of(known, header)
     first_column, last_column, first_row, last_row, lag = _needed(header, layout)
     finished, bottom = top, top + out.shape[0]
+    components = header[hd.COMPONENTS]
     source, planes, trail = tools[0], tools[7], tools[8]
     buffer, bits, at = u64(0), u64(0), u64(0)
     mcu, following, number = i64(-1), i64(-1), i64(0)
@@ -145,7 +146,9 @@ def _walk(
                 mcu += stop - column
                 if len(index) > 0:
                     count = max(-(-(mcu - following) // spacing), 0)
-                    counted = follow(index, number, count, points, header, trail, base + 2 * done, stuffed, counted)
+                    counted = follow(
+                        index, number, count, points, components, trail, base + 2 * done, stuffed, counted
+                    )
                     if counted < 0:
                         return 0, 0
                     number += count
@@ -159,7 +162,7 @@ def _walk(
     used = _used(bits, at)
     if used > end or (used < end and last_row == rows - 1):
         return 0, 0
-    return last_row + 1, bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, stuffed, counted)[0]
+    return last_row + 1, bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, pointer_to(stuffed), counted)[0]
 
 
 @njit
