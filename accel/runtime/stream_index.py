@@ -22,6 +22,8 @@ from accel.recipe import Source
 from accel.system import counters, store
 from accel.system.file_key import Key
 
+FULL = "the memory for stream indexes is full"
+
 
 class _Thread(threading.local):
     """What a thread decodes with."""
@@ -59,7 +61,7 @@ def _put(entries: store.Store, key: Key, index: npt.NDArray[np.uint8], found: st
     global _full
     if not entries.put(key, index, found):
         _full = True
-        counters.fallback("the memory for stream indexes is full")
+        counters.fallback(FULL)
     elif is_new:
         counters.count(counters.INDEXES)
 

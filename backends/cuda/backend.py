@@ -138,6 +138,7 @@ class CudaBackend(AcceleratorBackend):
         where = self.options.device or "the device of the first .to()"
         return [
             f"decoder: {_DESCRIBED[self.options.decoder]}",
+            *([stream_index.describe(plan.decodes, self.options)] if self.options.decoder != "nvimgcodec" else []),
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 

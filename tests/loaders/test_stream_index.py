@@ -33,7 +33,6 @@ pytestmark = linux
 COUNT = 6
 CROPS = T.Compose([T.RandomResizedCrop(40, scale=(0.05, 0.6)), T.RandomHorizontalFlip(), T.ToTensor()])
 CRC32 = store.crc32
-FULL = "the memory for stream indexes is full"
 COUNTED = "indexes", "indexed", "indexes dropped"
 
 
@@ -234,11 +233,11 @@ def test_a_full_store_is_counted_and_slows_nobody(
     files: list[str], counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store.Store, "_room", lambda *_: 0)
-    before = accel.stats()["fallbacks"].get(FULL, 0)
+    before = accel.stats()["fallbacks"].get(stream_index.FULL, 0)
     for _ in range(2):
         helpers.assert_equal_runs(lambda: epoch(Files(files, CROPS)), threads=1)
     assert counts() == (0, 0, 0)
-    assert accel.stats()["fallbacks"][FULL] == before + 1, "only the first was noted"
+    assert accel.stats()["fallbacks"][stream_index.FULL] == before + 1, "only the first was noted"
 
 
 def test_it_is_told(files: list[str]) -> None:

@@ -146,9 +146,7 @@ def _walk(
                 mcu += stop - column
                 if len(index) > 0:
                     count = max(-(-(mcu - following) // spacing), 0)
-                    counted = follow(
-                        index, number, count, points, components, trail, base + 2 * done, stuffed, counted
-                    )
+                    counted = follow(index, number, count, points, components, trail, base + 2 * done, stuffed, counted)
                     if counted < 0:
                         return 0, 0
                     number += count
