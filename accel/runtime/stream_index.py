@@ -43,7 +43,7 @@ def decoded(source: Source, box: Box, channels: int, engine: str, options: Optio
         return decode(source.data, header, box, channels, engine)
     index = _thread.index
     found = entries.find(key)
-    if not entries.get(found, index.room):
+    if not entries.get(key, found, index.room):
         if _full and found[0] == 0:
             return decode(source.data, header, box, channels, engine)
         index.clear()
@@ -85,7 +85,7 @@ def known(source: Source, options: Options) -> npt.NDArray[np.uint8] | None:
         found = np.empty(size, np.uint8)
         return found
 
-    return found if entries.get(entries.find(key), room) else None if _full else _EMPTY
+    return found if entries.get(key, entries.find(key), room) else None if _full else _EMPTY
 
 
 def keep(source: Source, index: npt.NDArray[np.uint8]) -> None:

@@ -37,9 +37,9 @@ SHARE = 16
 _PAGE, _WINDOW, _FIRST, _SEGMENT = 4096, 8, 512, 1 << 14
 _SLOT_BYTES = 512  # of entries that there is a slot for
 _SMALLEST = 1 << 20
-_HEAD = struct.Struct("=QQQqqII")  # the key, the size of the content, the checksum of both and of the content
+_HEAD = struct.Struct("=QQQqqII")  # the key, the size of the content, its checksum
 _KEY = struct.Struct("=QQQqq")
-_SIZE = struct.Struct("=QQQqqI")
+_SIZES = struct.Struct("=II")  # the end of a head
 
 
 class Store:
@@ -79,25 +79,25 @@ class Store:
                 place += 1
         return 0, 0
 
-    def get(self, found: Found, room: Callable[[int], Any]) -> bool:
-        """Copy an entry into the bytes that ``room`` gives for their number; False: there is none."""
+    def get(self, key: Key, found: Found, room: Callable[[int], Any]) -> bool:
+        """Copy a file's entry into the bytes that ``room`` gives for their number; False: there is none."""
         at = found[0]
         if at == 0:
             return False
-        *known, size, checksum = _HEAD.unpack_from(self._bytes, at)
         start = at + _HEAD.size
+        size, checksum = _SIZES.unpack_from(self._bytes, at + _KEY.size)
         if not 0 < size <= len(self._bytes) - start:
             return False
         out = memoryview(room(size))
         if len(out) != size:
             return False
         out[:] = self._bytes[start : start + size]
-        return bool(crc32(out, crc32(_SIZE.pack(*known, size))) == checksum)
+        return _checksum(key, out) == checksum
 
     def put(self, key: Key, content: Any, found: Found) -> bool:
         """Keep bytes as a file's entry, in place of the one that was found; False where there is no room."""
         size, (at, place) = len(content), found
-        is_new = at == 0 or _HEAD.unpack_from(self._bytes, at)[-2] != size
+        is_new = at == 0 or _SIZES.unpack_from(self._bytes, at + _KEY.size)[0] != size
         if is_new:
             if place and self._words[place] and at == 0:  # another file's came there meanwhile
                 _, place = self.find(key)
@@ -106,7 +106,7 @@ class Store:
                 return False
         start = at + _HEAD.size
         self._bytes[start : start + size] = memoryview(content)
-        _HEAD.pack_into(self._bytes, at, *key, size, crc32(content, crc32(_SIZE.pack(*key, size))))
+        _HEAD.pack_into(self._bytes, at, *key, size, _checksum(key, content))
         if is_new:
             self._words[place] = _tag(hash(key)) << 40 | at >> 3
         return True
@@ -155,6 +155,11 @@ class _Own(threading.local):
 
 def _tag(mark: int) -> int:
     return mark >> 40 & 0xFFFFFF
+
+
+def _checksum(key: Key, content: Any) -> int:
+    """Of bytes that belong to a file: another's have another."""
+    return crc32(content, hash(key) & 0xFFFFFFFF)
 
 
 # -- the store of this process ------------------------------------------------------------------------------
