@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel import backend as registry
+from accel.codec import store
 from accel.options import STEPS_ASIDE, Options, Selection
-from accel.system import fork, log, store
+from accel.system import fork, log
 
 
 @dataclass(eq=False)

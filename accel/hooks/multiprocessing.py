@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from accel import switch
+from accel.codec import store
 from accel.hooks.patch import Body, Function
 from accel.options import Selection
-from accel.system import counters, replaced, store
+from accel.system import counters, replaced
 
 _CHILD = Path(__file__).with_name("multiprocessing_child.py").read_text()
 

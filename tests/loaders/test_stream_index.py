@@ -17,12 +17,10 @@ import torch
 from torchvision import transforms as T
 
 import accel
-from accel.codec import jpeg
+from accel.codec import jpeg, store, stream_index
 from accel.lazy import jpeg_file
-from accel.options import Options
 from accel.recipe import Source
-from accel.runtime import stream_index
-from accel.system import file_key, memory, store
+from accel.system import memory
 from tests.support import helpers
 from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.loaders import check, epoch
@@ -56,7 +54,7 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Store]:
         monkeypatch.setattr(store, name, None)
     monkeypatch.setattr(store, "_tried", True)
     monkeypatch.setattr(stream_index, "_full", False)
-    monkeypatch.setattr(file_key, "SETTLED", 0.0)
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
     file = memory.anonymous_file(1 << 24)
     store._use(file, 1 << 24)
     made = store.current()
@@ -206,7 +204,7 @@ def test_other_values_are_refused(value: Any) -> None:
 
 
 def test_young_files_have_none(files: list[str], counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_key, "SETTLED", 600.0)
+    monkeypatch.setattr(memory, "SETTLED", 600.0)
     for _ in range(2):
         check(Files(files, CROPS))
     assert counts() == (0, 0, 0)
@@ -352,7 +350,7 @@ def sources(files: list[str]) -> list[Source]:
 def decodes_right(source: Source, drawn: random.Random) -> bool:
     """Whether a region is what it is without any index."""
     box, channels = crop(source, drawn), 1 if source.header.mode == "L" else 3
-    found = stream_index.decoded(source, box, channels, "auto", Options())
+    found = stream_index.decoded(source.data, source.header, box, channels, "auto", source.key)
     expected = jpeg.decode(source.data, box, channels=channels)
     assert expected is not None
     return np.array_equal(found, expected)
@@ -419,7 +417,7 @@ def test_it_takes_two_percent_of_the_files_at_most(files: list[str], entries: st
     accel.set_image_backend("cpu")
     used(files, T.Resize((30, 40)))
     for source in sources(files):
-        index = stream_index.known(source, Options())
+        index = stream_index.known(source.key)
         assert index is not None
         assert 0 < len(index) + store._HEAD.size <= len(source.data) / 50
 

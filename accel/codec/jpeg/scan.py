@@ -160,7 +160,8 @@ def _walk(
     used = _used(bits, at)
     if used > end or (used < end and last_row == rows - 1):
         return 0, 0
-    return last_row + 1, bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, pointer_to(stuffed), counted)[0]
+    bit, counted = bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, pointer_to(stuffed), counted)
+    return last_row + 1, bit
 
 
 @njit

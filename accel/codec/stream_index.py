@@ -1,7 +1,7 @@
 """Stream indexes of files: where things are in them, noted as they are decoded, and kept for the next epoch.
 
 What an index knows changes no pixel: the decoder takes from one only what fits all bytes of the file. So the key that
-it is found by (``accel.system.file_key``) need not be beyond doubt.
+it is found by (``accel.system.memory.key_of``) need not be beyond doubt.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from accel.codec import store
 from accel.codec.decode import decode
-from accel.codec.engines import Box, Pixels
-from accel.codec.header import Header
+from accel.codec.engines import Box, Data, Pixels
+from accel.codec.header import Header, Raw
 from accel.codec.jpeg import Index
-from accel.options import Options
-from accel.planning.plan import Decode
-from accel.recipe import Source
-from accel.system import counters, store
-from accel.system.file_key import Key
+from accel.system import counters
+from accel.system.memory import Key
 
 FULL = "the memory for stream indexes is full"
 
@@ -33,49 +31,47 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_full = False  # what is taken is never given back
 
 
-def decoded(source: Source, box: Box, channels: int, engine: str, options: Options) -> Pixels:
-    """``accel.codec.decode.decode`` of a source, with what is known of its file, to which it adds."""
-    entries, key = store.current() if options.cache is not None else None, source.key
-    header = source.header
+def decoded(data: Data, header: Header | Raw, box: Box, channels: int, engine: str, key: Key | None) -> Pixels:
+    """``accel.codec.decode.decode`` of a file, with what is known of it by its key, to which it adds."""
+    entries = store.current()
     if entries is None or key is None or engine == "pillow" or not isinstance(header, Header) or header.progressive:
-        return decode(source.data, header, box, channels, engine)
-    index = _thread.index
-    found = entries.find(key)
+        return decode(data, header, box, channels, engine)
+    index, found = _thread.index, entries.find(key)
     if not entries.get(key, found, index.room):
         if _full and found[0] == 0:
-            return decode(source.data, header, box, channels, engine)
+            return decode(data, header, box, channels, engine)
         index.clear()
-    pixels = decode(source.data, header, box, channels, engine, index)
+    pixels = decode(data, header, box, channels, engine, index)
     if index.used:
         counters.count(counters.INDEXED)
     elif index.dropped:
         counters.count(counters.MISFITS)
     if index.grown:
-        _put(entries, key, index.bytes, found, is_new=found[0] == 0)
+        _put(entries, key, index.bytes, found)
     return pixels
 
 
-def _put(entries: store.Store, key: Key, index: npt.NDArray[np.uint8], found: store.Found, *, is_new: bool) -> None:
+def _put(entries: store.Store, key: Key, index: npt.NDArray[np.uint8], found: store.Found) -> None:
     global _full
     if not entries.put(key, index, found):
         _full = True
         counters.fallback(FULL)
-    elif is_new:
+    elif found[0] == 0:
         counters.count(counters.INDEXES)
 
 
 _EMPTY = np.zeros(0, np.uint8)
-_full = False  # what is taken is never given back
 
 
-def known(source: Source, options: Options) -> npt.NDArray[np.uint8] | None:
+def known(key: Key | None) -> npt.NDArray[np.uint8] | None:
     """The bytes that are kept for a file's index, for a decoder of whole batches.
 
     Empty where there are none yet; None where none would be kept.
     """
-    entries, key = store.current() if options.cache is not None else None, source.key
+    entries = store.current()
     if entries is None or key is None:
         return None
     found = _EMPTY
@@ -88,21 +84,20 @@ def known(source: Source, options: Options) -> npt.NDArray[np.uint8] | None:
     return found if entries.get(key, entries.find(key), room) else None if _full else _EMPTY
 
 
-def keep(source: Source, index: npt.NDArray[np.uint8]) -> None:
+def keep(key: Key | None, index: npt.NDArray[np.uint8]) -> None:
     """Keep a file's index that such a decoder has made."""
-    entries, key = store.current(), source.key
+    entries = store.current()
     if entries is not None and key is not None:
-        found = entries.find(key)
-        _put(entries, key, index, found, is_new=found[0] == 0)
+        _put(entries, key, index, entries.find(key))
 
 
-def describe(decodes: Sequence[Decode], options: Options) -> str:
+def describe(keys: Sequence[Key | None], cache: str | None) -> str:
     """A line for ``accel.explain``: of how many files it is known where things are."""
     entries = store.current()
-    if options.cache is None:
+    if cache is None:
         return "stream index: none is kept (cache=None)"
     if entries is None:
         return "stream index: none is kept (no memory that processes share)"
-    known = sum(wanted.source.key is not None and entries.find(wanted.source.key)[0] != 0 for wanted in decodes)
+    known = sum(key is not None and entries.find(key)[0] != 0 for key in keys)
     used, size = entries.used()
-    return f"stream index: kept of {known} of {len(decodes)} files, {used / 1e6:.1f} of {size / 1e6:.0f} MB used"
+    return f"stream index: kept of {known} of {len(keys)} files, {used / 1e6:.1f} of {size / 1e6:.0f} MB used"

@@ -26,7 +26,7 @@ from typing import Any
 from zlib import crc32
 
 from accel.system import cores, counters, fork, memory
-from accel.system.file_key import Key
+from accel.system.memory import Key
 
 Found = tuple[int, int]
 """Where an entry lies (0: nowhere), and the slot that says so, or may (0: none is left)."""

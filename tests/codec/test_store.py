@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel.system import file_key, memory, store
-from accel.system.file_key import Key, key_of
-from accel.system.store import Store
+from accel.codec import store
+from accel.codec.store import Store
+from accel.system import memory
+from accel.system.memory import Key, key_of
 from tests.support.processes import in_child, linux
 
 pytestmark = linux
@@ -311,7 +312,7 @@ def test_a_segment_that_another_took_is_left_to_it() -> None:
 
 
 def test_a_key_is_of_the_file_however_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_key, "SETTLED", 0.0)
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
     path = tmp_path / "a"
     path.write_bytes(b"1234")
     os.link(path, tmp_path / "b")
@@ -322,7 +323,7 @@ def test_a_key_is_of_the_file_however_it_is_called(tmp_path: Path, monkeypatch: 
 
 
 def test_a_key_tells_of_every_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_key, "SETTLED", 0.0)
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
     path, other = tmp_path / "a", tmp_path / "b"
     path.write_bytes(b"1234")
     before = path.stat()
