@@ -91,13 +91,13 @@ def keep(key: Key | None, index: npt.NDArray[np.uint8]) -> None:
         _put(entries, key, index, entries.find(key))
 
 
-def describe(keys: Sequence[Key | None], cache: str | None) -> str:
-    """A line for ``accel.explain``: of how many files it is known where things are."""
+def describe(keys: Sequence[Key | None], cache: str | None) -> list[str]:
+    """Lines for ``accel.explain``: of how many files it is known where things are."""
     entries = store.current()
     if cache is None:
-        return "stream index: none is kept (cache=None)"
+        return ["stream index: none is kept (cache=None)"]
     if entries is None:
-        return "stream index: none is kept (no memory that processes share)"
+        return ["stream index: none is kept (no memory that processes share)"]
     known = sum(key is not None and entries.find(key)[0] != 0 for key in keys)
     used, size = entries.used()
-    return f"stream index: kept of {known} of {len(keys)} files, {used / 1e6:.1f} of {size / 1e6:.0f} MB used"
+    return [f"stream index: kept of {known} of {len(keys)} files, {used / 1e6:.1f} of {size / 1e6:.0f} MB used"]

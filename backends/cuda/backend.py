@@ -136,13 +136,10 @@ class CudaBackend(AcceleratorBackend):
 
     def describe(self, plan: Plan) -> list[str]:
         where = self.options.device or "the device of the first .to()"
+        keys = [each.source.key for each in plan.decodes]
         return [
             f"decoder: {_DESCRIBED[self.options.decoder]}",
-            *(
-                [stream_index.describe([each.source.key for each in plan.decodes], self.options.cache)]
-                if self.options.decoder != "nvimgcodec"
-                else []
-            ),
+            *(stream_index.describe(keys, self.options.cache) if self.options.decoder != "nvimgcodec" else ()),
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
