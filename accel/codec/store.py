@@ -185,12 +185,13 @@ def prepare() -> None:
         counters.fallback("there is too little memory to keep indexes of files")
         return
     try:
-        _use(memory.anonymous_file(size), size)
+        share(memory.anonymous_file(size), size)
     except (OSError, ValueError, AttributeError) as error:
         counters.fallback(f"no memory that processes share, so no indexes of files are kept: {error}")
 
 
-def _use(file: int, size: int) -> None:
+def share(file: int, size: int) -> None:
+    """Take this memory, which is new or another process's, for the store."""
     global _store, _file, _tried
     _store, _file, _tried = Store(mmap.mmap(file, size)), (file, os.fstat(file)), True
 
@@ -207,7 +208,7 @@ def join(sent: Any) -> None:
     """Share the store of the process that started this one."""
     if sent is not None:
         file = sent.detach()
-        _use(file, os.fstat(file).st_size)
+        share(file, os.fstat(file).st_size)
 
 
 def left(meminfo: Path = Path("/proc/meminfo"), **groups: Path) -> int:

@@ -56,7 +56,7 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Store]:
     monkeypatch.setattr(stream_index, "_full", False)
     monkeypatch.setattr(memory, "SETTLED", 0.0)
     file = memory.anonymous_file(1 << 24)
-    store._use(file, 1 << 24)
+    store.share(file, 1 << 24)
     made = store.current()
     assert made is not None
     yield made
