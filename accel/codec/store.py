@@ -92,7 +92,7 @@ class Store:
         if len(out) != size:
             return False
         out[:] = self._bytes[start : start + size]
-        return _checksum(key, out) == checksum
+        return bool(_checksum(key, out) == checksum)
 
     def put(self, key: Key, content: Any, found: Found) -> bool:
         """Keep bytes as a file's entry, in place of the one that was found; False where there is no room."""
