@@ -17,6 +17,9 @@ from accel.codec.jpeg.points import bit_of, known_rows, points_of, seal, take
 
 _BUCKET = 6  # bits of a segment's length that make no difference
 
+_ALIGNED = 64  # files begin at such multiples, and are moved by them
+_BEHIND = 16  # bytes that are looked at behind the last symbol
+
 # Words of a segment, int32[9], as picture.h has it.
 _FROM, _TO, _MCU, _MCUS, _WHOLE = 0, 3, 6, 7, 8
 
@@ -106,25 +109,59 @@ def _segments(
 
 
 @njit
+def _part(header: Any, size: int, segments: Any, index: Any, points: Any) -> tuple[Any, Any]:
+    """The part of the file's scan that the segments are in: by how much it may begin later, and where it ends."""
+    first, last = i64(size), i64(0)
+    for i in range(len(segments)):
+        first = min(first, i64(segments[i, _FROM]))
+        last = max(last, i64(segments[i, _MCU]) // header[hd.SPACING])
+    end = (bit_of(index, last + 1, points, header) >> 3) + _BEHIND
+    return (first - header[hd.SCAN]) // _ALIGNED * _ALIGNED, min(end, i64(size))
+
+
+@njit
+def _move(files: Any, words: Any, source: Any, target: Any, first: int, end: int) -> None:
+    """Move bytes[first:end] behind `source` to behind `target`, which lies not behind it; both at whole words."""
+    if source == target:
+        return
+    begin = min(-(-first // 8) * 8, end)
+    for i in range(first, begin):
+        files[target + i] = files[source + i]
+    for i in range(begin // 8, -(-end // 8)):  # there is room for whole words
+        words[target // 8 + i] = words[source // 8 + i]
+
+
+@njit
 def read_segments(
-    files: Any, starts: Any, sizes: Any, headers: Any, regions: Any, asked: Any, indexes: Any, places: Any,
+    files: Any, words: Any, starts: Any, sizes: Any, headers: Any, regions: Any, asked: Any, indexes: Any, places: Any,
     sums: Any, predictions: Any, buckets: Any, digests: Any, counts: Any, fits: Any, segments: Any,
 ) -> int:  # fmt: skip
     """``index.read``; returns how many segments there are of all files."""
-    total = i64(0)
+    total, target = i64(0), i64(0)
     for n in range(len(starts)):
+        start, scan, shift, end = starts[n], headers[n, hd.SCAN], i64(0), sizes[n]
         counts[n], fits[n] = 0, True
-        if not asked[n] or headers[n, hd.INDEX_BYTES] == 0:
-            continue
-        own = digest(files[starts[n] : starts[n] + sizes[n]], sums)
-        digests[n] = i64(own)
-        index, needed = indexes[places[n] : places[n + 1]], _needed(headers[n], regions[n])
-        rows = known_rows(headers[n], index, own)
-        if rows >= needed[1]:
-            points = points_of(rows, headers[n])
-            counts[n] = _segments(headers[n], sizes[n], needed, index, points, predictions, buckets, segments[total:])
-            total += counts[n]
-        fits[n] = rows >= 0
+        if asked[n] and headers[n, hd.INDEX_BYTES] > 0:
+            own = digest(files[start : start + end], sums)
+            digests[n] = i64(own)
+            index, needed = indexes[places[n] : places[n + 1]], _needed(headers[n], regions[n])
+            rows = known_rows(headers[n], index, own)
+            fits[n] = rows >= 0
+            if rows >= needed[1]:
+                points = points_of(rows, headers[n])
+                counts[n] = _segments(headers[n], end, needed, index, points, predictions, buckets, segments[total:])
+                if counts[n] > 0:
+                    own_segments = segments[total : total + counts[n]]
+                    shift, end = _part(headers[n], end, own_segments, index, points)
+                    for i in range(counts[n]):
+                        own_segments[i, _FROM] -= shift
+                        own_segments[i, _TO] -= shift if own_segments[i, _TO] > 0 else 0
+                total += counts[n]
+        _move(files, words, start, target, 0, scan if shift > 0 else end)
+        if shift > 0:
+            _move(files, words, start + shift, target, scan, end - shift)
+        starts[n], sizes[n] = target, end - shift
+        target += -(-(end - shift) // _ALIGNED) * _ALIGNED
     return total
 
 
