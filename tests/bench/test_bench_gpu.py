@@ -105,7 +105,7 @@ def test_the_decoder_is_measured(four: Setting, monkeypatch: pytest.MonkeyPatch)
     for each in found.values():
         assert each["images/s"] > 0
         assert each["bytes"] > 100
-        assert set(each["each, ms"]) == set(KERNELS)
+        assert {"jpeg_tables", "jpeg_transform", "jpeg_pixels"} <= set(each["each, ms"]) <= set(KERNELS)
         assert sum(each["each, ms"].values()) == pytest.approx(each["kernels, ms"])
 
 
@@ -126,7 +126,16 @@ def test_the_decoder_is_predicted(
     for _, total, *pipes, _, warps in of_kernel[0]:
         assert float(total) == pytest.approx(sum(map(float, pipes)), abs=0.5)
         assert 4 <= int(warps) <= 16
-    assert all(float(whole) >= float(crop) for _, whole, crop, *_ in of_kernel[1][:-1])
+    for name, whole, crop, made, later, *_ in of_kernel[1][:-1]:
+        assert float(whole) >= float(crop) or name == "`jpeg_segments`", name
+        assert float(made) >= float(crop) >= 0
+        assert later == "0.00" or name.strip("`") in {
+            "jpeg_tables",
+            "jpeg_segments",
+            "jpeg_transform",
+            "jpeg_pixels",
+            "all",
+        }
     for row in of_kernel[1]:
         assert row[-1] == "", "what is measured"
         ranges = [tuple(map(float, cell.split(" to "))) for cell in row if " to " in cell]

@@ -47,7 +47,8 @@ class Known(NamedTuple):
 
     def of(self, taken: Integers) -> Known:
         """Of some of the files."""
-        return Known(self.segments, *(each[taken] for each in self[1:]))
+        arrays: Any = self[1:]
+        return Known(self.segments, *(each[taken] for each in arrays))
 
 
 def read(

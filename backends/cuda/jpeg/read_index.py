@@ -54,7 +54,7 @@ def _until(number: Any, header: Any, needed: Any) -> tuple[Any, Any]:
 
 
 @njit
-def _bucket(index: Any, number: Any, points: Any, header: Any, count: Any, last: Any) -> int:
+def _bucket(index: Any, number: Any, points: Any, header: Any, count: Any, last: Any) -> Any:
     """Longer segments come first: those that are about as long make warps whose threads end together."""
     length = bit_of(index, number + 1, points, header) - bit_of(index, number, points, header)
     return max(last - (length * count // header[hd.SPACING] >> _BUCKET), 0)
@@ -162,7 +162,7 @@ def read_segments(
             _move(files, words, start + shift, target, scan, end - shift)
         starts[n], sizes[n] = target, end - shift
         target += -(-(end - shift) // _ALIGNED) * _ALIGNED
-    return total
+    return int(total)
 
 
 @njit
