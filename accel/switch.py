@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel import backend as registry
+from accel.launch import environment
 from accel.options import STEPS_ASIDE, Options, Selection
 from accel.system import fork, log, store
 
@@ -60,6 +61,11 @@ def active() -> Selection | None:
     """The selection in force here; None where accel steps aside."""
     selection = current()
     return None if selection.name == STEPS_ASIDE else selection
+
+
+def in_use() -> bool:
+    """Whether a backend is in force anywhere in this process."""
+    return _users > 0
 
 
 def _outside(block: _Block | None) -> _Block | None:
@@ -111,6 +117,7 @@ def set_image_backend(name: str, **options: Any) -> None:
         BackendUnavailable: the backend cannot run here; the message says what is missing.
     """
     adopt(select(name, options))
+    environment.choose(name, options)
     log.flush()
 
 

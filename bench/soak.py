@@ -31,22 +31,25 @@ _SETTLED = 5  # epochs until caches and allocators are full
 
 
 class Use(NamedTuple):
-    """The megabytes in memory (all of them, and those of shared memory), threads and open files of a process."""
+    """The megabytes in memory (all of them, and those of shared memory), threads and open files of a process, and its
+    files in /dev/shm, which have its number in their names."""
 
     resident: float
     shared: float
     threads: int
     files: int
+    named: int
 
     @classmethod
     def of(cls, pid: int) -> Use:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         found = {name: text.split()[0] for name, _, text in (line.partition(":") for line in lines) if text.split()}
         anonymous, of_files, shared = (int(found[f"Rss{kind}"]) * 1024 / 1e6 for kind in ("Anon", "File", "Shmem"))
-        return cls(anonymous + of_files + shared, shared, int(found["Threads"]), len(os.listdir(f"/proc/{pid}/fd")))
+        files, named = len(os.listdir(f"/proc/{pid}/fd")), sum(f"_{pid}_" in each for each in os.listdir("/dev/shm"))
+        return cls(anonymous + of_files + shared, shared, int(found["Threads"]), files, named)
 
     def __str__(self) -> str:
-        return f"{self.resident:.1f}, {self.shared:.1f}; {self.threads}; {self.files}"
+        return f"{self.resident:.1f}, {self.shared:.1f}; {self.threads}; {self.files}, {self.named}"
 
 
 def soak(args: argparse.Namespace, data: Path, workers: int) -> list[list[Use]]:
@@ -55,7 +58,7 @@ def soak(args: argparse.Namespace, data: Path, workers: int) -> list[list[Use]]:
     if args.mixed:
         chosen = [pipeline for pipeline in PIPELINES.values() if pipeline.source == "files"]
         transforms = [made for each in chosen for made in (each.v1(), v2.Compose([v2.ToImage(), each.v2()]))]
-    persistent = workers > 0 and not args.mixed
+    persistent = workers > 0 and not args.mixed and args.start is None
     loaders = [
         DataLoader(
             each.dataset,
@@ -64,6 +67,7 @@ def soak(args: argparse.Namespace, data: Path, workers: int) -> list[list[Use]]:
             num_workers=workers,
             collate_fn=_images if args.mixed else None,
             persistent_workers=persistent,
+            multiprocessing_context=args.start if workers else None,
         )
         for each in (open_folder(data, transform, args.limit) for transform in transforms)
     ]
@@ -97,7 +101,8 @@ def grew(uses: Sequence[Use], percent: float) -> tuple[float, list[str]]:
     settled, last, after = uses[_SETTLED - 1], uses[-1], uses[_SETTLED:]
     growth = min(use.resident for use in after[-max(len(after) // 3, 1) :]) / settled.resident - 1
     found = [f"resident memory by {growth:.1%}"] if growth > percent / 100 else []
-    for name, before, now in (("threads", settled.threads, last.threads), ("open files", settled.files, last.files)):
+    for name in ("threads", "files", "named"):
+        before, now = getattr(settled, name), getattr(last, name)
         if now > before:
             found.append(f"{name} from {before} to {now}")
     return growth, found
@@ -113,18 +118,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
     parser.add_argument("--percent", type=float, default=2, help="growth allowed after epoch 5 [%(default)s]")
     parser.add_argument("--mixed", action="store_true", help="all pipelines, a loader each, in every epoch")
+    parser.add_argument("--start", choices=("fork", "spawn", "forkserver"), help="workers start so, in every epoch")
     parser.add_argument("--backend", default="cpu", help="accel's backend, or torchvision [%(default)s]")
+    parser.add_argument("--device", help="its device: with --backend cuda, cpu")
     args = parser.parse_args(argv)
     if not Path("/proc/self/status").exists():
         raise WrongUsage("needs /proc, that is, Linux")
     torch.set_num_threads(1)
-    accel.set_image_backend(args.backend)
+    accel.set_image_backend(args.backend, **({"device": args.device} if args.device else {}))
     failed = False
     with folder(args.data) as (root, name):
         for workers in args.workers:
             uses = soak(args, root, workers)
             names = ["main", *(f"worker {number}" for number in range(len(uses[0]) - 1))]
-            columns = ("epoch", *(f"{each}: MB, of it shared; threads; files" for each in names))
+            columns = ("epoch", *(f"{each}: MB, of it shared; threads; files, in /dev/shm" for each in names))
             rows = [(str(number), *map(str, row)) for number, row in enumerate(uses, 1)]
             show(Table(f"{name}, {workers} workers, backend {args.backend}", columns, rows))
             for process, column in zip(names, zip(*uses, strict=True), strict=True):

@@ -15,27 +15,27 @@ from rig.batches import batches, by_kernels, by_torchvision, more_batches
 
 
 @contextmanager
-def _interpreted() -> Iterator[None]:
+def _interpreted(seed: int) -> Iterator[None]:
     from rig.ptx.device import PtxDevice, installed
 
-    with installed(PtxDevice()):
+    with installed(PtxDevice(seed)):
         yield
 
 
 @contextmanager
-def _searched() -> Iterator[None]:
-    with races.finding_races() as found:
+def _searched(seed: int) -> Iterator[None]:
+    with races.finding_races(seed) as found:
         yield
         if lines := found.found():
             raise AssertionError("\n".join(lines))
 
 
-WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+WAYS: dict[str, Callable[[int], AbstractContextManager[None]]] = {
     "ptx": _interpreted,
     "races": _searched,
-    "backwards": lambda: races.built_with(*races.ORDERS["backwards"]),
-    "orders": lambda: races.built_with(*races.ORDERS["another in every phase"]),
-    "sanitizers": sanitizers.kernels,
+    "backwards": lambda seed: races.built_with(*races.ORDERS["backwards"]),
+    "orders": lambda seed: races.built_with(*races.order(seed)),
+    "sanitizers": lambda seed: sanitizers.kernels(),
 }
 
 
@@ -54,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rig", description=__doc__)
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("batches", nargs="*", metavar="BATCH", help="names in rig/batches.py [all of batches()]")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of orders of threads, and of memory's garbage [%(default)s]"
+    )
     parser.add_argument("--mistake", choices=("too little room for coefficients", "a misaligned table"))
     args = parser.parse_args(argv)
     if args.way == "sanitizers" and not sanitizers.present():
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = args.batches or list(batches())
     for name in names:
         try:
-            with WAYS[args.way]():
+            with WAYS[args.way](args.seed):
                 assert torch.equal(by_kernels(known[name]), by_torchvision(known[name])), "other values"
         except Exception as error:  # the others are run as well
             wrong += 1

@@ -1,9 +1,10 @@
-// libcuda.so.1, as far as cuda.core needs it to load cubins and launch kernels; what a driver refuses, it refuses.
+// libcuda.so.1, as far as cuda.core needs it to load cubins and PTX and launch kernels; what a driver refuses, it refuses.
 //
 // It runs nothing: a launch that it accepts is handed to `fake_runner`. Layouts and numbers are those of cuda.h.
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <map>
@@ -13,13 +14,14 @@
 
 namespace {
 
-enum Result { SUCCESS = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum Result { SUCCESS = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, OLD_DRIVER = 222, INVALID_HANDLE = 400, NOT_FOUND = 500 };
 
 const std::map<int, std::pair<const char*, const char*>> ERRORS = {
     {SUCCESS, {"CUDA_SUCCESS", "no error"}},
     {INVALID_VALUE, {"CUDA_ERROR_INVALID_VALUE", "invalid argument"}},
     {INVALID_IMAGE, {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"}},
     {INVALID_CONTEXT, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
+    {OLD_DRIVER, {"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain"}},
     {INVALID_HANDLE, {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"}},
     {NOT_FOUND, {"CUDA_ERROR_NOT_FOUND", "named symbol not found"}},
 };
@@ -48,6 +50,7 @@ std::set<Kernel*> kernels;
 
 using Runner = void (*)(const char* kernel, unsigned blocks, void* items, void* owners, void* stream);
 Runner runner;
+double newest_ptx = 99;
 
 // The size of an ELF image: its section headers stand at its end.
 uint64_t size_of(const unsigned char* image) {
@@ -57,6 +60,13 @@ uint64_t size_of(const unsigned char* image) {
     std::memcpy(&size, image + 58, 2);
     std::memcpy(&count, image + 60, 2);
     return sections + static_cast<uint64_t>(size) * count;
+}
+
+// A cubin has a section for each kernel; the zero behind its name counts.
+bool has(const Library& library, const char* name) {
+    const bool cubin = library.image[0] == '\x7f';
+    const std::string text = cubin ? std::string(".text.") + name + '\0' : std::string(".entry ") + name + "(";
+    return library.image.find(text) != std::string::npos;
 }
 
 // Kernels go with their library.
@@ -73,6 +83,7 @@ extern "C" {
 
 void fake_runner(Runner given) { runner = given; }
 void fake_stream(void* handle) { streams.insert(handle); }
+void fake_newest_ptx(double version) { newest_ptx = version; }
 
 // -- the driver ---------------------------------------------------------------------------------------------------
 
@@ -118,8 +129,15 @@ int cuStreamDestroy_v2(void* stream) {
 
 int cuLibraryLoadData(void** library, const unsigned char* code, void*, void**, unsigned, void*, void**, unsigned) {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (!code || std::memcmp(code, "\x7f" "ELF", 4) != 0) return INVALID_IMAGE;
-    Library* const found = new Library{{reinterpret_cast<const char*>(code), size_of(code)}};
+    const char* const text = reinterpret_cast<const char*>(code);
+    if (!code) return INVALID_IMAGE;
+    const bool cubin = std::memcmp(code, "\x7f" "ELF", 4) == 0;
+    if (!cubin) {
+        const char* const version = std::strstr(text, "\n.version ");
+        if (!version) return INVALID_IMAGE;
+        if (std::strtod(version + 10, nullptr) > newest_ptx) return OLD_DRIVER;
+    }
+    Library* const found = new Library{{text, cubin ? size_of(code) : std::strlen(text)}};
     libraries.insert(found);
     *library = found;
     return SUCCESS;
@@ -135,8 +153,7 @@ int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
     const std::lock_guard<std::mutex> lock(mutex);
     Library* const found = static_cast<Library*>(library);
     if (!libraries.count(found)) return INVALID_HANDLE;
-    const std::string section = std::string(".text.") + name;  // and the zero behind it
-    if (found->image.find(section.c_str(), 0, section.size() + 1) == std::string::npos) return NOT_FOUND;
+    if (!has(*found, name)) return NOT_FOUND;
     Kernel* const made = *kernels.insert(new Kernel{name, found}).first;
     *kernel = made;
     return SUCCESS;

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rig.batches import batches, by_kernels, by_torchvision
 
 ARCH = (9, 0)
+NEWER = (99, 0)  # than any that NVRTC knows
 
 
 def install(folder: Path) -> None:
@@ -33,6 +34,7 @@ def install(folder: Path) -> None:
     (folder / "libcuda.so.1").write_bytes(host._compile(Path(__file__).with_suffix(".cpp"), flags))
     for unit in compile.UNITS:
         compile.cubin(unit, "sm_90")
+        compile.cubin(unit, compile.arch_of(*NEWER))
 
 
 class Launched(NamedTuple):
@@ -67,16 +69,17 @@ class Cuda:
 
     Event = Event
     current = Stream(0)
+    capability = ARCH
     own = threading.local()  # streams of threads that have one
 
     @staticmethod
     def device(device: torch.device) -> Any:
         return nullcontext()
 
-    @staticmethod
-    def get_device_capability(index: int) -> tuple[int, int]:
+    @classmethod
+    def get_device_capability(cls, index: int) -> tuple[int, int]:
         assert type(index) is int
-        return ARCH
+        return cls.capability
 
     @classmethod
     def current_stream(cls) -> Stream:
@@ -263,6 +266,27 @@ def every_kernel() -> None:
     assert launched == expected
 
 
+def a_newer_gpu() -> None:
+    """The driver is given PTX, which is said; a driver that is too old for it is named."""
+    import accel
+    from accel.backends.cuda import compile, device
+
+    driver, launched = driver_in_use()
+    warnings.simplefilter("default")
+    Cuda.capability = NEWER
+    driver.fake_newest_ptx(ctypes.c_double(7.0))
+    said = raised(lambda: device.CudaDevice(torch.device("cpu", 0)).prepare())
+    assert "the driver refuses" in said, said
+    assert "CUDA_ERROR_UNSUPPORTED_PTX_VERSION" in said, said
+    driver.fake_newest_ptx(ctypes.c_double(99.0))
+    _assert_equal("decoded")
+    assert {"jpeg_synchronise", "pass3"} <= {each.kernel for each in launched}
+    assert all("does not know sm_990" in reason for reason in accel.stats()["fallbacks"]), accel.stats()
+    Cuda.capability = (5, 0)
+    assert "sm_50" in raised(lambda: compile.arch_of(*Cuda.capability))
+    assert "sm_50" in raised(lambda: device.CudaDevice(torch.device("cpu", 0)).prepare())
+
+
 def refusals() -> None:
     """A refusal of the driver is raised, and named."""
     from cuda.core import ObjectCode
@@ -289,6 +313,7 @@ def refusals() -> None:
 CHECKS = {
     "whole batches": whole_batches,
     "every kernel": every_kernel,
+    "a newer GPU": a_newer_gpu,
     "refusals": refusals,
     "copies overlap": copies_overlap,
 }

@@ -14,7 +14,7 @@ extern char __bss_start[] __attribute__((visibility("hidden")));
 extern char _end[] __attribute__((visibility("hidden")));
 }
 
-#define TURN(i) race_turn(((i) * 97 + 31) % THREADS)
+#define TURN(i) race_turn(((i) * (2 * SEED + 95) + 31 * SEED) % THREADS)
 #define BARRIER() race_barrier(__FILE__, __LINE__)
 #define BLOCK_TURN(i, count) race_block((count) - 1 - (i), __bss_start, _end)
 #define SHARED(type, name) static type name

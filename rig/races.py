@@ -29,6 +29,11 @@ ORDERS = {
 """Threads one after another, forwards and backwards, try both orders of any two of them."""
 
 
+def order(seed: int) -> tuple[str, ...]:
+    """Flags for orders of threads and blocks that a number chooses; 1 is what ``ORDERS`` has."""
+    return (*ORDERS["another in every phase"], f"-DSEED={seed}")
+
+
 @contextmanager
 def built_with(*flags: str) -> Iterator[None]:
     """While this lasts, kernels are built with these flags as well."""
@@ -68,12 +73,12 @@ class Races:
 
 
 @contextmanager
-def finding_races() -> Iterator[Races]:
-    """While this lasts, kernels are built to find races."""
+def finding_races(seed: int = 1) -> Iterator[Races]:
+    """While this lasts, kernels are built to find races; ``seed`` chooses the order of threads."""
     races, function = Races(), host.function
     flags = (
         *("-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fno-tree-loop-im"),
-        *("-fsanitize=thread", "-nodefaultlibs", *_including("races.h")),
+        *("-fsanitize=thread", "-nodefaultlibs", *_including("races.h"), f"-DSEED={seed}"),
     )
     with mock.patch.object(host, "function", lambda kernel: partial(races.launch, function(kernel, flags=flags))):
         races.found()

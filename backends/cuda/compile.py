@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from accel.backends.cuda.cache import SOURCES, cached, folder, key
 from accel.backends.cuda.declarations import kernels
 from accel.errors import BackendUnavailable
+from accel.system import counters
 from accel.system.imports import LazyModule
 
 _core, _nvrtc = LazyModule("cuda.core"), LazyModule("cuda.bindings.nvrtc")
@@ -33,6 +34,34 @@ def unavailable() -> str | None:
     return None
 
 
+def arch_of(major: int, minor: int) -> str:
+    """What to compile for on a GPU of this compute capability: "sm_90"; or the newest PTX, "compute_90", that an NVRTC
+    older than the GPU knows: its driver compiles that.
+
+    Raises:
+        BackendUnavailable: NVRTC compiles for newer GPUs only.
+    """
+    own = 10 * major + minor
+    try:
+        _, known = _nvrtc.nvrtcGetSupportedArchs()
+    except Exception:  # without NVRTC, the cache may have it
+        return f"sm_{own}"
+    if own in known:
+        return f"sm_{own}"
+    older = [arch for arch in known if arch < own]
+    version = ".".join(map(str, _nvrtc.nvrtcVersion()[1:]))
+    if not older:
+        raise BackendUnavailable(f"NVRTC {version} compiles for sm_{min(known)} and newer, and this GPU is sm_{own}")
+    arch = f"compute_{max(older)}"
+    counters.fallback(f"NVRTC {version} does not know sm_{own}; the driver compiled the kernels from PTX for {arch}")
+    return arch
+
+
+def is_ptx(arch: str) -> bool:
+    """Whether the driver is to compile what is made for it."""
+    return arch.startswith("compute")
+
+
 def unit_of(kernel: str) -> str:
     """The translation unit that has a kernel."""
     return next(unit for unit, names in UNITS.items() if kernel in names)
@@ -53,7 +82,8 @@ class Usage(NamedTuple):
 
 
 def cubin(name: str, arch: str) -> bytes:
-    """The device code of a translation unit, e.g. for "sm_90"; from the cache if it is there.
+    """The device code of a translation unit, e.g. for "sm_90", or its PTX, for "compute_90"; from the cache if it is
+    there.
 
     Raises:
         BackendUnavailable: NVRTC is missing or does not know the architecture.
@@ -70,7 +100,7 @@ def options(name: str, arch: str) -> Any:
 
 
 def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
-    """Compile a translation unit; the cache is not asked.
+    """Compile a translation unit, to PTX for "compute_90"; the cache is not asked. PTX takes no resources yet.
 
     Raises:
         BackendUnavailable: NVRTC is missing or refuses it; the message has its log.
@@ -82,10 +112,31 @@ def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
     log = io.StringIO()
     try:
         source = (SOURCES / f"{name}.cu").read_text()
+        if is_ptx(arch):
+            return ptx(source, name, options(name, arch)), []
         code = program(source, "c++", options(name, arch)).compile("cubin", logs=log).code
     except Exception as error:  # NVRTC missing, unknown architecture, an error in the source
         raise BackendUnavailable(f"NVRTC cannot compile {name}.cu for {arch}: {error}\n{log.getvalue()}") from error
     return bytes(code), usage(log.getvalue())
+
+
+def ptx(source: str, name: str, options: Any) -> bytes:
+    """The PTX of a source. cuda.core asks the driver for its version, and so needs one.
+
+    Raises:
+        RuntimeError: NVRTC refuses it.
+    """
+    given = [each for each in options.as_bytes("nvrtc") if b"ptxas" not in each]
+    _, program = _nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
+    (error,) = _nvrtc.nvrtcCompileProgram(program, len(given), given)
+    failed = error != _nvrtc.nvrtcResult.NVRTC_SUCCESS
+    _, size = (_nvrtc.nvrtcGetProgramLogSize if failed else _nvrtc.nvrtcGetPTXSize)(program)
+    text = b" " * size
+    (_nvrtc.nvrtcGetProgramLog if failed else _nvrtc.nvrtcGetPTX)(program, text)
+    _nvrtc.nvrtcDestroyProgram(program)
+    if failed:
+        raise RuntimeError(f"NVRTC refuses {name}: {text.decode()}")
+    return text.rstrip(b"\0")
 
 
 _KERNEL = re.compile(

@@ -13,6 +13,7 @@ import torch
 
 from accel.backends.cuda import compile
 from accel.backends.cuda.descriptors import THREADS
+from accel.errors import BackendUnavailable
 from accel.system import fork
 from accel.system.imports import LazyModule
 
@@ -92,8 +93,7 @@ class CudaDevice(Device):
 
     def prepare(self) -> None:
         with _lock:
-            major, minor = torch.cuda.get_device_capability(self.torch_device.index)
-            self._kernels = _kernels(f"sm_{major}{minor}")
+            self._kernels = _kernels(compile.arch_of(*torch.cuda.get_device_capability(self.torch_device.index)))
 
     def pinned(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
@@ -126,11 +126,19 @@ _lock = fork.Lock()
 
 @cache
 def _kernels(arch: str) -> dict[str, Any]:
-    """All kernels by name, loaded; they serve every device of the architecture."""
+    """All kernels by name, loaded; they serve every device of the architecture.
+
+    Raises:
+        BackendUnavailable: they cannot be compiled, or the driver refuses them.
+    """
     with ThreadPoolExecutor(len(compile.UNITS)) as threads:  # NVRTC takes seconds for some, and no lock of Python's
         cubins = list(threads.map(partial(compile.cubin, arch=arch), compile.UNITS))
+    load = _core.ObjectCode.from_ptx if compile.is_ptx(arch) else _core.ObjectCode.from_cubin
     found = {}
     for (unit, names), cubin in zip(compile.UNITS.items(), cubins, strict=True):
-        code = _core.ObjectCode.from_cubin(cubin, name=unit)
-        found.update({name: code.get_kernel(name) for name in names})
+        code = load(cubin, name=unit)
+        try:
+            found.update({name: code.get_kernel(name) for name in names})
+        except Exception as error:  # of cuda.core
+            raise BackendUnavailable(f"the driver refuses {unit}'s kernels for {arch}: {error}") from error
     return found

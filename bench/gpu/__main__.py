@@ -31,16 +31,16 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "start": Part("start:measure", 120, 300),
-    "sustained": Part("sustained:measure", 75, 540),
-    "decode": Part("decode:measure", 60, 240),
-    "checks": Part("checks:measure", 240, 590),
-    "path": Part("path:measure", 60, 120),
-    "emit": Part("kernels:emit", 30, 60),
-    "augment": Part("kernels:augment", 45, 150),
-    "overlap": Part("training:overlap", 90, 90),
-    "training": Part("training:measure", 60, 420),
-    "quality": Part("decode:quality", 60, 120),
+    "start": Part("bench.gpu.start:measure", 120, 300),
+    "sustained": Part("bench.gpu.sustained:measure", 75, 540),
+    "decode": Part("bench.gpu.decode:measure", 60, 240),
+    "checks": Part("bench.gpu.checks:measure", 240, 590),
+    "path": Part("bench.gpu.path:measure", 60, 120),
+    "emit": Part("bench.gpu.kernels:emit", 30, 60),
+    "augment": Part("bench.gpu.kernels:augment", 45, 150),
+    "overlap": Part("bench.gpu.training:overlap", 90, 90),
+    "training": Part("bench.gpu.training:measure", 60, 420),
+    "quality": Part("bench.gpu.decode:quality", 60, 120),
 }
 """Most valuable first."""
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             screen.note(f"{part}, at most {limit:.0f} s")
             told |= {
                 "part": part,
-                "function": f"bench.gpu.{PARTS[part].function}",
+                "function": PARTS[part].function,
                 "limit": args.patience * PARTS[part].step,
             }
             found = lines(part, processes.run(out / f"{part}{name}.json", told, limit, where)["steps"])
@@ -98,7 +98,7 @@ def lines(part: str, steps: dict[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for step, found in steps.items():
         if "failed" in found:
-            text = f"FAILED: {found['failed']}"
+            text = "FAILED: " + found["failed"].split("\n")[0]  # a compiler's has many lines
         elif "not installed" in found:
             text = f"not installed: {found['not installed']}"
         elif part in LINES and not step.startswith("by part"):
@@ -130,6 +130,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as `timeout` ends it: its processes end with it
+def run() -> None:
+    """As a program: whoever ends it (`timeout`, Ctrl-C, a connection that breaks) ends its processes with it."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

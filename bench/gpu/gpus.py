@@ -1,8 +1,7 @@
 """What turns counts into seconds on a GPU, at least and at most: rates, latencies and clocks. Needs no GPU.
 
-Rates are meant to be those of the CUDA programming guide's table for compute capability 9.0 (64 integer operations a
-cycle and multiprocessor, 16 counts of bits; not checked against it), names of pipes those of Nsight Compute. What
-NVIDIA does not say is assumed: all of it stands here.
+Rates are those of NVIDIA's table "Throughput of Native Arithmetic Instructions" for compute capability 9.0 (``RATES``),
+names of pipes those of Nsight Compute. What NVIDIA does not say is assumed: all of it stands here.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("FMA", "IMAD|IMUL|FFMA|FADD|FMUL|HFMA2", (2, 2), (4, 5)),
+    Kind("FMA", "IMAD|IMUL", (2, 2), (4, 5)),
+    Kind("FMA", "FFMA|FADD|FMUL|HFMA2", (1, 1), (4, 5)),
     Kind("LSU", "LDS|ATOMS|SHFL|LDC|S2R|R2UR|S2UR", (4, 8), (23, 33)),  # shared memory, constants
     Kind("LSU", "LDG|LD|ATOMG?", (4, 8), (33, 70)),  # most are in the first-level cache, or several are under way
     Kind("LSU", "STS|STG?|RED", (4, 8), (2, 4)),  # nobody waits for them
@@ -58,6 +58,15 @@ KINDS = (
     Kind("ALU", "[A-Z0-9]+", (2, 2), (4, 5)),
 )
 """The first whose mnemonics match counts. Moves and additions that ptxas writes as IMAD take the FMA pipe."""
+RATES = {
+    **dict.fromkeys(("IADD3", "LOP3", "SHF", "ISETP", "IMNMX", "IMAD"), 64),
+    **dict.fromkeys(("FFMA", "FADD", "FMUL"), 128),
+    **dict.fromkeys(("I2F", "F2I", "POPC", "FLO", "MUFU"), 16),
+    "SHFL": 32,
+}
+"""NVIDIA's results a cycle and multiprocessor, as others quote the CUDA C++ Programming Guide 12.6, table 4, and the
+Best Practices Guide 13, 12.1.1: for 9.0, but IMAD, POPC, FLO and MUFU for 8.9 and 12.0. 8.0 has 64 of FFMA, else the
+same; of 10.0 integers and FFMA are quoted, the same. There is nothing of other loads, stores, branches and barriers."""
 PIPES = tuple(dict.fromkeys(kind.pipe for kind in KINDS))
 _BUSY, _WAITS = (np.array([getattr(kind, what) for kind in KINDS], np.float64) for what in ("busy", "waits"))
 _OF_PIPE = np.array([[kind.pipe == pipe for pipe in PIPES] for kind in KINDS], np.float64)

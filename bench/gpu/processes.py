@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> d
                 command, cwd=where, stdin=subprocess.DEVNULL, stdout=said, stderr=said, preexec_fn=os.setpgrp
             )  # a group to be ended as a whole, and no session: that would outlive this process where all are ended
             try:
-                how = f"status {process.wait(left)}"
+                with ended_with_this(process.pid):
+                    how = f"status {process.wait(left)}"
             except subprocess.TimeoutExpired:
                 how = f"stopped after {limit:.0f} s"
             finally:
@@ -60,6 +62,21 @@ def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> d
             if last == "its start":
                 break
     return result
+
+
+@contextmanager
+def ended_with_this(group: int) -> Iterator[None]:
+    """While this lasts, a group of processes ends with this one, though it be killed: who waits at the other end of a
+    pipe ends them."""
+    command = ["sh", "-c", f"read nothing; kill -KILL -{group}"]
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=os.setpgrp)
+    try:
+        yield
+    finally:
+        watcher.kill()
+        watcher.wait()
+        assert watcher.stdin is not None
+        watcher.stdin.close()
 
 
 def make_findable(folder: Path) -> None:

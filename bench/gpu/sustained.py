@@ -151,7 +151,7 @@ def watched(
         took = time.perf_counter() - begin
         main, all_of_them = time.process_time() - main, cpu_seconds() - all_of_them
         found: dict[str, Any] = {"images/s": images / took, "seconds": took, "images": images}
-        found |= {"main, CPU s a s": main / took, "workers, CPU s a s": (all_of_them - main) / took}
+        found |= {"main, CPU s a s": main / took, "workers, CPU s a s": max(all_of_them - main, 0.0) / took}
         found |= {f"{name}, share of time by NVML": sum(each) / len(each) for name, each in looks.items()}
         if events:
             with launches(setting.device) as spans:

@@ -13,7 +13,11 @@ import torch
 from bench.machine import ROOT
 
 VARIANTS = {
-    "subsequence": ("backends/cuda/jpeg/picture.h", r"(?<=constexpr int SUBSEQUENCE = )\d+(?=;)", "{}"),
+    "subsequence": (
+        "backends/cuda/jpeg/picture.h",
+        r"(constexpr int SUBSEQUENCE = )\d+(;.*\nconstexpr int PIECE = )\d+(?=;)",
+        r"\g<1>{}\g<2>{piece}",
+    ),
     "blocks": ("backends/cuda/shim.h", r"(?<=__launch_bounds__\(THREADS, )\d+(?=\))", "{}"),
     "carveout": (
         "backends/cuda/device.py",
@@ -23,8 +27,8 @@ VARIANTS = {
     "launchers": ("accel/runtime/prefetch.py", r"(?<=\n_LAUNCHERS = )\d+", "{}"),
 }
 """By name: the file, the only place in it that has the number, and what is written there. Bits that a thread of the
-decoder begins with; blocks that a multiprocessor must hold; the share of its memory that is no cache, in percent;
-threads that launch."""
+decoder begins with, of which a piece is at most half; blocks that a multiprocessor must hold; the share of its memory
+that is no cache, in percent; threads that launch."""
 _TAKEN = ("accel", "backends", "bench", "rig", "tests", "pyproject.toml")
 
 
@@ -55,7 +59,8 @@ def made(chosen: Mapping[str, int], folder: Path) -> Path:
         (folder / ".git").symlink_to(ROOT / ".git")  # results name the commit, and say that it was changed
     for name, number in chosen.items():
         file, pattern, written = VARIANTS[name]
-        text, times = re.subn(pattern, written.format(number, here=__name__), (folder / file).read_text())
+        replacement = written.format(number, here=__name__, piece=min(512, number // 2))
+        text, times = re.subn(pattern, replacement, (folder / file).read_text())
         if times != 1:
             raise LookupError(f"{file} has {times} places for {name}")
         (folder / file).write_text(text)

@@ -113,22 +113,7 @@ def ptx_of_unit(unit: str, arch: str = ARCH) -> str:
 
 def ptx_of_source(source: str, name: str, **changed: Any) -> str:
     """The PTX of any source; ``changed``: other options than the backend's, by their names in ``ProgramOptions``."""
-    from cuda.bindings import nvrtc
-
     chosen = compile.options(name, ARCH)
     for option, value in changed.items():
         setattr(chosen, option, value)
-    options = [each for each in chosen.as_bytes("nvrtc") if b"ptxas" not in each]
-    _, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
-    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        _, size = nvrtc.nvrtcGetProgramLogSize(program)
-        log = b" " * size
-        nvrtc.nvrtcGetProgramLog(program, log)
-        raise RuntimeError(f"NVRTC refuses {name}: {log.decode()}")
-    _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
-    nvrtc.nvrtcGetPTX(program, text)
-    nvrtc.nvrtcDestroyProgram(program)
-    found: str = text.decode().rstrip("\0")
-    return found
+    return compile.ptx(source, name, chosen).decode()

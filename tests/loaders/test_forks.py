@@ -18,6 +18,7 @@ import accel
 from accel.system import counters
 from accel.workers import slot_pool
 from tests.support import helpers
+from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.processes import LARGE, ROOT, finished, in_child, linux, loader, plain, started
 
@@ -172,7 +173,17 @@ def test_a_second_loader_whose_workers_drop_a_batch_of_the_first(paths: list[str
 
 @pytest.mark.sweep
 @linux
-@pytest.mark.parametrize("options", [("--epochs", "12"), ("--mixed", "--epochs", "8", "--workers", "0")], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--epochs", "12"),
+        ("--mixed", "--epochs", "8", "--workers", "0"),
+        pytest.param(
+            ("--epochs", "12", "--backend", "cuda", "--device", "cpu", "--start", "fork"), marks=needs_compiler
+        ),
+    ],
+    ids=" ".join,
+)
 def test_epochs_do_not_grow(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Memory, threads and open files of main process and workers: a short run of bench/soak.py, on small files."""
     helpers.write_image_folder(tmp_path, 24)
@@ -185,6 +196,7 @@ def test_epochs_do_not_grow(tmp_path: Path, options: tuple[str, ...]) -> None:
 GIANT = """
 import os, sys, torch, accel, gc, io
 from tests.support import helpers
+from tests.support.cuda import needs_compiler
 import numpy as np
 from PIL import Image
 from torch.utils.data import DataLoader

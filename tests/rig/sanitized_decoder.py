@@ -1,6 +1,6 @@
 """Damaged JPEG files through the device's decoder on the host, its kernels built with AddressSanitizer and UBSan.
 
-    python -m tests.rig.sanitized_decoder --count 5000 [--first N]
+    python -m tests.rig.sanitized_decoder --count 5000 [--first N] [--large]
 
 File number n is always the same one. All memory between the pieces that the decoder hands to its kernels is poisoned,
 threads run in another order, and signed overflow is an error, as it would be on a GPU. Exit status 1: a picture that
@@ -10,6 +10,7 @@ is not Pillow's; what the sanitizers find ends the process. 77: there are no san
 import argparse
 import random
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from bench.fuzz.files import encode, picture
 from bench.fuzz.mutations import MUTATIONS
 from bench.fuzz.recipes import Corpus, make, recipe
 from rig import sanitizers
-from tests.support.jpeg import check_on_device, damaged, with_room
+from tests.support.jpeg import LARGEST, check_on_device, damaged, with_room
 
 BATCH = 100
 
@@ -47,23 +48,46 @@ def damaged_files(numbers: range) -> list[bytes]:
     return found
 
 
-def check(numbers: range) -> tuple[int, list[str]]:
+def large_files(numbers: range) -> list[bytes]:
+    """Files whose scans have more than 2 MB: many tiles, and many blocks of threads that must fall in step; every other
+    one damaged."""
+    kinds: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
+        ("noise", (700, 1100, 3), {"subsampling": 0}),
+        ("noise", (1003, 770, 3), {"subsampling": 0, "restart_marker_blocks": 1}),
+        ("noise", (1200, 1300, 3), {"subsampling": 2, "restart_marker_rows": 3}),
+        ("binary", (1500, 1600, 1), {"restart_marker_blocks": 777}),
+        ("noise", (1100, 1100, 3), {"subsampling": 1, "optimize": True}),
+        ("noise", (730, 1100, 3), {"subsampling": 0, "keep_rgb": True}),
+    ]
+    found = []
+    for n in numbers:
+        kind, (height, width, channels), options = kinds[n // 2 % len(kinds)]
+        data = encode(picture(kind, height + n % 13, width + n % 11, channels, seed=n), quality=100, **options)
+        assert len(data) > 2 << 20, len(data)
+        found.append(damaged(data, np.random.default_rng(n), header=False) if n % 2 else data)
+    return found
+
+
+def check(numbers: range, large: bool = False) -> tuple[int, list[str]]:
     """How many of these files the decoder takes, and which of their pictures are not Pillow's."""
-    return check_on_device(dict(zip(numbers, damaged_files(numbers), strict=True)))
+    files = (large_files if large else damaged_files)(numbers)
+    return check_on_device(dict(zip(numbers, files, strict=True)), LARGEST << 4 if large else LARGEST)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.rig.sanitized_decoder", description=__doc__)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--large", action="store_true", help="files of more than 2 MB")
     arguments = parser.parse_args()
     if not sanitizers.present():
         return sanitizers.run_again()
     end = arguments.first + arguments.count
     taken, wrong = 0, list[str]()
     with sanitizers.kernels():
-        for first in range(arguments.first, end, BATCH):
-            more = check(range(first, min(first + BATCH, end)))
+        batch = 4 if arguments.large else BATCH
+        for first in range(arguments.first, end, batch):
+            more = check(range(first, min(first + batch, end)), arguments.large)
             taken, wrong = taken + more[0], wrong + more[1]
     print(*wrong, f"{arguments.count} files: {taken} decoded, {len(wrong)} of them wrongly", sep="\n")
     return 1 if wrong or not taken else 0

@@ -46,8 +46,11 @@ def with_room(data: bytes, size: int = 1 << 14) -> bytes:
     return data[:2] + b"\xff\xfe" + size.to_bytes(2, "big") + bytes(size - 2) + data[2:]
 
 
-def check_on_device(files: dict[int, bytes]) -> tuple[int, list[str]]:
-    """How many of these files the device's decoder takes, all or a part, and what of it is not Pillow's."""
+def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[int, list[str]]:
+    """How many of these files the device's decoder takes, all or a part, and what of it is not Pillow's.
+
+    ``largest``: pixels of a file that is tried.
+    """
     decoder = backend._Engine(torch.device("cpu")).jpeg
     wanted: dict[int, Wanted] = {}
     for number, data in files.items():
@@ -56,7 +59,7 @@ def check_on_device(files: dict[int, bytes]) -> tuple[int, list[str]]:
             header is not None
             and not header.progressive
             and header.ordinary
-            and header.width * header.height <= LARGEST
+            and header.width * header.height <= largest
         ):
             top, left = rng.randrange(header.height), rng.randrange(header.width)
             box = (top, left, rng.randint(1, header.height - top), rng.randint(1, header.width - left))

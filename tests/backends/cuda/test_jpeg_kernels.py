@@ -280,10 +280,10 @@ def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch:
 
 @pytest.mark.sweep
 @host_only
-def test_nothing_is_touched_that_is_not_theirs() -> None:
+@pytest.mark.parametrize(("count", "options"), [("5000", ()), ("12", ("--large",))])
+def test_nothing_is_touched_that_is_not_theirs(count: str, options: tuple[str, ...]) -> None:
     """Damaged files under AddressSanitizer and UBSan, all memory between the pieces forbidden."""
-    count = "5000"
-    command = [sys.executable, "-m", "tests.rig.sanitized_decoder", "--count", count]
+    command = [sys.executable, "-m", "tests.rig.sanitized_decoder", "--count", count, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode == 77:
         pytest.skip(done.stdout)
