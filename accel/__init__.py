@@ -4,6 +4,13 @@ import accel
 accel.set_image_backend("cpu")
 """
 
+import sys
+
+if sys.argv[:2] == ["-m", "run"]:  # `python -m accel run`: it imports nothing else, and its script all anew
+    from accel.cli.run import command_line
+
+    command_line()
+
 import accel.hooks  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
 from accel import functional
 from accel.errors import AccelError, BackendUnavailable, DecodeError
@@ -11,6 +18,7 @@ from accel.explanation import explain
 from accel.lazy.image import LazyImage
 from accel.lazy.submit import Future, submit
 from accel.lazy.tensor import LazyTensor
+from accel.profiling.profile import profile
 from accel.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.system.counters import stats
 from accel.version import __version__
@@ -28,6 +36,7 @@ __all__ = [
     "get_image_backend",
     "image_backend",
     "image_backends",
+    "profile",
     "set_image_backend",
     "stats",
     "submit",

@@ -201,7 +201,10 @@ def companion(name: str, options: Options) -> HostBackend:
     """Backend ``name`` for one with these options, with those of them that are its own as well."""
     kind = find(name).Options
     threads = {"threads": getattr(options, "threads", None)} if "threads" in kind.__dataclass_fields__ else {}
-    return cast(HostBackend, instance(name, kind(exact=options.exact, on_error=options.on_error, **threads)))
+    return cast(
+        HostBackend,
+        instance(name, kind(exact=options.exact, on_error=options.on_error, cache=options.cache, **threads)),
+    )
 
 
 def parse_options(name: str, options: dict[str, Any]) -> Options:

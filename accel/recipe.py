@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from accel.codec.header import Header, Raw
 from accel.options import Selection
+from accel.system.file_key import Key
 from accel.system.memory import file_buffers
 
 Step = tuple[str, tuple[Any, ...]]
@@ -23,12 +24,13 @@ class Source:
         name: what to call them in messages. selection: the backend that runs the images made from it.
         origin: of pixels that are lazy themselves (values that became an image again), what they are made of;
             ``data`` is empty then.
+        key: of the file that ``data`` is all of; None where there is none, or it cannot be trusted.
         asked: how often it was decoded, or looked up. shared: whether several images were recorded from the file's.
         picture: its decoded pixels, where they are kept (``accel.runtime.kept``).
     """
 
     __slots__ = (
-        *("data", "header", "name", "selection", "origin", "asked", "shared", "picture", "_buffer"),
+        *("data", "header", "name", "selection", "origin", "key", "asked", "shared", "picture", "_buffer"),
         "__weakref__",
     )
 
@@ -40,10 +42,11 @@ class Source:
         selection: Selection,
         buffer: bytes | bytearray | None = None,
         origin: Recipe | None = None,
+        key: Key | None = None,
     ) -> None:
         """``buffer``: what ``data`` looks at, to be used for other files when the source is gone."""
         self.data, self.header, self.name, self.selection = data, header, name, selection
-        self.origin, self._buffer = origin, buffer
+        self.origin, self.key, self._buffer = origin, key, buffer
         self.asked, self.shared = 0, False
         self.picture: Any = None
 
@@ -56,7 +59,7 @@ class Source:
             give_back(self._buffer)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Source, (bytes(self.data), self.header, self.name, self.selection, None, self.origin)
+        return Source, (bytes(self.data), self.header, self.name, self.selection, None, self.origin, self.key)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Source:
         return self

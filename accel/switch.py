@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel import backend as registry
+from accel.launch import environment
 from accel.options import STEPS_ASIDE, Options, Selection
-from accel.system import fork, log
+from accel.system import fork, log, store
 
 
 @dataclass(eq=False)
@@ -60,6 +61,11 @@ def active() -> Selection | None:
     """The selection in force here; None where accel steps aside."""
     selection = current()
     return None if selection.name == STEPS_ASIDE else selection
+
+
+def in_use() -> bool:
+    """Whether a backend is in force anywhere in this process."""
+    return _users > 0
 
 
 def _outside(block: _Block | None) -> _Block | None:
@@ -111,6 +117,7 @@ def set_image_backend(name: str, **options: Any) -> None:
         BackendUnavailable: the backend cannot run here; the message says what is missing.
     """
     adopt(select(name, options))
+    environment.choose(name, options)
     log.flush()
 
 
@@ -150,6 +157,8 @@ def _use(selection: Selection, more: int) -> None:
     """Count a user more (1) or less (-1) of what lets backends in."""
     global _users
     if not selection.steps_aside:
+        if more > 0 and getattr(selection.options, "cache", None) is not None:
+            store.prepare()
         if _users == 0:
             _install()
         _users += more

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from io import BytesIO
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel import testing
+from accel.codec import jpeg
+from accel.recipe import Source
+from accel.system import store
 
 Batch = Callable[[], torch.Tensor]
 Step = Callable[[Any], Any]
@@ -150,6 +154,41 @@ def _decoded(size: tuple[int, int]) -> torch.Tensor:
     return torch.stack(made)
 
 
+def _indexed(size: tuple[int, int], is_known: bool) -> torch.Tensor:
+    """The like of files that have stream indexes, or get them: crops of a few points, and of more than one block's."""
+    files = [
+        _jpeg(140, 100, subsampling=2, quality=97),
+        _jpeg(90, 75, restart_marker_blocks=3, quality=99),
+        _jpeg(60, 90, restart_marker_blocks=1, subsampling=0, quality=99),
+        _jpeg(100, 110, "L", quality=99),
+        _jpeg(230, 220, subsampling=0, quality=99),
+        _jpeg(80, 90, subsampling=1, optimize=True, quality=98),
+    ]
+    made = []
+    for n, data in enumerate(files):
+        comment = b"\xff\xfe" + (60000).to_bytes(2, "big") + bytes(59998)  # so there is room for a point for each MCU
+        image: Any = Image.open(BytesIO(data[:2] + comment + data[2:]))
+        if getattr(image, "recipe", None) is not None:
+            _keep(image.recipe.source, is_known)
+        height, width = image.height - 20 * (n < 4) - 7, image.width - 9
+        made.append(F.to_tensor(F.resized_crop(image.convert("RGB"), 5 + n, 3 + n, height - n, width - n, list(size))))
+    return torch.stack(made)
+
+
+_numbers = count(1)
+
+
+def _keep(source: Source, is_known: bool) -> None:
+    """Give a source a file's key, and the store the index of such a file."""
+    entries = store.current()
+    assert entries is not None
+    source.key = key = (0, next(_numbers), len(source.data), 0, 0)
+    if is_known:
+        index = jpeg.Index()
+        jpeg.decode(source.data, index=index)
+        assert entries.put(key, index.bytes, entries.find(key))
+
+
 def _affected(step: Step, mode: str) -> torch.Tensor:
     sizes = ((1, 1), (2, 7), (9, 3), (8, 8), (35, 47))
     return torch.stack([F.to_tensor(F.resize(step(noise(*size, mode)).convert("RGB"), [6, 5])) for size in sizes])
@@ -220,6 +259,8 @@ def batches() -> dict[str, Batch]:
     found["mixed"] = _mixed
     found["decoded"] = partial(_decoded, (21, 9))
     found["decoded larger"] = partial(_decoded, (33, 70))
+    for name, is_known in (("made", False), ("known", True)):
+        found[f"decoded, indexes {name}"] = partial(_indexed, (19, 12), is_known)
     return found
 
 

@@ -28,11 +28,14 @@ ROOMS = (
     ("backend", "the interface of a backend, and the entry points where they are found"),
     ("runtime", "plans carried out: reading, threads, streams, prefetching"),
     ("workers", "between DataLoader workers and their parent: messages and shared memory"),
+    ("launch", "processes that start under the switch: what they are told, and how they come to know"),
     ("switch", "which backend is in force"),
     ("backends", "cpu, cuda and dali, each on its own, and what they share"),
     ("lazy", "images, tensors and batches whose pixels are not computed yet"),
     ("functional explanation testing", "accel.functional, accel.explain, and the conformance suite of a backend"),
     ("hooks", "what is replaced in Pillow, torchvision, DataLoader and others"),
+    ("profiling", "what holds a training back: measured, judged, and what would help"),
+    ("launched", "what a process does that was started under `python -m accel run`"),
     ("", "accel itself: the public names"),
     ("cli", "the commands"),
     ("__main__", "python -m accel"),
@@ -41,8 +44,14 @@ ROOMS = (
 
 FLOORS = {room: floor for floor, (rooms, _) in enumerate(ROOMS) for room in rooms.split(" ")}
 
-BY_NAME = {("accel.hooks.multiprocessing_child", "accel")}
-"""Imports that are meant to go upwards: a process that was started for the work imports accel anew."""
+BY_NAME = {
+    ("accel.launch.child", "accel"),
+    ("accel.launch.child", "accel.launched"),
+    ("accel", "accel.cli.run"),
+}
+"""Imports that are meant to go upwards: a process that was started for the work imports accel anew; and
+`python -m accel run` begins, and ends, where accel is imported.
+"""
 
 LONGEST = 300  # lines
 LONGER: frozenset[str] = frozenset()

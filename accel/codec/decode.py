@@ -24,8 +24,12 @@ ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
 """Engines that may be asked for; "auto": accel's own decoder, or nvImageCodec (if installed) for progressive files."""
 
 
-def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: str = "auto") -> Pixels:
+def decode(
+    data: Data, header: Header | Raw, box: Box, channels: int, engine: str = "auto", index: jpeg.Index | None = None
+) -> Pixels:
     """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to the reference's.
+
+    ``index``: what is known of where things are in the file, for accel's own decoder.
 
     Raises:
         DecodeError: the reference decoder (Pillow) cannot decode the file either; the message is its own.
@@ -34,7 +38,7 @@ def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: st
         return raw(data, header, box, channels)
     chosen = choose(header, engine)
     if chosen != header.reference:
-        pixels = decoded(data, header, box, channels, chosen)
+        pixels = decoded(data, header, box, channels, chosen, index)
         if pixels is not None:
             return pixels
         counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.reference]} decoded it")
@@ -44,9 +48,13 @@ def decode(data: Data, header: Header | Raw, box: Box, channels: int, engine: st
         raise _ERRORS[header.reference](str(error) or type(error).__name__) from error
 
 
-def decoded(data: Data, header: Header, box: Box, channels: int, chosen: str) -> Pixels | None:
+def decoded(
+    data: Data, header: Header, box: Box, channels: int, chosen: str, index: jpeg.Index | None = None
+) -> Pixels | None:
     """The pixels by an engine; None where it declines, or had better."""
-    sound = chosen in ("accel", header.reference) or header.progressive or one_scan(data, header)
+    if chosen == "accel":
+        return engines.accel(data, box, channels, index)
+    sound = chosen == header.reference or header.progressive or one_scan(data, header)
     return getattr(engines, chosen)(data, box, channels) if sound else None
 
 

@@ -31,9 +31,9 @@ Box = tuple[int, int, int, int]
 Data = bytes | memoryview
 
 
-def accel(data: Data, box: Box, channels: int) -> Pixels | None:
+def accel(data: Data, box: Box, channels: int, index: jpeg.Index | None = None) -> Pixels | None:
     """accel's own decoder, on the region alone; declines whatever is not plainly an intact baseline file."""
-    return jpeg.decode(data, box, channels=channels)
+    return jpeg.decode(data, box, channels=channels, index=index)
 
 
 def pillow(data: Data, box: Box, channels: int) -> Pixels | None:

@@ -7,6 +7,7 @@ through for everything that is not accel's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +30,7 @@ from accel.hooks import (
     v2_transforms,
 )
 from accel.hooks.patch import Patch, Undo
-from accel.system import counters, private_names, replaced
+from accel.system import clocks, counters, private_names, replaced
 
 _OF_IMAGES = (pillow_open, pillow_ops, tv_files, tv_transforms, tv_functional, v2_transforms, v2_forward, v2_functional)
 _OF_TORCH = (torch_compile, dataloader, multiprocessing, ray)
@@ -37,6 +38,12 @@ PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_T
 """Every row of every table."""
 
 _undo: list[Undo] = []
+_above: list[Callable[[bool], object]] = []
+
+
+def put_above(layer: Callable[[bool], object]) -> None:
+    """Have what ``layer(True)`` puts in place, and ``layer(False)`` takes back, lie above what is replaced here."""
+    _above.append(layer)
 
 
 def install() -> None:
@@ -55,9 +62,12 @@ def install() -> None:
             lacking.append(row.name)
     private_names.check(*lacking)
     counters.share()
+    clocks.share()
     with suppress(OSError):
         replaced.share()
     torch_compile.keep_out()
+    for layer in _above:
+        layer(False)
     try:
         _undo.append(pillow_open.unwatch)
         for row, place in places:
@@ -65,12 +75,18 @@ def install() -> None:
     except Exception as error:
         uninstall()
         private_names.refuse(f"{type(error).__name__}: {error}")
+    for layer in _above:
+        layer(True)
 
 
 def uninstall() -> None:
     """Put every original back, the last one replaced first."""
+    for layer in _above:
+        layer(False)
     while _undo:
         _undo.pop()()
+    for layer in _above:
+        layer(True)
 
 
 switch.on_use(install, uninstall)

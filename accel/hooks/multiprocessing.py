@@ -1,7 +1,7 @@
 """``multiprocessing``: processes that start without what this one has imported take the switch along.
 
 Those of "spawn" and "forkserver" get it with what they are prepared by; forked ones have it anyway. There it waits for
-an import of accel or torchvision (``multiprocessing_child``).
+an import of accel or torchvision (``accel.launch.child``).
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ import functools
 import multiprocessing.spawn  # noqa: F401  whose function is replaced
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from accel import switch
 from accel.hooks.patch import Body, Function
+from accel.launch import environment
 from accel.options import Selection
-from accel.system import counters, replaced
-
-_CHILD = Path(__file__).with_name("multiprocessing_child.py").read_text()
+from accel.system import clocks, counters, replaced, store
 
 
 def _with_switch(original: Function, name: str) -> dict[str, Any]:
     """``multiprocessing.spawn.get_preparation_data``: all that a process reads before anything else."""
     selection = switch.current()
     data: dict[str, Any] = original(name)
-    return data if selection.steps_aside else {**data, "accel": _Carried(selection)}
+    told = environment.told() is not None  # which this process's own selection goes before
+    return data if selection.steps_aside and not told else {**data, "accel": _Carried(selection)}
 
 
 class _Carried:
@@ -38,20 +37,28 @@ class _Carried:
 
     def __reduce__(self) -> tuple[Any, ...]:
         shared = get_spawning_popen() is not None
-        counts, names = (counters.share(), replaced.sent()) if shared else (None, None)
-        return exec, (program(self._selection, counts, names), {"__name__": "accel_started"})
+        given = (counters.share(), clocks.share(), replaced.sent(), store.sent()) if shared else ()
+        return exec, (program(self._selection, *given), {"__name__": "accel_started"})
 
 
-def program(selection: Selection, counts: torch.Tensor | None = None, names: Any = None) -> str:
-    """The text that a process is to run to have a selection as soon as there is a use for it."""
-    enter = ForkingPickler.dumps(functools.partial(_enter, selection, counts, names))
-    return f"{_CHILD}\nSwitchOnImport({bytes(enter)!r}).install()\n"
+def program(selection: Selection, *given: Any) -> str:
+    """The text that a process is to run to have a selection as soon as there is a use for it; what else it is given."""
+    enter = ForkingPickler.dumps(functools.partial(_enter, selection, *given))
+    return f"{environment.CHILD}\nimport pickle\nSwitchOnImport(lambda: pickle.loads({bytes(enter)!r})()).install()\n"
 
 
-def _enter(selection: Selection, counts: torch.Tensor | None, names: Any) -> None:
+def _enter(
+    selection: Selection,
+    counts: torch.Tensor | None = None,
+    times: torch.Tensor | None = None,
+    names: Any = None,
+    entries: Any = None,
+) -> None:
     if counts is not None:
         counters.join(counts)
+    clocks.join(times)
     replaced.join(names)
+    store.join(entries)
     switch.adopt(selection)
 
 

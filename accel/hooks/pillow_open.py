@@ -28,6 +28,7 @@ from accel.lazy.jpeg_file import LazyJpegFile, Unread, opened
 from accel.options import Selection
 from accel.recipe import Source
 from accel.system import counters, fork
+from accel.system.file_key import Key
 from accel.system.imports import LazyModule
 from accel.system.replaced import replaced
 
@@ -68,11 +69,11 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         selection = switch.active()
         if selection is None:
             return original(file, filename)
-        name, data = _name(filename or file), opened(file)
+        name, (data, key) = _name(filename or file), opened(file)
         source_of = partial(_source, name, selection)
         if isinstance(data, Unread):
             return LazyJpegFile.open_unread(data, filename, source_of)
-        source = source_of(data)
+        source = source_of(data, key)
         if source is None:
             file.seek(0)
             return original(file, filename)
@@ -89,14 +90,16 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
     return open_jpeg, accept
 
 
-def _source(name: str, selection: Selection, data: bytes, begun: Header | None = None) -> Source | None:
+def _source(
+    name: str, selection: Selection, data: bytes, key: Key | None, begun: Header | None = None
+) -> Source | None:
     """The source of a file; None for one that is Pillow's, or does not go on as it has ``begun``."""
     header = claim(data)
     same = begun is None or (header is not None and header[:4] == begun[:4] and not header.pictures)
     if header is None or not same or not claimed(header, selection):
         counters.fallback("a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's")
         return None
-    return Source(data, header, name, selection)
+    return Source(data, header, name, selection, key=key)
 
 
 def claimed(header: Header, selection: Selection) -> bool:

@@ -44,12 +44,12 @@ def _read(path: Any, selection: Selection, claimed: Callable[[bytes | bytearray,
     read = file_buffers.read(path)
     if read is None:
         return None
-    buffer, size = read
+    buffer, size, key = read
     header = claimed(buffer, size)
     if header is None:
         file_buffers.give_back(buffer)
         return None
-    return Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer)
+    return Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer, key=key)
 
 
 # -- torchvision.datasets.folder ----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.image_base import StandsFor, send
 from accel.recipe import Recipe, Source
 from accel.system import fork
+from accel.system.file_key import Key, key_of
 
 
 @dataclass(eq=False)
@@ -36,8 +37,8 @@ class Unread:
     exclusive: bool = False  # it was opened for this image
     lock: fork.Lock = field(default_factory=fork.Lock)
 
-    def read(self) -> bytes:
-        """Read all of it.
+    def read(self) -> tuple[bytes, Key | None]:
+        """Read all of it; give the file's key as well.
 
         Raises:
             ValueError: it was closed meanwhile, as Pillow has it.
@@ -46,11 +47,11 @@ class Unread:
             raise ValueError("Operation on closed image")
         descriptor = self.file.fileno()
         parts: list[bytes] = []
-        size = 0
+        size, key = 0, key_of(os.fstat(descriptor))
         while part := os.pread(descriptor, max(os.fstat(descriptor).st_size - size, 1), size):
             parts.append(part)
             size += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts), key
 
     def close(self) -> None:
         """Close the file, if that is the image's affair."""
@@ -67,7 +68,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     becomes: ClassVar[type[JpegImageFile]] = JpegImageFile
 
-    _source_of: Callable[[bytes, Header], Source | None]
+    _source_of: Callable[[bytes, Key | None, Header], Source | None]
     filename: Any = ""
     _file: JpegImageFile | None = None
     _unread: Unread | None = None  # then there is no recipe yet
@@ -82,7 +83,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     @classmethod
     def open_unread(
-        cls, unread: Unread, filename: str | bytes, source_of: Callable[[bytes, Header], Source | None]
+        cls, unread: Unread, filename: str | bytes, source_of: Callable[[bytes, Key | None, Header], Source | None]
     ) -> LazyJpegFile:
         """The same of a file that is still to be read; ``source_of`` gives None if it is Pillow's after all."""
         header = unread.header
@@ -98,8 +99,8 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         with unread.lock:
             if self._unread is None:  # another thread was faster
                 return
-            data = unread.read()
-            source = self._source_of(data, unread.header)
+            data, key = unread.read()
+            source = self._source_of(data, key, unread.header)
             self._file = jpeg_factory(BytesIO(data), self.filename) if source is None else None
             self._recipe = None if source is None else Recipe(source)
             self._unread = None
@@ -184,19 +185,19 @@ _HEADS = 1 << 13, 1 << 16
 _LARGE = 1 << 18
 
 
-def opened(file: IO[bytes]) -> bytes | Unread:
-    """Read a file; of a large one on a disk only the beginning, if that has the header."""
+def opened(file: IO[bytes]) -> tuple[bytes | Unread, Key | None]:
+    """Read a file; of a large one on a disk only the beginning, if that has the header. Its key, if all was."""
     if type(file) is io.BufferedReader and type(file.raw) is io.FileIO and _HAS_PREAD:
         descriptor = file.fileno()
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
             begun = _small(descriptor, status.st_size) if status.st_size <= _LARGE else _large(file, descriptor)
             if begun is not None:
-                return begun
+                return begun, key_of(status)
     try:
-        return file.read()
+        return file.read(), None
     except TypeError:  # it wants a size, which Pillow always gives it
-        return b"".join(iter(lambda: file.read(_PIECE), b""))
+        return b"".join(iter(lambda: file.read(_PIECE), b"")), None
 
 
 _HAS_PREAD = hasattr(os, "pread")

@@ -48,6 +48,18 @@ def arrive(result: torch.Tensor, event: Any) -> torch.Tensor:
     return result
 
 
+def mark() -> Any:
+    """An event behind all that was given to this thread's current stream of the GPU; None where none is in use.
+
+    Whether the GPU has come by it is asked (``query``), and never waited for.
+    """
+    if not (torch.cuda.is_initialized() and usable(torch.device("cuda"))):
+        return None
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
 def indexed(device: torch.device) -> torch.device:
     """The device with its index; without one, a device is the current one of its type."""
     index: Any = device.index  # which torch's stubs take for an int

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 
+_CLOCKS = ("accel.system.clocks", "accel.profiling.")
 _LIBRARIES = ("PIL.", "accel.", "numpy.", "torch.")
 _WAYS_IN = ("torchvision.transforms.v2.functional._utils.", "torchvision.transforms.v2._transform.")
 """Through which every function and every transform of v2 is called."""
+
+
+def frame(depth: int) -> FrameType:
+    """The frame so many above the caller's, the clocks' own not counted."""
+    found = sys._getframe(depth + 1)
+    while found.f_globals.get("__name__", "").startswith(_CLOCKS) and found.f_back is not None:
+        found = found.f_back
+    return found
 
 
 def caller() -> str:

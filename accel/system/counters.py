@@ -20,8 +20,9 @@ from accel.system import fork, log, memory
 
 IMAGES, REPLACED, COMPUTED_EARLY = "images", "replaced", "computed early"
 KERNELS, KEPT = "finished by torchvision", "kept"
+INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
 _FALLBACK = "fallback: "
-_FIRST = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, _FALLBACK + "any other reason")
+_FIRST = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, _FALLBACK + "any other reason")
 _ROWS, _SLOTS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
@@ -91,6 +92,9 @@ def stats() -> dict[str, Any]:
           the same as ``realised early``, the older name, until 0.3;
         - ``finished by torchvision``: images whose last steps were torchvision's own kernels, run on accel's values;
         - ``kept``: files that were asked for again, all of whose pixels were decoded, once, and kept;
+        - ``indexes``: files of which it is kept where things are in their streams (``cache="auto"``);
+          ``indexed``: how often a file was decoded by that; ``indexes dropped``: how often what was kept was not of the
+          file, or was damaged, and so was made anew;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``fallbacks``: what was not done the fast way, a dictionary of the counts by reason.

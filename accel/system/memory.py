@@ -22,6 +22,7 @@ import torch
 from torch.multiprocessing import get_sharing_strategy
 
 from accel.system import fork
+from accel.system.file_key import Key, key_of
 from accel.system.private_names import private
 
 private("torch", "UntypedStorage._new_shared", "UntypedStorage._new_shared_fd_cpu")
@@ -202,26 +203,27 @@ class FileBuffers:
         self._small: list[_Buffer | None] = [None] * self._LIMIT
         self._ordinary: list[_Buffer | None] = [None] * self._LIMIT
 
-    def read(self, path: Any) -> tuple[bytes | bytearray, int] | None:
-        """The content of a regular file, in the first bytes of what is returned, and how many they are.
+    def read(self, path: Any) -> tuple[bytes | bytearray, int, Key | None] | None:
+        """The content of a regular file, in the first bytes of what is returned, how many they are, and the file's key.
 
-        Three system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
+        Four system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
         None where this fails, for whatever reason: reading in the usual way will tell.
         """
         unused = buffer = _taken(self._ordinary, self._ORDINARY)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
+                key = key_of(os.fstat(descriptor))
                 size = self._ORDINARY if buffer is None else os.preadv(descriptor, (buffer,), 0)
                 if buffer is not None and self._SMALL < size < self._ORDINARY:
                     unused = None
-                    return buffer, size
+                    return buffer, size, key
                 small = _taken(self._small, self._SMALL) if size <= self._SMALL else None
                 if buffer is not None and small is not None:
                     memoryview(small)[:size] = memoryview(buffer)[:size]
-                    return small, size
+                    return small, size, key
                 content = _all_of(descriptor)
-                return content, len(content)
+                return content, len(content), key
             finally:
                 os.close(descriptor)
         except (OSError, AttributeError):  # not every system has these calls

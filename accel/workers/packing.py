@@ -20,6 +20,7 @@ from accel.ops import OPS
 from accel.options import Selection
 from accel.recipe import Branch, Recipe, Source, Step
 from accel.system import memory
+from accel.system.file_key import Key
 
 Stowed = tuple[int, tuple[Step, ...]]
 """A recipe: the number of its source, and its steps with stand-ins for the tensors among their parameters."""
@@ -34,7 +35,9 @@ class Packed(NamedTuple):
     data: torch.Tensor | npt.NDArray[np.uint8]
     tensors: dict[int, tuple[int, torch.dtype, torch.Size]]
     start: int  # of the sources
-    sources: dict[int, tuple[int, Header | Raw, str, Selection, Stowed | None]]  # sizes, and fields of Source
+    sources: dict[
+        int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None]
+    ]  # sizes, and fields of Source
     recipes: tuple[Stowed, ...]
 
 
@@ -58,7 +61,7 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
     described = {}
     for number, source in sources.items():
         origin = None if source.origin is None else stowed(source.origin)
-        described[number] = len(source.data), source.header, source.name, source.selection, origin
+        described[number] = len(source.data), source.header, source.name, source.selection, origin, source.key
     places, start = {}, 0
     for number, tensor in tensors.items():
         places[number] = start, tensor.dtype, tensor.shape
@@ -119,8 +122,8 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
 
     pixels: Any = data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)
-    for number, (size, header, name, selection, made_of) in packed.sources.items():
+    for number, (size, header, name, selection, made_of, key) in packed.sources.items():
         origin = None if made_of is None else restored(*made_of)
-        sources[number] = Source(view[position : position + size], header, name, selection, origin=origin)
+        sources[number] = Source(view[position : position + size], header, name, selection, None, origin, key)
         position += size
     return tuple(restored(*recipe) for recipe in packed.recipes)

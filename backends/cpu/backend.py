@@ -17,7 +17,7 @@ from accel.backends.shared.options import check_positive
 from accel.codec import decode
 from accel.native import units
 from accel.planning.plan import Decode, Plan, bits
-from accel.runtime import read
+from accel.runtime import read, stream_index
 from accel.runtime.parallel import ParallelFor
 from accel.system import fork
 from accel.system.memory import Allocate
@@ -94,6 +94,7 @@ class CpuBackend(HostBackend):
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}
         return [
             f"decoder: {', '.join(sorted(engines))} on the host, regions only" if engines else "decoder: none needed",
+            *([stream_index.describe(plan.decodes, self.options)] if "accel" in engines else []),
             f"runs: one compiled pass per stage, on {self._parallel.size} threads",
             *effects.left_to_torchvision(plan),
         ]

@@ -24,7 +24,7 @@ from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Effect, Stage
-from accel.runtime import read
+from accel.runtime import read, stream_index
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
 
@@ -138,6 +138,7 @@ class CudaBackend(AcceleratorBackend):
         where = self.options.device or "the device of the first .to()"
         return [
             f"decoder: {_DESCRIBED[self.options.decoder]}",
+            *([stream_index.describe(plan.decodes, self.options)] if self.options.decoder != "nvimgcodec" else []),
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
@@ -163,7 +164,7 @@ class CudaBackend(AcceleratorBackend):
         images: list[nvimg.Pixels | None] = []
         decoding = jpeg.Decoding(addresses)
         if decoder == "accel":
-            decoding = engine.jpeg.decode([jpeg.wanted_of(each) for each in decodes])
+            decoding = engine.jpeg.decode([jpeg.wanted_of(each, self.options) for each in decodes])
             addresses = decoding.addresses
         elif decoder == "nvimgcodec":
             images = engine.decoder.decode(decodes)
@@ -190,6 +191,8 @@ class CudaBackend(AcceleratorBackend):
             if any(images):
                 engine.held.until(engine.device.mark(), images)
         flagged = tuple(decodes[number] for number in decoding.flagged())
+        for number, index in decoding.indexes.items():
+            stream_index.keep(decodes[number].source, index)
         if flagged:  # their places in the result are filled once more, in the order of the stream
             for _ in flagged:
                 counters.fallback("accel declined a JPEG on the device; the host decoded it")

@@ -15,7 +15,17 @@ import numpy as np
 
 from accel.backends.cuda.cache import SOURCES
 
-_CODES = {"u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "int": "i4", "i64": "i8", "float": "f4", "double": "f8"}
+_CODES = {
+    "u8": "u1",
+    "u16": "u2",
+    "u32": "u4",
+    "u64": "u8",
+    "i16": "i2",
+    "int": "i4",
+    "i64": "i8",
+    "float": "f4",
+    "double": "f8",
+}
 """NumPy's codes of C++'s types."""
 
 

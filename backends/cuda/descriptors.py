@@ -45,7 +45,7 @@ def _format(dtype: np.dtype[Any]) -> str:
     return f"{math.prod(shape)}{_CODES[base.str[1:]]}"
 
 
-_CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
+_CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i2": "h", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
 """The codes of ``struct``, by NumPy's."""
 
 
@@ -56,6 +56,7 @@ class Region(IntEnum):
     UPLOAD = 1  # sent by the host: descriptors, tables, pixels
     SCRATCH = 2  # kept by the kernels for each other
     RESULT = 3
+    FILES = 4  # encoded, sent by the host
 
 
 _SHIFT = 56

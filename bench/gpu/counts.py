@@ -19,29 +19,31 @@ import torch
 from accel.backends.cuda import backend
 from accel.backends.cuda.declarations import constant, enumerators, structure
 from accel.backends.cuda.jpeg import Decoder, Wanted
+from accel.backends.cuda.jpeg.index import SEGMENT
 from accel.backends.cuda.jpeg.layout import COMPONENTS, TABLES
 from bench.gpu import gpus, sass
 from bench.gpu.gpus import WARPS, Floats
 
 PLAIN, H2V1, H2V2 = (enumerators("jpeg/picture.h", "Upsampling")[name] for name in ("PLAIN", "H2V1", "H2V2"))
 
-CASES = ("walks", "markers", "squeezed", "ends", "runs", "steps", "searched", "blocks", "mcus", "stops", "intervals")
+CASES = (
+    *("walks", "markers", "squeezed", "ends", "runs", "halved", "looked"),
+    *("steps", "searched", "blocks", "mcus", "stops", "intervals", "begun", "filled", "filled again", "stuffed"),
+)
 """How often warps meet them: the cases of ``trips.cu``."""
 STEPS = np.dtype([("warps", np.int64, (len(CASES),)), ("symbols", np.int64), ("longest", np.int64)])
-TRIPS = np.dtype(
-    [(name, STEPS) for name in ("unstuffing", "colouring", "first", "later", "joining", "keeping")]
-    + [("rounds", np.int64)]
-)
+_WATCHED = ("unstuffing", "colouring", "first", "later", "joining", "keeping", "segments", "seeking")
+TRIPS = np.dtype([(name, STEPS) for name in _WATCHED] + [("rounds", np.int64)])
 
 
-def costs(code: sass.Code, call: str) -> Floats:
+def costs(code: sass.Code, call: str, file: str = "jpeg/entropy.cu") -> Floats:
     """Instructions of a loop over symbols where it is called, for each of the cases that may come in it, by kind."""
 
     def lines(first: str, last: str | None = None) -> tuple[str, range]:
         return sass.lines("jpeg/symbols.h", first, last)
 
     flagged = sass.lines("jpeg/picture.h", "FUNCTION void flag(")  # which sound files never do
-    walk = code.only(sass.lines("jpeg/entropy.cu", call)).but(flagged)
+    walk = code.only(sass.lines(file, call)).but(flagged)
     step = lines("while (true) {", "return {base + (at >> TAKEN), slot << 8 | (at & INDEX)};")
     searched = lines("MET(SEARCHED)", "entry = entry_of(search(")
     mcu = lines("MET(MCU_ENDS)", "at = edge;")
@@ -51,13 +53,50 @@ def costs(code: sass.Code, call: str) -> Floats:
     interval = lines("MET(INTERVAL_ENDS)", "edge = place_of(edges + interval, base);")
     counts = [
         walk.but(step).all,
-        *np.zeros((4, len(gpus.KINDS))),
+        *np.zeros((6, len(gpus.KINDS))),
         walk.only(step).but(searched, block, stop).all,
         walk.within(searched),
         walk.only(block).but(mcu, next_mcu).all,
         walk.within(mcu, next_mcu),
         walk.only(stop).but(interval).all,
         walk.within(interval),
+        *np.zeros((4, len(gpus.KINDS))),
+    ]
+    return np.array(counts)
+
+
+def segment_costs(code: sass.Code) -> Floats:
+    """The same of the loop over the symbols of a segment."""
+
+    def lines(first: str, last: str | None = None) -> tuple[str, range]:
+        return sass.lines("jpeg/segments.cu", first, last)
+
+    flagged = sass.lines("jpeg/picture.h", "FUNCTION void flag(")
+    walk = code.only(lines(_SEGMENT)).but(flagged)
+    step = lines("while (true) {", "aim = tables.aims[slot].dc;")
+    searched = lines("MET(SEARCHED)", "entry = entry_of(search(")
+    begun = lines("MET(BLOCK_BEGINS)", "value <= -DC_LIMIT")
+    block = lines("MET(BLOCK_ENDS)", "aim = tables.aims[slot].dc;")
+    mcu = lines("MET(MCU_ENDS)", "block = room_for(picture, row, column);")
+    interval = lines("MET(INTERVAL_ENDS)", "left = lesser(picture.restart, picture.mcus - mcu);")
+    filled = lines("MET(FILLED)", "bits += 8 * count;")
+    stuffed = lines("MET(STUFFED)", "next = word_at((byte >> 2) + 1);")
+    nothing = np.zeros((1, len(gpus.KINDS)))
+    steps = walk.only(step)
+    fills = steps.but(interval).only(filled)
+    counts = [
+        walk.but(step).all,
+        *nothing.repeat(6, 0),
+        steps.but(searched, begun, block, filled).all,
+        steps.within(searched),
+        steps.only(block).but(mcu).all,
+        steps.only(mcu).but(interval).all,
+        *nothing,
+        steps.within(interval),
+        steps.within(begun),
+        fills.but(stuffed).all,
+        fills.but(stuffed).all,
+        fills.within(stuffed),
     ]
     return np.array(counts)
 
@@ -81,6 +120,8 @@ def decoded(wanted: Sequence[Wanted]) -> Counted:
 
     def kept(self: Decoder, batch: Any, decoding: Any, files: torch.Tensor) -> None:
         queue(self, batch, decoding, files)
+        own = batch.segments.ctypes.data + decoding._known.first * SEGMENT.itemsize  # those that were sent are gone
+        batch.pictures["segments"] = np.where(decoding._known.counts > 0, own, 0)
         seen.append(Counted(batch, decoding._memory, files))
 
     Decoder._queue = kept  # type: ignore[method-assign]
@@ -106,16 +147,17 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, Floats]
     code, pictures = _code(), counted.batch.pictures
     blocks = {name: each[:, None] for name, each in counted.batch.blocks.items()}
     tables = _tables(pictures)
-    loading = sass.lines("jpeg/entropy.cu", "for (int number = 0; number < TABLES; ++number) {", "copy<sizeof(Codes)")
+    loading = sass.lines("jpeg/symbols.h", "for (int number = 0; number < TABLES; ++number) {", "copy<sizeof(Codes)")
     copies = [
-        sass.lines("jpeg/entropy.cu", line) for line in ("copy<1 << DC_LOOK>", "copy<1 << AC_LOOK>", "copy<sizeof")
+        sass.lines("jpeg/symbols.h", line) for line in ("copy<1 << DC_LOOK>", "copy<1 << AC_LOOK>", "copy<sizeof")
     ]
     rounds = sass.lines("jpeg/entropy.cu", "for (int round = 0, now = 0;", "now = next;")
     taking_part = sass.lines("jpeg/entropy.cu", "const int i = list[round & 1][t]", "= static_cast<u16>(i + 1);")
 
-    def outside(kernel: str, *walks: str) -> Floats:
+    def outside(kernel: str, *walks: str | tuple[str, range]) -> Floats:
         """Instructions of a kernel's block without its walks and rounds, with its tables loaded."""
-        rest = code[kernel].but(*(sass.lines("jpeg/entropy.cu", walk) for walk in walks), rounds)
+        loops = (sass.lines("jpeg/entropy.cu", walk) if isinstance(walk, str) else walk for walk in walks)
+        rest = code[kernel].but(*loops, rounds)
         loop = rest.only(loading).but(*copies).all * TABLES
         return np.asarray(rest.but(loading).all + loop + tables @ [rest.within(copy) for copy in copies])
 
@@ -128,6 +170,13 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, Floats]
         sass.lines("jpeg/stream.cu", "MET(ENDS)", "stream[swapped(bytes + i)] = "),
     ]
     marked = sass.lines("jpeg/stream.cu", "const int position = start + lowest_bit", "else atomicMin(&stop, position)")
+    seeking, segment = sass.lines("jpeg/points.cu", _SEEKING), sass.lines("jpeg/segments.cu", _SEGMENT)
+    looked = sass.lines("jpeg/points.cu", "for (at = greater(at, picture.scan)", "--left < 0) break;")
+    halved = [
+        sass.lines("jpeg/points.cu", f"while (low < high) {{  // the {what}", "else ")
+        for what in ("last subsequence", "last tile", "first span")
+    ]
+    longest = max((code["jpeg_points"].within(each) for each in halved), key=np.sum)
     spans, chunks = blocks["jpeg_synchronise"], -(-dc_blocks(pictures) // 1024)
     every = {
         "jpeg_count": WARPS * blocks["jpeg_count"] * code["jpeg_count"].but(marked).all
@@ -148,7 +197,13 @@ def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, Floats]
         "jpeg_coefficients": WARPS * spans * outside("jpeg_coefficients", keeping)
         + found["keeping"]["warps"] @ costs(code["jpeg_coefficients"], keeping),
         "jpeg_dc": WARPS * chunks.sum(1, keepdims=True) * code["jpeg_dc"].all,
-        "jpeg_transform": blocks["jpeg_transform"] * _transform_instructions(code["jpeg_transform"]),
+        "jpeg_points": WARPS * blocks["jpeg_points"] * outside("jpeg_points", seeking, looked, *halved)
+        + found["seeking"]["warps"] @ costs(code["jpeg_points"], _SEEKING, "jpeg/points.cu")
+        + found["seeking"]["warps"][:, CASES.index("halved"), None] * longest
+        + found["seeking"]["warps"][:, CASES.index("looked"), None] * code["jpeg_points"].within(looked),
+        "jpeg_segments": WARPS * blocks["jpeg_segments"] * outside("jpeg_segments", segment)
+        + found["segments"]["warps"] @ segment_costs(code["jpeg_segments"]),
+        "jpeg_transform": blocks["jpeg_transform"] * _transform_instructions(code["jpeg_transform"], pictures),
         "jpeg_pixels": WARPS
         * blocks["jpeg_pixels"]
         * code["jpeg_pixels"].but(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);")).all
@@ -164,11 +219,12 @@ _WALKS = (
     "        walk(",
 )
 """The calls: from a guess, in a round, in ``join``, to keep."""
+_SEEKING, _SEGMENT = "= walk(picture, tables, from", "decode_segment(picture, tables, reinterpret_cast"
 
 
 @cache
 def _code() -> dict[str, sass.Code]:
-    units = ("stream", "tables", "entropy", "pixels")
+    units = ("stream", "tables", "entropy", "points", "segments", "pixels")
     return {name: code for unit in units for name, code in sass.kernels(f"jpeg/{unit}").items()}
 
 
@@ -181,17 +237,21 @@ def _tables(pictures: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 def dc_blocks(pictures: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """int64[n, 3]: blocks whose DC coefficients are summed up."""
-    mcus = np.minimum(pictures["mcu_bottom"] * pictures["mcu_columns"], pictures["mcus"]).astype(np.int64)
+    mcus = np.where(pictures["segment_count"] > 0, 0, pictures["walked"]).astype(np.int64)
     in_mcu = pictures["components"]["h"] * pictures["components"]["v"]
     counts: npt.NDArray[np.int64] = mcus[:, None] * in_mcu
     return counts
 
 
-def _transform_instructions(code: sass.Code) -> Floats:
+def _transform_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> Floats:
     """Instructions of a block: one warp finds the blocks, two read the quantisation table."""
+    summed = sass.lines("jpeg/pixels.cu", ": dc_value(picture, component, row")
+    unknown = pictures["segment_count"][:, None] == 0
     finding = sass.lines("jpeg/pixels.cu", "blocks[t] = block_at(")
     reading = sass.lines("jpeg/pixels.cu", "= quantiser(picture, component, t")
-    return WARPS * code.but(finding, reading).all + code.within(finding) + 2 * code.within(reading)
+    found = code.only(finding)
+    values = found.but(summed).all + unknown * found.within(summed)
+    return np.asarray(WARPS * code.but(finding, reading).all + values + 2 * code.within(reading))
 
 
 def _run_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> Floats:
@@ -226,20 +286,27 @@ def traffic(counted: Counted) -> dict[str, npt.NDArray[np.int64]]:
     planes = size["plane0"] + size["plane1"] + size["plane2"]
     look_ups = [4 << constant("jpeg/symbols.h", name) for name in ("DC_LOOK", "AC_LOOK")]
     tables = _tables(pictures) @ [*look_ups, structure("jpeg/symbols.h", "Codes").itemsize]
-    spans = batch.blocks["jpeg_synchronise"]
+    spans, indexed = batch.blocks["jpeg_synchronise"], pictures["segment_count"] > 0
+    scan, behind = scan * ~indexed, scan * indexed  # of the latter the part that is needed, at most
+    segments = pictures["segment_count"] * SEGMENT.itemsize
     return {
         "jpeg_count": scan + size["tiles"],
         "jpeg_offsets": 2 * size["tiles"],
-        "jpeg_unstuff": 2 * scan + size["tiles"] + size["edges"],
+        "jpeg_unstuff": 2 * scan + size["tiles"] + size["edges"] + size["kept"],
         "jpeg_tables": tables,
         "jpeg_synchronise": scan + spans * tables + size["spans"],
-        "jpeg_join": tables + 2 * size["spans"],
+        "jpeg_join": tables * ~indexed + 2 * size["spans"],
         "jpeg_coefficients": scan
         + spans * tables
         + size["spans"]
-        + 2 * size["coefficients"]
+        + 2 * ~indexed * size["coefficients"]
         + size["dc"],  # and zeroed
         "jpeg_dc": 2 * size["dc"],
+        "jpeg_points": tables * (size["points"] > 0) + size["points"],
+        "jpeg_segments": behind
+        + batch.blocks["jpeg_segments"] * tables
+        + segments
+        + 2 * indexed * size["coefficients"],
         "jpeg_transform": size["coefficients"] + size["dc"] + planes,
         "jpeg_pixels": planes + size["pixels"],
     }
@@ -249,15 +316,16 @@ def chains(counted: Counted, found: npt.NDArray[Any]) -> dict[str, Floats]:
     """Instructions of the longest chain of symbols, or of sums, of a kernel."""
     code, steps = _code(), CASES.index("steps")
 
-    def walked(kernel: str, name: str, call: str) -> Floats:
+    def walked(name: str, cost: Floats) -> Floats:
         warps = found[name]["warps"].sum(0)
-        each = warps @ costs(code[kernel], call) / max(warps[steps], 1)
-        return np.asarray(found[name]["longest"].max() * each)
+        return np.asarray(found[name]["longest"].max() * (warps @ cost / max(warps[steps], 1)))
 
     _, later, joining, keeping = _WALKS
     return {
-        "jpeg_synchronise": walked("jpeg_synchronise", "later", later),
-        "jpeg_join": walked("jpeg_join", "joining", joining),
-        "jpeg_coefficients": walked("jpeg_coefficients", "keeping", keeping),
+        "jpeg_synchronise": walked("later", costs(code["jpeg_synchronise"], later)),
+        "jpeg_join": walked("joining", costs(code["jpeg_join"], joining)),
+        "jpeg_coefficients": walked("keeping", costs(code["jpeg_coefficients"], keeping)),
+        "jpeg_points": walked("seeking", costs(code["jpeg_points"], _SEEKING, "jpeg/points.cu")),
+        "jpeg_segments": walked("segments", segment_costs(code["jpeg_segments"])),
         "jpeg_dc": -(-dc_blocks(counted.batch.pictures) // 1024).max() * code["jpeg_dc"].all,
     }

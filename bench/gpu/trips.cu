@@ -14,7 +14,11 @@
 
 // Cases that a thread meets one after the other, and its warp as often as the thread that meets them most; a step of a
 // walk; what may happen in a step. `shim.h` has the macro, the kernels' sources the places.
-enum Case { WALK, MARKED, SQUEEZED, ENDS, RUN, STEP, SEARCHED, BLOCK_ENDS, MCU_ENDS, STOPS, INTERVAL_ENDS, CASES };
+enum Case {
+    WALK, MARKED, SQUEEZED, ENDS, RUN, HALVED, LOOKED,
+    STEP, SEARCHED, BLOCK_ENDS, MCU_ENDS, STOPS, INTERVAL_ENDS, BLOCK_BEGINS, FILLED, FILLED_AGAIN, STUFFED,
+    CASES
+};
 
 // What the warps of a kernel do; `counts.py` has the same structure.
 struct Steps {
@@ -26,6 +30,7 @@ struct Steps {
 struct Trips {
     Steps unstuffing, colouring;
     Steps first, later, joining, keeping;  // `later`: the rounds behind the first
+    Steps segments, seeking;
     long long rounds;                      // of all blocks of threads together
 };
 
@@ -39,7 +44,10 @@ static long long phases, chain;  // of the present block of threads
 static void meet(Case what) {
     if (what < STEP) ++often[what][thread];
     else if (what == STEP) seen[thread].push_back(1 << STEP);
-    else seen[thread].back() |= 1 << what;
+    else if (!seen[thread].empty()) {  // or the walk has not begun
+        unsigned& cases = seen[thread].back();
+        cases |= 1 << (what == FILLED && cases >> FILLED & 1 ? FILLED_AGAIN : what);
+    }
 }
 
 // The barrier is never left out, as the rig may do.
@@ -73,6 +81,8 @@ static bool end_phase() {
 
 #include "jpeg/entropy.cu"
 #include "jpeg/pixels.cu"
+#include "jpeg/points.cu"
+#include "jpeg/segments.cu"
 #include "jpeg/stream.cu"
 
 static_assert(THREADS == 256 && WARP == 32, "as above");
@@ -107,6 +117,19 @@ static void count(const Picture& picture, Trips& trips) {
         keep_coefficients(block, picture);
         trips.keeping.longest = std::max(trips.keeping.longest, chain);
     }
+    for (int first = 0; picture.spacing > 0 && first <= picture.point_count; first += THREADS) {
+        begin(trips.seeking);
+        gather_points(picture.first_point + first / THREADS, picture);
+        trips.seeking.longest = std::max(trips.seeking.longest, chain);
+    }
+}
+
+static void count_segments(const Picture& picture, Trips& trips) {
+    for (int first = 0; first < picture.segment_count; first += THREADS) {
+        begin(trips.segments);
+        decode_segments(picture.first_segment + first / THREADS, picture);
+        trips.segments.longest = std::max(trips.segments.longest, chain);
+    }
 }
 
 static void count_pixels(const Picture& picture, Trips& trips) {
@@ -120,6 +143,9 @@ static void count_pixels(const Picture& picture, Trips& trips) {
 extern "C" void count_trips(int pictures, const Picture* items, Trips* trips) {
     for (int i = 0; i < pictures; ++i) {
         trips[i] = {};
-        if (state_of(items[i]).reason == SOUND) count(items[i], trips[i]), count_pixels(items[i], trips[i]);
+        if (state_of(items[i]).reason != SOUND) continue;
+        if (items[i].segments) count_segments(items[i], trips[i]);
+        else count(items[i], trips[i]);
+        count_pixels(items[i], trips[i]);
     }
 }

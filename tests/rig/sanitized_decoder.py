@@ -19,7 +19,7 @@ from bench.fuzz.files import encode, picture
 from bench.fuzz.mutations import MUTATIONS
 from bench.fuzz.recipes import Corpus, make, recipe
 from rig import sanitizers
-from tests.support.jpeg import LARGEST, check_on_device, damaged
+from tests.support.jpeg import LARGEST, check_on_device, damaged, with_room
 
 BATCH = 100
 
@@ -44,7 +44,7 @@ def damaged_files(numbers: range) -> list[bytes]:
             data = damaged(data, generator, header=n % 6 == 1)
         else:
             data = rng.choice(kinds)(data, rng.choice(plain), rng)
-        found.append(data)
+        found.append(with_room(data) if n % 4 < 2 and data.startswith(b"\xff\xd8") else data)
     return found
 
 

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 from unittest import mock
@@ -16,7 +17,8 @@ from torchvision.transforms import v2
 
 import accel
 from accel.backends.cuda import CudaBackend, backend, compile
-from accel.backends.cuda.jpeg import Decoding, Wanted
+from accel.backends.cuda.jpeg import Decoding, Wanted, index
+from accel.codec.jpeg import index_size
 from accel.planning.plan import Plan
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
@@ -24,6 +26,7 @@ from rig.batches import batches, more_batches, noise
 from tests.rig import sanitized_decoder
 from tests.support.cuda import host_only, on_device, stacked
 from tests.support.helpers import assert_same, jpeg, seed_everything
+from tests.support.jpeg import led_astray, with_room
 
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 
@@ -166,24 +169,34 @@ def decoded(device: PtxDevice, files: Sequence[Wanted]) -> Decoding:
 
 def wanted(data: bytes, box: tuple[int, int, int, int] | None = None) -> Wanted:
     with Image.open(BytesIO(data)) as image:
-        return Wanted(data, box or (0, 0, image.height, image.width), len(image.getbands()))
+        return Wanted(data, box or (0, 0, image.height, image.width), len(image.getbands()), np.zeros(0, np.uint8))
 
 
 @pytest.mark.sweep
 def test_files_are_decoded_as_pillow_does() -> None:
     device = PtxDevice(1)
     files = [
-        *map(wanted, FILES.values()),
-        wanted(FILES["420"], (9, 7, 20, 31)),
-        wanted(FILES["restart"], (31, 40, 1, 2)),
+        *map(wanted, map(with_room, FILES.values())),
+        wanted(with_room(FILES["420"]), (9, 7, 20, 31)),
+        wanted(with_room(FILES["restart"]), (31, 40, 1, 2)),
+        wanted(FILES["rgb"]),
     ]
-    decoding = decoded(device, files)
+    made = _check(files, decoded(device, files))
+    assert sorted(made) == [number for number, each in enumerate(files) if index_size(bytes(each.data))]
+    assert len(made) > 30
+    known = [files[number]._replace(index=index) for number, index in made.items()]
+    assert _check(known, decoded(device, known)) == {}
+    assert {kernel for kernel in KERNELS if kernel.startswith("jpeg")} == set(device.ran)
+
+
+def _check(files: Sequence[Wanted], decoding: Decoding) -> dict[int, np.ndarray]:
+    """The indexes that were made."""
     assert decoding.flagged() == []
-    for number, (data, (top, left, height, width), channels) in enumerate(files):
+    for number, (data, (top, left, height, width), channels, _) in enumerate(files):
         expected = pillow(bytes(data)).reshape(-1, wanted(bytes(data)).box[3], channels)
         found = decoding.read(number, height * width * channels).reshape(height, width, channels)
         np.testing.assert_array_equal(found, expected[top : top + height, left : left + width])
-    assert {kernel for kernel in KERNELS if kernel.startswith("jpeg")} == set(device.ran)
+    return decoding.indexes
 
 
 @pytest.mark.sweep
@@ -192,6 +205,25 @@ def test_more_than_one_block_of_threads_of_a_stream() -> None:
     decoding = decoded(PtxDevice(2), [wanted(data)])
     assert decoding.flagged() == []
     np.testing.assert_array_equal(decoding.read(0, 90000).reshape(150, 200, 3), pillow(data))
+
+
+def test_segments_that_lead_astray_are_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever an index says, what is touched is the picture's own."""
+    files = [wanted(with_room(FILES[name])) for name in ("420", "restart", "every MCU", "444", "grey")]
+    made = decoded(PtxDevice(5), files)
+    assert made.flagged() == []
+    known = [files[number]._replace(index=found) for number, found in sorted(made.indexes.items())]
+    read = index.read
+    monkeypatch.setattr(index, "read", partial(led_astray, read))
+    assert decoded(PtxDevice(6), known).flagged() == list(range(len(files)))
+
+    def beyond(*arguments: Any) -> index.Known:
+        found = read(*arguments)
+        found.segments["from"]["dc"] += 32767
+        return found
+
+    monkeypatch.setattr(index, "read", beyond)
+    assert decoded(PtxDevice(7), known).flagged() == list(range(len(files)))
 
 
 def test_a_broken_stream_is_flagged() -> None:
@@ -224,11 +256,14 @@ def test_contraction_is_where_it_is_asked_for(kernel: str) -> None:
     assert fused == ({"elastic.h", "filter.h"} if kernel == "effects" else set())  # where torch's own code has them
 
 
+_ASTRAY = "test_segments_that_lead_astray_are_flagged"
+
+
 @pytest.mark.sweep
 def test_every_line_ran() -> None:
     """Every line of the sources that became code."""
     missing = [name for name in (*batches(), *more_batches()) if not any(f"[{name}]" in each for each in _tried)]
-    if missing or not {"test_files_are_decoded_as_pillow_does", "test_a_broken_stream_is_flagged"} <= _tried:
+    if missing or not {"test_files_are_decoded_as_pillow_does", "test_a_broken_stream_is_flagged", _ASTRAY} <= _tried:
         pytest.skip("only with all the others")
     ran: Counter[tuple[str, int]] = Counter()
     for kernel in KERNELS:

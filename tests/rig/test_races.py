@@ -116,6 +116,8 @@ NOT_NEEDED = {
     "entropy.cu": 6,
     "pixels.cu": 2,
     "stream.cu": 3,
+    "points.cu": 1,
+    "segments.cu": 1,
     "patch.cu": 1,
     "coefficients.cu": 1,
 }
@@ -127,6 +129,8 @@ REACHED_BY: dict[str, tuple[str, ...]] = {
     "passes.cu": ("ragged (40, 9) lanczos", "torch.uint8 True 37"),
     "resample.h": ("ragged (40, 9) lanczos", "ragged (40, 9) bilinear", "shrunk bicubic"),
     "patch.cu": ("patches 3 False",),
+    "points.cu": ("decoded, indexes made",),
+    "segments.cu": ("decoded, indexes known",),
     "coefficients.cu": ("ragged (3, 50) bicubic",),
 }
 

@@ -3,8 +3,10 @@
 import random
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from io import BytesIO
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from accel.backends.cuda import backend
-from accel.backends.cuda.jpeg import Wanted
+from accel.backends.cuda.jpeg import Decoding, Wanted, index
 from accel.codec.header import claim
+from accel.codec.jpeg import header_fields as hd
 from bench.fuzz.coder import Coder, Scan, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 
@@ -38,6 +41,11 @@ def damaged(data: bytes, rng: np.random.Generator, *, header: bool) -> bytes:
     return bytes(changed)
 
 
+def with_room(data: bytes, size: int = 1 << 14) -> bytes:
+    """The file with a comment, which makes it so large that it may have a stream index with a point for each MCU."""
+    return data[:2] + b"\xff\xfe" + size.to_bytes(2, "big") + bytes(size - 2) + data[2:]
+
+
 def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[int, list[str]]:
     """How many of these files the device's decoder takes, all or a part, and what of it is not Pillow's.
 
@@ -57,9 +65,33 @@ def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[in
             box = (top, left, rng.randint(1, header.height - top), rng.randint(1, header.width - left))
             whole = (0, 0, header.height, header.width)
             wanted[number] = Wanted(data, rng.choice((whole, box, box)), 1 if header.mode == "L" else 3)
-    decoding = decoder.decode(list(wanted.values()))
+    first = [each._replace(index=np.zeros(0, np.uint8)) for each in wanted.values()]
+    decoding = decoder.decode(first)
+    taken, wrong = _compare(wanted, decoding)
+    indexed = {number: each for place, (number, each) in enumerate(wanted.items()) if place in decoding.indexes}
+    found = [
+        each._replace(index=index) for each, index in zip(indexed.values(), decoding.indexes.values(), strict=True)
+    ]
+    again = decoder.decode(found)
+    assert again.indexes == {}
+    more, others = _compare(indexed, again)
+    with mock.patch.object(index, "read", partial(led_astray, index.read)):
+        decoder.decode(found).flagged()  # pixels that somebody might take for right are not the matter here
+    return taken + more, wrong + [f"{each}, by its index" for each in others]
+
+
+def led_astray(read: Any, files: Any, starts: Any, sizes: Any, headers: Any, *rest: Any) -> index.Known:
+    """What is known, with segments that begin anywhere in the scan."""
+    known, rng = read(files, starts, sizes, headers, *rest), np.random.default_rng(len(starts))
+    for first, count, size, scan in zip(known.first, known.counts, sizes, headers[:, hd.SCAN], strict=True):
+        points = known.segments["from"][first : first + count]
+        points["byte"], points["bit"] = rng.integers(scan, size, count), rng.integers(0, 8, count)
+    return known  # type: ignore[no-any-return]
+
+
+def _compare(wanted: dict[int, Wanted], decoding: Decoding) -> tuple[int, list[str]]:
     flagged, taken, wrong = set(decoding.flagged()), 0, list[str]()
-    for place, (number, (data, box, channels)) in enumerate(wanted.items()):
+    for place, (number, (data, box, channels, _)) in enumerate(wanted.items()):
         if decoding.addresses[place] is None or place in flagged:
             continue
         taken += 1

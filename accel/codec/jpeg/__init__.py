@@ -3,9 +3,11 @@
     header.py    markers -> a header array              layout.py   header, region -> the blocks and planes needed
     tables.py    Huffman look-up tables                 stream.py   the scan without byte stuffing
     entropy.py   one block's coefficients               idct.py     one block's samples
-    scan.py      the loop over all MCUs                 rows.py, pixels.py   upsampling, colour, rows out
-    simd.py, memory.py   vectors and pointers for numba
-    header_fields.py, layout_fields.py, scratch.py   what is in the arrays that these work on, and the arrays
+    blocks.py    what an MCU's blocks need              walk.py     MCUs one after the other
+    scan.py      the walk over all that are needed      rows.py, pixels.py   upsampling, colour, rows out
+    points.py    where in the scan what begins          digest.py   the file's bytes in one number
+    index.py     the points of one picture, in bytes    simd.py, memory.py   vectors and pointers for numba
+    header_fields.py, layout_fields.py, index_fields.py, scratch.py   what is in the arrays that these work on
 
 Everything below `decode` is compiled (accel/native/units.py): nothing here imports numba.
 """
@@ -20,10 +22,12 @@ import numpy as np
 from accel.native import units
 
 from . import header_fields as hd
+from .index import Index
+from .index_fields import SEGMENTS
 from .layout_fields import LAYOUT_SIZE
-from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, block_order
+from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order
 
-__all__ = ["MARKERS", "UNIT", "decode", "first_marker"]
+__all__ = ["MARKERS", "UNIT", "Index", "decode", "digest", "first_marker", "index_size", "known_points"]
 
 SOURCES = ("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py")
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
@@ -31,8 +35,11 @@ _prepare = UNIT.function("codec.jpeg.layout", "prepare", "u1[1] i8[1]w i8[2]w bo
 _decode_scan = UNIT.function(
     "codec.jpeg.scan",
     "decode_scan",
-    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u1[1]w u1[1]w u1[3]w",
+    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
+    " i8[1]w u8[1]w u2[1]w u1[3]w",
 )
+_digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
+_known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
 MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
 first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int")
 
@@ -51,8 +58,11 @@ class _Scratch(threading.local):
         self.quant, self.block = np.empty((3, 64), np.int16), np.empty(BLOCK_SIZE, np.int16)
         self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
         self.predictions = np.empty(3, np.int64)  # each component's last DC coefficient
+        self.trail = np.empty(TRAIL * (SEGMENTS + 1), np.int64)
+        self.sums = np.empty(8, np.uint64)
         self.spare = np.empty(SPARE, np.uint8)  # for narrow rows
         self.ends = np.empty(1 << 8, np.int64)
+        self.stuffed = np.empty(1 << 17, np.uint32)
         self.stream = np.empty(1 << 18, np.uint8)
         self.planes = np.empty(1 << 20, np.uint8)
 
@@ -67,6 +77,8 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
+_NONE = np.empty(0, np.uint16)
+_GOOD, _USED, _GROWN, _DROPPED = 1, 2, 4, 8  # as in scan.py
 
 
 def decode(
@@ -75,6 +87,7 @@ def decode(
     *,
     channels: int | None = None,
     out: np.ndarray | None = None,
+    index: Index | None = None,
 ) -> np.ndarray | None:
     """The pixels of a JPEG file, or of a region of it, as Pillow would give them.
 
@@ -83,39 +96,70 @@ def decode(
         box: (top, left, height, width) in pixels; None for the whole picture.
         channels: 1 or 3; None for the file's own.  A grey file has equal channels when 3 are asked for.
         out: where to put them, C-contiguous uint8[height, width, channels]; its content is lost when None comes back.
+        index: what earlier decodes found out about the file, to which this one adds; it changes no pixel.  It is
+            cleared when None comes back.
 
     Returns:
         C-contiguous uint8[height, width, channels]; or None where the stream is out of scope (progressive, arithmetic,
         12 bits, CMYK, several scans), damaged or merely odd, where the box is not inside the picture, and where a
         colour file is asked for in one channel.  Pillow then decides what it is.
 
-        Of a region's stream nothing below the region is read, beyond the markers.
+        Of a region's stream nothing below the region is decoded; what is there is looked at for markers, or, with an
+        index, compared.
 
     Raises:
         ValueError: channels is neither None, 1 nor 3, or out does not fit.
     """
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be None, 1 or 3, not {channels}")
-    scratch, header = _scratch, _scratch.header
+    scratch, header, words = _scratch, _scratch.header, _NONE
     source = np.frombuffer(data, np.uint8)
     top, left, height, width = (0, 0, 0, 0) if box is None else (int(edge) for edge in box)
     size = _prepare(source, header, scratch.layout, box is None, top, left, height, width)
     if size == 0:
-        return None
+        return _nothing(index)
     if box is None:
         height, width = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
     own = int(header[hd.COMPONENTS])
     if channels == 1 and own == 3:
-        return None
+        return _nothing(index)
     shape = (height, width, channels or own)
     if out is None:
         out = np.empty(shape, np.uint8)
     elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
+    if index is not None:
+        words = index.of(int(header[hd.INDEX_BYTES]))
     done = _decode_scan(
         source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order, scratch.quant,
         scratch.block, scratch.slots, scratch.predictions, scratch.spare,
-        scratch.room("ends", int(header[hd.INTERVALS])), scratch.room("stream", len(source) + SLACK),
-        scratch.room("planes", size), out,
+        scratch.room("ends", int(header[hd.INTERVALS])), scratch.room("stuffed", len(source) // 2 + 1),
+        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), scratch.trail, scratch.sums, words, out,
     )  # fmt: skip
-    return out if done else None
+    if not done:
+        return _nothing(index)
+    if index is not None:
+        index.said(done & _USED != 0, done & _GROWN != 0, done & _DROPPED != 0)
+    return out
+
+
+def _nothing(index: Index | None) -> None:
+    if index is not None:
+        index.of(0)
+
+
+def digest(data: bytes | memoryview) -> int:
+    """A digest of all bytes of a file, a signed number of 64 bits: equal files have equal ones, others hardly ever."""
+    return _digest(np.frombuffer(data, np.uint8), _scratch.sums)
+
+
+def index_size(data: bytes | memoryview) -> int:
+    """The bytes that an index of the file takes; 0: it has none."""
+    found = _prepare(np.frombuffer(data, np.uint8), _scratch.header, _scratch.layout, True, 0, 0, 0, 0)
+    return int(_scratch.header[hd.INDEX_BYTES]) if found else 0
+
+
+def known_points(data: bytes | memoryview, index: np.ndarray) -> int:
+    """How many points of the file are known by the bytes of an index (``Index.bytes``); 0 if it is not the file's."""
+    words = np.ascontiguousarray(index).view(np.uint16) if index.nbytes % 8 == 0 else _NONE
+    return _known_points(np.frombuffer(data, np.uint8), _scratch.header, words, _scratch.sums)

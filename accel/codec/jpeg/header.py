@@ -13,6 +13,7 @@ from numba import njit
 from accel.codec.header import LARGEST_SIDE
 
 from . import header_fields as hd
+from . import index_fields as ix
 from .memory import i64
 
 
@@ -113,6 +114,26 @@ def _begins(data: Any, at: int, end: int, text: tuple[int, ...]) -> bool:
 
 
 @njit
+def mcus(header: Any) -> tuple[Any, Any]:
+    """Columns and rows of MCUs."""
+    return -(-header[hd.WIDTH] // (8 * header[hd.H_MAX])), -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
+
+
+@njit
+def _lay_out_index(header: Any, size: int) -> None:
+    """Say how many MCUs lie between its points, and what it takes, for a file of `size` bytes."""
+    columns, rows = mcus(header)
+    point = ix.POINT + header[hd.COMPONENTS]
+    most = ((size // ix.SHARE - ix.AROUND) // 8 * 4 - ix.POINTS) // point
+    if most < 2 or size >= ix.MAX_BYTES:
+        return
+    spacing = max(-(-(columns * rows) // most), -(-columns // ix.SEGMENTS))
+    if spacing < columns * rows and spacing < 1 << 16:
+        header[hd.SPACING] = spacing
+        header[hd.INDEX_BYTES] = 8 * -(-(ix.POINTS + point * -(-(columns * rows) // spacing)) // 4)
+
+
+@njit
 def parse(data: Any, header: Any) -> bool:
     """Fill `header` (int64[HEADER_SIZE]) from `data` (uint8[n]); False: not a picture for this decoder.
 
@@ -161,8 +182,9 @@ def parse(data: Any, header: Any) -> bool:
     header[hd.SCAN] = end
     header[hd.INTERVALS] = 1
     if header[hd.RESTART] > 0:
-        mcus = -(-header[hd.WIDTH] // (8 * header[hd.H_MAX])) * -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
-        header[hd.INTERVALS] = -(-mcus // header[hd.RESTART])
+        columns, rows = mcus(header)
+        header[hd.INTERVALS] = -(-(columns * rows) // header[hd.RESTART])
+    _lay_out_index(header, size)
     rgb = adobe <= 0
     for c in range(header[hd.COMPONENTS] if adobe < 0 else 0):  # else the components' letters tell
         rgb &= header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.IDENTIFIER] == (82, 71, 66)[c]

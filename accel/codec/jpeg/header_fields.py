@@ -10,7 +10,9 @@ IDENTIFIER, H_SAMP, V_SAMP, QUANT, DC_TABLE, AC_TABLE = range(COMPONENT_FIELDS)
 QUANT_AT = COMPONENT + 3 * COMPONENT_FIELDS  # byte offset of quantisation table 0..3's precision byte; 0: absent
 HUFFMAN_AT = QUANT_AT + 4  # byte offset of the 16 counts of DC tables 0..3, AC tables 0..3; 0: absent
 INTERVALS = HUFFMAN_AT + 8  # restart intervals
-HEADER_SIZE = INTERVALS + 1
+SPACING = INTERVALS + 1  # MCUs between the points of an index (index_fields.py)
+INDEX_BYTES = SPACING + 1  # what it takes; 0: the file has none
+HEADER_SIZE = INDEX_BYTES + 1
 
 GREY, YCC, RGB = range(3)
 MAX_PIXELS = 1 << 26  # above this the scratch planes are no longer cheap, and Pillow guards against bombs

@@ -67,3 +67,9 @@ def step(builder: ir.IRBuilder, pointer: Any, count: int | Any) -> Any:
     """An i8 pointer, `count` bytes further on than `pointer`."""
     offset = ir.Constant(WORD, count) if isinstance(count, int) else count
     return builder.gep(builder.bitcast(pointer, BYTE.as_pointer()), [offset])
+
+
+@emitted(types.void)
+def own_registers(builder: ir.IRBuilder) -> None:
+    """Have the function that this stands in stay one: its loops share registers with no other's."""
+    builder.function.attributes.add("noinline")

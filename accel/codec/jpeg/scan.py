@@ -1,4 +1,9 @@
-"""One sequential scan: MCUs up to the last row needed, needed blocks to the planes, rows out as they are done."""
+"""One sequential scan: its rows of MCUs up to the last one needed, and finished rows of pixels out.
+
+Without an index the walk begins with the first MCU.  With one (index_fields.py) it leaps, in rows that are known, from
+point to point: to the one before the first MCU needed of a row, where that saves anything.  What is not known yet is
+walked whole, so that what is known are always whole rows, and the walk notes its points.
+"""
 
 from __future__ import annotations
 
@@ -8,87 +13,35 @@ from numba import njit
 
 from . import header_fields as hd
 from . import layout_fields as lo
-from .entropy import BAD, read_ac, read_dc, refill
-from .idct import LOW, MAX_QUANT, idct_block, idct_low
-from .memory import advanced, i64, pointer_to, u64
+from .blocks import fill_slots, huffman, quantisers
+from .digest import digest
+from .entropy import refill
+from .header import mcus
+from .memory import i64, pointer_to, u64
+from .points import bit_in_file, bit_of, follow, known_rows, points_of, seal, take
 from .rows import finish_rows
-from .scratch import CODES_SIZE, LOOK_SIZE, SLOT_SIZE
 from .stream import unstuff
-from .tables import build
+from .walk import keep, skip
 
-DC_LIMIT = 1 << 15
-
-# Places in a slot, the description of one block of each MCU (int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]).
-# OWNER: the component; *_LOOK, *_CODES: where its tables' rows begin in `look` and in `codes`; FIRST to before LAST:
-# the MCU columns of the present row that need the block; PLACE: in the planes, of the first MCU's block; STEP: to the
-# next MCU's.
-OWNER, DC_LOOK, DC_CODES, AC_LOOK, AC_CODES, FIRST, LAST, PLACE, STEP, STRIDE = range(SLOT_SIZE)
+GOOD, USED, GROWN, DROPPED = 1, 2, 4, 8
 
 
 @njit
-def _quantisers(data: Any, header: Any, order: Any, quant: Any) -> bool:
-    """Fill quant (int16[3, 64]) in the blocks' order."""
+def _needed(header: Any, layout: Any) -> tuple[Any, Any, Any, Any, int]:
+    """The MCUs needed: first column, column behind, first row, last row.
+
+    And how many pixel rows each row's blocks leave to the next (for their neighbours).
+    """
+    left, right = i64(1) << 40, i64(0)
+    top, last, lag = i64(1) << 40, i64(0), 0
     for c in range(header[hd.COMPONENTS]):
-        at = header[hd.QUANT_AT + header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.QUANT]]
-        wide = data[at] >> 4
-        for k in range(64):
-            value = i64(data[at + 1 + k])
-            if wide:
-                value = i64(data[at + 1 + 2 * k]) << 8 | i64(data[at + 2 + 2 * k])
-            if value > MAX_QUANT:
-                return False
-            quant[c, order[k]] = value
-    return True
-
-
-@njit
-def _huffman(data: Any, header: Any, look: Any, codes: Any) -> bool:
-    """Make the tables that the scan uses."""
-    made = 0
-    for c in range(header[hd.COMPONENTS]):
-        for field in (hd.DC_TABLE, hd.AC_TABLE):
-            table = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + field]
-            if not made >> table & 1 and not build(data, header[hd.HUFFMAN_AT + table], table, look, codes):
-                return False
-            made |= 1 << table
-    return True
-
-
-@njit
-def _fill_slots(header: Any, layout: Any, mcu_row: int, slots: Any) -> int:
-    """Describe the blocks of the MCUs of one row; returns how many an MCU has."""
-    count = 0
-    for c in range(header[hd.COMPONENTS]):
-        fields = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :]
-        h, v, dc, ac = fields[hd.H_SAMP], fields[hd.V_SAMP], fields[hd.DC_TABLE], fields[hd.AC_TABLE]
-        row = layout[c]
-        for y in range(mcu_row * v, (mcu_row + 1) * v):
-            for x in range(h):
-                slot = slots[count]
-                count += 1
-                slot[OWNER] = c
-                slot[DC_LOOK], slot[DC_CODES] = dc * LOOK_SIZE, dc * CODES_SIZE
-                slot[AC_LOOK], slot[AC_CODES] = ac * LOOK_SIZE, ac * CODES_SIZE
-                slot[FIRST], slot[LAST] = 0, 0
-                if row[lo.BLOCK_TOP] <= y and y < row[lo.BLOCK_BOTTOM]:
-                    slot[FIRST] = -(-(row[lo.BLOCK_LEFT] - x) // h)
-                    slot[LAST] = -(-(row[lo.BLOCK_RIGHT] - x) // h)
-                slot[PLACE] = row[lo.ORIGIN] + 8 * y * row[lo.STRIDE] + 8 * x
-                slot[STEP] = 8 * h
-                slot[STRIDE] = row[lo.STRIDE]
-    return count
-
-
-@njit
-def _last_row(header: Any, layout: Any) -> tuple[Any, int]:
-    """The last MCU row needed, and how many pixel rows each row's blocks leave to the next (for their neighbours)."""
-    last, lag = 0, 0
-    for c in range(header[hd.COMPONENTS]):
-        v = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.V_SAMP]
-        last = max(last, (layout[c, lo.BLOCK_BOTTOM] - 1) // v)
-        if layout[c, lo.KIND] in (lo.H1V2, lo.H2V2):
+        fields, row = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :], layout[c]
+        h, v = fields[hd.H_SAMP], fields[hd.V_SAMP]
+        left, right = min(left, row[lo.BLOCK_LEFT] // h), max(right, (row[lo.BLOCK_RIGHT] - 1) // h + 1)
+        top, last = min(top, row[lo.BLOCK_TOP] // v), max(last, (row[lo.BLOCK_BOTTOM] - 1) // v)
+        if row[lo.KIND] in (lo.H1V2, lo.H2V2):
             lag = 1
-    return last, lag
+    return left, right, top, last, lag
 
 
 @njit(forceinline=True)
@@ -97,88 +50,174 @@ def _used(bits: Any, at: Any) -> Any:
     return (i64(at) * 8 - i64(bits) + 7) >> 3
 
 
+@njit
+def _ahead(row: Any, known: Any, last_row: Any, columns: Any, left: Any, right: Any, spacing: Any, points: Any) -> Any:
+    """The point that is the first one behind a walk from `row` to the next leap; -1: it goes where nothing is known."""
+    beyond = i64(-1)
+    while row < known and row <= last_row:
+        if 0 <= beyond < (row * columns + left) // spacing * spacing:
+            break
+        beyond = row * columns + right
+        row += 1
+    if row == known and row <= last_row and (beyond < 0 or beyond >= (points - 1) * spacing):
+        return i64(-1)
+    return -(-beyond // spacing)
+
+
 @njit(error_model="numpy")
+def _walk(
+    data: Any, header: Any, layout: Any, top: int, left: int, index: Any, known: int, tools: Any, slots: Any,
+    predictions: Any, ends: Any, stuffed: Any, spare: Any, out: Any,
+) -> Any:  # fmt: skip
+    """Decode the region by an index that knows `known` rows of MCUs.
+
+    Returns how many are known then, 0 where something is not as it should be; and the bit of the file they end at.
+    """
+    columns, rows = mcus(header)
+    interval = header[hd.RESTART] if header[hd.RESTART] > 0 else columns * rows
+    spacing, points = columns * rows, i64(0)
+    if len(index) > 0:
+        spacing = header[hd.SPACING]
+        points = points_of(known, header)
+    first_column, last_column, first_row, last_row, lag = _needed(header, layout)
+    finished, bottom = top, top + out.shape[0]
+    components = header[hd.COMPONENTS]
+    source, planes, trail = tools[0], tools[7], tools[8]
+    buffer, bits, at = u64(0), u64(0), u64(0)
+    mcu, following, number = i64(-1), i64(-1), i64(0)
+    base, pieces, done, counted, remaining, end = i64(0), 0, 0, 0, i64(0), i64(0)
+    for mcu_row in range(min(first_row, known), last_row + 1):
+        start = mcu_row * columns
+        whole = mcu_row >= known
+        nearest = min((start if whole else start + first_column) // spacing, points - 1)
+        if mcu < 0 or nearest * spacing > mcu:
+            number = max(nearest, 0)
+            mcu = number * spacing
+            following = mcu if len(index) > 0 else i64(-1) << 40
+            bit, stop = 8 * header[hd.SCAN], i64(len(data))
+            predictions[:] = 0
+            if points > 0:
+                bit = bit_of(index, number, points, header)
+                take(index, number, header, predictions)
+                ahead = _ahead(mcu_row, known, last_row, columns, first_column, last_column, spacing, points)
+                if ahead >= 0:
+                    stop = (bit_of(index, ahead, points, header) + 7) >> 3
+            base = bit >> 3
+            if base < header[hd.SCAN] or base > stop or stop > len(data):
+                return 0, 0
+            first = mcu // interval
+            pieces = unstuff(
+                pointer_to(data), base, stop, len(data), source, ends, stuffed, first, header[hd.INTERVALS]
+            )
+            if pieces == 0:
+                return 0, 0
+            done, counted, remaining, end = 0, 0, interval - mcu % interval, ends[0]
+            buffer, bits, at = refill(source, u64(0), u64(0), u64(0))
+            buffer <<= u64(bit & 7)
+            bits -= u64(bit & 7)
+        blocks = fill_slots(header, layout, mcu_row, slots)
+        for part in range(3):  # before the MCUs needed, they, behind them
+            target = start + columns
+            if part == 0 and mcu_row >= first_row:
+                target = start + first_column
+            elif part == 1 or not whole:
+                target = start + last_column
+            while mcu < target:
+                if remaining == 0:
+                    if _used(bits, at) != end or done + 1 == pieces:
+                        return 0, 0
+                    buffer, bits, at = refill(source, u64(0), u64(0), u64(end))
+                    predictions[:] = 0
+                    done += 1
+                    remaining, end = interval, ends[done]
+                column, stop = mcu - start, min(target, mcu + remaining) - start
+                until = following - start
+                if part == 1:
+                    buffer, bits, at, good = keep(
+                        tools, buffer, bits, at, end, pointer_to(slots), blocks, column, stop, until, spacing
+                    )
+                else:
+                    buffer, bits, at, good = skip(
+                        tools, buffer, bits, at, end, pointer_to(slots), blocks, column, stop, until, spacing
+                    )
+                if not good:
+                    return 0, 0
+                remaining -= stop - column
+                mcu += stop - column
+                if len(index) > 0:
+                    count = max(-(-(mcu - following) // spacing), 0)
+                    counted = follow(
+                        index, number, count, points, components, trail, base + 2 * done, stuffed, counted
+                    )
+                    if counted < 0:
+                        return 0, 0
+                    number += count
+                    following += count * spacing
+        ready = bottom if mcu_row == last_row else min((mcu_row + 1) * 8 * header[hd.V_MAX] - lag, bottom)
+        if ready > finished:
+            finish_rows(header, layout, planes, finished, ready, top, left, out, pointer_to(spare))
+            finished = ready
+    if last_row < known:
+        return known, 0
+    used = _used(bits, at)
+    if used > end or (used < end and last_row == rows - 1):
+        return 0, 0
+    return last_row + 1, bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, pointer_to(stuffed), counted)[0]
+
+
+@njit
 def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any, order: Any,
-    quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stream: Any, planes: Any,
-    out: Any,
-) -> bool:  # fmt: skip
-    """Decode the region from (top, left) on that `layout` describes; False: something is not as it should be.
+    quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stuffed: Any, stream: Any,
+    planes: Any, trail: Any, sums: Any, index: Any, out: Any,
+) -> int:  # fmt: skip
+    """Decode the region from (top, left) on that `layout` describes.
 
     Args:
         data, header, layout: as for `layout.prepare`, which has said yes to them.
         look, codes: room for the tables.
         order: scratch.block_order().
-        quant, coefficients, slots, predictions, spare: working memory.
+        quant, coefficients, slots, predictions, spare, trail, sums: working memory.
         ends: int64[restart intervals] or more, working memory.
+        stuffed: uint32[len(data) / 2 + 1] or more, working memory.
         stream: uint8[len(data) + SLACK] or more, working memory.
         planes: uint8[what prepare returned] or more, working memory.
+        index: uint16[header[INDEX_BYTES] / 2]: what is known of the file, and will be; empty: nobody asks.
         out: uint8[height, width, 1 or 3].
+
+    Returns:
+        GOOD, or 0: something is not as it should be; and besides, of the index, USED, GROWN, and DROPPED: the picture
+        is right, but the index was not, and is made anew.
     """
-    mcu_columns = -(-header[hd.WIDTH] // (8 * header[hd.H_MAX]))
-    mcu_rows = -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
-    interval = header[hd.RESTART] if header[hd.RESTART] > 0 else mcu_columns * mcu_rows
-    if not unstuff(pointer_to(data), header[hd.SCAN], len(data), pointer_to(stream), ends, header[hd.INTERVALS]):
-        return False
-    if not _quantisers(data, header, order, quant) or not _huffman(data, header, look, codes):
-        return False
-
-    coefficients[:] = 0
-    predictions[:] = 0
-    source, planes_at, places = pointer_to(stream), pointer_to(planes), pointer_to(order)
-    looks, all_codes, factors = pointer_to(look), pointer_to(codes), pointer_to(quant)
-    block, prediction = pointer_to(coefficients), pointer_to(predictions)
-
-    last_row, lag = _last_row(header, layout)
-    finished, bottom = top, top + out.shape[0]
-    done, remaining, end = 0, interval, ends[0]
-    buffer, bits, at = refill(source, u64(0), u64(0), u64(0))
-    for mcu_row in range(last_row + 1):
-        blocks = _fill_slots(header, layout, mcu_row, slots)
-        for mcu_column in range(mcu_columns):
-            if remaining == 0:
-                if _used(bits, at) != end:
-                    return False
-                buffer, bits, at = refill(source, u64(0), u64(0), u64(end))
-                predictions[:] = 0
-                done += 1
-                remaining, end = interval, ends[done]
-            remaining -= 1
-            slot = pointer_to(slots)
-            for _ in range(blocks):
-                owner = slot[OWNER]
-                look_at, codes_at = advanced(looks, slot[DC_LOOK]), advanced(all_codes, slot[DC_CODES])
-                buffer, bits, at, difference = read_dc(source, buffer, bits, at, look_at, codes_at)
-                dc = prediction[owner] + difference
-                prediction[owner] = dc
-                if dc >= DC_LIMIT or dc <= -DC_LIMIT:
-                    return False
-                look_at, codes_at = advanced(looks, slot[AC_LOOK]), advanced(all_codes, slot[AC_CODES])
-                if slot[FIRST] <= mcu_column and mcu_column < slot[LAST]:
-                    block[0] = dc
-                    buffer, bits, at, extent = read_ac(source, buffer, bits, at, look_at, codes_at, places, block, True)
-                    if extent == BAD:
-                        return False
-                    target = advanced(planes_at, slot[PLACE] + mcu_column * slot[STEP])
-                    quant_at, stride = advanced(factors, 64 * owner), u64(slot[STRIDE])
-                    if extent <= LOW:
-                        safe = idct_low(block, quant_at, target, stride)
-                    else:
-                        safe = idct_block(block, quant_at, target, stride)
-                    if not safe:
-                        return False
-                else:
-                    buffer, bits, at, extent = read_ac(
-                        source, buffer, bits, at, look_at, codes_at, places, block, False
-                    )
-                    if extent == BAD:
-                        return False
-                slot = advanced(slot, SLOT_SIZE)
-            if i64(at) > end + 8:
-                return False
-        ready = bottom if mcu_row == last_row else min((mcu_row + 1) * 8 * header[hd.V_MAX] - lag, bottom)
-        if ready > finished:
-            finish_rows(header, layout, planes_at, finished, ready, top, left, out, pointer_to(spare))
-            finished = ready
-    used = _used(bits, at)
-    return bool(used == end or (used < end and last_row < mcu_rows - 1))
+    if not quantisers(data, header, order, quant) or not huffman(data, header, look, codes):
+        return 0
+    tools = (
+        pointer_to(stream), pointer_to(look), pointer_to(codes), pointer_to(quant), pointer_to(order),
+        pointer_to(coefficients), pointer_to(predictions), pointer_to(planes), pointer_to(trail),
+    )  # fmt: skip
+    known, dropped, own = 0, 0, u64(0)
+    if len(index) > 0:
+        own = digest(data, sums)
+        known = known_rows(header, index, own)
+        dropped = DROPPED if known < 0 else 0
+    while True:
+        if known <= 0:
+            known = 0
+            index[:] = 0
+        coefficients[:] = 0
+        then, end = _walk(
+            data, header, layout, top, left, index, known, tools, slots, predictions, ends, stuffed, spare, out
+        )
+        if then > 0 or known == 0:
+            break
+        known, dropped = 0, DROPPED
+    if then == 0:
+        index[:] = 0
+        return 0
+    result = GOOD | dropped
+    if known > 0:
+        result |= USED
+    if then > known and len(index) > 0:
+        seal(header, index, own, then, end)
+        result |= GROWN
+    return result

@@ -10,17 +10,24 @@ from .memory import advanced, copy_and_find_ff, u64
 
 
 @njit
-def unstuff(data: Any, start: int, size: int, stream: Any, ends: Any, intervals: int) -> bool:
-    """Copy the scan at data[start:size] to `stream` without stuffing; ends[i]: where restart interval i ends in it.
+def unstuff(
+    data: Any, start: int, stop: int, size: int, stream: Any, ends: Any, stuffed: Any, first: int, intervals: int
+) -> int:
+    """Copy a piece of the scan, data[start:stop], to `stream` without stuffing; the file ends at `size`.
 
-    True when there are exactly `intervals` of them, separated by the right markers, and then EOI.
+    ends[i]: where the i-th restart interval of the piece ends in the stream; stuffed[i]: the place in the stream of the
+    i-th 0xFF that a zero was stuffed behind, and behind the last one a place beyond.  The piece begins in interval
+    `first`.  What follows its bytes in the stream may be anything.
+
+    Returns how many intervals it has a part of, where its markers are the right ones, up to EOI behind the last
+    interval, or, where `stop` comes before `size`, up to there; 0 otherwise.
     """
     one, chunk = u64(1), u64(64)
-    stop = u64(size)
+    last, beyond = u64(size), u64(stop)
     at, place = u64(start), u64(0)
-    interval = 0
-    while at + one < stop:
-        if at + chunk <= stop:
+    interval, count = 0, 0
+    while at < beyond and at + one < last:
+        if at + chunk <= last:
             plain = copy_and_find_ff(advanced(data, at), advanced(stream, place))
             if plain == chunk:  # a constant step: the next load need not wait for this one
                 at += chunk
@@ -28,7 +35,7 @@ def unstuff(data: Any, start: int, size: int, stream: Any, ends: Any, intervals:
                 continue
             at += plain
             place += plain
-            if at + one >= stop:
+            if at >= beyond or at + one >= last:
                 break
         if data[at] != 0xFF:
             stream[place] = data[at]
@@ -38,13 +45,18 @@ def unstuff(data: Any, start: int, size: int, stream: Any, ends: Any, intervals:
         following = data[at + one]
         at += u64(2)
         if following == 0:
+            stuffed[count] = place
+            count += 1
             stream[place] = 0xFF
             place += one
             continue
         ends[interval] = place
         interval += 1
-        if interval == intervals:
-            return bool(following == 0xD9)
-        if following != 0xD0 + ((interval - 1) & 7):
-            return False
-    return False
+        if first + interval == intervals:
+            stuffed[count] = 0xFFFFFFFF
+            return interval if following == 0xD9 else 0
+        if following != 0xD0 + ((first + interval - 1) & 7):
+            return 0
+    stuffed[count] = 0xFFFFFFFF
+    ends[interval] = place
+    return interval + 1 if stop < size else 0

@@ -11,31 +11,41 @@ import torch
 
 from accel.backends.cuda.descriptors import Region, bind
 from accel.backends.cuda.device import Device, Mark
-from accel.backends.cuda.jpeg import headers, layout
+from accel.backends.cuda.jpeg import headers, index, layout
 from accel.backends.cuda.jpeg.layout import KERNELS, STATE, Batch
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import Header, Raw
+from accel.options import Options
 from accel.planning.plan import Decode
+from accel.runtime import stream_index
+from accel.system import counters
 
 _ALIGNED = 64
 _FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 
 Integers = npt.NDArray[np.int64]
+_NONE: Integers = np.zeros(0, np.int64)
 
 
 class Wanted(NamedTuple):
-    """The region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels."""
+    """The region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels.
+
+    ``index``: the bytes that are kept for its index, uint8[n], perhaps none; None: nobody keeps one.
+    """
 
     data: Data
     box: Box
     channels: int
+    index: npt.NDArray[np.uint8] | None = None
 
 
-def wanted_of(decode: Decode) -> Wanted | None:
-    """A region that a plan wants of a source, if that may be a file for the decoder."""
-    return Wanted(decode.source.data, decode.box, decode.channels) if is_plain(decode.source.header) else None
+def wanted_of(decode: Decode, options: Options) -> Wanted | None:
+    """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it."""
+    if not is_plain(decode.source.header):
+        return None
+    return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(decode.source, options))
 
 
 def is_plain(header: Header | Raw | None) -> bool:
@@ -65,19 +75,28 @@ class Decoding:
         addresses: for every file where on the device its pixels will be, uint8 [height, width, channels] without gaps;
             None if its header says that it is not for this decoder. The memory belongs to the stream that was current,
             and stays as long as this object, or until later work on that stream takes it.
+        indexes: once ``flagged`` has told: the bytes of the indexes that were made of files, by their numbers.
     """
 
-    def __init__(self, addresses: list[int | None], numbers: Sequence[int] = ()) -> None:
-        """``numbers``: of those that are decoded, in the decoder's own order."""
+    def __init__(
+        self, addresses: list[int | None], numbers: Sequence[int] = (), headers: Integers = _NONE, known: Any = None
+    ) -> None:
+        """``numbers``: of those that are decoded, in the decoder's own order; their headers, and ``index.Known``."""
         self.addresses = addresses
-        self._numbers = numbers
+        self.indexes: dict[int, npt.NDArray[np.uint8]] = {}
+        self._numbers, self._headers, self._known = numbers, headers, known
         self._watched: _Watched | None = None
 
-    def queued(self, pixels: Sequence[int], memory: torch.Tensor, watched: _Watched) -> None:
-        """At the mark there are pixels at these addresses, in ``memory``, and the pictures' states in the buffer."""
+    def queued(
+        self, pixels: Sequence[int], memory: torch.Tensor, watched: _Watched, points: tuple[Integers, Integers]
+    ) -> None:
+        """At the mark there are pixels at these addresses, in ``memory``, and the pictures' states in the buffer.
+
+        ``points``: offsets in the buffer and sizes of the points that were found.
+        """
         for number, address in zip(self._numbers, pixels, strict=True):
             self.addresses[number] = address
-        self._memory, self._watched = memory, watched
+        self._memory, self._watched, self._points = memory, watched, points
 
     def flagged(self) -> list[int]:
         """The numbers of the files whose pixels do not count, because something in the stream is not as it should be.
@@ -89,9 +108,17 @@ class Decoding:
         (pool, buffer, mark), self._watched = self._watched, None
         if mark is not None:
             mark.synchronize()
-        states = buffer.numpy()[: len(self._numbers) * STATE.itemsize].view(STATE)
-        flagged = [number for number, reason in zip(self._numbers, states["reason"], strict=True) if reason]
+        count = len(self._numbers)
+        reasons = buffer.numpy()[: count * STATE.itemsize].view(STATE)["reason"]
+        flagged = [number for number, reason in zip(self._numbers, reasons, strict=True) if reason]
+        offsets, sizes = self._points
+        for n in np.flatnonzero(self._known.wanted & (reasons == 0)).tolist():
+            points = buffer.numpy()[offsets[n] : offsets[n] + sizes[n]].view(index.POINT)
+            self.indexes[self._numbers[n]] = index.written(self._headers[n], int(self._known.digests[n]), points)
         pool.give_back(buffer, None)
+        for counter, what in ((counters.INDEXED, self._known.counts > 0), (counters.MISFITS, self._known.misfits)):
+            if what.any():
+                counters.count(counter, int(what.sum()))
         return sorted(flagged)
 
     def read(self, number: int, size: int) -> Pixels:
@@ -131,34 +158,41 @@ class Decoder:
         boxes = np.array([each.box for _, each in asked], np.int64)
         channels = np.array([each.channels for _, each in asked], np.int64)
         good, *found = headers.read(files.host, starts, sizes, boxes, channels)
+        known = index.read(files.host, starts, sizes, *found, [each.index for _, each in asked])
         files.done()
         taken = np.flatnonzero(good)
         taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
         if len(taken) == 0:
             return Decoding(addresses)
-        batch = layout.lay_out(*(each[taken] for each in (*found, starts, sizes, boxes, channels)))
-        decoding = Decoding(addresses, [asked[number][0] for number in taken])
+        known = known.of(taken)
+        batch = layout.lay_out(*(each[taken] for each in (*found, starts, sizes, boxes, channels)), known)
+        decoding = Decoding(addresses, [asked[number][0] for number in taken], found[0][taken], known)
         self._queue(batch, decoding, device_files)
         return decoding
 
     def _queue(self, batch: Batch, decoding: Decoding, files: torch.Tensor) -> None:
         scratch = self._device.scratch(batch.scratch)
         scratch[slice(*batch.cleared)].zero_()
-        bind(batch.pictures, {Region.UPLOAD: files.data_ptr(), Region.SCRATCH: scratch.data_ptr()})
-        arrays: list[npt.NDArray[Any]] = [batch.pictures, *(batch.owners(kernel) for kernel in KERNELS)]
+        arrays: list[npt.NDArray[Any]] = [batch.segments, *(batch.owners(kernel) for kernel in KERNELS), batch.pictures]
         starts, total = _places(np.array([array.nbytes for array in arrays], np.int64))
         upload = _Upload(self._device, self._descriptors, total)
+        segments, *owners, pictures = (starts + upload.address).tolist()
+        bases = {Region.FILES: files.data_ptr(), Region.UPLOAD: segments, Region.SCRATCH: scratch.data_ptr()}
+        bind(batch.pictures, bases)
         for array, start in zip(arrays, starts.tolist(), strict=True):
             upload.host[start : start + array.nbytes] = array.view(np.uint8)
-        descriptors = upload.send()
+        upload.send()
         upload.done()
-        pictures, *owners = (starts + descriptors.data_ptr()).tolist()
         for kernel, owner in zip(KERNELS, owners, strict=True):
-            self._device.launch(kernel, int(batch.blocks[kernel].sum()), pictures, owner)
-        first, count = int(batch.pieces["state"][0][0]), len(batch.pictures)
-        states = self._states.take(count * STATE.itemsize)
-        states[: count * STATE.itemsize].copy_(scratch[first : first + count * STATE.itemsize], non_blocking=True)
-        decoding.queued(batch.pictures["pixels"].tolist(), scratch, (self._states, states, self._device.mark()))
+            if (blocks := int(batch.blocks[kernel].sum())) > 0:
+                self._device.launch(kernel, blocks, pictures, owner)
+        first = int(batch.pieces["state"][0][0])
+        points, sizes = batch.pieces["points"]
+        told = int(points[-1] + sizes[-1]) - first
+        states = self._states.take(told)
+        states[:told].copy_(scratch[first : first + told], non_blocking=True)
+        watched = self._states, states, self._device.mark()
+        decoding.queued(batch.pictures["pixels"].tolist(), scratch, watched, (points - first, sizes))
 
     def _pixels(self, data: Data, box: Box, channels: int) -> Pixels | None:
         """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""
@@ -175,16 +209,16 @@ class _Upload:
 
     def __init__(self, device: Device, pool: PinnedPool, size: int) -> None:
         self._device, self._pool, self._size = device, pool, size
-        self._buffer = pool.take(size)
+        self._buffer, self._sent = pool.take(size), device.scratch(size)
         self.host: npt.NDArray[np.uint8] = self._buffer.numpy()
+        self.address = self._sent.data_ptr()
         self._mark: Mark | None = None
 
     def send(self) -> torch.Tensor:
         """Queue the copy; ``host`` may be read until ``done``."""
-        sent = self._device.scratch(self._size)
-        sent[: self._size].copy_(self._buffer[: self._size], non_blocking=True)
+        self._sent[: self._size].copy_(self._buffer[: self._size], non_blocking=True)
         self._mark = self._device.mark()
-        return sent
+        return self._sent
 
     def done(self) -> None:
         self._pool.give_back(self._buffer, self._mark)

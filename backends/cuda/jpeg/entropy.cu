@@ -18,31 +18,13 @@ FUNCTION bool same(const Place& a, const Place& b) { return a.bit == b.bit && a.
 
 FUNCTION int end_of(int subsequence, int bits) { return lesser((subsequence + 1) * SUBSEQUENCE, bits); }
 
-template <int WORDS> FUNCTION void copy(u32* target, const u32* source, int t) {
-    UNROLL for (int i = t; i < WORDS + t; i += THREADS)
-        if (WORDS % THREADS == 0 || i < WORDS) target[i] = source[i];
-}
-
-// Threads copy the tables that a picture uses to where they can be read quickly.
-FUNCTION void load_tables(const Picture& picture, Tables& tables, int t) {
-    const Tables& made = *reinterpret_cast<const Tables*>(picture.tables);
-    for (int number = 0; number < TABLES; ++number) {
-        if (picture.huffman[number] == 0) continue;
-        const int first = first_entry(number);
-        if (number < COMPONENTS) copy<1 << DC_LOOK>(tables.look + first, made.look + first, t);
-        else copy<1 << AC_LOOK>(tables.look + first, made.look + first, t);
-        copy<sizeof(Codes) / sizeof(u32)>(tables.codes[number].limit, made.codes[number].limit, t);
-    }
-    if (t < MAX_SLOTS) tables.aims[t] = made.aims[t];
-}
-
 // A walk of which only the blocks are counted.
 struct Counting {
     static constexpr bool MANY = true, IN_PIECES = false;
     int blocks;
 
     MEMBER void block_done() { ++blocks; }
-    MEMBER void padded() {}
+    MEMBER void padded(int) {}
     MEMBER void edge(int) {}
 };
 
@@ -201,10 +183,7 @@ struct Keeping {
             else if (limit == picture.mcus * picture.slots) flag(picture, BAD_LENGTH);  // more than padding is left
             return false;
         }
-        // T.81 F.2.2.1 (EXTEND): a magnitude that begins with 0 stands for a negative value, all its bits inverted
-        const u32 magnitude = bits << (taken - size);
-        const int negative = ~static_cast<int>(magnitude) >> 31;
-        const int value = (static_cast<int>(funnel(0, magnitude ^ negative, size)) ^ negative) - negative;
+        const int value = extended(bits << (taken - size), size);
         if (index == 0) dc[block] = static_cast<u32>(value);
         if (index > 0 && size > 0 && target >= 0)
             reinterpret_cast<short*>(picture.coefficients)[target + at] = static_cast<short>(value);
@@ -230,7 +209,7 @@ struct Keeping {
         aim();
     }
 
-    MEMBER void padded() { clean = true; }
+    MEMBER void padded(int) { clean = true; }
 
     MEMBER void edge(int interval) {
         const int mcus = lesser(static_cast<i64>(interval + 1) * picture.restart, static_cast<i64>(picture.mcus));
@@ -255,7 +234,7 @@ FUNCTION void keep_coefficients(int block, const Picture& picture) {
         if (i * SUBSEQUENCE >= state.bits) continue;
         const Place from = i > 0 ? spans[i - 1].end : Place{0, 0};
         const int number = spans[i].first, mcu = number / picture.slots;
-        const int limit = lesser(picture.mcu_bottom * picture.mcu_columns, picture.mcus) * picture.slots;
+        const int limit = picture.walked * picture.slots;
         const bool in_step = number % picture.period == from.within >> 8;  // or something is flagged
         if (number >= limit || !in_step) continue;
         const int row = mcu / picture.mcu_columns;
@@ -275,7 +254,7 @@ FUNCTION void sum_differences(int block, const Picture& picture) {
     const Component& component = picture.components[block % COMPONENTS];
     u32* dc = reinterpret_cast<u32*>(picture.dc);
     const int in_mcu = component.h * component.v;
-    const int count = lesser(picture.mcu_bottom * picture.mcu_columns, picture.mcus) * in_mcu;
+    const int count = picture.walked * in_mcu;
     PHASE(t) if (t == 0) before = 0;
     for (int first = 0; first < count; first += THREADS * EACH) {
         PHASE(t) {

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from accel.backends.cuda.declarations import constant, structure
 from accel.backends.cuda.descriptors import THREADS, Region, place
 from accel.backends.cuda.jpeg.headers import Integers
+from accel.backends.cuda.jpeg.index import POINT, SEGMENT, Known
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
 
@@ -24,7 +25,8 @@ COMPONENTS, TABLES, BLOCK, GROUP, PIXELS, SUBSEQUENCE, SPAN = (
 
 KERNELS = (
     *("jpeg_count", "jpeg_offsets", "jpeg_unstuff", "jpeg_tables"),
-    *("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc", "jpeg_transform", "jpeg_pixels"),
+    *("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc", "jpeg_points", "jpeg_segments"),
+    *("jpeg_transform", "jpeg_pixels"),
 )
 """In the order of their launches."""
 
@@ -41,7 +43,8 @@ class Batch(NamedTuple):
     Attributes:
         pictures: PICTURE[n], addresses as places (``..descriptors``).
         blocks: for every kernel how many blocks of threads each picture takes, int64[n].
-        scratch: bytes of working memory; ``pieces`` of it by name. States lie side by side.
+        scratch: bytes of working memory; ``pieces`` of it by name. States lie side by side, and points behind them.
+        segments: SEGMENT[...], of all pictures that have an index; in ``pictures``, its place is in ``Region.UPLOAD``.
         cleared: the part of it that must be zero, a half-open range.
     """
 
@@ -49,6 +52,7 @@ class Batch(NamedTuple):
     blocks: dict[str, Integers]
     scratch: int
     pieces: Pieces
+    segments: npt.NDArray[Any]
     cleared: tuple[int, int]
 
     def owners(self, kernel: str) -> npt.NDArray[np.int32]:
@@ -57,30 +61,45 @@ class Batch(NamedTuple):
 
 
 def lay_out(
-    headers: Integers, regions: Integers, starts: Integers, sizes: Integers, boxes: Integers, channels: Integers
+    headers: Integers,
+    regions: Integers,
+    starts: Integers,
+    sizes: Integers,
+    boxes: Integers,
+    channels: Integers,
+    known: Known,
 ) -> Batch:
     """Describe the files, which all are ones that the kernels take.
 
     Args:
         headers, regions: as ``headers.read`` has them.
-        starts, sizes: int64[n], bytes in the upload.
+        starts, sizes: int64[n], bytes in ``Region.FILES``.
         boxes, channels: int64[n, 4] and int64[n], what is wanted of them.
+        known: what indexes say of them.
     """
     pictures = np.zeros(len(starts), PICTURE)
-    pictures["file"] = place(Region.UPLOAD, 0) + starts
+    pictures["file"] = place(Region.FILES, 0) + starts
     pictures["size"], pictures["channels"] = sizes, channels
     for number, name in enumerate(("top", "left", "height", "width")):
         pictures[name] = boxes[:, number]
     _describe_scan(pictures, headers)
     _describe_region(pictures, regions)
+    _describe_points(pictures, headers, known)
     blocks = _blocks(pictures)
-    for kernel, field in (("count", "tile"), ("synchronise", "span"), ("transform", "group"), ("pixels", "pixel")):
+    for kernel, field in _COUNTED:
         pictures[f"first_{field}"] = _before(blocks[f"jpeg_{kernel}"])
     pieces, cleared, scratch = _arrange(_sizes(pictures, blocks))
-    for name, (offsets, _) in pieces.items():
+    for name, (offsets, sizes) in pieces.items():
         target = pictures["components"]["plane"][:, int(name[-1])] if name[:-1] == "plane" else pictures[name]
-        target[...] = place(Region.SCRATCH, 0) + offsets
-    return Batch(pictures, blocks, scratch, pieces, cleared)
+        target[...] = np.where(sizes > 0, place(Region.SCRATCH, 0) + offsets, 0)
+    return Batch(pictures, blocks, scratch, pieces, known.segments, cleared)
+
+
+_COUNTED = (
+    *(("count", "tile"), ("synchronise", "span"), ("points", "point"), ("segments", "segment")),
+    *(("transform", "group"), ("pixels", "pixel")),
+)
+"""Kernels whose blocks are those of things that pictures have different numbers of."""
 
 
 def _describe_scan(pictures: npt.NDArray[Any], headers: Integers) -> None:
@@ -138,33 +157,50 @@ def _describe_region(pictures: npt.NDArray[Any], regions: Integers) -> None:
     components["first_group"] = np.cumsum(groups, 1) - groups
 
 
+def _describe_points(pictures: npt.NDArray[Any], headers: Integers, known: Known) -> None:
+    """Describe what is known of the stream already, and what is to be found out."""
+    pictures["segment_count"] = known.counts
+    segments = place(Region.UPLOAD, 0) + known.first * SEGMENT.itemsize
+    pictures["segments"] = np.where(known.counts > 0, segments, 0)
+    pictures["spacing"] = np.where(known.wanted, headers[:, hd.SPACING], 0)
+    pictures["point_count"] = np.where(known.wanted, _ceil(pictures["mcus"], np.maximum(pictures["spacing"], 1)), 0)
+    seen = np.minimum(pictures["mcu_bottom"] * pictures["mcu_columns"], pictures["mcus"])
+    pictures["walked"] = np.where(known.wanted, pictures["mcus"], seen)
+
+
 def _blocks(pictures: npt.NDArray[Any]) -> dict[str, Integers]:
     """The blocks of threads that each picture takes; sets ``tile_count`` as well."""
-    one = np.ones(len(pictures), np.int64)
+    one, unknown = np.ones(len(pictures), np.int64), pictures["segment_count"] == 0
     behind = pictures["size"] - pictures["scan"] // SPAN * SPAN
-    pictures["tile_count"] = tiles = _ceil(behind, SPAN * THREADS)
-    spans = _ceil(8 * _scan_bytes(pictures), SUBSEQUENCE * THREADS)
+    pictures["tile_count"] = tiles = unknown * _ceil(behind, SPAN * THREADS)
+    spans = unknown * _ceil(8 * _scan_bytes(pictures), SUBSEQUENCE * THREADS)
+    points = _ceil(pictures["point_count"] + (pictures["spacing"] > 0), THREADS)  # and the end
+    segments = _ceil(pictures["segment_count"], THREADS)
     groups = _ceil(_needed_blocks(pictures["components"]), GROUP).sum(1)
     pixels = _ceil(pictures["height"].astype(np.int64) * pictures["width"], PIXELS * THREADS)
-    taken = tiles, one, tiles, one, spans, one, spans, COMPONENTS * one, groups, pixels
+    first = tiles, unknown * one, tiles, one, spans, unknown * one, spans, unknown * COMPONENTS * one
+    taken = *first, points, segments, groups, pixels
     return dict(zip(KERNELS, taken, strict=True))
 
 
 def _sizes(pictures: npt.NDArray[Any], blocks: dict[str, Integers]) -> dict[str, Integers]:
     """Bytes of every piece of memory of every picture."""
     components, one = pictures["components"], np.ones(len(pictures), np.int64)
+    unknown, wanted = pictures["segment_count"] == 0, pictures["spacing"] > 0
     needed = (pictures["mcu_right"] - pictures["mcu_left"]) * (pictures["mcu_bottom"] - pictures["mcu_top"])
     pixels = _ceil(pictures["height"].astype(np.int64) * pictures["width"], PIXELS) * PIXELS
     sizes = {
-        "stream": _scan_bytes(pictures) + _AHEAD,
+        "stream": unknown * (_scan_bytes(pictures) + _AHEAD),
         "tiles": TILE_SIZE * blocks["jpeg_count"],
-        "edges": 4 * pictures["intervals"],
+        "edges": unknown * 4 * pictures["intervals"],
         "spans": SPAN_SIZE * THREADS * blocks["jpeg_synchronise"],
         "tables": TABLES_SIZE * one,
-        "dc": 4 * one * pictures["mcus"] * pictures["slots"],
+        "kept": wanted * 2 * THREADS * blocks["jpeg_count"],
+        "dc": unknown * 4 * one * pictures["mcus"] * pictures["slots"],
         "coefficients": 2 * BLOCK * one * needed * pictures["slots"],
-        "pixels": pixels * pictures["channels"],
         "state": STATE.itemsize * one,
+        "points": wanted * POINT.itemsize * (pictures["point_count"] + 1),
+        "pixels": pixels * pictures["channels"],
     }
     for c in range(COMPONENTS):
         sizes[f"plane{c}"] = BLOCK * _needed_blocks(components[:, c])
@@ -172,14 +208,13 @@ def _sizes(pictures: npt.NDArray[Any], blocks: dict[str, Integers]) -> dict[str,
 
 
 def _arrange(sizes: dict[str, Integers]) -> tuple[Pieces, tuple[int, int], int]:
-    """Places of the pieces: kind by kind, with a gap behind each; states without gaps."""
-    pieces, end, cleared = {}, 0, (0, 0)
+    """Places of the pieces: kind by kind, with a gap behind each; states and points without gaps."""
+    pieces, end = {}, 0
     for name, size in sizes.items():
-        taken = size if name == "state" else (size // _ALIGNED + 2) * _ALIGNED
+        taken = size if name in ("state", "points") else (size // _ALIGNED + 2) * _ALIGNED
         pieces[name] = end + _before(taken), size
-        start, end = end, end + int(_ceil(taken.sum(), _ALIGNED)) * _ALIGNED
-        if name == "coefficients":
-            cleared = start, end
+        end += int(_ceil(taken.sum(), _ALIGNED)) * _ALIGNED
+    cleared = int(pieces["coefficients"][0][0]), int(pieces["points"][0][0])
     return pieces, cleared, end
 
 

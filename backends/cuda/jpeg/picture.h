@@ -23,6 +23,7 @@ constexpr int PIECE = 512;              // bits after which it notes where it st
 constexpr int SPAN = 16;                // bytes of the file that one thread looks at
 constexpr int TILE = THREADS * SPAN;
 constexpr int DC_LIMIT = 1 << 15;
+constexpr int MARKER = 0xFF, FIRST_RESTART = 0xD0, END_OF_IMAGE = 0xD9;
 
 // Why a file is not for these kernels. The host's decoders then say what it is.
 enum Reason : int {
@@ -34,6 +35,7 @@ enum Reason : int {
     BAD_LENGTH,   // an interval that does not hold as many blocks as it should
     DC_RANGE,     // a DC coefficient beyond 16 bits
     OVERFLOW,     // coefficients so large that libjpeg-turbo's 16-bit arithmetic could overflow
+    MISFIT,       // a stream that does not come to the next point of its index
 };
 
 // How a component is brought to the size of the picture (jinit_upsampler, jdsample.c).
@@ -69,6 +71,20 @@ struct Span {
     int first;   // that end before it
 };
 
+// A point of a picture's index (accel/codec/jpeg), between two MCUs of the stream.
+struct Point {
+    int byte;              // offset in the file of the byte that has the next bit
+    i16 dc[COMPONENTS];    // the components' DC predictions
+    u16 bit;               // of the byte, from the uppermost on
+};
+
+// What one thread decodes of a picture that has an index: from a point on.
+struct Segment {
+    Point from, to;
+    int mcu, mcus;  // the first one's number, and how many
+    int whole;      // whether it comes to `to`
+};
+
 struct Component {
     u64 plane;                     // u8[8 * (bottom - top)][stride]: samples of the blocks needed
     int h, v;                      // blocks of an MCU, across and down
@@ -94,13 +110,18 @@ struct Picture {
     u64 coefficients;  // i16[][BLOCK] of the MCUs needed, in the stream's order; zero to begin with
     u64 pixels;        // u8[height][width][channels], with room for whole groups of PIXELS
     u64 state;         // State
+    u64 segments;      // Segment[segment_count]; 0: there is no index
+    u64 kept;          // u16[]: bytes of the stream up to every SPAN of a tile; 0: no points are wanted
+    u64 points;        // Point[]: every `spacing` MCUs, and behind the last one
     int scan, size;    // offsets in the file: of the entropy-coded data, of the end
     int tile_count, first_tile;
     int intervals, restart;       // restart: MCUs of an interval, the last one perhaps shorter
     int first_span;               // number of the first block of threads over its subsequences
     int mcus, mcu_columns, slots;  // MCUs, MCUs of a row, blocks of an MCU
     int period;                    // blocks after which the tables repeat: slots, or 1 where all components share theirs
-    int unused;
+    int walked;                    // MCUs whose coefficients are looked at
+    int spacing, point_count, first_point;  // of the points that are wanted, without the last one
+    int segment_count, first_segment;  // first_...: number of the first block of threads over them
     int mcu_left, mcu_right, mcu_top, mcu_bottom;  // MCUs needed
     int huffman[TABLES];          // offsets in the file of the tables' counts (T.81 B.2.4.2); 0: not used
     u32 dc_tables, ac_tables;     // for every block of an MCU the number of its table, in three bits

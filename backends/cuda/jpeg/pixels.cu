@@ -29,7 +29,7 @@ FUNCTION int quantiser(const Picture& picture, const Component& component, int k
 struct Block {
     const u64* source;  // its coefficients, eight times two of these
     u64* target;        // its first row's samples
-    int dc;             // which is not among the coefficients
+    int dc;             // which may not be among the coefficients
 };
 
 // Block `number` of those that the region needs of a component, which are counted row by row.
@@ -41,9 +41,10 @@ FUNCTION Block block_at(const Picture& picture, const Component& component, int 
     const int needed_across = picture.mcu_right - picture.mcu_left;
     const i64 cell = static_cast<i64>(row - picture.mcu_top) * needed_across + column - picture.mcu_left;
     const i64 place = static_cast<i64>(8 * down) * component.stride + 8 * (number - down * across);
-    const int dc = dc_value(picture, component, row * picture.mcu_columns + column, slot);
-    return {reinterpret_cast<const u64*>(picture.coefficients) + (cell * picture.slots + slot) * (BLOCK / 4),
-            reinterpret_cast<u64*>(component.plane) + place / 8,
+    const u64* source = reinterpret_cast<const u64*>(picture.coefficients) + (cell * picture.slots + slot) * (BLOCK / 4);
+    const int dc = picture.segments ? static_cast<i16>(source[0])
+                                    : dc_value(picture, component, row * picture.mcu_columns + column, slot);
+    return {source, reinterpret_cast<u64*>(component.plane) + place / 8,
             -DC_LIMIT < dc && dc < DC_LIMIT ? dc : 0};  // beyond the limit, it is flagged already
 }
 
@@ -71,7 +72,7 @@ FUNCTION void transform(int block, const Picture& picture) {
         const u64 four[2] = {blocks[b].source[2 * lane], blocks[b].source[2 * lane + 1]};
         const u64 places = reinterpret_cast<const u64*>(PLACES)[lane];
         for (int i = 0; i < 8; ++i) {
-            const int value = i + lane ? static_cast<short>(four[i / 4] >> 16 * (i % 4)) : blocks[b].dc;
+            const int value = i + lane ? static_cast<i16>(four[i / 4] >> 16 * (i % 4)) : blocks[b].dc;
             lines[b][places >> 8 * i & 0xFF] = value * factors[8 * lane + i];
         }
     }

@@ -7,7 +7,6 @@
 #include "jpeg/picture.h"
 
 constexpr int NONE = 0x7FFFFFFF;
-constexpr int MARKER = 0xFF, FIRST_RESTART = 0xD0, END_OF_IMAGE = 0xD9;
 constexpr int STAGED = TILE / 4 + SPAN / 4 + 1;
 constexpr int PADDING = 24;  // bytes of ones behind the stream, for those who look ahead
 
@@ -162,6 +161,7 @@ FUNCTION void unstuff_tile(int block, const Picture& picture) {
     PHASE(t) {
         const int start = span_start(picture, number, t), known = t > 0 ? sums[0][t - 1] : 0;
         const Roles own = OWN(roles, t);
+        if (picture.kept) reinterpret_cast<u16*>(picture.kept)[number * THREADS + t] = static_cast<u16>(sums[0][t]);
         int place = begin + (known & 0xFFFF), restart = before.restarts + (known >> 16);
         for (u32 rest = own.markers; rest; rest &= rest - 1) {
             MET(MARKED);

@@ -49,6 +49,31 @@ FUNCTION int first_entry(int number) {
 
 FUNCTION u32 aim_at(int number) { return first_entry(number) << 5 | width_of(number); }
 
+template <int WORDS> FUNCTION void copy(u32* target, const u32* source, int t) {
+    UNROLL for (int i = t; i < WORDS + t; i += THREADS)
+        if (WORDS % THREADS == 0 || i < WORDS) target[i] = source[i];
+}
+
+// Threads copy the tables that a picture uses to where they can be read quickly.
+FUNCTION void load_tables(const Picture& picture, Tables& tables, int t) {
+    const Tables& made = *reinterpret_cast<const Tables*>(picture.tables);
+    for (int number = 0; number < TABLES; ++number) {
+        if (picture.huffman[number] == 0) continue;
+        const int first = first_entry(number);
+        if (number < COMPONENTS) copy<1 << DC_LOOK>(tables.look + first, made.look + first, t);
+        else copy<1 << AC_LOOK>(tables.look + first, made.look + first, t);
+        copy<sizeof(Codes) / sizeof(u32)>(tables.codes[number].limit, made.codes[number].limit, t);
+    }
+    if (t < MAX_SLOTS) tables.aims[t] = made.aims[t];
+}
+
+// The value of a magnitude that begins uppermost (T.81 F.2.2.1, EXTEND): one that begins with 0 stands for a negative
+// value, all its bits inverted.
+FUNCTION int extended(u32 magnitude, int size) {
+    const int negative = ~static_cast<int>(magnitude) >> 31;
+    return (static_cast<int>(funnel(0, magnitude ^ negative, size)) ^ negative) - negative;
+}
+
 // The words from where the next bit is, the third one loaded long before it is needed.
 struct Reader {
     u32 high, low, ahead;
@@ -89,7 +114,7 @@ FUNCTION int place_of(const int* edge, int base) { return lesser(read(edge) - ba
 // A Visit that needs no values takes several symbols at once (MANY). Those that are taken together end in the walk and
 // in the interval, and but for the last in the block; so it comes to the same places as one that takes them singly.
 //
-// Visit has  symbol(index, entry, bits), no_code(): false ends it; where MANY, they are not called | block_done() | padded(): nothing
+// Visit has  symbol(index, entry, bits), no_code(): false ends it; where MANY, they are not called | block_done() | padded(bit): nothing
 // is left of the interval but padding | edge(interval): its end, in any case | where IN_PIECES, piece_done(place): at
 // the first symbol behind the end of each piece but the last. Returns where it ends.
 template <class Visit>
@@ -139,7 +164,7 @@ FUNCTION Place walk(const Picture& picture, const Tables& tables, Place from, in
                 MET(MCU_ENDS);
                 const int left = edge - at >> TAKEN;  // padding is less than a byte of ones, which no code begins with
                 if (0 <= left && left < 8 && (peek(reader, at >> TAKEN) >> 24 | 0xFF >> left) == 0xFF) {
-                    visit.padded();
+                    visit.padded(base + (at >> TAKEN));
                     at = edge;
                 }
             }

@@ -1,0 +1,88 @@
+"""``python -m accel run --profile``: one report on all processes of a script; ``--try`` runs it a second time."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from accel.launch import process
+from accel.profiling import folder, trace
+from accel.profiling.advice import Advice
+from accel.profiling.report import Report
+
+Environment = Callable[..., dict[str, str]]
+"""Makes the environment of a script that is told of a profile, with another backend and more options if given."""
+
+
+def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
+    """Run the script and report on it, on standard error; give its exit status, or end by the signal that ended it."""
+    status, report = _measured(words, told, {"trace": bool(args.trace), "progress": args.progress})
+    if report is None:
+        _say("nothing was measured: no process that imports torchvision went through a DataLoader, or it was killed")
+        return process.end_as(status)
+    if args.trace:
+        trace.write(report.measured, args.trace)
+    if args.attempt and status == 0:
+        _try(report, words, told, args.progress)
+    elif args.attempt:
+        _say("nothing is tried after a run that failed")
+    report.show(sys.stderr)
+    if args.json:
+        report.save(args.json)
+    return process.end_as(status)
+
+
+def _measured(words: list[str], told: Environment, profile: dict[str, Any], **other: Any) -> tuple[int, Report | None]:
+    with tempfile.TemporaryDirectory(prefix="accel-profile-") as name:
+        status = process.ended(words, told({**profile, "folder": name}, **other))
+        measured = folder.left(Path(name))
+    return status, None if measured is None else Report(measured)
+
+
+def _try(report: Report, words: list[str], told: Environment, progress: bool) -> None:
+    """Run the script again, with the first change that a program can make, and say what came of it."""
+    advice = next((each for each in report.advice if each.change), None)
+    if advice is None or report.flow is None:
+        _say("there is no advice that could be tried")
+        return
+    _say(f"a second run, with {advice.text}; what it prints and writes is that of another run")
+    profile, other = _changes(advice, report)
+    status, second = _measured(words, told, {"trace": False, "progress": progress, **profile}, **other)
+    _say(f"the second run has ended, with {status}")
+    flow = None if second is None else second.flow
+    if second is None or flow is None or status != 0:
+        _say("it measured nothing that could be compared")
+    elif "backend" in other and second.measured.backend != other["backend"]:
+        _say(f"the script chose {second.measured.backend!r} itself, so this was not tried")
+    else:
+        report.tried = {
+            "text": advice.text,
+            "change": advice.change,
+            "predicted_rate": advice.predicted_rate,
+            "measured_rate": flow.epoch_rate if advice.whole_epochs else flow.rate,
+        }
+
+
+def _changes(advice: Advice, report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the second run's processes are told: of the profile, and of the switch."""
+    assert advice.change is not None
+    assert report.flow is not None
+    change = dict(advice.change)
+    other: dict[str, Any] = {}
+    if "backend" in change:
+        other["backend"] = change.pop("backend")
+    if "threads" in change:
+        other["options"] = {"threads": change.pop("threads")}
+    if not change:
+        return {}, other
+    loader = report.flow.loader
+    like = {"dataset": loader.dataset, "num_workers": loader.num_workers, "batch_size": loader.batch_size}
+    return {"loader": {"change": change, "like": like}}, other
+
+
+def _say(text: str) -> None:
+    print(f"accel run: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,126 @@
+"""``python -m accel run``: an unmodified script, under the switch.
+
+The script is run by a Python of its own, which takes this one's place, so that nothing about it is accel's: its
+arguments, its ``__main__``, its exit status and its signals are what they are without accel. The environment tells it,
+and all that it starts, of the switch.
+
+This process imports neither torch nor the rest of accel, which would bind it to cores, and its script with it, where
+OpenMP is told to bind threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+from accel.launch import environment
+
+
+def command_line() -> None:
+    """Run the command if it is what Python was started for: called before anything else of accel is imported."""
+    started = _interpreter_options()
+    if started is not None:
+        parser = argparse.ArgumentParser(prog="python -m accel run", allow_abbrev=False, **_DESCRIPTION)
+        _add_arguments(parser)
+        sys.exit(_run(parser.parse_args(sys.argv[2:]), started))
+
+
+def _interpreter_options() -> list[str] | None:
+    """The options of this Python, where it was started as ``python [options] -m accel run ...``."""
+    if sys.argv[:2] != ["-m", "run"]:  # what it is while the module is looked for
+        return None
+    *options, module = sys.orig_argv[1 : 1 - len(sys.argv)]
+    if module == "accel":
+        option = options.pop()
+    else:
+        option, module = module.removesuffix("accel"), "accel" if module.endswith("accel") else module
+    if module != "accel" or not (option.startswith("-") and option.endswith("m")) or option.startswith("--"):
+        return None  # a package of somebody else's, whose own "run" this is, imports accel
+    return options if option == "-m" else [*options, option[:-1]]
+
+
+_DESCRIPTION: dict[str, Any] = {
+    "usage": "python -m accel run [options] script.py ...\n       python -m accel run [options] -m module ...",
+    "description": "Run an unmodified script under an image backend, with all processes that it starts. A script that "
+    "calls accel.set_image_backend has what it asks for.",
+    "epilog": "Arguments, output and exit status are the script's; 2 if there is no such backend or option, or if it "
+    "cannot run here. Pythons that are started with -I, -E or -S, or without the environment, are not reached.",
+    "formatter_class": argparse.RawDescriptionHelpFormatter,
+}
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser("run", help="run an unmodified script", allow_abbrev=False, **_DESCRIPTION)
+    _add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--backend", default="auto", metavar="NAME", help="the image backend [%(default)s]")
+    add(
+        "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="one of the backend's options"
+    )
+    add("--profile", action="store_true", help="report what holds the training back, and what would help")
+    add("--json", metavar="FILE", help="write the report's data to FILE")
+    add("--trace", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
+    add("--progress", action="store_true", help="show a line with the rate and the bottleneck meanwhile")
+    add("--try", dest="attempt", action="store_true", help="then run the script again, with the first advice taken")
+    add("-m", dest="module", action="store_true", help="script is a module's name")
+    add("script", help="a file, a folder or zip file with a __main__.py, or - for standard input")
+    add("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own")
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """An argparse type: ``name=value``, where the value is a Python literal, or a string without quotes."""
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals):
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+    try:
+        literal = ast.literal_eval(value)
+        json.dumps(literal)
+    except (ValueError, SyntaxError, TypeError):
+        return name, value
+    return name, literal
+
+
+def run(args: argparse.Namespace) -> int:
+    return _run(args, [])
+
+
+def _run(args: argparse.Namespace, python_options: list[str]) -> int:
+    """Become the script's process, or wait for it where there is to be a report; 2: it would be of no use."""
+    if (wrong := _wrong(args.backend)) is not None:
+        print(f"run: {wrong}", file=sys.stderr)
+        return 2
+    words = [sys.executable, *python_options, *(["-m"] if args.module else []), args.script, *args.arguments]
+
+    def told(profile: dict[str, Any] | None, backend: str | None = None, **options: Any) -> dict[str, str]:
+        own = dict(args.option) if backend in (None, args.backend) else {}
+        return environment.telling(os.environ, backend or args.backend, {**own, **options}, profile)
+
+    if args.profile or args.json or args.trace or args.attempt:
+        from accel.cli import profiled
+
+        return profiled.run(args, words, told)
+    return _become(words, told({"folder": None, "progress": True} if args.progress else None))
+
+
+def _become(words: list[str], environment: dict[str, str]) -> int:
+    """Have another program take this process's place; where the system cannot, wait for it and give its status."""
+    return subprocess.call(words, env=environment) if os.name == "nt" else os.execve(words[0], words, environment)
+
+
+def _wrong(backend: str) -> str | None:
+    """What is known to be wrong before the script's process looks closer."""
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        return "Python's options -I, -E and -S keep the switch from the script: what tells it is the environment"
+    known = ["auto", "torchvision", *sorted(entry.name for entry in entry_points(group="accel.backends"))]
+    return None if backend in known else f"unknown image backend {backend!r}; known are {', '.join(map(repr, known))}"

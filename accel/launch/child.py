@@ -1,0 +1,103 @@
+"""Run, as text, in a process that starts under the switch: it imports nothing of accel's before there is a use for it.
+
+The switch is thrown once torchvision or accel has been imported. Two ways lead here: the environment
+(``site/sitecustomize.py``), and what multiprocessing and Ray prepare a process by, which comes later and knows more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+TYPE_CHECKING = False  # typing itself is dear to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+class SwitchOnImport:
+    """A finder of modules that finds none by itself, but sees what is imported; gone when the switch is thrown.
+
+    Args:
+        switch: called, without arguments, when accel has been imported; None: the environment tells what to choose.
+    """
+
+    def __init__(self, switch: Callable[[], object] | None = None) -> None:
+        self.switch = switch
+        self.told: dict[str, Any] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in ("accel", "torchvision"):
+            return None
+        if self.switch is None and not self._is_told():
+            self.remove()
+            return None
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Watched(spec.loader, self)  # type: ignore[assignment]
+                return spec
+        return None
+
+    def _is_told(self) -> bool:
+        """Read the environment, as it is now; False: there is nothing to do."""
+        import json
+
+        self.told = json.loads(os.environ.get("ACCEL_RUN", "{}"))
+        return bool(self.told) and (self.told["backend"] != "torchvision" or bool(self.told["profile"]))
+
+    def imported(self, name: str) -> None:
+        if name == "torchvision":
+            try:
+                self._import_accel()  # which may be what imported torchvision
+            except ModuleNotFoundError as error:
+                if error.name != "accel":
+                    raise
+                self.remove()
+                print(f"accel run: no accel in {sys.executable}, so its torchvision is left alone", file=sys.stderr)
+        elif self in sys.meta_path:
+            self.remove()
+            if "ACCEL_RUN" in os.environ:
+                import_module("accel.launched").enter(self.switch)
+            elif self.switch is not None:
+                self.switch()
+
+    def _import_accel(self) -> None:
+        try:
+            import_module("accel")
+        except ModuleNotFoundError as error:
+            if error.name != "accel" or self.told.get("prefix") != sys.prefix:
+                raise
+            sys.path.append(self.told["home"])  # of a checkout that is not installed
+            import_module("accel")
+
+    def install(self) -> None:
+        for other in sys.meta_path[:]:
+            if type(other).__name__ == type(self).__name__:  # this one comes later and knows more
+                sys.meta_path.remove(other)
+        sys.meta_path.insert(0, self)
+        for name in ("accel", "torchvision"):  # in a process that was forked from one that had them already
+            if name in sys.modules and self in sys.meta_path:
+                self.imported(name)
+
+    def remove(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+class _Watched:
+    """A module's loader, which says when the module is there, and then stands aside."""
+
+    def __init__(self, loader: Any, finder: SwitchOnImport) -> None:
+        self.loader = loader
+        self.finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+    def exec_module(self, module: Any) -> None:
+        module.__loader__ = module.__spec__.loader = self.loader
+        self.loader.exec_module(module)
+        self.finder.imported(module.__name__)

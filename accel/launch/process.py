@@ -1,0 +1,65 @@
+"""A program that this process starts and waits for: to whoever started this one, it is as if they were one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+_HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
+_OF_TERMINAL = ("SIGINT", "SIGQUIT")
+
+
+def ended(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a program; its exit status, or the signal that ended it, negative.
+
+    It shares the terminal and the process group, so Ctrl-C is its own affair; what signals are sent to this process
+    alone are handed on.
+    """
+    process: subprocess.Popen[bytes] | None = None
+
+    def hand_on(number: int, _: Any) -> None:
+        if process is not None and not (signal.Signals(number).name in _OF_TERMINAL and _in_foreground()):
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    before = {}
+    for name in _HANDED_ON:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # which is the program's as well
+            before[number] = signal.signal(number, hand_on)
+    try:
+        process = subprocess.Popen(words, env=environment)
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """Whether a terminal sends its signals to this process, and so to the program, which is in its group."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except (OSError, AttributeError):
+        return sys.platform == "win32"
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)
+
+
+def end_as(status: int) -> int:
+    """End as a program did: by the same signal, or with the exit status that this gives."""
+    if status < 0 and os.name != "nt":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it left its own
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-status, signal.SIG_DFL)
+        sys.stdout.flush()
+        os.kill(os.getpid(), -status)
+    return status if status >= 0 else 128 - status

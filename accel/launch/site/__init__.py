@@ -1,0 +1,1 @@
+"""The folder that ``python -m accel run`` puts first in PYTHONPATH."""

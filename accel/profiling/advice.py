@@ -1,0 +1,221 @@
+"""Advice: at most three changes that are predicted to help, what each costs, and whether results stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from accel.profiling import predict
+from accel.profiling.flow import Flow
+from accel.profiling.measured import Measured
+from accel.profiling.verdict import HELPS, Verdict, hottest, loading, place
+
+MOST = 3
+_MOST_WORKERS, _MOST_AHEAD = 64, 16
+_NEARLY = 0.97  # of the best rate: what costs less and gives as much comes first
+_CROPS = "other random numbers: crops change"
+_SAME = "results stay bit-identical"
+
+
+@dataclass
+class Advice:
+    """One change.
+
+    Attributes:
+        text: what to do.
+        change: the same for a program: ``num_workers``, ``prefetch_factor``, ``persistent_workers`` of the DataLoader,
+            ``backend``, ``threads`` of ``set_image_backend``; None if it is a change to the user's code or machine.
+        rate: images a second now, and ``predicted_rate``, with the change: both once an epoch runs, or where
+            ``whole_epochs`` is set over whole epochs. ``predicted_rate`` is None where it is not known, and where
+            ``at_most`` is set no more than a bound.
+        cost: what it takes, in words.
+        bit_identical: whether results stay the same in every bit; None: not known.
+    """
+
+    text: str
+    change: dict[str, Any] | None
+    rate: float
+    predicted_rate: float | None
+    cost: str
+    bit_identical: bool | None
+    at_most: bool = False
+    whole_epochs: bool = False
+
+    @property
+    def gain(self) -> float:
+        return (self.predicted_rate or 0.0) / self.rate if self.rate else 0.0
+
+    @property
+    def results(self) -> str:
+        """What becomes of the results, in words."""
+        return {True: _SAME, False: _CROPS, None: "results: not known"}[self.bit_identical]
+
+
+def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
+    """What would help, the most first; a change that any program can make before one of the user's code."""
+    its = verdict.flow
+    if its is None or verdict.bottleneck in ("none", "step"):
+        return []
+    made = list(_threads(measured, its) if verdict.bottleneck == "threads" else _changes(measured, its, verdict))
+    found = [each for each in made if each.predicted_rate is None or each.gain > HELPS]
+    found.sort(
+        key=lambda each: (each.predicted_rate is None, each.at_most, -round(20 * each.gain), not each.bit_identical)
+    )
+    return found[:MOST]
+
+
+def no_cure(bottleneck: str) -> str:
+    """What to say where no advice is given."""
+    return {
+        "none": "Nothing to advise.",
+        "step": "The input keeps up: only a faster step makes this training faster.",
+        "copy": "Nothing of the DataLoader's or accel's makes these copies faster here.",
+        "gil": "No option helps: the step has to let the GIL go, or do its work in another process.",
+        "read": "No option helps: faster storage does, or fewer and larger files.",
+        "user": "No option helps: it is the dataset's own code.",
+    }.get(bottleneck, "No option of the DataLoader or accel is predicted to help here.")
+
+
+def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
+    if verdict.bottleneck == "copy":
+        yield from _copying(its)
+        return
+    yield from _workers(its, verdict)
+    yield from _prefetch(its)
+    yield from _persistent(its)
+    yield from _backend(measured, its)
+    yield from _pool(measured, its)
+    yield from _code(measured, its, verdict)
+    yield from _shared_memory(its, verdict)
+
+
+def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
+    """The least of the values that gives nearly the best rate, and that rate."""
+    now = predict.present(its)
+    rates = {value: predict.rate(its, replace(now, **{field: value})) for value in values}  # type: ignore[arg-type]
+    return next(((value, rate) for value, rate in rates.items() if rate >= _NEARLY * max(rates.values())), None)
+
+
+def _bytes(count: float | None) -> str:
+    return "" if count is None else f"{count / 2**20:.0f} MB"
+
+
+def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
+    """More workers, where cores are idle or what they do is waiting."""
+    now, ahead = its.loader.num_workers, its.loader.prefetch_factor or 2
+    most = min(_MOST_WORKERS, max(4 * int(its.cores), 4))
+    if its.bytes and its.machine.memory_free:
+        most = min(most, now + int(its.machine.memory_free / 2 / its.bytes / ahead / its.ranks))
+    best = _cheapest(its, "workers", range(now + 1, most + 1))
+    if best is None or verdict.bottleneck in ("shm", "gil", "startup"):
+        return
+    number, rate = best
+    cores = its.cpu_made * rate / its.ranks / its.images / 1e9 - its.cpu_made / its.period
+    cost = f"{number - now} processes, {max(cores, 0.0):.1f} cores"
+    if its.bytes:
+        cost += f", {_bytes((number - now) * ahead * its.bytes)}"
+    same = its.loader.draws is False
+    bound = verdict.stage == "read" and its.stages["read"] > 0.5 * sum(its.stages.values())
+    yield Advice(f"num_workers={number}", {"num_workers": number}, its.rate, rate, cost, same, at_most=bound)
+
+
+def _prefetch(its: Flow) -> Iterator[Advice]:
+    """More batches ahead, where they come or go in bursts."""
+    now = its.loader.prefetch_factor or 2
+    best = _cheapest(its, "prefetch", range(now + 1, _MOST_AHEAD + 1)) if its.loader.num_workers else None
+    if best is not None:
+        number, rate = best
+        more = (number - now) * its.loader.num_workers * (its.bytes or 0)
+        cost = _bytes(more) if its.bytes else "memory for the batches"
+        yield Advice(f"prefetch_factor={number}", {"prefetch_factor": number}, its.rate, rate, cost, True)
+
+
+def _persistent(its: Flow) -> Iterator[Advice]:
+    """Workers that stay, where epochs are short."""
+    if its.loader.num_workers and not its.loader.persistent:
+        setting = replace(predict.present(its), startup=its.fill)
+        rate = predict.rate(its, setting, whole_epochs=True)
+        cost, same = "the workers' memory between epochs", its.loader.draws is False
+        change = {"persistent_workers": True}
+        yield Advice("persistent_workers=True", change, its.epoch_rate, rate, cost, same, whole_epochs=True)
+
+
+def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
+    """Another backend: accel's under "torchvision", by a trial; the GPU's, as a bound."""
+    for name, trial in measured.trials.items():
+        now, images = predict.present(its), its.images * 1e9
+        made = _less(now.made, trial.base_seconds, trial.seconds, images)
+        cpu_made = _less(now.cpu_made, trial.base_cpu_s, trial.cpu_s, images)
+        rate = predict.rate(its, replace(now, made=made, cpu_made=cpu_made))
+        yield Advice(f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, rate, "nothing", True)
+    if its.machine.gpu and "cuda" in measured.backends and measured.backend != "cuda":
+        computed = sum(its.stages.get(name, 0.0) for name in ("decode", "transform", "kernels"))
+        now = predict.present(its)
+        rate = predict.rate(its, replace(now, made=max(now.made - computed, 0.02 * now.made), cpu_made=0.0))
+        text, change = 'accel.set_image_backend("cuda")', {"backend": "cuda"}
+        yield Advice(text, change, its.rate, rate, "time and memory of the GPU", True, at_most=True)
+
+
+def _less(now: float, base: float, other: float, scale: float) -> float:
+    """A time with what a trial saved taken off: as a share or as it was, whichever is less.
+
+    Files that were read before come faster in a trial, and other programs may make it slower.
+    """
+    return max(now - min((base - other) * scale, now * (1 - other / base) if base else 0.0), 0.02 * now)
+
+
+def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
+    """More of accel's own threads, where the process loads itself."""
+    threads, cores = measured.options.get("threads"), int(its.cores)
+    if its.loader.num_workers == 0 and measured.backend not in ("torchvision", "cuda", "dali") and threads:
+        computed = sum(its.stages.get(name, 0.0) for name in ("decode", "transform", "kernels"))
+        now = predict.present(its)
+        made = now.made - computed * (1 - threads / cores) if cores > threads else now.made
+        rate = predict.rate(its, replace(now, made=max(made, 0.02 * now.made)))
+        cost = f"{cores - threads} cores"
+        yield Advice(f"accel's threads={cores}", {"threads": cores}, its.rate, rate, cost, True)
+
+
+def _copying(its: Flow) -> Iterator[Advice]:
+    """Copies beside the step, where there is a GPU: from pinned memory."""
+    if its.machine.gpu:
+        rate = its.rate * its.period / (its.period - its.copy)
+        change = None if its.loader.pin_memory else {"pin_memory": True}
+        text = "images.to(device, non_blocking=True)" + (", from pin_memory=True" if change else "")
+        yield Advice(text, change, its.rate, rate, "pinned memory for the batches", True, at_most=True)
+
+
+def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
+    """The user's own statement that costs most."""
+    sample = hottest(measured)
+    if verdict.stage in ("user", "collate") and sample is not None:
+        share = sample.count / max(sum(each.count for each in loading(measured)), 1)
+        less = its.stages[verdict.stage] * share
+        now = predict.present(its)
+        cpu = max(now.cpu_made - less, 0.0)
+        rate = predict.rate(its, replace(now, made=max(now.made - less, 0.02 * now.made), cpu_made=cpu))
+        text = f"without {place(sample)}, in {sample.function}"
+        yield Advice(text, None, its.rate, rate, "a change of that line", None, at_most=True)
+
+
+def _shared_memory(its: Flow, verdict: Verdict) -> Iterator[Advice]:
+    """Room for what is on its way."""
+    if verdict.bottleneck == "shm":
+        needed = (its.bytes or 0) * (its.loader.num_workers * (its.loader.prefetch_factor or 2) + 1)
+        size = f" of {_bytes(needed)} or more" if needed else ""
+        yield Advice(f"a larger /dev/shm{size} (docker run --shm-size)", None, its.rate, None, "memory", True)
+
+
+def _threads(measured: Measured, its: Flow) -> Iterator[Advice]:
+    """Fewer threads, where they wait for each other."""
+    cores, threads = its.machine.cores, measured.options.get("threads")
+    if threads and threads > cores:
+        yield Advice(f"accel's threads={cores}", {"threads": cores}, its.rate, None, "nothing", True)
+    crowded = [each for each in measured.processes if ((each.cpu_s or 0) + (each.delayed_s or 0)) > 1.5 * each.seconds]
+    if any(each.role == "worker" for each in crowded):
+        text = "one thread in each worker: torch.set_num_threads(1), cv2.setNumThreads(0) in worker_init_fn"
+        yield Advice(text, None, its.rate, None, "nothing", None)
+    if any(each.role == "main" for each in crowded):
+        text = f"OMP_NUM_THREADS={max(cores - its.loader.num_workers, 1)} for the main process"
+        yield Advice(text, None, its.rate, None, "nothing", None)

@@ -1,0 +1,194 @@
+"""Measuring, from its start to its end: all that the processes of this one's loaders have measured, as data."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from accel import switch
+from accel.profiling import loading, stages  # noqa: F401  whose clocks are put in place
+from accel.profiling.measured import STAGES, Machine, Measured, Process, Sample, Spent, total
+from accel.runtime.streams import usable
+from accel.system import clocks, counters
+from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS, Row
+from accel.system.cores import cores
+
+_before: tuple[dict[str, Any], Any, float] = {}, None, 0.0
+
+
+def start(*, events: bool = False) -> None:
+    """Measure from now on, in this process and those that its loaders start, or have started under a backend.
+
+    ``events``: also when each stage began, for a trace.
+
+    Raises:
+        RuntimeError: it is measured already.
+    """
+    global _before
+    folder = tempfile.mkdtemp(prefix="accel-trace-") if events else ""
+    try:
+        clocks.start(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _before = counters.stats(), _busy(), time.perf_counter()
+
+
+def stop() -> Measured:
+    """End it; what was measured."""
+    folder = clocks.folder()
+    measured = _measured(clocks.stop())
+    if folder:
+        measured.events = _events(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    return measured
+
+
+def so_far() -> Measured:
+    """What was measured up to now."""
+    clocks.flush()
+    return _measured(clocks.rows_of())
+
+
+def _measured(rows: list[Row]) -> Measured:
+    watched, selection = loading.watched, switch.current()
+    processes = [_process(row, watched) for row in rows]
+    options = {} if selection.steps_aside else vars(selection.options)
+    for row, process in zip(rows, processes, strict=True):
+        drawn = row.header["draws"]
+        if drawn and process.loader is not None:
+            loader = watched.loaders[process.loader]
+            loader.draws = bool(loader.draws) or drawn > 1
+    return Measured(
+        backend=selection.name,
+        options={
+            name: repr(value) if not isinstance(value, (int, str, type(None))) else value
+            for name, value in options.items()
+        },
+        seconds=(watched.until - watched.begun) / 1e9,
+        processes=processes,
+        loaders=list(watched.loaders),
+        batches=list(watched.batches),
+        machine=machine(),
+        samples=[sample for row in rows for sample in _samples(row)],
+        counters=_since(counters.stats(), _before[0]),
+    )
+
+
+def _process(row: Row, watched: loading.Watched) -> Process:
+    header, pid = row.header, row.header["pid"]
+    is_main = pid == os.getpid()
+    loader, worker = watched.workers.get(pid, (None, None))
+    spent = {name: _spent(row.stages[number]) for number, name in enumerate(clocks.STAGES)}
+    if not is_main:  # there it is part of what the transforms take
+        spent["transform"] = total([spent["transform"], spent.pop("plan")])
+    begun, until = (watched.begun, watched.until) if is_main else (header["begun_ns"], header["until_ns"])
+    return Process(
+        pid=pid,
+        role="main" if is_main else "worker",
+        loader=loader,
+        worker=worker,
+        seconds=max(until - begun, 0) / 1e9,
+        cpu_s=header["cpu_ns"] / 1e9,
+        threads=max(header["threads"], 1),
+        stages={name: spent[name] for name in STAGES if name in spent and spent[name].count},
+        images=watched.images if is_main else header["images"],
+        made=spent["made"] if spent["made"].count else None,
+        delayed_s=header["delayed_ns"] / 1e9 if header["delayed_ns"] > 0 else None,
+        gil=spent["gil"] if spent["gil"].count else None,
+    )
+
+
+def _spent(words: Any) -> Spent:
+    histogram = words[HISTOGRAM:]
+    used = np.flatnonzero(histogram)
+    cpu = None
+    if words[CPU_OF_NS] > 0:  # of some batches only: the others are taken to be like these
+        cpu = int(words[CPU_NS] * min(int(words[NS]) / int(words[CPU_OF_NS]), 1e6))
+    last = int(used[-1]) + 1 if len(used) else 0
+    return Spent(int(words[COUNT]), int(words[NS]), cpu, histogram[:last].tolist())
+
+
+def _samples(row: Row) -> list[Sample]:
+    found = []
+    for text, times in row.texts:
+        line, function, file = text.split("\n", 2)
+        source = linecache.getline(file, int(line)).strip()
+        found.append(Sample(file, int(line), function, source, row.header["pid"], times))
+    return found
+
+
+def _events(folder: str) -> list[tuple[int, int, str, int, int]]:
+    """What each process has written of when its stages began; see ``Measured.events``."""
+    found = []
+    for file in Path(folder).iterdir():
+        for stage, thread, begun, took in np.fromfile(file, np.int64).reshape(-1, 4).tolist():
+            found.append((int(file.name), thread, clocks.STAGES[stage], begun, took))
+    return sorted(found, key=lambda event: event[3])
+
+
+def _since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Counters, less what they were before."""
+    result: dict[str, Any] = {}
+    for name, value in now.items():
+        old = before.get(name)
+        if isinstance(value, dict):
+            result[name] = _since(value, old or {})
+        elif isinstance(value, int) and isinstance(old, int):
+            result[name] = value - old
+        else:
+            result[name] = value
+    return result
+
+
+# -- the machine --------------------------------------------------------------------------------------------
+
+
+def machine() -> Machine:
+    """What this machine is, and how busy it was since measuring began."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_initialized() and usable(torch.device("cuda")) else None
+    return Machine(
+        cores=cores(),
+        cores_all=os.cpu_count() or 1,
+        busy=_share(_before[1], _busy()),
+        memory_free=_memory_free(),
+        shm_free=shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else None,
+        gpu=gpu,
+        world_size=int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1),
+    )
+
+
+def _busy() -> dict[int, tuple[int, int]] | None:
+    """For each usable core the ticks that it was busy, and all; None where the system does not tell."""
+    try:
+        usable_cores = os.sched_getaffinity(0)
+        with open("/proc/stat") as file:
+            lines = [line.split() for line in file if line.startswith("cpu") and line[3].isdigit()]
+    except (OSError, AttributeError):
+        return None
+    ticks = {int(name[3:]): list(map(int, values[:8])) for name, *values in lines}
+    return {core: (sum(each) - each[3] - each[4], sum(each)) for core, each in ticks.items() if core in usable_cores}
+
+
+def _share(before: dict[int, tuple[int, int]] | None, after: dict[int, tuple[int, int]] | None) -> float | None:
+    if not before or not after:
+        return None
+    pairs = [(after[core], before[core]) for core in after if core in before]
+    passed = sum(new[1] - old[1] for new, old in pairs)
+    return sum(new[0] - old[0] for new, old in pairs) / passed if passed > 0 else None
+
+
+def _memory_free() -> int | None:
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None

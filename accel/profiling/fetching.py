@@ -1,0 +1,143 @@
+"""Clocks of what makes a batch: in a worker, or in the main process for a loader that has none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+
+from accel import switch
+from accel.hooks.dataloader import Collating
+from accel.profiling.sampler import sampler
+from accel.system import clocks, fork
+from accel.system.clocks import COLLATE, DECODE, DRAWS, IDLE, IMAGES, MADE, READ, RECORD, SEND, TRANSFORM, USER
+
+Function = Callable[..., Any]
+
+_EVERY = 4  # of so many batches the CPU time of the stages is measured, too
+_fetched = 0
+_ended = 0  # when this worker had made its last batch
+_sent_before = 0
+_drawing = 2  # batches of which it is looked at whether random numbers are drawn for them
+
+
+def _begin() -> None:
+    """Forget what was before: measuring begins in this process."""
+    global _fetched, _ended
+    _fetched = _ended = 0
+
+
+def sample_cpu() -> None:
+    """A batch begins: measure the stages' CPU time, or not."""
+    clocks.sampling_cpu = _fetched % _EVERY == 1 or not _fetched
+
+
+clocks.on_change(lambda measures: _begin())
+fork.register(in_child=_begin)
+
+
+def fetch(original: Function) -> Function:
+    """A fetcher's ``fetch``."""
+    of_user = clocks.timed(USER, original)
+    of_accel = clocks.timed(COLLATE, original)
+
+    @wraps(original)
+    def measured(self: Any, index: Any) -> Any:
+        global _fetched, _ended, _sent_before
+        in_worker = get_worker_info() is not None
+        if in_worker:
+            clocks.look()
+        if not clocks.measuring():
+            return original(self, index)
+        clock, row, begun = clocks.clock(), clocks.row(), clocks.now()
+        if in_worker:
+            if _ended:  # but for what the thread that sends took meanwhile
+                clock.add(IDLE, max(begun - _ended - (clocks.total_ns(SEND) - _sent_before), 0))
+            elif not sampler.runs:
+                sampler.start()
+            clock.inside = clock.cpu_inside = 0
+            sample_cpu()
+        state = torch.get_rng_state() if _fetched < _drawing else None
+        own = self.collate_fn
+        hooked = switch.in_use()
+        if not hooked and not isinstance(own, Collating):
+            self.collate_fn = clocks.timed(COLLATE, own)
+        try:
+            return (of_accel if hooked else of_user)(self, index)
+        finally:
+            if not hooked:
+                self.collate_fn = own
+            _fetched += 1
+            if row is not None:
+                row[IMAGES] += len(index) if self.auto_collation else 1
+                if state is not None:
+                    row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
+            if in_worker:
+                _ended = clocks.now()
+                _sent_before = clocks.total_ns(SEND)
+                clock.add(MADE, _ended - begun)
+                clocks.flush()
+
+    return measured
+
+
+def loaded(original: Function) -> Function:
+    """``load`` of Pillow's image files: it decodes, the first time."""
+    decoding = clocks.timed(DECODE, original)
+
+    def load(self: Any) -> Any:
+        return decoding(self) if self.tile else original(self)
+
+    return load
+
+
+def applied(original: Function) -> Function:
+    """What a stock transform does: record, where a backend is in force, else transform."""
+    recording, transforming = clocks.timed(RECORD, original), clocks.timed(TRANSFORM, original)
+
+    @wraps(original)
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return (transforming if switch.active() is None else recording)(*args, **kwargs)
+
+    return apply
+
+
+def opened(original: Function) -> Function:
+    """``PIL.Image.open`` and readers of torchvision's: they read, where no backend is in force."""
+    reading = clocks.timed(READ, original)
+
+    @wraps(original)
+    def open(*args: Any, **kwargs: Any) -> Any:
+        return (reading if switch.active() is None else original)(*args, **kwargs)
+
+    return open
+
+
+def pickled(original: Any) -> Any:
+    """``ForkingPickler.dumps``, in the thread of a worker that sends its batches."""
+    return classmethod(_sent(original.__func__))
+
+
+def _sent(original: Function) -> Function:
+    sending = clocks.timed(SEND, original)
+
+    @wraps(original)
+    def send(*args: Any, **kwargs: Any) -> Any:
+        in_worker = get_worker_info() is not None and threading.current_thread().name == "QueueFeederThread"
+        return (sending if in_worker else original)(*args, **kwargs)
+
+    return send
+
+
+_FETCH = "torch.utils.data._utils.fetch"
+REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    (f"{_FETCH}._MapDatasetFetcher.fetch", fetch),
+    (f"{_FETCH}._IterableDatasetFetcher.fetch", fetch),
+    ("torchvision.datasets.folder.pil_loader", opened),
+    ("multiprocessing.reduction.ForkingPickler.dumps", pickled),
+    ("multiprocessing.connection._ConnectionBase.send_bytes", _sent),
+)

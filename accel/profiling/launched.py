@@ -1,0 +1,121 @@
+"""A process of ``accel run --profile``: from its first DataLoader on it measures, and leaves that in a file.
+
+The file is there when the process ends, also by an error or Ctrl-C, and is written anew from time to time: of a process
+that is killed, or calls ``os._exit``, the last seconds are lost.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from inspect import signature
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader, get_worker_info
+
+from accel.hooks.patch import Body, Function
+from accel.profiling import collect, folder, loading, progress
+from accel.profiling.measured import Measured
+
+_MOST = 0.005
+"""Share of the time that may go into looking at what was measured while it is."""
+_LINE_S, _FILE_S = 0.5, 10.0
+"""Seconds between two looks, at least."""
+
+
+class _Now:
+    """What this process does."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.pid = os.getpid()
+        self.trace = bool(told.get("trace"))
+        self.file = Path(told["folder"]) / f"{self.pid}-{time.time_ns()}.json" if told.get("folder") else None
+        first = os.environ.get("RANK", "0") == "0"
+        self.line = progress.Line() if told.get("progress") and first else None
+        self.started = False
+        self.next = {"line": 0.0, "file": time.monotonic() + _FILE_S}
+
+    def start(self) -> None:
+        try:
+            collect.start(events=self.trace)
+        except RuntimeError:  # the script's own accel.profile() does
+            return
+        self.started = True
+        loading.looks.append(self.look)
+        Finalize(None, self.end, exitpriority=1000)
+
+    def look(self) -> None:
+        """Show and write what was measured, if it is time."""
+        begun = time.monotonic()
+        due = [name for name, when in self.next.items() if begun >= when and getattr(self, name) is not None]
+        if not due:
+            return
+        measured = collect.so_far()
+        if self.line is not None and "line" in due:
+            self.line.update(measured)
+        if self.file is not None and "file" in due:
+            folder.leave(_of_rank(measured), self.file)
+        now = time.monotonic()
+        for name in due:
+            self.next[name] = now + max(_LINE_S if name == "line" else _FILE_S, (now - begun) / _MOST)
+
+    def end(self) -> None:
+        if self.line is not None:
+            self.line.close()
+        measured = collect.stop()
+        if self.file is not None and measured.batches:
+            folder.leave(_of_rank(measured), self.file)
+
+
+def _of_rank(measured: Measured) -> Measured:
+    rank = os.environ.get("RANK", "")
+    for process in measured.processes:
+        process.rank = int(rank) if rank.isdecimal() else None
+    return measured
+
+
+_now: _Now | None = None
+
+
+def begin(told: dict[str, Any]) -> None:
+    """Measure from the first loader on, as told.
+
+    Args:
+        told: "folder", to leave it in, or None; "trace" and "progress", whether these are wanted; "loader": None, or
+            arguments of the script's loaders to put in the place of its own, and of which ("like").
+    """
+
+    def iterate(original: Function, self: Any) -> Any:
+        return DataLoader.__iter__(self) if _starts(told) else original(self)  # by the clocks that are there now
+
+    Body("torch.utils.data.DataLoader.__iter__", iterate).put(DataLoader.__iter__)
+    if told.get("loader"):
+        Body("torch.utils.data.DataLoader.__init__", partial(_construct, **told["loader"])).put(DataLoader.__init__)
+
+
+def _starts(told: dict[str, Any]) -> bool:
+    """Begin to measure if this process has not; a forked one begins anew, a DataLoader's worker is its parent's."""
+    global _now
+    if get_worker_info() is not None or (_now is not None and _now.pid == os.getpid() and _now.started):
+        return False
+    _now = _Now(told)
+    _now.start()
+    return _now.started
+
+
+def _construct(
+    original: Function, loader: Any, *args: Any, change: dict[str, Any], like: dict[str, Any], **kwargs: Any
+) -> None:
+    """``DataLoader.__init__``, with other arguments for a loader that is like the one that is held back."""
+    given = signature(original).bind(loader, *args, **kwargs)
+    given.apply_defaults()
+    its = given.arguments
+    found = {"dataset": loading.dataset_name(its["dataset"]), "num_workers": its["num_workers"]}
+    if its["batch_sampler"] is None:
+        found["batch_size"] = its["batch_size"]
+    if all(like[name] == value for name, value in found.items()):
+        its.update(change)
+    original(*given.args, **given.kwargs)

@@ -1,0 +1,252 @@
+"""Clocks of the main process: what it waits for a batch, and what it does with it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.utils.data import DataLoader, get_worker_info
+
+from accel.profiling import fetching
+from accel.profiling.measured import Batch, Loader
+from accel.profiling.sampler import sampler
+from accel.runtime import streams
+from accel.system import clocks
+from accel.system.clocks import COPY, NS, STEP, UNPACK, WAIT, WIDTH
+
+Function = Callable[..., Any]
+
+_MOST_BATCHES = 4096
+
+
+class Watched:
+    """What is known of the loaders while this process measures."""
+
+    def __init__(self) -> None:
+        self.loaders: list[Loader] = []
+        self.batches: deque[Batch] = deque(maxlen=_MOST_BATCHES)
+        self.workers: dict[int, tuple[int, int]] = {}
+        """By their process: the loader's number, and the worker's."""
+        self.begun = self.until = 0
+        self.images = 0
+        self._begun: Counter[int] = Counter()
+        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
+
+    def begin(self, iterator: Any, loader: Any, asked: int) -> None:
+        """An epoch of a loader begins with this iterator, which somebody asked for at a time; 0: before measuring."""
+        number = self._numbers.setdefault(loader, len(self.loaders))
+        if number == len(self.loaders):
+            self.loaders.append(_described(number, loader, iterator))
+        described = self.loaders[number]
+        self._epochs[iterator] = described, self._begun[number], asked
+        self._begun[number] += 1
+        self._learn_workers(number, iterator)
+
+    def _learn_workers(self, number: int, iterator: Any) -> None:
+        for worker, process in enumerate(getattr(iterator, "_workers", ())):
+            self.workers[process.pid] = number, worker
+
+    def epoch(self, iterator: Any) -> tuple[Loader, int, int]:
+        """The loader of an iterator, the epoch, and when it began."""
+        if iterator not in self._epochs:  # begun before it was measured
+            self.begin(iterator, iterator, 0)
+        return self._epochs[iterator]
+
+    def started(self, iterator: Any) -> None:
+        """Its first batch is there."""
+        loader, epoch, asked = self._epochs[iterator]
+        if asked:
+            loader.startup_ns.append(clocks.now() - asked)
+            self._epochs[iterator] = loader, epoch, 0
+
+
+watched = Watched()
+
+
+def _begin() -> None:
+    global watched
+    watched = Watched()
+
+
+clocks.on_change(lambda measures: _begin() if measures else None)
+
+
+def _described(number: int, loader: Any, iterator: Any) -> Loader:
+    """What a loader is, by itself or (where it was not seen to begin) by its iterator."""
+    is_loader = isinstance(loader, DataLoader)
+    dataset = loader.dataset if is_loader else loader._dataset
+    workers = iterator._num_workers
+    context = loader.multiprocessing_context if is_loader else None
+    method = "none"
+    if workers:
+        method = getattr(context, "get_start_method", torch.multiprocessing.get_start_method)()
+    try:
+        length = len(iterator)
+    except (TypeError, NotImplementedError):
+        length = None
+    return Loader(
+        number=number,
+        batch_size=getattr(iterator._index_sampler, "batch_size", None),
+        num_workers=workers,
+        prefetch_factor=getattr(iterator, "_prefetch_factor", None),
+        pin_memory=bool(iterator._pin_memory),
+        persistent=bool(getattr(iterator, "_persistent_workers", False)),
+        method=method,
+        dataset=dataset_name(dataset),
+        length=length,
+        pid=os.getpid(),
+    )
+
+
+def dataset_name(dataset: Any) -> str:
+    """What a loader's dataset is called."""
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+
+
+def iterated(original: Function) -> Function:
+    """``DataLoader.__iter__``."""
+    waiting = clocks.timed(WAIT, original)
+
+    @wraps(original)
+    def begin(self: Any) -> Any:
+        if get_worker_info() is not None or not clocks.measuring():
+            return original(self)
+        asked = clocks.now()
+        watched.begun = watched.begun or asked
+        _end_step(clocks.clock())
+        with sampler.paused(self.num_workers > 0):
+            iterator = waiting(self)
+        watched.begin(iterator, self, asked)
+        _begin_step(clocks.clock())
+        return iterator
+
+    return begin
+
+
+def asked(original: Function) -> Function:
+    """``__next__`` of a DataLoader's iterator."""
+    waiting = clocks.timed(WAIT, original)
+
+    @wraps(original)
+    def give(self: Any) -> Any:
+        if get_worker_info() is not None or not clocks.measuring():
+            return original(self)
+        clock, begun = clocks.clock(), clocks.now()
+        watched.begun = watched.begun or begun
+        loader, epoch, _ = watched.epoch(self)
+        _end_step(clock)
+        if not self._num_workers:
+            fetching.sample_cpu()
+        number, ready, event = self._num_yielded, _ready(self), streams.mark()
+        try:
+            data = waiting(self)
+        except StopIteration:
+            _last.__dict__.pop("batch", None)
+            _begin_step(clock)
+            raise
+        dry = None if event is None else bool(event.query())
+        if not number:
+            watched.started(self)
+        images, size = _extent(data, loader.batch_size)
+        watched.images += images
+        batch = Batch(
+            loader.number, epoch, number, images, begun, clocks.now() - begun, bytes=size, ready=ready, dry=dry
+        )
+        watched.batches.append(batch)
+        _last.batch = batch
+        clocks.flush()
+        for look in looks:
+            look()
+        _begin_step(clock)
+        return data
+
+    return give
+
+
+looks: list[Callable[[], object]] = []
+"""Called when a batch is there, in no stage's time."""
+
+
+_last = threading.local()
+"""The batch that a thread was given last."""
+
+
+def _begin_step(clock: clocks.Clock) -> None:
+    watched.until = clock.stepping = clocks.now()
+    clock.stepping_cpu = clocks.cpu_ns()
+    clock.inside = clock.cpu_inside = 0
+    clock.copied = clock.sums[COPY * WIDTH + NS]
+
+
+def _end_step(clock: clocks.Clock) -> None:
+    """The thread asks for the next batch: its step with the last one has ended."""
+    if not clock.stepping:
+        clock.inside = clock.cpu_inside = 0
+        return
+    took, cpu = clocks.now() - clock.stepping - clock.inside, clocks.cpu_ns() - clock.stepping_cpu
+    clock.add(STEP, took, max(cpu - clock.cpu_inside, 0))
+    clock.stepping = 0
+    batch: Batch | None = _last.__dict__.pop("batch", None)
+    if batch is not None:
+        batch.copy_ns = clock.sums[COPY * WIDTH + NS] - clock.copied
+        batch.step_ns, batch.step_cpu_ns = took, max(cpu - clock.cpu_inside, 0)
+    clock.inside = clock.cpu_inside = 0
+
+
+def _ready(iterator: Any) -> int | None:
+    """How many batches wait to be given."""
+    tasks = getattr(iterator, "_task_info", None)
+    if tasks is None:
+        return None
+    try:
+        queued = iterator._worker_result_queue.qsize()
+        if iterator._data_queue is not iterator._worker_result_queue:
+            queued += iterator._data_queue.qsize()
+    except NotImplementedError:  # macOS
+        return None
+    return int(queued) + sum(len(info) == 2 for info in tasks.values())
+
+
+def _extent(data: Any, batch_size: int | None) -> tuple[int, int | None]:
+    """The images and bytes of a batch, as far as its tensors tell."""
+    tensors: list[torch.Tensor] = []
+    todo, images = [data], None
+    while todo and len(tensors) < 64:
+        each = todo.pop(0)
+        if isinstance(each, torch.Tensor):
+            tensors.append(each)
+        elif isinstance(each, Mapping):
+            todo += each.values()
+        elif isinstance(each, (list, tuple)):
+            if each and images is None and isinstance(each[0], torch.Tensor) and each is not data:
+                images = len(each)
+            todo += each[:64]
+    if images is None:
+        images = tensors[0].shape[0] if tensors and tensors[0].ndim else batch_size or 1
+    size = sum(each.numel() * each.dtype.itemsize for each in tensors) if tensors else None
+    return images, size
+
+
+def unpickled(original: Any) -> Any:
+    """``ForkingPickler.loads``, in a thread that takes batches."""
+    unpacking = clocks.timed(UNPACK, original.__func__ if isinstance(original, staticmethod) else original)
+    plain = original.__func__ if isinstance(original, staticmethod) else original
+
+    def load(*args: Any, **kwargs: Any) -> Any:
+        return (plain if get_worker_info() is not None else unpacking)(*args, **kwargs)
+
+    return staticmethod(load)
+
+
+REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("torch.utils.data.DataLoader.__iter__", iterated),
+    ("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", asked),
+    ("multiprocessing.reduction.ForkingPickler.loads", unpickled),
+)

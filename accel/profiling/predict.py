@@ -1,0 +1,114 @@
+"""What a change would bring: the flow of batches carried on, with the measured times, under other settings.
+
+A loader deals batches to its workers in turn and takes them in turn; a worker may have ``prefetch_factor`` batches
+that nobody has taken. So each batch is done when its worker has had the ones before, and is taken when the main
+process has had the one before: two maxima a batch, over the steps as they were measured and over batches drawn from
+the measured histogram. What batches compute is done by all cores one after the other, so that these bound the rate, in
+a burst as well. What is predicted is the measured rate times the ratio of what
+this says of the other setting and of the present one.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from math import comb
+
+from accel.profiling.flow import Flow
+
+_BATCHES = 400
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a rate is predicted for; times in nanoseconds for a batch, as the flow has them."""
+
+    workers: int
+    prefetch: int
+    made: float
+    cpu_made: float
+    busy_less: float = 0.0
+    """Taken off what the main process does with a batch."""
+    startup: float = 0.0
+
+
+def present(flow: Flow) -> Setting:
+    """The settings that were measured."""
+    made = flow.made.ns / max(flow.made.count, 1) - flow.delayed
+    workers = flow.loader.num_workers
+    return Setting(workers, flow.loader.prefetch_factor or 2, made, flow.cpu_made, startup=flow.startup)
+
+
+def rate(flow: Flow, setting: Setting, whole_epochs: bool = False) -> float:
+    """Images a second of all ranks under a setting; over whole epochs, with their beginning, or once they run."""
+    now = present(flow)
+    period = flow.period * _period(flow, setting) / _period(flow, now)
+    if whole_epochs:
+        period += setting.startup / flow.length
+    return flow.images / period * 1e9 * flow.ranks
+
+
+def gain(flow: Flow, **changes: float) -> float:
+    """How many times as fast with these fields of the setting changed."""
+    now = present(flow)
+    return _period(flow, now) / _period(flow, replace(now, **changes))  # type: ignore[arg-type]
+
+
+def _period(flow: Flow, setting: Setting) -> float:
+    """Nanoseconds a batch takes under a setting, by the model alone."""
+    unpacked = _unpacked(flow)
+    busy = [max(each - setting.busy_less, 0.0) + unpacked for each in flow.busy]
+    on_cores = (setting.cpu_made + flow.cpu_main) / flow.cores
+    if setting.workers == 0:
+        return max(setting.made + sum(busy) / len(busy), on_cores)
+    typical = _on_shared_cores(flow, setting, sum(busy) / len(busy))
+    made = _drawn(flow, typical)
+    ahead = setting.workers * setting.prefetch
+    done: list[float] = []
+    taken: list[float] = []
+    free = computed = 0.0
+    for number in range(_BATCHES + ahead):
+        asked = taken[number - ahead] if number >= ahead else 0.0
+        before = done[number - setting.workers] if number >= setting.workers else 0.0
+        begun = max(asked, before)
+        spent = made[number % _BATCHES]
+        computed = max(computed, begun) + on_cores * (spent / typical if typical else 1.0)
+        done.append(max(begun + spent, computed))
+        taken.append(max(done[-1], free))
+        free = taken[-1] + busy[number % len(busy)]
+    return (taken[-1] - taken[ahead - 1]) / _BATCHES
+
+
+def _on_shared_cores(flow: Flow, setting: Setting, busy: float) -> float:
+    """How long a batch takes where all workers run at once, each of them computing now and then: who computes has an
+    equal share of the cores."""
+    computed = min(setting.cpu_made, setting.made)
+    in_main = min(flow.cpu_main / max(busy, flow.cpu_main, setting.made / setting.workers, 1.0), 1.0)
+    others, took = setting.workers - 1, setting.made
+    for _ in range(6):
+        now = 1 - (setting.made - computed) / took if took else 0.0  # how likely each computes
+        slower = sum(
+            comb(others, count)
+            * now**count
+            * (1 - now) ** (others - count)
+            * max(1.0, (count + 1 + in_main) / flow.cores)
+            for count in range(others + 1)
+        )
+        took = (took + setting.made + computed * (slower - 1)) / 2
+    return took
+
+
+def _unpacked(flow: Flow) -> float:
+    spent = flow.main.stages.get("unpack") if flow.main is not None and flow.loader.num_workers else None
+    return min(spent.ns / spent.count, flow.wait) if spent is not None and spent.count else 0.0
+
+
+def _drawn(flow: Flow, mean: float) -> list[float]:
+    """Times of batches, spread as measured, with this mean."""
+    histogram = flow.made.histogram
+    if not sum(histogram):
+        return [mean] * _BATCHES
+    middles = [2 ** ((index + 0.5) / 4) for index in range(len(histogram))]
+    drawn = random.Random(0).choices(middles, histogram, k=_BATCHES)
+    factor = mean * _BATCHES / sum(drawn)
+    return [each * factor for each in drawn]

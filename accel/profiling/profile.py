@@ -1,0 +1,76 @@
+"""``accel.profile``: measure the training that runs inside a block, and say what holds it back."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+
+from accel.profiling import collect, screen
+from accel.profiling import trace as trace_files
+from accel.profiling.report import Report
+from accel.system import log
+
+
+class profile:
+    """Measure the training inside a ``with`` block; say what holds it back, and what would help by how much.
+
+    ::
+
+        with accel.profile() as report:
+            for images, labels in loader:
+                ...
+        print(report.bottleneck)
+
+    Every DataLoader that is iterated over inside is measured, with its workers: under any backend and, coarser, under
+    "torchvision". Workers that live on from before are measured if a backend was in force when they were started.
+    Results and random states are the same as without. ``start()`` and ``stop()`` do the same without a block.
+
+    Args:
+        show: print the report when the block ends, also if that is by an error; a notebook shows it instead.
+        trace: a file for a trace in Chrome's format, which ui.perfetto.dev opens.
+        json: a file for the report as JSON.
+
+    Raises:
+        RuntimeError: something is profiled already, in this process.
+    """
+
+    def __init__(self, *, show: bool = True, trace: str | Path | None = None, json: str | Path | None = None) -> None:
+        self._show, self._trace, self._json = show, trace, json
+        self.report = Report()
+
+    def start(self) -> Report:
+        """Begin; the report is filled by ``stop``."""
+        collect.start(events=self._trace is not None)
+        return self.report
+
+    def stop(self) -> Report:
+        """End, and give the report."""
+        measured = collect.stop()
+        self.report.fill(measured)
+        if self._trace is not None:
+            trace_files.write(measured, self._trace)
+        if self._json is not None:
+            self.report.save(self._json)
+        log.flush()
+        return self.report
+
+    def __enter__(self) -> Report:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._show and self.report.measured.batches:
+            _display(self.report)
+
+
+def _display(report: Report) -> None:
+    """Show a report: in a notebook's cell as such, else on the screen."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if getattr(shell, "kernel", None) is not None:
+        import_module("IPython.display").display(report)
+    else:
+        screen.show(report)

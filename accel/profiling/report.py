@@ -1,0 +1,96 @@
+"""A report: what was measured, the verdict and the advice, as attributes, a screen, a notebook's cell and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from accel.profiling import schema, screen
+from accel.profiling.advice import Advice, advise
+from accel.profiling.flow import Flow
+from accel.profiling.measured import Measured
+from accel.profiling.verdict import Verdict, judge
+
+
+class Report:
+    """What holds a training back, and what would help by how much; empty until something was measured.
+
+    ``str(report)`` is one screen of text, of 100 columns at most; a notebook shows the same.
+    """
+
+    def __init__(self, measured: Measured | None = None) -> None:
+        self._measured = measured
+        self._verdict: Verdict | None = None
+        self._advice: list[Advice] | None = None
+        self.tried: dict[str, Any] | None = None
+        """What came of trying a piece of advice: ``text``, ``change``, ``predicted_rate`` and ``measured_rate``."""
+
+    def fill(self, measured: Measured) -> None:
+        """Give it what was measured; what was judged before is forgotten."""
+        self._measured, self._verdict, self._advice = measured, None, None
+
+    @property
+    def measured(self) -> Measured:
+        """All that was measured. Raises RuntimeError while there is nothing."""
+        if self._measured is None:
+            raise RuntimeError("nothing is measured yet: the report is made when the block of accel.profile() ends")
+        return self._measured
+
+    @property
+    def verdict(self) -> Verdict:
+        if self._verdict is None:
+            self._verdict = judge(self.measured)
+        return self._verdict
+
+    @property
+    def bottleneck(self) -> str:
+        """What holds the training back, one of the names in docs/profiling.md."""
+        return self.verdict.bottleneck
+
+    @property
+    def flow(self) -> Flow | None:
+        return self.verdict.flow
+
+    @property
+    def advice(self) -> list[Advice]:
+        """At most three changes that are predicted to help, the most first."""
+        if self._advice is None:
+            self._advice = advise(self.measured, self.verdict)
+        return self._advice
+
+    @property
+    def stages(self) -> dict[str, Any]:
+        """Where the time of the workers and of the main process goes, by stage; None: not measured."""
+        return schema.stages(self.measured)
+
+    @property
+    def step(self) -> dict[str, Any] | None:
+        """How a step is divided into computing, waiting for input and copying; None: too few batches."""
+        return schema.step(self.measured, self.flow)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data, as docs/profiling.md describes it."""
+        return schema.content(self.measured, self.verdict, self.advice, self.tried)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def save(self, file: str | Path) -> None:
+        """Write ``to_json()`` to a file, its folder included."""
+        path = Path(file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.to_json(), encoding="utf-8")
+
+    def show(self, file: Any = None) -> None:
+        """Print the screen, on standard output unless said otherwise."""
+        screen.show(self, file)
+
+    def __str__(self) -> str:
+        return screen.text(self) if self._measured is not None else repr(self)
+
+    def __repr__(self) -> str:
+        return "Report(nothing measured yet)" if self._measured is None else f"Report(bottleneck={self.bottleneck!r})"
+
+    def _repr_html_(self) -> str:
+        return screen.html(self) if self._measured is not None else repr(self)

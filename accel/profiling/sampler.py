@@ -1,0 +1,126 @@
+"""A thread that looks, 97 times a second, which statement of the user's runs; and how late it comes to look."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+from accel.system import clocks, fork
+from accel.system.clocks import GIL
+
+_HERTZ = 97
+_WRITTEN_EVERY = 24  # looks
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PROFILING = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARIES = tuple(
+    {os.path.dirname(os.__file__) + os.sep, *(path + os.sep for path in sys.path if "-packages" in path)}
+)
+
+
+class Sampler:
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._watched = 0
+        self._found: Counter[tuple[CodeType, int]] = Counter()
+        self._kinds: dict[CodeType, int] = {}
+
+    def forget(self) -> None:
+        """In a forked child the thread is gone."""
+        self._thread = None
+        self._found.clear()
+
+    @property
+    def runs(self) -> bool:
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Look at this thread from now on."""
+        self._found.clear()
+        self._watched = threading.get_ident()
+        self._run()
+
+    def _run(self) -> None:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="accel-sampler", daemon=True, args=(self._ended,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._thread = None
+
+    @contextmanager
+    def paused(self, pauses: bool) -> Iterator[None]:
+        """Have no thread inside, where this process forks."""
+        pauses = pauses and self._thread is not None
+        if pauses:
+            self.stop()
+        try:
+            yield
+        finally:
+            if pauses:
+                self._run()
+
+    def _look(self, ended: threading.Event) -> None:
+        clock, looks = clocks.clock(), 0
+        period = 1_000_000_000 // _HERTZ
+        while not ended.is_set():
+            wanted = clocks.now() + period
+            time.sleep(period / 1e9)
+            late = clocks.now() - wanted
+            if ended.is_set() or not clocks.measuring():
+                break
+            clock.add(GIL, max(late, 0))
+            frame = sys._current_frames().get(self._watched)
+            if frame is not None:
+                self._note(frame)
+            del frame
+            looks += 1
+            if looks % _WRITTEN_EVERY == 0:
+                self.write()
+        self.write()
+
+    def _note(self, frame: FrameType | None) -> None:
+        """Count the innermost statement of the user's, unless a stage of another's runs inside of it."""
+        while frame is not None:
+            code = frame.f_code
+            kind = self._kinds.get(code)
+            if kind is None:
+                kind = self._kinds[code] = _kind(code)
+            if kind == _STAGE:
+                return
+            if kind == _USERS:
+                self._found[code, frame.f_lineno] += 1
+                return
+            frame = frame.f_back
+
+    def write(self) -> None:
+        """Write the statements that were found most often to this process's row."""
+        row = clocks.row()
+        if row is not None:
+            found = self._found.most_common(clocks.TEXTS)
+            clocks.write_texts(row, [(f"{line}\n{code.co_name}\n{code.co_filename}", n) for (code, line), n in found])
+
+
+_USERS, _STAGE, _OTHER = range(3)
+
+
+def _kind(code: CodeType) -> int:
+    file = code.co_filename
+    if code is _STAGE_CODE or file.startswith(_PROFILING) or code.co_name == "_worker_loop":
+        return _STAGE
+    return _OTHER if file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
+
+
+_STAGE_CODE: Any = clocks.timed(0, len).__code__
+sampler = Sampler()
+fork.register(in_child=sampler.forget)

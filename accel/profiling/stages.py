@@ -1,0 +1,134 @@
+"""What is timed, and as which stage: while somebody measures, clocks are put around these functions.
+
+When nobody does, they are what they were. What is put in place here lies above the hooks of ``accel.hooks``: where a
+backend comes into force, or goes, it is taken back before and put in place again after.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from accel import hooks, switch
+from accel.hooks.patch import Undo, attribute, body, found
+from accel.profiling import fetching, loading
+from accel.profiling.sampler import sampler
+from accel.system import clocks
+from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
+from accel.system.private_names import private
+
+Function = Callable[..., Any]
+
+_ATTRIBUTES: dict[str, int] = {
+    "accel.system.memory.FileBuffers.read": READ,
+    "accel.hooks.pillow_open.opened": READ,
+    "accel.lazy.jpeg_file.Unread.read": READ,
+    "accel.hooks.tv_files._read": RECORD,
+    "accel.runtime.read.pixels": DECODE,
+    "accel.runtime.compute._run_all": TRANSFORM,
+    "accel.runtime.compute.several": PLAN,
+    "accel.runtime.compute.tensors_on": PLAN,
+    "accel.runtime.sharing.run_on": LAUNCH,
+    "accel.runtime.torch_ops._image": KERNELS,
+    "accel.runtime.torch_ops.on_batch": KERNELS,
+    "accel.runtime.torch_ops.on_device": KERNELS,
+    "accel.hooks.dataloader._located": USER,
+    "accel.hooks.dataloader.Collating.__call__": COLLATE,
+    "accel.lazy.tensor.to_device": COPY,
+    "PIL.JpegImagePlugin.JpegImageFile.load_read": READ,
+    "PIL.PngImagePlugin.PngImageFile.load_read": READ,
+}
+"""Names that are looked up when they are called."""
+
+_IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin", "torchvision.transforms.v2")
+
+_STOCK = (
+    "torchvision.transforms.transforms",
+    "torchvision.transforms.autoaugment",
+    "torchvision.transforms.v2",
+)
+_HOLDERS = {"Compose", "Lambda", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms", "Transform"}
+"""Transforms that are what others of somebody's do."""
+
+_undo: list[Undo] = []
+
+
+def _put(measures: bool) -> None:
+    """Put the clocks in place, or take them back."""
+    if measures:
+        _install()
+        sampler.start()
+    else:
+        sampler.stop()
+        _uninstall()
+
+
+def _install() -> None:
+    for name in _IMPORTED:
+        import_module(name)
+    for name, stage in _ATTRIBUTES.items():
+        _around(name, partial(clocks.timed, stage))
+    _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
+    for name, replacement in (*fetching.REPLACED, *loading.REPLACED):
+        _around(name, replacement)
+    _undo.append(body(found("PIL.ImageFile.ImageFile.load"), fetching.loaded))
+    for cls in _transforms():
+        for method in ("forward", "__call__"):
+            if method in vars(cls):
+                _undo.append(attribute(cls, method, fetching.applied(vars(cls)[method])))
+
+
+def _around(name: str, make: Callable[[Function], Function]) -> None:
+    owner, _, attribute_name = name.rpartition(".")
+    place = found(owner)
+    _undo.append(attribute(place, attribute_name, make(vars(place)[attribute_name])))
+
+
+def _transforms() -> list[type]:
+    """Stock transforms of torchvision, v1 and v2."""
+    classes: dict[type, None] = {}
+    for module in map(found, _STOCK):
+        for cls in vars(module).values():
+            stock = isinstance(cls, type) and cls.__module__.startswith("torchvision.transforms")
+            if stock and cls.__name__ not in _HOLDERS:
+                classes[cls] = None
+    return list(classes)
+
+
+class _WorkerEntry:
+    """The function that a DataLoader's worker runs, which is measured there where it is not forked."""
+
+    def __init__(self, original: Function) -> None:
+        self.original = original
+
+    def __call__(self, *args: Any) -> Any:
+        return self.original(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a backend in force brings the block along, which can be sent but once
+        block = clocks.share() if switch.active() is None else None
+        return _enter_worker, (None if inspect.isfunction(self.original) else self.original, block)
+
+
+def _enter_worker(original: Function | None, block: Any) -> Function:
+    clocks.join(block)
+    loop = original or private("torch.utils.data._utils.worker")._worker_loop
+    clocks.look()
+    return loop
+
+
+def _uninstall() -> None:
+    while _undo:
+        _undo.pop()()
+
+
+def _layer(back: bool) -> None:
+    if clocks.measuring():
+        (_install if back else _uninstall)()
+
+
+clocks.on_change(_put)
+hooks.put_above(_layer)

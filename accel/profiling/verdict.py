@@ -1,0 +1,190 @@
+"""The verdict: what holds the training back, by name, and why.
+
+docs/profiling.md says what distinguishes each name in what is measured; the order of the questions is the order here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from accel.profiling import predict
+from accel.profiling.flow import Flow, flow, in_use
+from accel.profiling.measured import Measured, Sample
+
+BOTTLENECKS = (
+    "read", "record", "decode", "transform", "user", "collate", "send", "workers", "prefetch", "threads", "startup",
+    "shm", "copy", "gil", "step", "none",
+)  # fmt: skip
+
+WAITING = 0.1
+"""Share of the time from which on waiting or copying holds a training back."""
+HELPS = 1.1
+"""How many times as fast something must be predicted to be, to be worth a word."""
+_NAMES = {"kernels": "transform", "plan": "transform", "launch": "transform"}
+_LATE = 2.5e6  # ns: half of Python's switch interval
+_FEWEST = 4  # batches
+NO_ROOM = "no room in the memory"
+
+
+@dataclass
+class Verdict:
+    """What holds the training back.
+
+    Attributes:
+        bottleneck: one of ``BOTTLENECKS``.
+        why: a sentence with the figures that say so.
+        stage: the stage that costs most in making a batch, and ``share``, its share of that.
+        flow: what it was judged by; None where nothing could be.
+    """
+
+    bottleneck: str
+    why: str
+    stage: str | None = None
+    share: float | None = None
+    flow: Flow | None = None
+
+
+def judge(measured: Measured) -> Verdict:
+    """Name what holds a training back; "none" where there is too little to judge."""
+    its = flow(measured)
+    if its is None or its.count < _FEWEST:
+        return Verdict("none", "too few batches of a DataLoader to judge", flow=its)
+    name, share = stage(its)
+    for bottleneck, why in _answers(measured, its, name, share):
+        return Verdict(bottleneck, why, name, share, its)
+    return Verdict("none", "nothing that was measured stands out", name, share, its)
+
+
+def stage(its: Flow) -> tuple[str | None, float | None]:
+    """The stage that costs most in making a batch, by its name in ``STAGES``, and its share."""
+    spent = sum(its.stages.values())
+    if spent <= 0:
+        return None, None
+    name = max(its.stages, key=lambda each: its.stages[each])
+    return name, its.stages[name] / spent
+
+
+def _answers(measured: Measured, its: Flow, name: str | None, share: float | None) -> Iterator[tuple[str, str]]:
+    """What holds the training back; the first that is given is."""
+    waiting, copying = its.wait / its.period, its.copy / its.period
+    if text := _too_many_threads(measured, its):
+        yield "threads", text
+    begins = its.startup - its.fill
+    started = begins / (its.startup + its.length * its.period)
+    if started > max(WAITING, waiting * (1 - started)):
+        yield "startup", f"{begins / 1e9:.2f} s before the first batch of each epoch, {started:.0%} of it"
+    if waiting < WAITING and copying < WAITING:
+        yield "step", f"the loop waits for input {waiting:.0%} of the time and copies {copying:.0%}"
+    if copying > waiting:
+        yield "copy", f"{its.copy / 1e6:.1f} ms of {its.period / 1e6:.1f} ms a batch are copying to the device"
+    waits = f"the loop waits for input {waiting:.0%} of the time"
+    if its.loader.num_workers == 0:
+        yield _costly(measured, its, name, share, f"{waits}; it loads itself, without workers")
+        return
+    starved = _starved(its)
+    if starved and _holds_the_gil(its):
+        late = f"{its.gil_late / 1e6:.0f} ms late"
+        yield "gil", f"{waits}, though the workers could keep up; the main process holds the GIL (others come {late})"
+    if text := _no_room(measured, its, name):
+        yield "shm", f"{waits}; {text}"
+    unpack = its.main.stages.get("unpack") if its.main is not None else None
+    unpacked = unpack.ns / max(unpack.count, 1) if unpack else 0.0
+    if unpacked > 0.5 * its.wait:
+        yield "send", f"{waits}, {unpacked / 1e6:.1f} ms a batch of it to unpack what workers sent"
+    if starved:
+        idle = "" if its.idle is None else f" ({its.idle:.0%} idle)"
+        yield "prefetch", f"{waits}, though the workers could keep up{idle}: steps or batches come in bursts"
+    yield _costly(measured, its, name, share, waits)
+
+
+def _costly(measured: Measured, its: Flow, name: str | None, share: float | None, waits: str) -> tuple[str, str]:
+    """The stage that costs most; or that there are too few workers for ordinary work."""
+    if name is None:
+        return "none", f"{waits}; what the workers do was not measured"
+    few = its.loader.num_workers
+    ordinary = name in ("record", "decode", "transform", "kernels") or (share or 0) < 0.5
+    free = its.cores - its.in_use
+    if ordinary and free > 0.25 and predict.gain(its, workers=2 * few + 2) > HELPS:
+        return "workers", f"{waits}; {few or 'no'} worker{'s' * (few != 1)}, and {free:.1f} of {its.cores:g} cores idle"
+    where = "the loading" if few == 0 else f"the {few} workers' work" if few > 1 else "the worker's work"
+    text = f"{waits}; {name} is {share:.0%} of {where}"
+    if name == "user" and (sample := hottest(measured)):
+        text += f" ({place(sample)})"
+    return _NAMES.get(name, name), text
+
+
+def loading(measured: Measured) -> list[Sample]:
+    """Samples of what makes the batches: the workers', where there are any."""
+    workers = {process.pid for process in measured.processes if process.role == "worker"}
+    return [sample for sample in measured.samples if sample.loading and (not workers or sample.process in workers)]
+
+
+def hottest(measured: Measured) -> Sample | None:
+    """The statement of the user's where processes that make batches were found most often."""
+    counts: dict[tuple[str, int], Sample] = {}
+    for sample in loading(measured):
+        found = counts.get((sample.file, sample.line))
+        count = sample.count + (found.count if found else 0)
+        counts[sample.file, sample.line] = Sample(
+            sample.file, sample.line, sample.function, sample.text, sample.process, count
+        )
+    return max(counts.values(), key=lambda each: each.count, default=None)
+
+
+def place(sample: Sample) -> str:
+    """A statement and where it stands, short enough for a line."""
+    text = sample.text.strip()
+    text = text if len(text) <= 44 else text[:41] + "..."
+    return f"{sample.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{sample.line} {text}".strip()
+
+
+def _starved(its: Flow) -> bool:
+    """Whether both sides wait for each other: what they could do alone is well above what they do together."""
+    if not its.stages:
+        return False
+    made = its.made.ns / max(its.made.count, 1)
+    alone = max(its.step + its.copy, made / max(its.loader.num_workers, 1), (its.cpu_made + its.cpu_main) / its.cores)
+    lost = its.period - alone
+    return lost > 0.5 * its.wait and lost > 0.05 * its.period and (its.idle is None or its.idle > 0.1)
+
+
+def _holds_the_gil(its: Flow) -> bool:
+    """Whether other threads of the main process come late, and not for want of a core."""
+    if its.main is None or its.gil_late is None:
+        return False
+    waits = (its.main.delayed_s or 0.0) / its.main.cpu_s if its.main.cpu_s else 0.0
+    return its.gil_late > _LATE * (1 + 4 * waits)
+
+
+def _too_many_threads(measured: Measured, its: Flow) -> str | None:
+    """Whether threads beyond the one that each process must have fill the cores, and wait for them."""
+    own, others = in_use(measured)
+    if own < others:  # they wait for other programs
+        return None
+    wanted = beyond = waited = used = 0.0
+    for process in measured.processes:
+        if process.seconds <= 0 or process.cpu_s is None or process.delayed_s is None:
+            continue
+        wants = (process.cpu_s + process.delayed_s) / process.seconds
+        wanted, beyond = wanted + wants, beyond + max(wants - 1, 0.0)
+        waited, used = waited + process.delayed_s, used + process.cpu_s
+    cores = its.machine.cores
+    if wanted > 1.6 * cores and beyond > 0.6 * cores and waited > 0.4 * used:
+        return f"threads that could run would fill {wanted:.0f} cores; there are {cores}"
+    return None
+
+
+def _no_room(measured: Measured, its: Flow, name: str | None) -> str | None:
+    """Whether shared memory holds the workers up: none free for what is on its way, or slots that ran out."""
+    free, size = its.machine.shm_free, its.bytes or 0
+    if free is not None and free < 2 * size and measured.backend == "torchvision":
+        return f"/dev/shm has {free / 2**20:.0f} MB free for batches of {size / 2**20:.0f} MB"
+    refused = sum(
+        count
+        for reason, count in measured.counters.get("fallbacks", {}).items()
+        if NO_ROOM in reason and isinstance(count, int)
+    )
+    if name == "send" and refused > its.count / 2:
+        return f"{refused} batches found no room in the shared memory that is used again"
+    return None

@@ -1,0 +1,88 @@
+"""Stream indexes (``accel.codec.jpeg.index_fields``) on the device: segments of known streams, and points found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.backends.cuda.declarations import structure
+from accel.backends.cuda.jpeg.headers import Integers
+from accel.codec.jpeg import SOURCES
+from accel.codec.jpeg import header_fields as hd
+from accel.native import units
+
+SEGMENT, POINT = (structure("jpeg/picture.h", name) for name in ("Segment", "Point"))
+_LEAST = 3  # words of a point
+_BUCKETS = 256  # that segments are sorted into
+
+UNIT = units.Unit("indexes", "backends/cuda/jpeg/read_index.py", *SOURCES, seconds=1.5)
+_MODULE = "backends.cuda.jpeg.read_index"
+_read = UNIT.function(
+    _MODULE,
+    "read_segments",
+    "u1[1] i8[1] i8[1] i8[2] i8[3] ?[1] u2[1] i8[1] u8[1]w i8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w",
+)
+_write = UNIT.function(_MODULE, "write_index", "i8[1] int i4[2] u2[1]w")
+
+
+class Known(NamedTuple):
+    """What indexes say of a batch of files.
+
+    Attributes:
+        segments: SEGMENT[...], of all files.
+        first, counts: int64[n], those of each file; none: it has no index that will do.
+        wanted: bool[n], whether one is to be made. misfits: and whether what is kept is not this file's, or damaged.
+        digests: int64[n], of those files and of files with an index.
+    """
+
+    segments: npt.NDArray[Any]
+    first: Integers
+    counts: Integers
+    wanted: npt.NDArray[np.bool_]
+    misfits: npt.NDArray[np.bool_]
+    digests: Integers
+
+    def of(self, taken: Integers) -> Known:
+        """Of some of the files."""
+        return Known(self.segments, *(each[taken] for each in self[1:]))
+
+
+def read(
+    files: npt.NDArray[np.uint8],
+    starts: Integers,
+    sizes: Integers,
+    headers: Integers,
+    regions: Integers,
+    indexes: Sequence[npt.NDArray[np.uint8] | None],
+) -> Known:
+    """What is known of n files.
+
+    Args:
+        files, starts, sizes: as for ``headers.read``; headers, regions: what that found.
+        indexes: the bytes that are kept for a file's index, perhaps none; None: nobody keeps one.
+    """
+    asked = np.array([each is not None for each in indexes], np.bool_)
+    digests, counts = np.zeros((2, len(starts)), np.int64)
+    fits = np.ones(len(starts), np.bool_)
+    if not asked.any():
+        return Known(np.zeros(0, SEGMENT), counts, counts, asked, asked, digests)
+    words = [np.zeros(0, np.uint16) if each is None else each[: len(each) // 2 * 2].view(np.uint16) for each in indexes]
+    places = np.cumsum([0, *map(len, words)])
+    segments = np.empty((places[-1] // _LEAST + 1, SEGMENT.itemsize // 4), np.int32)
+    total = _read(
+        files, starts, sizes, headers, regions, asked, np.concatenate(words), places, np.empty(8, np.uint64),
+        np.empty(3, np.int64), np.empty(_BUCKETS, np.int64), digests, counts, fits, segments,
+    )  # fmt: skip
+    wanted = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
+    misfits = ~fits & (np.diff(places) > 0)
+    return Known(segments[:total].view(SEGMENT)[:, 0], np.cumsum(counts) - counts, counts, wanted, misfits, digests)
+
+
+def written(header: Integers, digest: int, points: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The index of a file with these POINTs, the last one behind its last MCU."""
+    made = np.zeros(int(header[hd.INDEX_BYTES]) // 2, np.uint16)
+    _write(header, digest, points.view(np.int32).reshape(len(points), -1), made)
+    return made.view(np.uint8)

@@ -1,0 +1,141 @@
+"""Plant bottlenecks and ask the profiler for them.
+
+python -m bench.bottlenecks [--only NAME,...] [--plain] [--json] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from accel.cli import screen
+from accel.cli.arguments import comma_separated, command
+from accel.cli.tables import Table, show
+from bench.bottlenecks import PLANTS, data, processes
+from bench.bottlenecks.plant import Plant
+from bench.machine import RESULTS, known, write
+
+_TOLERANCE = 0.15
+
+
+@command("bottlenecks")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 all are named, 1 a name is wrong, 2 wrong usage."""
+    args = _parser().parse_args(argv)
+    plants = known("plant", args.only, PLANTS)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="accel-bench-") as scratch:
+        folder = Path(scratch) / "photos"
+        folder.mkdir()
+        data.write(folder)
+        with screen.Bar("bottlenecks", len(plants)) as bar:
+            for plant in plants.values():
+                bar.say(plant.name)
+                rows.append(_row(plant, folder, Path(scratch), args.plain))
+                bar.advance()
+    if args.plain:
+        show(_plain_table(rows))
+        return 0
+    show(_table(rows))
+    result = {"plants": rows, "summary": _summary(rows)}
+    if args.json:
+        screen.out.print_json(json.dumps(result))
+    write(args.out, result)
+    return int(any(row["found"] != row["expected"] for row in rows if "not run" not in row))
+
+
+def _parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(prog="python -m bench.bottlenecks", description=str(__doc__).partition("\n")[0])
+    options.add_argument("--only", type=comma_separated, default=[], metavar="NAME,...", help="these plants [all]")
+    options.add_argument("--plain", action="store_true", help="without the profiler: what each plant costs its script")
+    options.add_argument("--json", action="store_true", help="print the result as JSON, too")
+    options.add_argument("--out", type=Path, default=RESULTS / "bottlenecks.json", metavar="FILE")
+    options.epilog = f"Plants: {', '.join(PLANTS)}."
+    return options
+
+
+def _row(plant: Plant, folder: Path, scratch: Path, plain: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": plant.name, "planted": plant.says, "expected": plant.expected}
+    try:
+        found = processes.run(plant, folder, scratch, *(["--plain"] if plain else []))
+    except processes.NotRun as error:
+        return {**row, "not run": str(error)}
+    except RuntimeError as error:
+        return {**row, "found": f"failed: {error}", "advice": [], "wrong advice": []}
+    if plain:
+        return {**row, **found}
+    measured = found.pop("measured")
+    (scratch / f"{plant.name}.measured.json").write_text(json.dumps(measured))
+    found.pop("screen")
+    return {**row, **found, "wrong advice": plant.wrong(found["advice"], found["why"])}
+
+
+def _error(advice: dict[str, Any]) -> float | None:
+    """By how much a prediction was off; of a bound, by how much it was exceeded."""
+    predicted, measured = advice["predicted_rate"], advice["measured"]
+    if not predicted or not measured:
+        return None
+    error: float = predicted / measured - 1
+    return min(error, 0.0) if advice["at_most"] else error
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    run = [row for row in rows if "not run" not in row]
+    errors = [error for row in run for each in row["advice"] if (error := _error(each)) is not None]
+    return {
+        "plants": len(run),
+        "named": sum(row["found"] == row["expected"] for row in run),
+        "with wrong advice": [row["name"] for row in run if row["wrong advice"]],
+        "predictions": len(errors),
+        "within 15%": sum(abs(error) <= _TOLERANCE for error in errors),
+    }
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
+    lines: list[tuple[str, ...]] = []
+    for row in rows:
+        if "not run" in row:
+            lines.append((row["name"], row["expected"], "not run", row["not run"], "", "", ""))
+            continue
+        found = row["found"] if row["found"] == row["expected"] else f"WRONG: {row['found']}"
+        said = row["advice"] or [None]
+        for number, each in enumerate(said):
+            begin = (row["name"], row["expected"], found) if number == 0 else ("", "", "")
+            lines.append((*begin, *_advice(each)))
+        lines += [("", "", "", f"WRONG: {wrong}", "", "", "") for wrong in row["wrong advice"]]
+    total = _summary(rows)
+    notes = [f"{total['named']} of {total['plants']} named; wrong advice: {len(total['with wrong advice'])}; "]
+    notes[0] += f"{total['within 15%']} of {total['predictions']} predictions within 15%"
+    columns = ("plant", "expected", "found", "advice", "predicted", "measured", "error")
+    return Table("planted bottlenecks", columns, lines, notes, text=4)
+
+
+def _advice(each: dict[str, Any] | None) -> tuple[str, ...]:
+    if each is None:
+        return "none", "", "", ""
+    error = _error(each)
+    predicted = "" if each["predicted_rate"] is None else f"{each['predicted_rate']:.0f}"
+    bound = "at most " if each["at_most"] and predicted else ""
+    measured = "" if each["measured"] is None else f"{each['measured']:.0f}"
+    return each["text"], bound + predicted, measured, "" if error is None else f"{error:+.0%}"
+
+
+def _plain_table(rows: Sequence[dict[str, Any]]) -> Table:
+    def said(value: Any) -> str:
+        return "" if value is None else value[-300:] if isinstance(value, str) else f"{value:.0f}"
+
+    lines = []
+    for row in rows:
+        planted, cured = row.get("planted rate"), row.get("cured rate")
+        times = f"{cured / planted:.1f}" if isinstance(planted, float) and isinstance(cured, float) else ""
+        lines.append((row["name"], said(planted or row.get("not run") or row.get("found")), said(cured), times))
+    return Table("what each plant costs, without the profiler", ("plant", "images/s", "cured", "times"), lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

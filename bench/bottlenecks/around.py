@@ -1,0 +1,198 @@
+"""Bottlenecks around the making of batches: too few workers, bursts, starts, threads, copies, steps; big machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from bench.bottlenecks import data, sleeping
+from bench.bottlenecks.data import photos, pipeline
+from bench.bottlenecks.in_workers import ALONE, ONE, QUICK, TUNING, TWO
+from bench.bottlenecks.plant import Plant
+from bench.bottlenecks.script import Script
+from bench.bottlenecks.steps import Held, Step
+
+_plain = Script(photos(pipeline()), QUICK, loader=TWO)
+INPUT = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "backend", "threads")
+"""Changes of the input, which bring nothing where it is not what holds the training back."""
+
+# -- the loader's settings ----------------------------------------------------------------------------------
+
+_bursts = replace(
+    _plain,
+    dataset=photos(pipeline(), before=data.Bursts(8, 8, 600, 5)),
+    step=Step(60),
+    batches=50,
+    loader={**TWO, "prefetch_factor": 1},
+)
+_short = replace(_plain, step=Step(20), batches=4)
+_opens = {**TWO, "worker_init_fn": data.Opens(600)}
+_threaded = replace(_plain, dataset=photos(pipeline(data.Elementwise(20))))
+SETTINGS = [
+    Plant(
+        "prefetch-2",
+        "every eighth batch of a worker takes 600 ms, the others nothing; the step 60 ms; 2 workers, prefetch 1",
+        "prefetch",
+        _bursts,
+        cure=replace(_bursts, loader={**TWO, "prefetch_factor": 8}),
+        helps=("prefetch_factor",),
+        never=("pin_memory", "persistent_workers", "threads", "backend"),
+    ),
+    Plant(
+        "startup-fork",
+        "epochs of 4 batches, and workers that open something for 600 ms when they start",
+        "startup",
+        replace(_short, epochs=8, loader=_opens),
+        cure=replace(_short, epochs=8, loader={**_opens, "persistent_workers": True}),
+        helps=("persistent_workers",),
+        never=("prefetch_factor", "pin_memory", "threads", "backend"),
+    ),
+    Plant(
+        "startup-spawn",
+        "epochs of 4 batches, and workers that are spawned: each imports torch anew",
+        "startup",
+        replace(_short, epochs=4, loader=ONE, method="spawn"),
+        cure=replace(_short, epochs=4, loader={**ONE, "persistent_workers": True}, method="spawn"),
+        helps=("persistent_workers",),
+        never=("prefetch_factor", "pin_memory", "threads", "backend"),
+    ),
+    Plant(
+        "threads-2",
+        "2 workers of 16 threads each, which share small tensors and spin while they wait",
+        "threads",
+        replace(_threaded, loader={**TWO, "worker_init_fn": data.Threads(16)}),
+        cure=replace(_threaded, loader={**TWO, "worker_init_fn": data.Threads(1)}),
+        never=("num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
+        environment={"OMP_WAIT_POLICY": "active"},
+    ),
+]
+
+# -- the training loop --------------------------------------------------------------------------------------
+
+_documents = {**TWO, "pin_memory": True, "collate_fn": data.AsDocuments(300_000)}
+_numbers = partial(data.Arrays, size=1)
+LOOP = [
+    Plant(
+        "step-2",
+        "a step of 80 ms; 2 workers that are ready long before",
+        "step",
+        replace(_plain, step=Step(80)),
+        cure=_plain,
+        never=INPUT,
+    ),
+    Plant(
+        "step-0",
+        "a step of 150 ms; no workers",
+        "step",
+        replace(_plain, step=Step(150), loader=ALONE),
+        cure=replace(_plain, loader=ALONE),
+        never=("prefetch_factor", "pin_memory", "persistent_workers", "backend", "threads"),
+    ),
+    Plant(
+        "step-spawn",
+        "a step of 100 ms; 1 spawned worker, plain torchvision",
+        "step",
+        replace(_plain, step=Step(100), loader=ONE, method="spawn", backend="torchvision"),
+        cure=replace(_plain, loader=ONE, method="spawn", backend="torchvision"),
+        never=INPUT,
+    ),
+    Plant(
+        "copy-2",
+        "a copy to the device that takes 60 ms, a step of 20; 2 workers",
+        "copy",
+        replace(_plain, step=Step(20, copied=60)),
+        cure=replace(_plain, step=Step(20, copied=0)),
+        never=("num_workers", "prefetch_factor", "persistent_workers", "backend", "threads"),
+        device=True,
+    ),
+    Plant(
+        "copy-0",
+        "a copy to the device that takes 90 ms, a step of 10; no workers",
+        "copy",
+        replace(_plain, step=Step(10, copied=90), loader=ALONE),
+        cure=replace(_plain, step=Step(10, copied=0), loader=ALONE),
+        never=("prefetch_factor", "persistent_workers", "backend", "threads"),
+        device=True,
+    ),
+    Plant(
+        "gil",
+        "a step of 60 ms that keeps the GIL, beside a pin thread that needs it to parse each batch",
+        "gil",
+        Script(_numbers, Held(60), loader=_documents),
+        cure=Script(_numbers, Step(60), loader=_documents),
+        never=("num_workers", "prefetch_factor", "persistent_workers", "backend", "threads"),
+        device=True,
+    ),
+]
+
+# -- machines of many cores ---------------------------------------------------------------------------------
+
+
+def _sleeping(cores: int, workers: int, ms: float, step: float, batch_size: int = 8) -> Script:
+    return Script(
+        photos(pipeline(size=16), "tiny"),
+        Step(step),
+        batches=50,
+        batch_size=batch_size,
+        backend=sleeping.HOST,
+        options={"ms": ms},
+        loader={"num_workers": workers} if workers else ALONE,
+        cores=cores,
+    )
+
+
+MACHINES = [
+    Plant(
+        "cores16-workers2",
+        "16 cores, of which 2 workers use two: an image takes 10 ms",
+        "workers",
+        _sleeping(16, 2, 10, 10),
+        cure=_sleeping(16, 8, 10, 10),
+        helps=("num_workers",),
+        never=TUNING,
+    ),
+    Plant(
+        "cores16-workers0",
+        "16 cores, no workers: an image takes 6 ms",
+        "workers",
+        _sleeping(16, 0, 6, 10),
+        cure=_sleeping(16, 6, 6, 10),
+        helps=("num_workers",),
+        never=("prefetch_factor", "pin_memory", "persistent_workers"),
+    ),
+    Plant(
+        "cores64-workers8",
+        "64 cores, of which 8 workers use eight: an image takes 40 ms",
+        "workers",
+        _sleeping(64, 8, 40, 20, 16),
+        cure=_sleeping(64, 32, 40, 20, 16),
+        helps=("num_workers",),
+        never=TUNING,
+    ),
+    Plant(
+        "cores16-full",
+        "16 cores, all of them computing in 16 workers: an image takes 60 ms",
+        "transform",
+        _sleeping(16, 16, 60, 5),
+        cure=_sleeping(16, 16, 6, 5),
+        never=("num_workers", *TUNING),
+    ),
+    Plant(
+        "cores64-step",
+        "64 cores, 16 workers, a step of 80 ms",
+        "step",
+        _sleeping(64, 16, 10, 80),
+        cure=_sleeping(64, 16, 10, 10),
+        never=INPUT,
+    ),
+    Plant(
+        "cores16-step1",
+        "16 cores, 1 worker that just keeps up with a step of 80 ms",
+        "step",
+        _sleeping(16, 1, 5, 80),
+        cure=_sleeping(16, 1, 5, 45),
+        never=INPUT,
+    ),
+]
+
+PLANTS = [*SETTINGS, *LOOP, *MACHINES]

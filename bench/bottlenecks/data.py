@@ -1,0 +1,204 @@
+"""What the planted scripts train on, and what their users wrote: all of it can be sent to a spawned worker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+from torchvision import transforms
+from torchvision.datasets import folder
+
+from accel.cli.samples import picture
+
+SIZES = {"tiny": (64, 64), "small": (200, 150), "large": (1600, 1200)}
+_EACH = {"tiny": 16, "small": 16, "large": 4}
+
+
+def write(root: Path) -> None:
+    """Write photos of all sizes below ``root``."""
+    for name, size in SIZES.items():
+        (root / name).mkdir()
+        for number in range(_EACH[name]):
+            picture(number, size).save(root / name / f"{number}.jpg", quality=92)
+
+
+class Photos(Dataset[Any]):
+    """Photos of one size.
+
+    Args:
+        before: the user's own code on the number of a sample, ahead of reading it.
+    """
+
+    def __init__(
+        self, root: Path, size: str, transform: Callable[[Any], Any], before: Callable[[int], object] | None = None
+    ) -> None:
+        self.files = sorted(map(str, (root / size).glob("*.jpg")))
+        self.transform, self.before = transform, before
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        if self.before is not None:
+            self.before(index)
+        return self.transform(folder.default_loader(self.files[index])), index
+
+
+def photos(
+    transform: Callable[[Any], Any], size: str = "small", before: Callable[[int], object] | None = None
+) -> Callable[[Path], Dataset[Any]]:
+    """A script's ``dataset``."""
+    return partial(Photos, size=size, transform=transform, before=before)
+
+
+class Arrays(Dataset[Any]):
+    """Arrays of that many bytes, which cost nothing to make."""
+
+    def __init__(self, root: Path, size: int) -> None:
+        self.array = np.ones(size, np.uint8)
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        return self.array
+
+
+def pipeline(*more: Callable[[Any], Any], size: int = 64) -> transforms.Compose:
+    """The usual transforms, cheap: a crop, a flip, a tensor; ``more`` comes before the tensor."""
+    crop = transforms.RandomResizedCrop(size)
+    return transforms.Compose([crop, transforms.RandomHorizontalFlip(), *more, transforms.ToTensor()])
+
+
+# -- the user's code ----------------------------------------------------------------------------------------
+
+
+class Burn(NamedTuple):
+    """Python that computes for so many milliseconds of CPU time, and gives back what it is given."""
+
+    ms: float
+
+    def __call__(self, value: Any) -> Any:
+        until = time.thread_time() + self.ms / 1000
+        while time.thread_time() < until:
+            sum(range(2000))
+        return value
+
+
+class Wait(NamedTuple):
+    """A request to a database or over a network: so many milliseconds in which nothing is computed."""
+
+    ms: float
+
+    def __call__(self, value: Any) -> Any:
+        time.sleep(self.ms / 1000)
+        return value
+
+
+class Labels(NamedTuple):
+    """Annotations that are parsed for every sample: a JSON document with this many numbers."""
+
+    numbers: int
+
+    def __call__(self, index: int) -> Any:
+        return json.loads(_document(self.numbers))[index % self.numbers]
+
+
+def _document(numbers: int, made: dict[int, str] = {}) -> str:  # noqa: B006  made once in a process
+    if numbers not in made:
+        made[numbers] = json.dumps([number / 7 for number in range(numbers)])
+    return made[numbers]
+
+
+def looks_at_pixels(image: Image.Image) -> Image.Image:
+    """A filter that a user wrote: it asks for the pixels of the whole picture, ahead of the crop."""
+    return image if np.asarray(image).max() else Image.new("RGB", image.size)
+
+
+class Bursts:
+    """Code on the number of a sample that takes long for every ``every``-th batch of a worker, and little else."""
+
+    def __init__(self, every: int, batch_size: int, ms: float, else_ms: float) -> None:
+        self.every, self.batch_size, self.ms, self.else_ms = every, batch_size, ms, else_ms
+        self.count = 0
+
+    def __call__(self, index: int) -> None:
+        if self.count % self.batch_size == 0:
+            slow = self.count // self.batch_size % self.every == self.every - 1
+            time.sleep((self.ms if slow else self.else_ms) / 1000)
+        self.count += 1
+
+
+class Elementwise(NamedTuple):
+    """Preprocessing by torch's own kernels, on as many threads as it was told to use."""
+
+    times: int
+
+    def __call__(self, image: Any) -> Any:
+        values = torch.ones(200_000)
+        for _ in range(self.times):
+            values.add_(1).mul_(0.5)
+        return image
+
+
+class Threads(NamedTuple):
+    """A ``worker_init_fn`` that has torch use so many threads."""
+
+    number: int
+
+    def __call__(self, worker: int) -> None:
+        torch.set_num_threads(self.number)
+
+
+class Opens(NamedTuple):
+    """A ``worker_init_fn`` that loads an index, a model, a connection, for so many milliseconds."""
+
+    ms: float
+
+    def __call__(self, worker: int) -> None:
+        time.sleep(self.ms / 1000)
+
+
+class SlowCollate(NamedTuple):
+    """A collate function that computes for so many milliseconds of CPU time, and then does the usual."""
+
+    ms: float
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        return torch.utils.data.default_collate(Burn(self.ms)(samples))
+
+
+def as_they_are(samples: Sequence[Any]) -> Any:
+    """A collate function that stacks nothing, so that arrays go through the pipe."""
+    return list(samples)
+
+
+class Document:
+    """A text that is parsed where it is received."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (self.text,)
+
+
+def _received(text: str) -> int:
+    return len(json.loads(text))
+
+
+class AsDocuments(NamedTuple):
+    """A collate function that gives a document with this many numbers."""
+
+    numbers: int
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        return Document(_document(self.numbers))

@@ -1,0 +1,108 @@
+"""A small training script as data, so that a piece of advice can be applied to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch.utils.data import DataLoader, Dataset, Subset
+
+import accel
+from bench.bottlenecks import sleeping
+
+LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+"""What of a change is an argument of the DataLoader; ``backend`` is the backend, and all else an option of it."""
+
+
+class Timed(NamedTuple):
+    """Images and seconds, of whole epochs, and of what comes after each one's first batch."""
+
+    images: int
+    seconds: float
+    steady_images: int
+    steady_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Images a second with the start of epochs."""
+        return self.images / self.seconds if self.seconds else 0.0
+
+    @property
+    def steady(self) -> float:
+        """Images a second without it."""
+        return self.steady_images / self.steady_seconds if self.steady_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Script:
+    """A training loop.
+
+    Attributes:
+        dataset: gives the dataset for a folder of photos; its samples are used again and again.
+        step: what the loop does with a batch.
+        batches: how many an epoch has; there are at most 50 in all.
+        loader: arguments of the DataLoader.
+        method: how workers are started.
+        cores: of the machine that is simulated; None: the one that there is.
+    """
+
+    dataset: Callable[[Path], Dataset[Any]]
+    step: Callable[[Any], object]
+    batches: int = 24
+    epochs: int = 1
+    batch_size: int = 8
+    backend: str = "cpu"
+    options: dict[str, Any] = field(default_factory=dict)
+    loader: dict[str, Any] = field(default_factory=dict)
+    method: str = "fork"
+    cores: int | None = None
+
+    def changed(self, change: dict[str, Any]) -> Script:
+        """The script as a piece of advice would have it."""
+        arguments = {key: value for key, value in change.items() if key in LOADER}
+        options = {key: value for key, value in change.items() if key not in (*LOADER, "backend")}
+        backend = change.get("backend", self.backend)
+        kept = self.options if backend == self.backend else {}
+        return replace(self, backend=backend, options={**kept, **options}, loader={**self.loader, **arguments})
+
+    def run(self, folder: Path, batches: int | None = None) -> Timed:
+        """Train, with ``batches`` an epoch at most."""
+        with ExitStack() as stack:
+            stack.enter_context(sleeping.installed())
+            stack.enter_context(accel.image_backend(self.backend, **self.options))
+            return self._train(self.open(folder, batches or self.batches))
+
+    def open(self, folder: Path, batches: int) -> DataLoader[Any]:
+        whole = self.dataset(folder)
+        count = batches * self.batch_size
+        data = Subset(whole, [index % len(whole) for index in range(count)])  # type: ignore[arg-type]
+        arguments = dict(self.loader)
+        if not arguments.get("num_workers"):
+            arguments = {key: value for key, value in arguments.items() if key in ("collate_fn", "pin_memory")}
+        else:
+            arguments["multiprocessing_context"] = self.method
+        return DataLoader(data, self.batch_size, **arguments)
+
+    def _train(self, loader: DataLoader[Any]) -> Timed:
+        images = steady_images = 0
+        steady, begin = 0.0, time.perf_counter()
+        for _ in range(self.epochs):
+            first = None
+            for count in self._epoch(loader):
+                now = time.perf_counter()
+                images += count
+                if first is not None:
+                    steady_images += count
+                first = first or now
+            steady += time.perf_counter() - (first or begin)
+        return Timed(images, time.perf_counter() - begin, steady_images, steady)
+
+    def _epoch(self, loader: DataLoader[Any]) -> Iterator[int]:
+        """The sizes of batches, each after its step."""
+        for batch in loader:
+            self.step(batch)
+            yield self.batch_size

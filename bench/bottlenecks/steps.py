@@ -1,0 +1,87 @@
+"""What training loops do with a batch: nothing, work of a device, Python that keeps the GIL, copies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+STAND_IN = "standin"
+
+
+class Step(NamedTuple):
+    """A step that waits for a device: it costs the host nothing.
+
+    Attributes:
+        ms: how long.
+        copied: milliseconds of copying the batch to the stand-in device; None: it stays where it is.
+    """
+
+    ms: float = 0.0
+    copied: float | None = None
+
+    def __call__(self, batch: Any) -> None:
+        images = batch[0] if isinstance(batch, (list, tuple)) else batch
+        if self.copied is not None:
+            Stored.ms = self.copied
+            images.to(STAND_IN)
+        elif isinstance(images, torch.Tensor):
+            images.to("cpu")  # computes what is lazy
+        time.sleep(self.ms / 1000)
+
+
+class Held(NamedTuple):
+    """A step in one call of C that keeps the GIL."""
+
+    ms: float
+
+    def __call__(self, batch: Any) -> None:
+        until = time.perf_counter() + self.ms / 1000
+        while time.perf_counter() < until:
+            sorted(_NUMBERS)
+
+
+_NUMBERS = [number * 7919 % 100_003 for number in range(100_003)]
+
+
+class Stored(torch.Tensor):
+    """A tensor of the stand-in device: it lies in host memory, and what is copied to it takes ``ms``."""
+
+    ms = 0.0
+    there: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, there: torch.Tensor) -> Stored:
+        made = torch.Tensor._make_wrapper_subclass(cls, there.shape, dtype=there.dtype, device=f"{STAND_IN}:0")
+        made.there = there
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.ops.aten.copy_.default:
+            raise NotImplementedError(f"the stand-in device only takes copies, not {func}")
+        to, what = args[:2]
+        time.sleep(cls.ms / 1000)
+        to.there.copy_(what)
+        return to
+
+
+def stand_in() -> torch.library.Library:
+    """Make ``images.to("standin")`` a copy to a device, as torch sees it; the result keeps it registered."""
+    _setup_privateuseone_for_python_backend(STAND_IN)
+
+    def empty(size: Sequence[int], dtype: torch.dtype | None = None, **others: object) -> Stored:
+        return Stored(torch.empty(size, dtype=dtype))
+
+    def empty_strided(
+        size: Sequence[int], stride: Sequence[int], dtype: torch.dtype | None = None, **others: object
+    ) -> Stored:
+        return Stored(torch.empty_strided(size, stride, dtype=dtype))
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("empty.memory_format", empty, "PrivateUse1")
+    library.impl("empty_strided", empty_strided, "PrivateUse1")
+    return library

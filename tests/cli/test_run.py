@@ -1,0 +1,247 @@
+"""``python -m accel run``: the script's process is what it is under Python alone, and its children have the switch."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from accel.__main__ import main
+from accel.cli import run
+from tests.support.processes import linux
+
+Ended = subprocess.CompletedProcess[str]
+RUN = ("-m", "accel", "run", "--backend", "cpu")
+
+
+def ended(*words: str, environment: Mapping[str, str] | None = None, **options: object) -> Ended:
+    """A Python with these arguments, when it has ended."""
+    command, told = [sys.executable, *words], {**os.environ, **(environment or {})}
+    given = {"capture_output": True, "text": True, "timeout": 120, "check": False, **options}
+    return subprocess.run(command, env=told, **given)  # type: ignore[call-overload, no-any-return]
+
+
+def assert_alike(*words: str, options: tuple[str, ...] = (), **how: object) -> Ended:
+    """Status, output and errors are those of Python alone."""
+    expected, found = ended(*options, *words, **how), ended(*options, *RUN, *words, **how)  # type: ignore[arg-type]
+    for name in ("returncode", "stdout", "stderr"):
+        assert getattr(found, name) == getattr(expected, name)
+    return found
+
+
+EVERYTHING = """
+import os, sys, warnings
+if __name__ == "__main__":
+    print(sys.argv, sys.path, __file__, __spec__ and __spec__.name)
+    print(sys.flags, sys.warnoptions, sys._xoptions, sys.stdout.line_buffering)
+    print([type(each).__name__ for each in sys.meta_path if type(each).__name__ != "SwitchOnImport"])
+    print(sorted(set(sys.modules) - {"__future__"}), sorted(set(os.environ) - {"ACCEL_RUN", "PYTHONPATH"}), os.getcwd())
+    print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "")
+    print(sys.stdin.read())
+    sys.exit(sys.argv[1] if len(sys.argv) > 1 else 0)
+"""
+
+
+def test_the_process_is_that_of_python_alone(tmp_path: Path) -> None:
+    script, package, archive = tmp_path / "script.py", tmp_path / "package", tmp_path / "archive.zip"
+    package.mkdir()
+    for file in (script, package / "__main__.py"):
+        file.write_text(EVERYTHING)
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("__main__.py", EVERYTHING)
+    how = {"cwd": tmp_path, "input": "typed", "environment": {"OMP_PROC_BIND": "true", "PYTHONUNBUFFERED": ""}}
+    found = assert_alike("script.py", "left", "--backend", "x", "-m", "--", "-h", options=("-u", "-X", "dev"), **how)
+    assert (found.returncode, found.stderr) == (1, "left\n")
+    assert "typed" in found.stdout
+    for words in (("package",), (str(archive),), ("-m", "package", "-m", "x"), ("-m", "script")):
+        assert_alike(*words, options=("-B", "-W", "ignore"), **how)
+    assert_alike("-", "argument", **{**how, "input": "import sys\nprint(sys.argv, __name__)\n1 / 0"})
+
+
+ENDS = """
+import os, signal, sys
+print("begun", flush=True)
+if sys.argv[1] == "raise":
+    def function():
+        raise ValueError("mine")
+    function()
+if sys.argv[1] == "import":
+    import torchvision
+if sys.argv[1] == "exit":
+    os._exit(5)
+os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+signal.pause()
+"""
+
+
+@linux
+@pytest.mark.parametrize("how", ["raise", "import", "exit", "SIGINT", "SIGTERM", "SIGKILL"])
+def test_it_ends_as_under_python_alone(tmp_path: Path, how: str) -> None:
+    (tmp_path / "script.py").write_text(ENDS)
+    (tmp_path / "torchvision.py").write_text("import os\nraise ImportError('there is none')\n")
+    found = assert_alike("script.py", how, cwd=tmp_path)
+    assert found.stdout == "begun\n"
+    assert found.returncode == {"raise": 1, "import": 1, "exit": 5}.get(how) or -getattr(signal, how, 0)
+
+
+ONLY = "import sys; 'accel' in sys.orig_argv"  # the launcher's own Python has one, too
+
+
+def test_another_sitecustomize_is_chained(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import sitecustomize, sys\nprint(sitecustomize.__file__, sys.path)")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "sitecustomize.py").write_text(f"{ONLY} or print('chained', __name__)")
+    found = assert_alike(str(tmp_path / "script.py"), environment={"PYTHONPATH": str(tmp_path / "other")})
+    assert found.stdout.startswith(f"chained sitecustomize\n{tmp_path}")
+    (tmp_path / "other" / "sitecustomize.py").write_text(f"{ONLY} or 1 / 0")
+    assert_alike(str(tmp_path / "script.py"), environment={"PYTHONPATH": str(tmp_path / "other")})
+
+
+CHILDREN = """
+import multiprocessing, subprocess, sys
+from concurrent.futures import ProcessPoolExecutor
+
+class Mine:
+    def __init__(self, number):
+        self.number = number
+
+def known(mine):
+    return mine.number, sorted({"accel", "json", "torch", "torchvision"} & set(sys.modules))
+
+def chosen():
+    import torchvision, accel
+    return accel.get_image_backend(), getattr(accel.switch.current().options, "threads", None)
+
+def in_pool(method, function, *arguments):
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as pool:
+        return pool.submit(function, *arguments).result()
+
+def in_python():
+    code = "import accel, torchvision; print(accel.get_image_backend(), accel.switch.current().options.threads)"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+if __name__ == "__main__":
+    assert known(Mine(1)) == (1, [])
+    for method in ("spawn", "forkserver"):
+        assert in_pool(method, known, Mine(2)) == (2, [])
+    assert in_pool("spawn", chosen) == ("cpu", 1), "without the switch in this process"
+    assert in_python() == ["cpu", "1"]
+
+    import torchvision
+    assert [each for each in sys.meta_path if type(each).__name__ == "SwitchOnImport"] == []
+    assert chosen() == in_pool("fork", chosen) == ("cpu", 1)
+    import accel
+    with accel.image_backend("torchvision"):
+        assert in_pool("spawn", chosen)[0] == "torchvision"
+    accel.set_image_backend("cpu", threads=2)
+    assert in_python() == ["cpu", "2"]
+    accel.set_image_backend("torchvision")
+    assert in_pool("forkserver", chosen)[0] == "torchvision"
+    code = "import torchvision, sys; print('accel' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.split() == [b"False"]
+    print("done")
+"""
+
+
+@pytest.mark.sweep
+def test_children(tmp_path: Path) -> None:
+    """By every start method; the script's own choice goes before what was told, also in what it starts."""
+    (tmp_path / "script.py").write_text(CHILDREN)
+    found = ended(*RUN, "--option", "threads=1", "script.py", cwd=tmp_path)
+    assert (found.returncode, found.stdout) == (0, "done\n"), found.stderr
+
+
+RANKS = """
+import sys
+import torch.distributed
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision import datasets, transforms
+
+torch.distributed.init_process_group("gloo")
+data = datasets.ImageFolder(sys.argv[1], transforms.ToTensor())
+for images, _ in DataLoader(data, 1, sampler=DistributedSampler(data), num_workers=1):
+    images.sum()
+print(f"rank {torch.distributed.get_rank()}: {sys.modules['accel'].stats()['images']}", flush=True)
+torch.distributed.destroy_process_group()
+"""
+
+
+LOADER = """
+import sys, torch
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms as T
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    steps = T.Compose([T.RandomResizedCrop(32), T.ToTensor()])
+    loader = DataLoader(datasets.ImageFolder(sys.argv[1], steps), 5, num_workers=1, multiprocessing_context=sys.argv[2])
+    print([images.double().sum().item() for images, _ in loader])
+    accel = sys.modules.get("accel")
+    print(accel.stats()["images"] if accel else 0, file=sys.stderr)
+"""
+
+
+@pytest.mark.sweep
+def test_ranks(image_folder: Path, tmp_path: Path) -> None:
+    """torchrun's: processes that it starts anew."""
+    (tmp_path / "script.py").write_text(RANKS)
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py")
+    found = ended(*RUN, *words, str(image_folder), cwd=tmp_path, environment={"OMP_NUM_THREADS": "1"})
+    assert found.returncode == 0, found.stderr
+    assert sorted(found.stdout.splitlines()) == ["rank 0: 6", "rank 1: 6"]
+
+
+def test_a_script_without_a_line_of_accel(image_folder: Path, tmp_path: Path) -> None:
+    """The same values, from workers that accel reached."""
+    (tmp_path / "script.py").write_text(LOADER)
+    words = ("script.py", str(image_folder), "spawn")
+    plain, found = ended(*words, cwd=tmp_path), ended(*RUN, *words, cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == plain.stdout
+    assert (plain.stderr, found.stderr) == ("0\n", "12\n")
+
+
+def test_what_is_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "script.py").write_text("print('begun')\nimport torchvision\nprint('never')")
+    found = ended(*RUN, "--option", "thread=1", "script.py", cwd=tmp_path)
+    assert (found.returncode, found.stdout) == (2, "begun\n")
+    assert found.stderr.startswith("accel run: backend 'cpu' has no option 'thread'")
+    assert "Traceback" not in found.stderr
+    assert main(["run", "--backend", "none", "script.py"]) == 2
+    assert "run: unknown image backend 'none'; known are 'auto', 'torchvision', 'cpu'" in capsys.readouterr().err
+    for option in ("-E", "-I", "-S"):
+        found = ended(option, *RUN, "script.py", cwd=tmp_path)
+        assert found.returncode == (2 if option != "-S" else 1)
+    with pytest.raises(SystemExit):
+        main(["run", "--option", "threads", "script.py"])
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["-m", "accel", "run", "x"], []),
+        (["-u", "-X", "dev", "-m", "accel", "run", "x"], ["-u", "-X", "dev"]),
+        (["-maccel", "run", "x"], []),
+        (["-W", "ignore", "-Bm", "accel", "run", "x"], ["-W", "ignore", "-B"]),
+        (["-um", "other", "run", "x"], None),
+        (["-m", "other.accel", "run", "x"], None),
+        (["script.py", "run", "x"], None),
+    ],
+)
+def test_pythons_own_options(monkeypatch: pytest.MonkeyPatch, words: list[str], options: list[str] | None) -> None:
+    """What imports accel may be a package of somebody else's that has a command named run."""
+    monkeypatch.setattr(sys, "orig_argv", ["python", *words])
+    monkeypatch.setattr(sys, "argv", ["-m", "run", "x"] if words[0] != "script.py" else words)
+    assert run._interpreter_options() == options
+
+
+def test_values_of_options() -> None:
+    given = ["a=2", "b=False", "c=None", "d=cpu", "e=cuda:0", "f=", "g={1, 2}", "h=a=b"]
+    expected = [2, False, None, "cpu", "cuda:0", "", "{1, 2}", "a=b"]
+    assert [run._option(text)[1] for text in given] == expected
+    json.dumps(expected)

@@ -1,0 +1,187 @@
+"""Predictions beside the same pipeline simulated under the other setting; advice that is made of them."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from accel.profiling import predict
+from accel.profiling.advice import MOST, Advice, advise
+from accel.profiling.flow import flow
+from accel.profiling.measured import Measured, Trial
+from accel.profiling.verdict import judge
+from tests.profiling.pipeline import Pipeline, measured_rate
+
+WITHIN = 0.15
+SHARE = 0.9
+
+
+def pipelines(count: int, seed: int) -> Iterator[tuple[Pipeline, random.Random]]:
+    """Pipelines of all kinds: any stages, machines, workers, bursts."""
+    rng = random.Random(seed)
+    for number in range(count):
+        stages = rng.sample(["read", "record", "decode", "transform", "user", "collate", "send"], 3)
+        waits = {stage for stage in stages if stage in ("read", "send") or (stage == "user" and rng.random() < 0.5)}
+        pipeline = Pipeline(
+            work={stage: (rng.choice([0.5, 1, 2, 5, 10]), float(stage not in waits)) for stage in stages},
+            step=(rng.choice([1, 3, 8, 20]), rng.choice([0.0, 0.0, 1.0])),
+            copy=rng.choice([0, 0, 1]),
+            workers=rng.choice([0, 1, 2, 2, 4, 8]),
+            prefetch=rng.choice([1, 2, 2, 4]),
+            cores=rng.choice([2, 2, 4, 8, 16]),
+            batches=50,
+            spread=rng.choice([0.02, 0.1, 0.4]),
+            slow_every=rng.choice([0, 0, 8]),
+            slow_step=rng.choice([1, 10]),
+            slow_work=rng.choice([1, 4]),
+            seed=number,
+        )
+        yield pipeline, rng
+
+
+def near(errors: list[float]) -> float:
+    return sum(abs(error) <= WITHIN for error in errors) / len(errors)
+
+
+def test_another_number_of_workers_and_batches_ahead() -> None:
+    errors = []
+    for pipeline, rng in pipelines(150, 1):
+        its = flow(pipeline.run())
+        assert its is not None
+        now = predict.present(its)
+        workers, ahead = rng.choice([1, 2, 3, 4, 6, 12]), rng.choice([1, 2, 4, 8])
+        errors.append(predict.rate(its, replace(now, workers=workers)) / replace(pipeline, workers=workers).rate() - 1)
+        if pipeline.workers:
+            errors.append(
+                predict.rate(its, replace(now, prefetch=ahead)) / replace(pipeline, prefetch=ahead).rate() - 1
+            )
+    assert near(errors) >= SHARE
+
+
+def test_the_present_setting_is_what_was_measured() -> None:
+    for pipeline, _ in pipelines(20, 2):
+        measured = pipeline.run()
+        its = flow(measured)
+        assert its is not None
+        assert predict.rate(its, predict.present(its)) == pytest.approx(measured_rate(measured), rel=1e-6)
+
+
+FIELDS = {"num_workers": "workers", "prefetch_factor": "prefetch", "persistent_workers": "persistent"}
+
+
+def carried_out(pipeline: Pipeline, advice: Advice) -> float | None:
+    """Images a second with a piece of advice followed, simulated; None where the simulation has no such thing."""
+    if advice.change is None or not advice.change.keys() <= FIELDS.keys():
+        return None
+    changed = replace(pipeline, **{FIELDS[name]: value for name, value in advice.change.items()})
+    measured = changed.run()
+    if not advice.whole_epochs:
+        return measured_rate(measured)
+    its = flow(measured)
+    return its.epoch_rate if its else None
+
+
+def test_what_is_advised_helps_as_predicted() -> None:
+    errors, bounds = [], 0
+    for pipeline, _ in pipelines(150, 3):
+        measured = pipeline.run()
+        found = advise(measured, judge(measured))
+        assert len(found) <= MOST
+        for each in found:
+            rate = carried_out(pipeline, each)
+            if rate is None or each.predicted_rate is None:
+                continue
+            assert rate > 0.95 * each.rate, (each, pipeline)  # no advice that does harm
+            if each.at_most:
+                bounds += 1
+                assert rate <= 1.15 * each.predicted_rate
+            else:
+                errors.append(each.predicted_rate / rate - 1)
+    assert len(errors) > 30
+    assert bounds > 3
+    assert near(errors) >= SHARE
+
+
+def test_no_advice_where_the_step_is_all() -> None:
+    measured = Pipeline(work={"decode": (1.0, 1.0)}, step=(20.0, 0.0)).run()
+    verdict = judge(measured)
+    assert verdict.bottleneck == "step"
+    assert advise(measured, verdict) == []
+
+
+def test_workers_change_the_crops_and_prefetch_does_not() -> None:
+    few = Pipeline(work={"decode": (10.0, 1.0)}, step=(1.0, 0.0), cores=16).run()
+    (more, *_) = advise(few, judge(few))
+    assert more.change is not None
+    assert "num_workers" in more.change
+    assert more.bit_identical is False
+    few.loaders[0].draws = False
+    assert advise(few, judge(few))[0].bit_identical is True
+    burst = Pipeline(work={"decode": (8.0, 1.0)}, step=(3.0, 0.0), slow_every=16, slow_step=20, prefetch=1).run()
+    ahead = next(each for each in advise(burst, judge(burst)) if each.change and "prefetch_factor" in each.change)
+    assert ahead.bit_identical is True
+
+
+def test_no_option_that_does_not_apply() -> None:
+    """Without workers there is nothing to prefetch or to keep; without a GPU nothing to pin or to compute on."""
+    for pipeline, _ in pipelines(60, 4):
+        measured = replace(pipeline, workers=0, startup=100.0, epochs=2).run()
+        for each in advise(measured, judge(measured)):
+            assert (each.change or {}).keys() <= {"num_workers"}, each
+
+
+def test_short_epochs_are_predicted() -> None:
+    pipeline = Pipeline(work={"decode": (8.0, 1.0)}, step=(6.0, 0.0), startup=300, epochs=4, batches=10, cores=8)
+    measured = pipeline.run()
+    (first, *_) = advise(measured, judge(measured))
+    assert first.change == {"persistent_workers": True}
+    assert first.whole_epochs
+    assert first.predicted_rate is not None
+    changed = flow(replace(pipeline, persistent=True, epochs=8).run())
+    assert changed is not None
+    assert first.predicted_rate == pytest.approx(changed.epoch_rate, rel=WITHIN)
+
+
+def switched(pipeline: Pipeline, factor: float) -> tuple[Measured, float]:
+    """A pipeline under "torchvision" with a trial of a backend that decodes so many times as fast; and its rate."""
+    measured = pipeline.run()
+    measured.backend = "torchvision"
+    spent = sum(time for time, _ in pipeline.work.values()) / pipeline.images / 1e3
+    decode = pipeline.work["decode"][0] / pipeline.images / 1e3
+    quicker = decode * (1 - 1 / factor)
+    measured.trials["cpu"] = Trial(16, spent - quicker, spent - quicker, spent, spent)
+    after = replace(pipeline, work={**pipeline.work, "decode": (pipeline.work["decode"][0] / factor, 1.0)})
+    return measured, after.rate()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("cores", [2, 16])
+@pytest.mark.parametrize("step", [1.0, 12.0])
+def test_another_backend_by_a_trial(workers: int, cores: int, step: float) -> None:
+    pipeline = Pipeline({"decode": (60.0, 1.0), "collate": (3.0, 1.0)}, (step, 0.0), workers=workers, cores=cores)
+    measured, after = switched(pipeline, 3.3)
+    found = [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    assert len(found) == 1
+    assert found[0].bit_identical is True
+    assert found[0].predicted_rate == pytest.approx(after, rel=WITHIN)
+
+
+def test_the_gpu_where_there_is_one() -> None:
+    measured = Pipeline(work={"decode": (20.0, 1.0)}, step=(2.0, 0.0)).run()
+    assert not [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cuda"}]
+    measured.machine.gpu, measured.backends = "NVIDIA H100", ["cpu", "cuda"]
+    (found,) = [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cuda"}]
+    assert found.at_most
+    measured.backend = "cuda"
+    assert not [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cuda"}]
+
+
+def test_accels_own_threads() -> None:
+    measured = Pipeline(work={"decode": (20.0, 1.0)}, step=(2.0, 0.0), workers=0, cores=4).run()
+    measured.options = {"threads": 1}
+    found = [each for each in advise(measured, judge(measured)) if each.change == {"threads": 4}]
+    assert len(found) == 1
+    assert found[0].bit_identical is True
+    measured.options = {"threads": 4}
+    assert not [each for each in advise(measured, judge(measured)) if each.change and "threads" in each.change]

@@ -1,0 +1,390 @@
+"""The store of entries that processes share: what is found is what was put, whoever was killed or wrote beside it."""
+
+import mmap
+import os
+import random
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accel.system import file_key, memory, store
+from accel.system.file_key import Key, key_of
+from accel.system.store import Store
+from tests.support.processes import in_child, linux
+
+pytestmark = linux
+MANY = [pytest.param(4, id="some"), pytest.param(300, id="all", marks=pytest.mark.sweep)]
+
+
+def made(size: int = 1 << 21) -> Store:
+    return Store(mmap.mmap(memory.anonymous_file(size), size))
+
+
+def key(number: int) -> Key:
+    return 7, number, 100_000 + number, number * 10**9, number * 10**9 + 1
+
+
+def content(number: int, version: int = 0, size: int = 0) -> Any:
+    drawn = random.Random(f"{number} {version}")
+    return np.frombuffer(drawn.randbytes(8 * (size or 20 + number * 37 % 300)), np.uint8)
+
+
+def put(entries: Store, number: int, version: int = 0) -> bool:
+    return entries.put(key(number), content(number, version), entries.find(key(number)))
+
+
+def got(entries: Store, number: int) -> bytes | None:
+    out = np.full(1 << 20, 171, np.uint8)
+    sizes: list[int] = []
+
+    def room(size: int) -> Any:
+        sizes.append(size)
+        return out[:size]
+
+    return out[: sizes[0]].tobytes() if entries.get(entries.find(key(number)), room) else None
+
+
+def of(number: int, versions: int = 1) -> set[bytes | None]:
+    """What may be found of an entry."""
+    return {None, *(content(number, version).tobytes() for version in range(versions))}
+
+
+def test_what_is_put_is_found_and_a_later_one_takes_its_place() -> None:
+    entries = made()
+    assert got(entries, 3) is None
+    assert all(put(entries, number) for number in range(500))
+    assert [got(entries, number) for number in range(500)] == [content(number).tobytes() for number in range(500)]
+    used = entries.used()
+    assert all(put(entries, number, 1) for number in range(500))
+    assert [got(entries, number) for number in range(500)] == [content(number, 1).tobytes() for number in range(500)]
+    assert entries.used() == used
+    assert got(entries, 500) is None
+
+
+def test_an_entry_of_another_size_takes_the_place_of_one() -> None:
+    entries = made()
+    for number in range(40):
+        put(entries, number)
+    other = content(5, size=1000)
+    assert entries.put(key(5), other, entries.find(key(5)))
+    assert got(entries, 5) == other.tobytes()
+    assert got(entries, 4) == content(4).tobytes()
+
+
+def test_entries_are_told_apart_by_every_part_of_the_key() -> None:
+    entries = made()
+    put(entries, 3)
+    for part in range(5):
+        other = list(key(3))
+        other[part] += 1
+        assert entries.find(tuple(other))[0] == 0  # type: ignore[arg-type]
+
+
+def test_a_full_store_keeps_what_it_has_and_stays_within_its_memory() -> None:
+    file = memory.anonymous_file(1 << 20)
+    entries = Store(mmap.mmap(file, 1 << 20))
+    kept = [number for number in range(3000) if put(entries, number)]
+    assert 200 < len(kept) < 3000
+    assert kept[:200] == list(range(200))
+    used, size = entries.used()
+    assert used == size < 1 << 20
+    assert all(got(entries, number) == content(number).tobytes() for number in kept)
+    assert os.fstat(file).st_blocks * 512 <= 1 << 20
+
+
+def test_slots_that_run_out_are_no_error() -> None:
+    entries = made(1 << 22)
+    kept = [n for n in range(9000) if entries.put(key(n), np.zeros(8, np.uint8), entries.find(key(n)))]
+    assert 4000 < len(kept) < 9000
+    assert all(entries.find(key(number))[0] for number in kept)
+
+
+def test_a_few_entries_take_few_pages() -> None:
+    file = memory.anonymous_file(1 << 33)
+    entries = Store(mmap.mmap(file, 1 << 33))
+    sizes = sum(len(content(number)) for number in range(200) if put(entries, number))
+    assert os.fstat(file).st_blocks * 512 < sizes + 200 * 48 + (1 << 16)
+
+
+def test_an_entry_larger_than_a_segment() -> None:
+    entries = made()
+    large = content(1, size=10_000)
+    assert entries.put(key(1), large, entries.find(key(1)))
+    assert put(entries, 2)
+    assert (got(entries, 1), got(entries, 2)) == (large.tobytes(), content(2).tobytes())
+    assert not entries.put(key(3), np.zeros(1 << 21, np.uint8), entries.find(key(3)))
+
+
+def test_room_that_is_smaller_than_an_entry_gets_none() -> None:
+    entries = made()
+    put(entries, 1)
+    assert not entries.get(entries.find(key(1)), lambda size: np.empty(0, np.uint8))
+
+
+# -- faults -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "flips", [pytest.param(400, id="some"), pytest.param(10_000, id="all", marks=pytest.mark.sweep)]
+)
+def test_flipped_bits_lose_entries_and_change_none(flips: int) -> None:
+    size, drawn = 1 << 20, random.Random(1)
+    block = mmap.mmap(-1, size)
+    entries = Store(block)
+    for number in range(60):
+        put(entries, number)
+    touched = [place for place in range(size) if block[place]]
+    lost = 0
+    for _ in range(flips):
+        place = drawn.choice(touched) if drawn.random() < 0.8 else drawn.randrange(size)
+        before = block[place]
+        block[place] ^= 1 << drawn.randrange(8)
+        number = drawn.randrange(60)
+        found = [got(entries, each) for each in (range(60) if drawn.random() < 0.1 else [number])]
+        for each, value in zip(range(60) if len(found) == 60 else [number], found, strict=True):
+            assert value in of(each, 2)
+            lost += value is None
+        put(entries, 60 + drawn.randrange(20))  # writing goes on, wherever that leads
+        if drawn.random() < 0.5:
+            block[place] = before
+    assert lost > 0, "nothing that was flipped mattered"
+
+
+def test_a_checksum_that_is_not_looked_at_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "crc32", lambda *_: 0)
+    with pytest.raises(AssertionError):
+        test_flipped_bits_lose_entries_and_change_none(400)
+
+
+def _killed(entries: Store, work: Callable[[], None], after: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, since Python 3.12
+        pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    time.sleep(after)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("times", MANY)
+def test_killed_writers_leave_nothing_half_made(times: int) -> None:
+    entries, drawn = made(1 << 24), random.Random(2)
+    contents = [[content(number, version) for version in range(4)] for number in range(300)]
+    began = 0
+
+    def write() -> None:
+        entries.begin()
+        while True:
+            number = drawn.randrange(300)
+            entries.put(key(number), contents[number][drawn.randrange(4)], entries.find(key(number)))
+
+    for time_ in range(times):
+        drawn.seed(time_)
+        _killed(entries, write, 0.001 * drawn.randrange(2, 12))
+        began += entries.used()[0] > 0
+        assert all(got(entries, number) in of(number, 4) for number in range(300))
+    assert began
+    for number in range(300):  # and nobody is in anybody's way
+        assert put(entries, number)
+        assert got(entries, number) == content(number).tobytes()
+
+
+def test_a_writer_that_stops_anywhere_leaves_nothing_half_made() -> None:
+    """Every store of a word or slice, one after the other, is the last one of a writer's."""
+
+    for writes in range(14):
+        entries = made()
+        for number in range(4):
+            put(entries, number)
+        plain, left = (entries._bytes, entries._words), [writes]
+        entries._bytes, entries._words = (_Stopping(each, left) for each in plain)  # type: ignore[assignment]
+        entries.begin()
+        with pytest.MonkeyPatch.context() as patch, suppress(SystemExit):
+            patch.setattr(store, "_HEAD", _Head)
+            for number, version in ((9, 0), (2, 1), (9, 1)):
+                put(entries, number, version)
+            assert writes > 8, "there was more to write"
+        entries._bytes, entries._words = plain
+        entries.begin()
+        assert all(got(entries, number) in of(number, 2) for number in range(10))
+        assert all(got(entries, number) in of(number) - {None} for number in (0, 1, 3))
+        assert all(
+            put(entries, number, 1) and got(entries, number) in of(number, 2) - of(number) for number in range(10)
+        )
+
+
+class _Stopping:
+    """Memory that takes so many writes, and half of the next one."""
+
+    def __init__(self, memory: Any, left: list[int]) -> None:
+        self.memory, self.left = memory, left
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        if self.left[0] == 0:
+            if isinstance(place, slice):
+                half = (place.stop - place.start) // 2
+                self.memory[place.start : place.start + half] = value[:half]
+            raise SystemExit
+        self.left[0] -= 1
+        self.memory[place] = value
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.memory[place]
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+
+class _Head:
+    """``store._HEAD`` for such memory."""
+
+    plain = store._HEAD
+    size = plain.size
+
+    @classmethod
+    def pack_into(cls, memory: Any, at: int, *values: int) -> None:
+        memory[at : at + cls.size] = cls.plain.pack(*values)
+
+    @classmethod
+    def unpack_from(cls, memory: Any, at: int) -> tuple[Any, ...]:
+        return cls.plain.unpack(memory[at : at + cls.size])
+
+
+@pytest.mark.parametrize("times", [pytest.param(1, id="some"), pytest.param(20, id="all", marks=pytest.mark.sweep)])
+def test_several_processes_write_and_read_the_same(times: int) -> None:
+    for _ in range(times):
+        entries = made(1 << 23)
+        contents = [[content(number, version) for version in range(3)] for number in range(200)]
+        allowed = [of(number, 3) for number in range(200)]
+
+        def work(seed: int, entries: Store = entries, contents: Any = contents, allowed: Any = allowed) -> bool:
+            entries.begin()
+            drawn = random.Random(seed)
+            for _ in range(3000):
+                number = drawn.randrange(200)
+                if got(entries, number) not in allowed[number]:
+                    return False
+                if not entries.put(key(number), contents[number][drawn.randrange(3)], entries.find(key(number))):
+                    return False
+            return True
+
+        children = [in_child(lambda seed=seed: work(seed)) for seed in range(3)]  # type: ignore[misc]
+        assert all(child() for child in children)
+        found = [got(entries, number) for number in range(200)]
+        assert all(value in allowed[number] for number, value in enumerate(found))
+        assert sum(value is not None for value in found) > 190, "they are in each other's way"
+
+
+def test_a_segment_that_another_took_is_left_to_it() -> None:
+    one = made()
+    other = Store(one._bytes)
+    put(one, 1)
+    one._words[0] = 0  # as when both had counted from the same number
+    one._words[one._owners] = 0
+    put(other, 2)
+    assert one._own.end == other._own.end, "both are in one segment"
+    put(one, 3)
+    put(other, 4)
+    assert [got(one, number) for number in (2, 3, 4)] == [content(number).tobytes() for number in (2, 3, 4)]
+    assert got(one, 1) in of(1)
+
+
+# -- keys ---------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_of_the_file_however_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_key, "SETTLED", 0.0)
+    path = tmp_path / "a"
+    path.write_bytes(b"1234")
+    os.link(path, tmp_path / "b")
+    (tmp_path / "c").symlink_to(path)
+    keys = {memory.file_buffers.read(tmp_path / name)[2] for name in "abc"}  # type: ignore[index]
+    assert len(keys) == 1
+    assert None not in keys
+
+
+def test_a_key_tells_of_every_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_key, "SETTLED", 0.0)
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_bytes(b"1234")
+    before = path.stat()
+    keys = [key_of(path.stat())]
+
+    def changed() -> None:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert path.stat().st_mtime_ns == before.st_mtime_ns
+        keys.append(key_of(path.stat()))
+        time.sleep(0.02)  # the clock of a file system ticks
+
+    time.sleep(0.02)
+    path.write_bytes(b"5678")
+    changed()
+    other.write_bytes(b"5678")
+    other.replace(path)
+    changed()
+    path.write_bytes(b"567")
+    changed()
+    assert None not in keys
+    assert len(set(keys)) == len(keys)
+
+
+def status(written: float, changed: float) -> Any:
+    return type("Status", (), {
+        **dict.fromkeys(("st_dev", "st_ino", "st_size"), 1),
+        "st_mtime_ns": int(written * 1e9),
+        "st_ctime_ns": int(changed * 1e9),
+    })  # fmt: skip
+
+
+def test_times_that_cannot_be_trusted_give_no_key() -> None:
+    now = time.time()
+    assert key_of(status(now - 3, now - 3)) is not None
+    assert key_of(status(now - 90, now - 3)) is not None
+    assert key_of(status(0, now - 3)) is not None, "as packed files have it"
+    for written, changed in ((now, now), (now - 90, now - 1), (now + 9, now + 9), (now - 9, now - 90), (-9, now - 90)):
+        assert key_of(status(written, changed)) is None
+
+
+# -- the budget ---------------------------------------------------------------------------------------------
+
+
+GIB = str(1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("lines", "names", "expected"),
+    [
+        ("0::/job\n", {"job": ("max", "0", ""), "": ()}, 8 << 30),
+        ("0::/job\n", {"job": (GIB, "4096", "anon 1\nactive_file 1024\ninactive_file 1024")}, (1 << 30) - 2048),
+        ("4:memory:/job\n", {"job": (GIB, "4096", "inactive_file 7\ntotal_inactive_file 4096")}, 1 << 30),
+        ("4:memory:/a/job\n", {"a/job": (f"{9 << 30}", "0", ""), "a": (GIB, "4096", "")}, (1 << 30) - 4096),
+        ("0::/job\n", {"job": (GIB, f"{2 << 30}", "")}, 0),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_memory(lines: str, names: dict[str, tuple[str, ...]], expected: int, tmp_path: Path) -> None:
+    own, meminfo = tmp_path / "own", tmp_path / "meminfo"
+    own.write_text(lines)
+    meminfo.write_text(f"MemTotal: 1 kB\nMemAvailable: {8 << 20} kB\nBuffers: 1 kB\n")
+    older = "memory:" in lines
+    files = ("memory.limit_in_bytes", "memory.usage_in_bytes") if older else ("memory.max", "memory.current")
+    for name, texts in names.items():
+        folder = tmp_path / "groups" / ("memory" if older else "") / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in zip((*files, "memory.stat"), texts, strict=False):
+            (folder / file).write_text(text)
+    assert store.left(meminfo, own=own, root=tmp_path / "groups") == expected
+
+
+def test_nothing_is_left_where_nothing_can_be_read(tmp_path: Path) -> None:
+    assert store.left(tmp_path / "none") == 0
