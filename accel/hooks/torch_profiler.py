@@ -7,11 +7,11 @@ from typing import Any
 from torch.autograd.profiler import record_function
 
 from accel.hooks.patch import Body, Function
-from accel.system import clocks
+from accel.system import measuring
 
 
 def _start(original: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
-    clocks.show(record_function)
+    measuring.show(record_function)
     return original(self, *args, **kwargs)
 
 
@@ -19,7 +19,7 @@ def _exit(original: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         return original(self, *args, **kwargs)
     finally:
-        clocks.show(None)
+        measuring.show(None)
 
 
 PATCHES = (

@@ -28,9 +28,10 @@ from accel.profiling.measured import (
     total,
 )
 from accel.runtime.streams import usable
-from accel.system import clocks, counters
-from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS, Row
+from accel.system import clocks, counters, measuring
+from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
 from accel.system.cores import cores
+from accel.system.measuring import Row
 
 ANOTHER = "cpu"
 """The backend that is tried where none of accel's is in force."""
@@ -48,7 +49,7 @@ def start(*, trace: bool = False) -> None:
     global _before
     folder = tempfile.mkdtemp(prefix="accel-trace-") if trace else ""
     try:
-        clocks.start(folder)
+        measuring.start(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -57,8 +58,8 @@ def start(*, trace: bool = False) -> None:
 
 def stop() -> Measured:
     """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples."""
-    folder = clocks.folder()
-    measured = _measured(clocks.stop())
+    folder = measuring.folder()
+    measured = _measured(measuring.stop())
     if folder:
         measured.events = _events(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -80,12 +81,13 @@ def try_another(number: int) -> None:
 
 def so_far() -> Measured:
     """What was measured up to now."""
-    clocks.flush()
-    return _measured(clocks.rows_of())
+    measuring.flush()
+    return _measured(measuring.rows_of())
 
 
 def _measured(rows: list[Row]) -> Measured:
     watched, selection = loading.watched, switch.current()
+    rows = watched.grouped(rows)
     processes = [_process(row, watched) for row in rows]
     options = {} if selection.steps_aside else vars(selection.options)
     for row, process in zip(rows, processes, strict=True):
@@ -117,13 +119,12 @@ def _process(row: Row, watched: loading.Watched) -> Process:
     spent = {name: _spent(row.stages[number]) for number, name in enumerate(clocks.STAGES)}
     if not is_main:  # there it is part of what the transforms take
         spent["transform"] = total([spent["transform"], spent.pop("plan")])
-    begun, until = (watched.begun, watched.until) if is_main else (header["begun_ns"], header["until_ns"])
     return Process(
         pid=pid,
         role="main" if is_main else "worker",
         loader=loader,
         worker=worker,
-        seconds=max(until - begun, 0) / 1e9,
+        seconds=(watched.until - watched.begun if is_main else header["ns"]) / 1e9,
         cpu_s=header["cpu_ns"] / 1e9,
         threads=max(header["threads"], 1),
         stages={name: spent[name] for name in _measured_in(is_main, watched) if name in spent},

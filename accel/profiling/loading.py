@@ -7,6 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import wraps
+from multiprocessing import active_children
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,12 +18,13 @@ from accel.profiling import fetching, trial
 from accel.profiling.measured import Batch, Loader, Trial
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
-from accel.system import clocks
+from accel.system import clocks, measuring
 from accel.system.clocks import COPY, STEP, UNPACK, WAIT
 
 Function = Callable[..., Any]
 
 _MOST_BATCHES = 4096
+_MANY = 256  # rows of workers that have ended
 
 
 class Watched:
@@ -37,6 +39,7 @@ class Watched:
         self.trials: dict[int, Trial | None] = {}
         self.begun = self.until = 0
         self.images = 0
+        self._ended: list[measuring.Row] = []
         self._begun: Counter[int] = Counter()
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
@@ -61,6 +64,21 @@ class Watched:
         if iterator not in self._epochs:  # begun before it was measured
             self.begin(iterator, iterator, 0)
         return self._epochs[iterator]
+
+    def set_aside(self) -> None:
+        """Keep what workers have measured that have ended, for others may take their rows."""
+        alive = {os.getpid(), *(process.pid for process in active_children())}
+        self._ended += measuring.take(lambda pid: pid not in alive)
+        if len(self._ended) > _MANY:
+            self._ended = self.grouped([])
+
+    def grouped(self, rows: list[measuring.Row]) -> list[measuring.Row]:
+        """Rows, with those of workers that took the place of each other, epoch after epoch, as one."""
+        places: dict[Any, list[measuring.Row]] = {}
+        for row in (*rows[:1], *self._ended, *rows[1:]):
+            pid = row.header["pid"]
+            places.setdefault(self.workers.get(pid, pid), []).append(row)
+        return [measuring.together(each) for each in places.values()]
 
     def started(self, iterator: Any) -> None:
         """Its first batch is there."""
@@ -118,9 +136,11 @@ def iterated(original: Function) -> Function:
 
     @wraps(original)
     def begin(self: Any) -> Any:
-        if get_worker_info() is not None or not clocks.measuring():
+        if get_worker_info() is not None or not measuring.measuring():
             return original(self)
         asked = clocks.now()
+        if self.num_workers:
+            watched.set_aside()
         watched.begun = watched.begun or asked
         _end_step(clocks.clock())
         with sampler.paused(self.num_workers > 0):
@@ -138,7 +158,7 @@ def asked(original: Function) -> Function:
 
     @wraps(original)
     def give(self: Any) -> Any:
-        if get_worker_info() is not None or not clocks.measuring():
+        if get_worker_info() is not None or not measuring.measuring():
             return original(self)
         clock, begun = clocks.clock(), clocks.now()
         watched.begun = watched.begun or begun
@@ -165,7 +185,7 @@ def asked(original: Function) -> Function:
         )
         watched.batches.append(batch)
         _last.batch = batch
-        clocks.flush()
+        measuring.flush()
         for listener in listeners:
             listener()
         _begin_step(clock)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from accel.system import clocks, log
+from accel.system import log, measuring
 from accel.system.imports import LazyModule
 
 if TYPE_CHECKING:
@@ -83,4 +83,4 @@ def _display(report: Report) -> None:
         report.show()
 
 
-clocks.on_change(lambda begins: _stages.changed(begins))
+measuring.on_change(lambda begins: _stages.changed(begins))

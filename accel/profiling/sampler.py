@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from accel.system import clocks, fork
+from accel.system import clocks, fork, measuring
 from accel.system.clocks import GIL
 
 _HERTZ = 23
@@ -27,7 +27,6 @@ _LIBRARIES = tuple(
 class Sampler:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
         self._watched = 0
         self._found: Counter[tuple[CodeType, int, bool]] = Counter()
         self._kinds: dict[CodeType, int] = {}
@@ -47,15 +46,13 @@ class Sampler:
         self._run()
 
     def _run(self) -> None:
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="accel-sampler", daemon=True, args=(self._ended,))
+        self._thread = threading.Thread(target=self._look, name="accel-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        self._ended.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     @contextmanager
     def paused(self, pauses: bool) -> Iterator[None]:
@@ -69,14 +66,14 @@ class Sampler:
             if pauses:
                 self._run()
 
-    def _look(self, ended: threading.Event) -> None:
-        clock, looks = clocks.clock(), 0
+    def _look(self) -> None:
+        clock, looks, itself = clocks.clock(), 0, threading.current_thread()
         period = 1_000_000_000 // _HERTZ
-        while not ended.is_set():
+        while self._thread is itself:
             wanted = clocks.now() + period
             time.sleep(period / 1e9)
             late = clocks.now() - wanted
-            if ended.is_set() or not clocks.measuring():
+            if self._thread is not itself or not measuring.measuring():
                 break
             clock.add(GIL, max(late, 0))
             frame = sys._current_frames().get(self._watched)
@@ -104,10 +101,10 @@ class Sampler:
 
     def write(self) -> None:
         """Write the statements that were found most often to this process's row."""
-        row = clocks.row()
+        row = measuring.row()
         if row is not None:
-            found = self._found.most_common(clocks.TEXTS)
-            clocks.write_texts(
+            found = self._found.most_common(measuring.TEXTS)
+            measuring.write_texts(
                 row,
                 [
                     (f"{loads:d}\n{line}\n{code.co_name[:60]}\n{code.co_filename[-160:]}", n)

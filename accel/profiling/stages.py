@@ -19,7 +19,7 @@ from accel import hooks, switch
 from accel.hooks.patch import Undo, attribute, body, found
 from accel.profiling import copying, fetching, loading
 from accel.profiling.sampler import sampler
-from accel.system import clocks
+from accel.system import clocks, measuring
 from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, TRANSFORM, USER
 from accel.system.private_names import private
 
@@ -69,18 +69,18 @@ def changed(begins: bool) -> None:
         for each in (sampler.forget, fetching.begin, loading.begin):
             each()
     _install()
-    if clocks.measuring():
+    if measuring.measuring():
         sampler.start()
 
 
 def _install() -> None:
-    if clocks.ranges is None and not clocks.measuring():
+    if clocks.ranges is None and not measuring.measuring():
         return
     for name in _IMPORTED:
         import_module(name)
     for name, stage in _ATTRIBUTES.items():
-        _around(name, partial(clocks.timed if clocks.measuring() else clocks.shown, stage))
-    if not clocks.measuring():
+        _around(name, partial(clocks.timed if measuring.measuring() else clocks.shown, stage))
+    if not measuring.measuring():
         return
     _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
     for name, replacement in (*fetching.REPLACED, *loading.REPLACED, *copying.REPLACED):
@@ -129,14 +129,14 @@ class _WorkerEntry:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # a backend in force brings the block along, which can be sent but once
-        block = clocks.share() if switch.active() is None else None
+        block = measuring.share() if switch.active() is None else None
         return _enter_worker, (None if inspect.isfunction(self.original) else self.original, block)
 
 
 def _enter_worker(original: Function | None, block: Any) -> Function:
-    clocks.join(block)
+    measuring.join(block)
     loop = original or private("torch.utils.data._utils.worker")._worker_loop
-    clocks.look()
+    measuring.look()
     return loop
 
 

@@ -24,7 +24,7 @@ from accel import switch
 from accel.lazy import search
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.profiling.measured import Trial
-from accel.system import clocks, log
+from accel.system import log, measuring
 from accel.system.private_names import private
 
 _BATCH, _FEWEST, _MOST = 8, 2, 12
@@ -85,7 +85,7 @@ def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     if not child:
         try:
             signal.alarm(int(_PATIENCE))  # should the parent go
-            clocks.leave()
+            measuring.leave()
             try:
                 made = make()
             except Exception as error:
