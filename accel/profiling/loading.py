@@ -38,6 +38,7 @@ class Watched:
         """By their process: the loader's number, and the worker's."""
         self.samples: dict[int, trial.Samples | None] = {}
         self.trials: dict[int, Trial | None] = {}
+        self.failed: str | None = None
         self.begun = self.until = 0
         self.images = 0
         self._ended: list[measuring.Row] = []
@@ -125,10 +126,15 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
         pin_memory=bool(iterator._pin_memory),
         persistent=bool(getattr(iterator, "_persistent_workers", False)),
         method=method,
-        dataset=f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+        dataset=dataset_name(dataset),
         length=length,
         pid=os.getpid(),
     )
+
+
+def dataset_name(dataset: Any) -> str:
+    """What a loader's dataset is called."""
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
 
 
 def iterated(original: Function) -> Function:
@@ -170,8 +176,13 @@ def asked(original: Function) -> Function:
         try:
             with nullcontext() if clocks.ranges is None else clocks.ranges("accel::wait"):
                 data = original(self)
-        except BaseException:
+        except BaseException as error:
             _last.__dict__.pop("batch", None)
+            if isinstance(error, StopIteration):
+                for end in ends:
+                    end(loader.number)
+            else:
+                watched.failed = f"{type(error).__name__}: {error}"[:1000]
             _begin_step(clock, begun)
             raise
         taken, cpu = clocks.now(), clocks.cpu_ns() - cpu_begun

@@ -87,8 +87,9 @@ def measuring() -> bool:
 
 def leave() -> None:
     """Have this process not be measured any more; for a child that does something else."""
-    global _seen
-    _seen = 0
+    global _block
+    _turn(0)
+    _block = None
 
 
 def start(folder: str = "") -> None:
