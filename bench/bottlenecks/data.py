@@ -22,12 +22,12 @@ SIZES = {"tiny": (64, 64), "small": (200, 150), "large": (1600, 1200)}
 _EACH = {"tiny": 16, "small": 16, "large": 4}
 
 
-def write(root: Path) -> None:
-    """Write photos of all sizes below ``root``."""
-    for name, size in SIZES.items():
+def write(root: Path, names: Sequence[str] = tuple(SIZES)) -> None:
+    """Write photos of these sizes below ``root``."""
+    for name in names:
         (root / name).mkdir()
         for number in range(_EACH[name]):
-            picture(number, size).save(root / name / f"{number}.jpg", quality=92)
+            picture(number, SIZES[name]).save(root / name / f"{number}.jpg", quality=92)
 
 
 class Photos(Dataset[Any]):
