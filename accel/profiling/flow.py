@@ -156,7 +156,8 @@ def _flow(
         cpu_made = max(cpu_made, computed)
     else:
         # lazy batches are computed behind next(): the stages' own times say what is left of steps and copies
-        own_step, own_copy = (_a_batch(main, name, len(all_batches)) for name in ("step", "copy"))
+        ended = sum(batch.step_ns is not None for batch in all_batches)  # nobody sees the end of an epoch's last step
+        own_step, own_copy = (_a_batch(main, name, ended) for name in ("step", "copy"))
         less_step = step - min(step, own_step or step)
         less_copy = copy - min(copy, own_copy or copy)
         shifted = less_step + less_copy
