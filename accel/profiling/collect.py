@@ -107,6 +107,7 @@ def _measured(rows: list[Row]) -> Measured:
         batches=list(watched.batches),
         machine=machine(),
         samples=[sample for row in rows for sample in _samples(row)],
+        failed=watched.failed,
         backends=[name for name, lacking in switch.image_backends().items() if lacking is None],
         counters=_since(counters.stats(), _before[0]),
     )

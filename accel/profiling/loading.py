@@ -37,6 +37,7 @@ class Watched:
         """By their process: the loader's number, and the worker's."""
         self.samples: dict[int, trial.Samples | None] = {}
         self.trials: dict[int, Trial | None] = {}
+        self.failed: str | None = None
         self.begun = self.until = 0
         self.images = 0
         self._ended: list[measuring.Row] = []
@@ -124,10 +125,15 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
         pin_memory=bool(iterator._pin_memory),
         persistent=bool(getattr(iterator, "_persistent_workers", False)),
         method=method,
-        dataset=f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+        dataset=dataset_name(dataset),
         length=length,
         pid=os.getpid(),
     )
+
+
+def dataset_name(dataset: Any) -> str:
+    """What a loader's dataset is called."""
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
 
 
 def iterated(original: Function) -> Function:
@@ -174,6 +180,9 @@ def asked(original: Function) -> Function:
             for end in ends:
                 end(loader.number)
             _begin_step(clock)
+            raise
+        except Exception as error:
+            watched.failed = f"{type(error).__name__}: {error}"[:1000]
             raise
         dry = None if event is None else bool(event.query())
         if not number:

@@ -87,8 +87,8 @@ def measuring() -> bool:
 
 def leave() -> None:
     """Have this process not be measured any more; for a child that does something else."""
-    global _seen
-    _seen = 0
+    global _block, _seen
+    _block, _seen = None, 0
 
 
 def start(folder: str = "") -> None:

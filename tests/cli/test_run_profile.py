@@ -1,4 +1,4 @@
-"""``python -m accel run --profile``: the command waits for the script, ends as it does, and reports on its processes."""
+"""``python -m accel run --profile``: the command waits for the script, ends as it does, reports."""
 
 import json
 import os
