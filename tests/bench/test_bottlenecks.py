@@ -23,8 +23,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-WAITS = Script(photos(pipeline(size=16), "tiny", data.Wait(60)), Step(1), batches=8, batch_size=2)
-STEPS = replace(WAITS, dataset=photos(pipeline(size=16), "tiny"), step=Step(200))
+WAITS = Script(photos(pipeline(size=16), "tiny", data.Wait(150)), Step(1), batches=6, batch_size=2)
+STEPS = replace(WAITS, dataset=photos(pipeline(size=16), "tiny"), step=Step(400), loader={"num_workers": 1})
 
 
 @pytest.mark.parametrize(
