@@ -359,6 +359,27 @@ def test_positions_outside_the_file() -> None:
         jpeg.decode(data, (int(rng.integers(100)), int(rng.integers(150)), 20, 50), index=index)
 
 
+def test_a_piece_without_the_marker_that_is_due() -> None:
+    """An index whose next point lies in front of it: what is behind the piece in memory is no part of the stream."""
+    data = noise(size=(120, 400), restart_marker_blocks=3, quality=40)
+    kept = points_of(data).view(np.uint16)
+    spacing = int(kept[ix.SPACING])
+    assert 5 < spacing < 13
+    words, number = kept.copy(), -(-2 * 25 // spacing)  # the first point in the third row of MCUs
+    place = ix.POINTS + 5 * number
+    begin = (int(words[place]) | int(words[place + 1]) << 16) >> 3
+    marker = min(at for at in (data.find(bytes((255, code)), begin) for code in range(0xD0, 0xD8)) if at > 0)
+    words[place + 5 : place + 7] = np.array([8 * marker], np.uint32).view(np.uint16)
+    index = jpeg.Index()
+    index.room(2 * len(words)).view(np.uint16)[:] = sealed(data, words)
+    scratch = jpeg._scratch
+    scratch.ends[:], scratch.stream[:] = 1 << 40, 0
+    box = (34, 16 * (number * spacing - 50) + 2, 8, 16 * (spacing - 2))
+    found = jpeg.decode(data, box, index=index)
+    assert index.dropped
+    assert np.array_equal(found, plainly(data, box))
+
+
 @pytest.mark.parametrize(("word", "value"), [(ix.KIND, 0xACC2), (ix.SPACING, 2), (ix.ROWS, 9), (ix.ROWS, 0xFFFF)])
 def test_headers_of_an_index(word: int, value: int) -> None:
     data = noise()
