@@ -31,13 +31,13 @@ _NONE: Integers = np.zeros(0, np.int64)
 class Wanted(NamedTuple):
     """The region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels.
 
-    ``index``: the bytes that are kept for its index, uint8[n], perhaps none; None: nobody keeps one.
+    ``known``: the bytes that are kept for its index, uint8[n], perhaps none; None: nobody keeps one.
     """
 
     data: Data
     box: Box
     channels: int
-    index: npt.NDArray[np.uint8] | None = None
+    known: npt.NDArray[np.uint8] | None = None
 
 
 def wanted_of(decode: Decode, options: Options) -> Wanted | None:
@@ -154,13 +154,13 @@ class Decoder:
         files = _Upload(self._device, self._files, total)
         for (_, each), start in zip(asked, starts.tolist(), strict=True):
             files.host[start : start + len(each.data)] = np.frombuffer(each.data, np.uint8)
-        is_whole = all(each.index is None for _, each in asked)
+        is_whole = all(each.known is None for _, each in asked)
         if is_whole:
             files.send(total)  # on its way while the headers are read
         boxes = np.array([each.box for _, each in asked], np.int64)
         channels = np.array([each.channels for _, each in asked], np.int64)
-        good, *found = headers.read(files.host, starts, sizes, boxes, channels)
-        known = index.read(files.host, starts, sizes, good, *found, [each.index for _, each in asked])
+        good, found, regions = headers.read(files.host, starts, sizes, boxes, channels)
+        known = index.read(files.host, starts, sizes, good, found, regions, [each.known for _, each in asked])
         if not is_whole:
             files.send(int(starts[-1] + sizes[-1]))
         files.done()
@@ -168,9 +168,9 @@ class Decoder:
         taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
         if len(taken) == 0:
             return Decoding(addresses)
-        known = known.of(taken)
-        batch = layout.lay_out(*(each[taken] for each in (*found, starts, sizes, boxes, channels)), known)
-        decoding = Decoding(addresses, [asked[number][0] for number in taken], found[0][taken], known)
+        known, found, regions = known.of(taken), found[taken], regions[taken]
+        batch = layout.lay_out(found, regions, starts[taken], sizes[taken], boxes[taken], channels[taken], known)
+        decoding = Decoding(addresses, [asked[number][0] for number in taken], found, known)
         self._queue(batch, decoding, files.sent)
         return decoding
 
