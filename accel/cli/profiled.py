@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accel.launch import process
-from accel.profiling import folder, trace
+from accel.profiling import folder, screen, trace
 from accel.profiling.advice import Advice
 from accel.profiling.report import Report
 
@@ -26,11 +26,11 @@ def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
         return process.end_as(status)
     if args.trace:
         trace.write(report.measured, args.trace)
+    report.show(sys.stderr)
     if args.attempt and status == 0:
         _try(report, words, told, args.progress)
     elif args.attempt:
         _say("nothing is tried after a run that failed")
-    report.show(sys.stderr)
     if args.json:
         report.save(args.json)
     return process.end_as(status)
@@ -65,6 +65,7 @@ def _try(report: Report, words: list[str], told: Environment, progress: bool) ->
             "predicted_rate": advice.predicted_rate,
             "measured_rate": flow.epoch_rate if advice.whole_epochs else flow.rate,
         }
+        _say(screen.tried(report.tried))
 
 
 def _changes(advice: Advice, report: Report) -> tuple[dict[str, Any], dict[str, Any]]:

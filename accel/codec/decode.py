@@ -29,11 +29,13 @@ def decode(
 ) -> Pixels:
     """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to the reference's.
 
-    ``index``: what is known of where things are in the file, for accel's own decoder.
+    ``index`` is what earlier decodes found out about the file, and has what this one did besides (``jpeg.Index``).
 
     Raises:
         DecodeError: the reference decoder (Pillow) cannot decode the file either; the message is its own.
     """
+    if index is not None:
+        index.begin()
     if isinstance(header, Raw):
         return raw(data, header, box, channels)
     chosen = choose(header, engine)

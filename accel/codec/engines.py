@@ -32,7 +32,10 @@ Data = bytes | memoryview
 
 
 def accel(data: Data, box: Box, channels: int, index: jpeg.Index | None = None) -> Pixels | None:
-    """accel's own decoder, on the region alone; declines whatever is not plainly an intact baseline file."""
+    """accel's own decoder, on the region alone; declines whatever is not plainly an intact baseline file.
+
+    It begins where ``index`` says, and adds to it.
+    """
     return jpeg.decode(data, box, channels=channels, index=index)
 
 

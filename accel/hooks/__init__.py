@@ -22,6 +22,7 @@ from accel.hooks import (
     ray,
     table,
     torch_compile,
+    torch_profiler,
     tv_files,
     tv_functional,
     tv_transforms,
@@ -30,10 +31,10 @@ from accel.hooks import (
     v2_transforms,
 )
 from accel.hooks.patch import Patch, Undo
-from accel.system import clocks, counters, private_names, replaced
+from accel.system import counters, measuring, private_names, replaced
 
 _OF_IMAGES = (pillow_open, pillow_ops, tv_files, tv_transforms, tv_functional, v2_transforms, v2_forward, v2_functional)
-_OF_TORCH = (torch_compile, dataloader, multiprocessing, ray)
+_OF_TORCH = (torch_compile, torch_profiler, dataloader, multiprocessing, ray)
 PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
 """Every row of every table."""
 
@@ -62,7 +63,7 @@ def install() -> None:
             lacking.append(row.name)
     private_names.check(*lacking)
     counters.share()
-    clocks.share()
+    measuring.share()
     with suppress(OSError):
         replaced.share()
     torch_compile.keep_out()

@@ -19,7 +19,7 @@ from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import held, loader_batch, search, tensor
 from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.system import clocks, log, notes
+from accel.system import log, measuring, notes
 from accel.system.caller import frame
 from accel.system.private_names import private
 from accel.workers import slot_pool
@@ -85,7 +85,7 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         return batch
     if frame(2).f_code.co_name != "_worker_loop":  # past this function, and what stands in torch's
         return _located(original, self, index)
-    if clocks.look():
+    if measuring.look():
         return self.fetch(index)  # with clocks around it, or without
     selection = switch.active()
     computes = selection is not None and not backend_of(selection).devices
@@ -109,7 +109,7 @@ def _get_iterator(original: Function, self: Any) -> Any:
     selection = switch.active()
     if self.num_workers == 0 or selection is None:
         return original(self)
-    clocks.share(own=True)
+    measuring.share(own=True)
     host_of(selection).prepare()
     held.compute(self.dataset, getattr(selection.options, "threads", None))
     log.flush()

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 
 from accel import switch
+from accel.codec import store
 from accel.hooks.patch import Body, Function
 from accel.launch import environment
 from accel.options import Selection
-from accel.system import clocks, counters, replaced, store
+from accel.system import counters, measuring, replaced
 
 
 def _with_switch(original: Function, name: str) -> dict[str, Any]:
@@ -37,7 +38,7 @@ class _Carried:
 
     def __reduce__(self) -> tuple[Any, ...]:
         shared = get_spawning_popen() is not None
-        given = (counters.share(), clocks.share(), replaced.sent(), store.sent()) if shared else ()
+        given = (counters.share(), measuring.share(), replaced.sent(), store.sent()) if shared else ()
         return exec, (program(self._selection, *given), {"__name__": "accel_started"})
 
 
@@ -56,7 +57,7 @@ def _enter(
 ) -> None:
     if counts is not None:
         counters.join(counts)
-    clocks.join(times)
+    measuring.join(times)
     replaced.join(names)
     store.join(entries)
     switch.adopt(selection)

@@ -28,8 +28,8 @@ from accel.lazy.jpeg_file import LazyJpegFile, Unread, opened
 from accel.options import Selection
 from accel.recipe import Source
 from accel.system import counters, fork
-from accel.system.file_key import Key
 from accel.system.imports import LazyModule
+from accel.system.memory import Key
 from accel.system.replaced import replaced
 
 _mpo = LazyModule("accel.lazy.mpo_file")

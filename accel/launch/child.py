@@ -4,13 +4,10 @@ The switch is thrown once torchvision or accel has been imported. Two ways lead 
 (``site/sitecustomize.py``), and what multiprocessing and Ray prepare a process by, which comes later and knows more.
 """
 
-from __future__ import annotations
-
 import os
 import sys
-from importlib import import_module
 
-TYPE_CHECKING = False  # typing itself is dear to import
+TYPE_CHECKING = False  # nothing is imported that the script might not: no typing either
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -23,11 +20,11 @@ class SwitchOnImport:
         switch: called, without arguments, when accel has been imported; None: the environment tells what to choose.
     """
 
-    def __init__(self, switch: Callable[[], object] | None = None) -> None:
+    def __init__(self, switch: "Callable[[], object] | None" = None) -> None:
         self.switch = switch
         self.told: dict[str, Any] = {}
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name not in ("accel", "torchvision"):
             return None
         if self.switch is None and not self._is_told():
@@ -60,18 +57,20 @@ class SwitchOnImport:
         elif self in sys.meta_path:
             self.remove()
             if "ACCEL_RUN" in os.environ:
-                import_module("accel.launched").enter(self.switch)
+                from accel.launched import enter
+
+                enter(self.switch)
             elif self.switch is not None:
                 self.switch()
 
     def _import_accel(self) -> None:
         try:
-            import_module("accel")
+            import accel
         except ModuleNotFoundError as error:
             if error.name != "accel" or self.told.get("prefix") != sys.prefix:
                 raise
             sys.path.append(self.told["home"])  # of a checkout that is not installed
-            import_module("accel")
+            import accel  # noqa: F401
 
     def install(self) -> None:
         for other in sys.meta_path[:]:
@@ -90,14 +89,14 @@ class SwitchOnImport:
 class _Watched:
     """A module's loader, which says when the module is there, and then stands aside."""
 
-    def __init__(self, loader: Any, finder: SwitchOnImport) -> None:
+    def __init__(self, loader: "Any", finder: SwitchOnImport) -> None:
         self.loader = loader
         self.finder = finder
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> "Any":
         return getattr(self.loader, name)
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: "Any") -> None:
         module.__loader__ = module.__spec__.loader = self.loader
         self.loader.exec_module(module)
         self.finder.imported(module.__name__)

@@ -46,11 +46,6 @@ class Advice:
     def gain(self) -> float:
         return (self.predicted_rate or 0.0) / self.rate if self.rate else 0.0
 
-    @property
-    def results(self) -> str:
-        """What becomes of the results, in words."""
-        return {True: _SAME, False: _CROPS, None: "results: not known"}[self.bit_identical]
-
 
 def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
     """What would help, the most first; a change that any program can make before one of the user's code."""
@@ -63,6 +58,11 @@ def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
         key=lambda each: (each.predicted_rate is None, each.at_most, -round(20 * each.gain), not each.bit_identical)
     )
     return found[:MOST]
+
+
+def results(bit_identical: bool | None) -> str:
+    """What becomes of the results, in words."""
+    return {True: _SAME, False: _CROPS, None: "results: not known"}[bit_identical]
 
 
 def no_cure(bottleneck: str) -> str:
@@ -93,7 +93,7 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
 def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
     """The least of the values that gives nearly the best rate, and that rate."""
     now = predict.present(its)
-    rates = {value: predict.rate(its, replace(now, **{field: value})) for value in values}  # type: ignore[arg-type]
+    rates = {value: predict.rate(its, replace(now, **{field: value})) for value in values}
     return next(((value, rate) for value, rate in rates.items() if rate >= _NEARLY * max(rates.values())), None)
 
 

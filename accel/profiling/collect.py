@@ -14,28 +14,42 @@ import numpy as np
 import torch
 
 from accel import switch
-from accel.profiling import loading, stages  # noqa: F401  whose clocks are put in place
-from accel.profiling.measured import STAGES, Machine, Measured, Process, Sample, Spent, total
+from accel.profiling import loading, trial
+from accel.profiling.flow import flow
+from accel.profiling.measured import (
+    MAIN_STAGES,
+    STAGES,
+    WORKER_STAGES,
+    Machine,
+    Measured,
+    Process,
+    Sample,
+    Spent,
+    total,
+)
 from accel.runtime.streams import usable
-from accel.system import clocks, counters
-from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS, Row
+from accel.system import clocks, counters, measuring
+from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
 from accel.system.cores import cores
+from accel.system.measuring import Row
 
+ANOTHER = "cpu"
+"""The backend that is tried where none of accel's is in force."""
 _before: tuple[dict[str, Any], Any, float] = {}, None, 0.0
 
 
-def start(*, events: bool = False) -> None:
+def start(*, trace: bool = False) -> None:
     """Measure from now on, in this process and those that its loaders start, or have started under a backend.
 
-    ``events``: also when each stage began, for a trace.
+    ``trace``: also when each stage began, for a trace.
 
     Raises:
         RuntimeError: it is measured already.
     """
     global _before
-    folder = tempfile.mkdtemp(prefix="accel-trace-") if events else ""
+    folder = tempfile.mkdtemp(prefix="accel-trace-") if trace else ""
     try:
-        clocks.start(folder)
+        measuring.start(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -43,23 +57,37 @@ def start(*, events: bool = False) -> None:
 
 
 def stop() -> Measured:
-    """End it; what was measured."""
-    folder = clocks.folder()
-    measured = _measured(clocks.stop())
+    """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples."""
+    folder = measuring.folder()
+    measured = _measured(measuring.stop())
     if folder:
         measured.events = _events(folder)
         shutil.rmtree(folder, ignore_errors=True)
+    its = flow(measured)
+    if its is not None:
+        try_another(its.loader.number)
+        found = loading.watched.trials.get(its.loader.number)
+        measured.trials = {} if found is None else {ANOTHER: found}
     return measured
+
+
+def try_another(number: int) -> None:
+    """Have samples of a loader made by accel's own backend, too, where none is in force; once."""
+    watched = loading.watched
+    samples = watched.samples.get(number)
+    if switch.current().steps_aside and samples is not None and number not in watched.trials:
+        watched.trials[number] = trial.measure(samples, ANOTHER)
 
 
 def so_far() -> Measured:
     """What was measured up to now."""
-    clocks.flush()
-    return _measured(clocks.rows_of())
+    measuring.flush()
+    return _measured(measuring.rows_of())
 
 
 def _measured(rows: list[Row]) -> Measured:
     watched, selection = loading.watched, switch.current()
+    rows = watched.grouped(rows)
     processes = [_process(row, watched) for row in rows]
     options = {} if selection.steps_aside else vars(selection.options)
     for row, process in zip(rows, processes, strict=True):
@@ -79,6 +107,7 @@ def _measured(rows: list[Row]) -> Measured:
         batches=list(watched.batches),
         machine=machine(),
         samples=[sample for row in rows for sample in _samples(row)],
+        backends=[name for name, lacking in switch.image_backends().items() if lacking is None],
         counters=_since(counters.stats(), _before[0]),
     )
 
@@ -90,21 +119,27 @@ def _process(row: Row, watched: loading.Watched) -> Process:
     spent = {name: _spent(row.stages[number]) for number, name in enumerate(clocks.STAGES)}
     if not is_main:  # there it is part of what the transforms take
         spent["transform"] = total([spent["transform"], spent.pop("plan")])
-    begun, until = (watched.begun, watched.until) if is_main else (header["begun_ns"], header["until_ns"])
     return Process(
         pid=pid,
         role="main" if is_main else "worker",
         loader=loader,
         worker=worker,
-        seconds=max(until - begun, 0) / 1e9,
+        seconds=(watched.until - watched.begun if is_main else header["ns"]) / 1e9,
         cpu_s=header["cpu_ns"] / 1e9,
         threads=max(header["threads"], 1),
-        stages={name: spent[name] for name in STAGES if name in spent and spent[name].count},
+        stages={name: spent[name] for name in _measured_in(is_main, watched) if name in spent},
         images=watched.images if is_main else header["images"],
         made=spent["made"] if spent["made"].count else None,
         delayed_s=header["delayed_ns"] / 1e9 if header["delayed_ns"] > 0 else None,
         gil=spent["gil"] if spent["gil"].count else None,
     )
+
+
+def _measured_in(is_main: bool, watched: loading.Watched) -> tuple[str, ...]:
+    """The stages that a process has clocks for; it may never come by one."""
+    if not is_main:
+        return WORKER_STAGES
+    return STAGES if any(not each.num_workers for each in watched.loaders) else MAIN_STAGES
 
 
 def _spent(words: Any) -> Spent:
@@ -120,9 +155,9 @@ def _spent(words: Any) -> Spent:
 def _samples(row: Row) -> list[Sample]:
     found = []
     for text, times in row.texts:
-        line, function, file = text.split("\n", 2)
+        loading_, line, function, file = text.split("\n", 3)
         source = linecache.getline(file, int(line)).strip()
-        found.append(Sample(file, int(line), function, source, row.header["pid"], times))
+        found.append(Sample(file, int(line), function, source, row.header["pid"], times, loading=bool(int(loading_))))
     return found
 
 

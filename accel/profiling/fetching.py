@@ -13,19 +13,20 @@ from torch.utils.data import get_worker_info
 from accel import switch
 from accel.hooks.dataloader import Collating
 from accel.profiling.sampler import sampler
-from accel.system import clocks, fork
-from accel.system.clocks import COLLATE, DECODE, DRAWS, IDLE, IMAGES, MADE, READ, RECORD, SEND, TRANSFORM, USER
+from accel.system import clocks, fork, measuring
+from accel.system.clocks import COLLATE, DECODE, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
+from accel.system.measuring import DRAWS, IMAGES
 
 Function = Callable[..., Any]
 
-_EVERY = 4  # of so many batches the CPU time of the stages is measured, too
+_EVERY = 8  # of so many batches the CPU time of the stages is measured, too
 _fetched = 0
 _ended = 0  # when this worker had made its last batch
-_sent_before = 0
+_sent_ns = _sent_before = 0  # what the thread that sends has taken
 _drawing = 2  # batches of which it is looked at whether random numbers are drawn for them
 
 
-def _begin() -> None:
+def begin() -> None:
     """Forget what was before: measuring begins in this process."""
     global _fetched, _ended
     _fetched = _ended = 0
@@ -36,8 +37,7 @@ def sample_cpu() -> None:
     clocks.sampling_cpu = _fetched % _EVERY == 1 or not _fetched
 
 
-clocks.on_change(lambda measures: _begin())
-fork.register(in_child=_begin)
+fork.register(in_child=begin)
 
 
 def fetch(original: Function) -> Function:
@@ -50,13 +50,13 @@ def fetch(original: Function) -> Function:
         global _fetched, _ended, _sent_before
         in_worker = get_worker_info() is not None
         if in_worker:
-            clocks.look()
-        if not clocks.measuring():
+            measuring.look()
+        if not measuring.measuring():
             return original(self, index)
-        clock, row, begun = clocks.clock(), clocks.row(), clocks.now()
+        clock, row, begun = clocks.clock(), measuring.row(), clocks.now()
         if in_worker:
             if _ended:  # but for what the thread that sends took meanwhile
-                clock.add(IDLE, max(begun - _ended - (clocks.total_ns(SEND) - _sent_before), 0))
+                clock.add(IDLE, max(begun - _ended - (_sent_ns - _sent_before), 0))
             elif not sampler.runs:
                 sampler.start()
             clock.inside = clock.cpu_inside = 0
@@ -78,9 +78,9 @@ def fetch(original: Function) -> Function:
                     row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
             if in_worker:
                 _ended = clocks.now()
-                _sent_before = clocks.total_ns(SEND)
+                _sent_before = _sent_ns
                 clock.add(MADE, _ended - begun)
-                clocks.flush()
+                measuring.flush()
 
     return measured
 
@@ -101,9 +101,33 @@ def applied(original: Function) -> Function:
 
     @wraps(original)
     def apply(*args: Any, **kwargs: Any) -> Any:
+        if clocks.clock().whole:
+            return original(*args, **kwargs)
         return (transforming if switch.active() is None else recording)(*args, **kwargs)
 
     return apply
+
+
+def composed(original: Function) -> Function:
+    """What a ``Compose`` does. One of stock transforms alone records as a whole."""
+    recording = clocks.timed(RECORD, original)
+
+    @wraps(original)
+    def compose(self: Any, *args: Any, **kwargs: Any) -> Any:
+        clock = clocks.clock()
+        if clock.whole or not stock.issuperset(map(type, self.transforms)) or switch.active() is None:
+            return original(self, *args, **kwargs)
+        clock.whole = True
+        try:
+            return recording(self, *args, **kwargs)
+        finally:
+            clock.whole = False
+
+    return compose
+
+
+stock: set[type] = set()
+"""torchvision's transforms that do nothing of the user's."""
 
 
 def opened(original: Function) -> Function:
@@ -127,8 +151,14 @@ def _sent(original: Function) -> Function:
 
     @wraps(original)
     def send(*args: Any, **kwargs: Any) -> Any:
-        in_worker = get_worker_info() is not None and threading.current_thread().name == "QueueFeederThread"
-        return (sending if in_worker else original)(*args, **kwargs)
+        global _sent_ns
+        if get_worker_info() is None or threading.current_thread().name != "QueueFeederThread":
+            return original(*args, **kwargs)
+        begun = clocks.now()
+        try:
+            return sending(*args, **kwargs)
+        finally:
+            _sent_ns += clocks.now() - begun
 
     return send
 

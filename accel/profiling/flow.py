@@ -143,12 +143,11 @@ def _flow(
     if loader.num_workers and workers:
         made = total(worker.made for worker in workers if worker.made)
         if not made.count:
-            spent = sum(stages.values()) or wait
-            made = Spent(1, int(spent))
+            made = Spent(1, int(sum(stages.values()) or wait))
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
-        own, others = in_use(measured)  # what other programs take will be taken under any setting
-        delayed = sum(worker.delayed_s or 0.0 for worker in workers) * 1e9 / batches * own / max(own + others, 1e-9)
+        ours, others = in_use(measured)  # what other programs take will be taken under any setting
+        delayed = sum(worker.delayed_s or 0.0 for worker in workers) * 1e9 / batches * ours / max(ours + others, 1e-9)
         delayed = min(delayed, max(made.ns / made.count - sum(map(_cpu, workers)) / batches, 0.0))
         computed = sum(stages.get(name, 0.0) for name in COMPUTED) - delayed
         cpu_made = sum(map(_cpu, workers)) / batches
@@ -156,22 +155,20 @@ def _flow(
             cpu_made = min(cpu_made, made.ns / made.count - delayed)
         cpu_made = max(cpu_made, computed)
     else:
-        loaded = sum(stages.values())
-        for name in ("plan", "launch"):
-            loaded += main.stages[name].ns / batches if main is not None and name in main.stages else 0.0
-        if loaded > wait:  # lazy batches are computed where they are used: after next()
-            more = shifted = min(loaded - wait, step + copy)
-            own_copy = main.stages["copy"].ns / batches if main is not None and "copy" in main.stages else 0.0
-            wait, copy = wait + more, max(min(copy, own_copy), copy - more)
-            step = sum(map(_period, chain)) / count - wait - copy
-            busy = [max(each - more, 0.0) for each in busy]
+        # lazy batches are computed behind next(): the stages' own times say what is left of steps and copies
+        own_step, own_copy = (_a_batch(main, name, len(all_batches)) for name in ("step", "copy"))
+        less_step = step - min(step, own_step or step)
+        less_copy = copy - min(copy, own_copy or copy)
+        shifted = less_step + less_copy
+        wait, step, copy = wait + shifted, step - less_step, copy - less_copy
+        busy = [max(each - shifted, 0.0) for each in busy]
         histogram: list[int] = []
-        made = Spent(1, int(wait), None, histogram)
-        for batch in chain if loaded <= wait else ():
+        made = Spent(0, 0, None, histogram)
+        for batch in () if shifted > 0.1 * wait else chain:
             made.add(batch.wait_ns)
-        made.count, made.ns = (count, sum(batch.wait_ns for batch in chain)) if made.histogram else (1, int(wait))
+        made.count, made.ns = count, int(wait * count)
         stepped = [batch.step_cpu_ns for batch in chain if batch.step_cpu_ns is not None]
-        cpu_step = min(sum(stepped) / len(stepped), cpu_main) if stepped else min(cpu_main, step)
+        cpu_step = min(sum(stepped) / len(stepped) if stepped else cpu_main, cpu_main, step + copy)
         cpu_made, cpu_main = max(cpu_main - cpu_step, 0.0), cpu_step
     typical, length = _epochs(loader, chain)
     fill = max(made.ns / max(made.count, 1) - wait, 0.0)
@@ -184,6 +181,11 @@ def _flow(
     )  # fmt: skip
     result.cores = _cores(measured, result)
     return result
+
+
+def _a_batch(main: Process | None, stage: str, batches: int) -> float | None:
+    spent = main.stages.get(stage) if main is not None else None
+    return spent.ns / batches if spent is not None and spent.count else None
 
 
 def _cpu(process: Process) -> float:
@@ -208,6 +210,5 @@ def _epochs(loader: Loader, chain: Sequence[Batch]) -> tuple[float, float]:
     epochs = {batch.epoch for batch in chain}
     ended = [sum(batch.epoch == epoch for batch in chain) + 1 for epoch in sorted(epochs)[:-1]]
     length = float(loader.length or (sum(ended) / len(ended) if ended else 0) or max(len(chain), 1000))
-    # the first is that of the whole training where workers stay; what is compiled once takes its time there, too
-    later = loader.startup_ns[1:] or ([] if loader.persistent else loader.startup_ns)
+    later = loader.startup_ns[1:]  # in the first, what is done once a process is done: imports, compiling
     return float(sorted(later)[len(later) // 2]) if later else 0.0, length

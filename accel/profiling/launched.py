@@ -19,10 +19,11 @@ from torch.utils.data import DataLoader, get_worker_info
 from accel.hooks.patch import Body, Function
 from accel.profiling import collect, folder, loading, progress
 from accel.profiling.measured import Measured
+from accel.system import log
 
 _MOST = 0.005
 """Share of the time that may go into looking at what was measured while it is."""
-_LINE_S, _FILE_S = 0.5, 10.0
+_LEAST_S = {"line": 0.5, "file": 10.0}
 """Seconds between two looks, at least."""
 
 
@@ -35,16 +36,17 @@ class _Now:
         self.file = Path(told["folder"]) / f"{self.pid}-{time.time_ns()}.json" if told.get("folder") else None
         first = os.environ.get("RANK", "0") == "0"
         self.line = progress.Line() if told.get("progress") and first else None
-        self.started = False
-        self.next = {"line": 0.0, "file": time.monotonic() + _FILE_S}
+        self.started = self.looked = False
+        self.next = {"line": 0.0, "file": time.monotonic() + _LEAST_S["file"]}
 
     def start(self) -> None:
         try:
-            collect.start(events=self.trace)
+            collect.start(trace=self.trace)
         except RuntimeError:  # the script's own accel.profile() does
             return
         self.started = True
-        loading.looks.append(self.look)
+        loading.listeners[:] = [self.look]  # not those of the process that forked this one
+        loading.ends[:] = [collect.try_another]  # when the script ends no process can be started any more
         Finalize(None, self.end, exitpriority=1000)
 
     def look(self) -> None:
@@ -53,14 +55,20 @@ class _Now:
         due = [name for name, when in self.next.items() if begun >= when and getattr(self, name) is not None]
         if not due:
             return
-        measured = collect.so_far()
-        if self.line is not None and "line" in due:
-            self.line.update(measured)
-        if self.file is not None and "file" in due:
-            folder.leave(_of_rank(measured), self.file)
+        try:
+            measured = collect.so_far()
+            if self.line is not None and "line" in due:
+                self.line.update(measured)
+            if self.file is not None and "file" in due:
+                folder.leave(_of_rank(measured), self.file)
+        except Exception as error:  # the script goes on
+            loading.listeners.clear()
+            log.note(log.WARNING, "what is measured is neither shown nor kept before the end: %r", error)
         now = time.monotonic()
+        pause = (now - begun) / _MOST if self.looked else 0.0  # the first look imports what it draws with
+        self.looked = True
         for name in due:
-            self.next[name] = now + max(_LINE_S if name == "line" else _FILE_S, (now - begun) / _MOST)
+            self.next[name] = now + max(_LEAST_S[name], pause)
 
     def end(self) -> None:
         if self.line is not None:

@@ -7,22 +7,24 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import wraps
+from multiprocessing import active_children
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from accel.profiling import fetching
-from accel.profiling.measured import Batch, Loader
+from accel.profiling import fetching, trial
+from accel.profiling.measured import Batch, Loader, Trial
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
-from accel.system import clocks
-from accel.system.clocks import COPY, NS, STEP, UNPACK, WAIT, WIDTH
+from accel.system import clocks, measuring
+from accel.system.clocks import COPY, STEP, UNPACK, WAIT
 
 Function = Callable[..., Any]
 
 _MOST_BATCHES = 4096
+_MANY = 256  # rows of workers that have ended
 
 
 class Watched:
@@ -33,8 +35,11 @@ class Watched:
         self.batches: deque[Batch] = deque(maxlen=_MOST_BATCHES)
         self.workers: dict[int, tuple[int, int]] = {}
         """By their process: the loader's number, and the worker's."""
+        self.samples: dict[int, trial.Samples | None] = {}
+        self.trials: dict[int, Trial | None] = {}
         self.begun = self.until = 0
         self.images = 0
+        self._ended: list[measuring.Row] = []
         self._begun: Counter[int] = Counter()
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
@@ -44,6 +49,7 @@ class Watched:
         number = self._numbers.setdefault(loader, len(self.loaders))
         if number == len(self.loaders):
             self.loaders.append(_described(number, loader, iterator))
+            self.samples[number] = trial.samples(loader) if isinstance(loader, DataLoader) else None
         described = self.loaders[number]
         self._epochs[iterator] = described, self._begun[number], asked
         self._begun[number] += 1
@@ -59,6 +65,21 @@ class Watched:
             self.begin(iterator, iterator, 0)
         return self._epochs[iterator]
 
+    def set_aside(self) -> None:
+        """Keep what workers have measured that have ended, for others may take their rows."""
+        alive = {os.getpid(), *(process.pid for process in active_children())}
+        self._ended += measuring.take(lambda pid: pid not in alive)
+        if len(self._ended) > _MANY:
+            self._ended = self.grouped([])
+
+    def grouped(self, rows: list[measuring.Row]) -> list[measuring.Row]:
+        """Rows, with those of workers that took the place of each other, epoch after epoch, as one."""
+        places: dict[Any, list[measuring.Row]] = {}
+        for row in (*rows[:1], *self._ended, *rows[1:]):
+            pid = row.header["pid"]
+            places.setdefault(self.workers.get(pid, pid), []).append(row)
+        return [measuring.together(each) for each in places.values()]
+
     def started(self, iterator: Any) -> None:
         """Its first batch is there."""
         loader, epoch, asked = self._epochs[iterator]
@@ -70,12 +91,16 @@ class Watched:
 watched = Watched()
 
 
-def _begin() -> None:
+def begin() -> None:
+    """Forget what was before, where this process begins to measure."""
     global watched
     watched = Watched()
 
 
-clocks.on_change(lambda measures: _begin() if measures else None)
+ends: list[Callable[[int], object]] = []
+"""Called with a loader's number when an epoch of it has ended, in no stage's time."""
+listeners: list[Callable[[], object]] = []
+"""Called with every batch that is given, in the thread that takes it."""
 
 
 def _described(number: int, loader: Any, iterator: Any) -> Loader:
@@ -99,15 +124,10 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
         pin_memory=bool(iterator._pin_memory),
         persistent=bool(getattr(iterator, "_persistent_workers", False)),
         method=method,
-        dataset=dataset_name(dataset),
+        dataset=f"{type(dataset).__module__}.{type(dataset).__qualname__}",
         length=length,
         pid=os.getpid(),
     )
-
-
-def dataset_name(dataset: Any) -> str:
-    """What a loader's dataset is called."""
-    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
 
 
 def iterated(original: Function) -> Function:
@@ -116,9 +136,11 @@ def iterated(original: Function) -> Function:
 
     @wraps(original)
     def begin(self: Any) -> Any:
-        if get_worker_info() is not None or not clocks.measuring():
+        if get_worker_info() is not None or not measuring.measuring():
             return original(self)
         asked = clocks.now()
+        if self.num_workers:
+            watched.set_aside()
         watched.begun = watched.begun or asked
         _end_step(clocks.clock())
         with sampler.paused(self.num_workers > 0):
@@ -136,7 +158,7 @@ def asked(original: Function) -> Function:
 
     @wraps(original)
     def give(self: Any) -> Any:
-        if get_worker_info() is not None or not clocks.measuring():
+        if get_worker_info() is not None or not measuring.measuring():
             return original(self)
         clock, begun = clocks.clock(), clocks.now()
         watched.begun = watched.begun or begun
@@ -149,6 +171,8 @@ def asked(original: Function) -> Function:
             data = waiting(self)
         except StopIteration:
             _last.__dict__.pop("batch", None)
+            for end in ends:
+                end(loader.number)
             _begin_step(clock)
             raise
         dry = None if event is None else bool(event.query())
@@ -161,17 +185,13 @@ def asked(original: Function) -> Function:
         )
         watched.batches.append(batch)
         _last.batch = batch
-        clocks.flush()
-        for look in looks:
-            look()
+        measuring.flush()
+        for listener in listeners:
+            listener()
         _begin_step(clock)
         return data
 
     return give
-
-
-looks: list[Callable[[], object]] = []
-"""Called when a batch is there, in no stage's time."""
 
 
 _last = threading.local()
@@ -182,7 +202,7 @@ def _begin_step(clock: clocks.Clock) -> None:
     watched.until = clock.stepping = clocks.now()
     clock.stepping_cpu = clocks.cpu_ns()
     clock.inside = clock.cpu_inside = 0
-    clock.copied = clock.sums[COPY * WIDTH + NS]
+    clock.copied = clock.ns(COPY)
 
 
 def _end_step(clock: clocks.Clock) -> None:
@@ -195,7 +215,7 @@ def _end_step(clock: clocks.Clock) -> None:
     clock.stepping = 0
     batch: Batch | None = _last.__dict__.pop("batch", None)
     if batch is not None:
-        batch.copy_ns = clock.sums[COPY * WIDTH + NS] - clock.copied
+        batch.copy_ns = clock.ns(COPY) - clock.copied
         batch.step_ns, batch.step_cpu_ns = took, max(cpu - clock.cpu_inside, 0)
     clock.inside = clock.cpu_inside = 0
 

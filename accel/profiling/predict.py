@@ -59,6 +59,8 @@ def _period(flow: Flow, setting: Setting) -> float:
     unpacked = _unpacked(flow)
     busy = [max(each - setting.busy_less, 0.0) + unpacked for each in flow.busy]
     on_cores = (setting.cpu_made + flow.cpu_main) / flow.cores
+    if setting.workers and flow.loader.num_workers == 0:  # one thread, where there was a pool
+        setting = replace(setting, made=max(setting.made, setting.cpu_made))
     if setting.workers == 0:
         return max(setting.made + sum(busy) / len(busy), on_cores)
     typical = _on_shared_cores(flow, setting, sum(busy) / len(busy))

@@ -6,11 +6,18 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from accel.profiling import collect, screen
-from accel.profiling import trace as trace_files
-from accel.profiling.report import Report
-from accel.system import log
+from accel.system import log, measuring
+from accel.system.imports import LazyModule
+
+if TYPE_CHECKING:
+    from accel.profiling.report import Report
+
+_collect = LazyModule("accel.profiling.collect")
+_report = LazyModule("accel.profiling.report")
+_stages = LazyModule("accel.profiling.stages")
+_trace = LazyModule("accel.profiling.trace")
 
 
 class profile:
@@ -38,19 +45,19 @@ class profile:
 
     def __init__(self, *, show: bool = True, trace: str | Path | None = None, json: str | Path | None = None) -> None:
         self._show, self._trace, self._json = show, trace, json
-        self.report = Report()
+        self.report: Report = _report.Report()
 
     def start(self) -> Report:
         """Begin; the report is filled by ``stop``."""
-        collect.start(events=self._trace is not None)
+        _collect.start(trace=self._trace is not None)
         return self.report
 
     def stop(self) -> Report:
         """End, and give the report."""
-        measured = collect.stop()
+        measured = _collect.stop()
         self.report.fill(measured)
         if self._trace is not None:
-            trace_files.write(measured, self._trace)
+            _trace.write(measured, self._trace)
         if self._json is not None:
             self.report.save(self._json)
         log.flush()
@@ -73,4 +80,7 @@ def _display(report: Report) -> None:
     if getattr(shell, "kernel", None) is not None:
         import_module("IPython.display").display(report)
     else:
-        screen.show(report)
+        report.show()
+
+
+measuring.on_change(lambda begins: _stages.changed(begins))

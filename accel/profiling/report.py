@@ -84,13 +84,13 @@ class Report:
 
     def show(self, file: Any = None) -> None:
         """Print the screen, on standard output unless said otherwise."""
-        screen.show(self, file)
+        screen.show(self.to_dict(), file)
 
     def __str__(self) -> str:
-        return screen.text(self) if self._measured is not None else repr(self)
+        return screen.text(self.to_dict()) if self._measured is not None else repr(self)
 
     def __repr__(self) -> str:
         return "Report(nothing measured yet)" if self._measured is None else f"Report(bottleneck={self.bottleneck!r})"
 
     def _repr_html_(self) -> str:
-        return screen.html(self) if self._measured is not None else repr(self)
+        return screen.html(self.to_dict()) if self._measured is not None else repr(self)

@@ -1,4 +1,4 @@
-"""A thread that looks, 97 times a second, which statement of the user's runs; and how late it comes to look."""
+"""A thread that looks, 23 times a second, which statement of the user's runs; and how late it comes to look."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from accel.system import clocks, fork
+from accel.system import clocks, fork, measuring
 from accel.system.clocks import GIL
 
-_HERTZ = 97
-_WRITTEN_EVERY = 24  # looks
+_HERTZ = 23
+_WRITTEN_EVERY = 8  # looks
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROFILING = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = tuple(
@@ -27,9 +27,8 @@ _LIBRARIES = tuple(
 class Sampler:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
         self._watched = 0
-        self._found: Counter[tuple[CodeType, int]] = Counter()
+        self._found: Counter[tuple[CodeType, int, bool]] = Counter()
         self._kinds: dict[CodeType, int] = {}
 
     def forget(self) -> None:
@@ -43,20 +42,17 @@ class Sampler:
 
     def start(self) -> None:
         """Look at this thread from now on."""
-        self._found.clear()
         self._watched = threading.get_ident()
         self._run()
 
     def _run(self) -> None:
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="accel-sampler", daemon=True, args=(self._ended,))
+        self._thread = threading.Thread(target=self._look, name="accel-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        self._ended.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     @contextmanager
     def paused(self, pauses: bool) -> Iterator[None]:
@@ -70,14 +66,14 @@ class Sampler:
             if pauses:
                 self._run()
 
-    def _look(self, ended: threading.Event) -> None:
-        clock, looks = clocks.clock(), 0
+    def _look(self) -> None:
+        clock, looks, itself = clocks.clock(), 0, threading.current_thread()
         period = 1_000_000_000 // _HERTZ
-        while not ended.is_set():
+        while self._thread is itself:
             wanted = clocks.now() + period
             time.sleep(period / 1e9)
             late = clocks.now() - wanted
-            if ended.is_set() or not clocks.measuring():
+            if self._thread is not itself or not measuring.measuring():
                 break
             clock.add(GIL, max(late, 0))
             frame = sys._current_frames().get(self._watched)
@@ -99,16 +95,22 @@ class Sampler:
             if kind == _STAGE:
                 return
             if kind == _USERS:
-                self._found[code, frame.f_lineno] += 1
+                self._found[code, frame.f_lineno, _loads(frame)] += 1
                 return
             frame = frame.f_back
 
     def write(self) -> None:
         """Write the statements that were found most often to this process's row."""
-        row = clocks.row()
+        row = measuring.row()
         if row is not None:
-            found = self._found.most_common(clocks.TEXTS)
-            clocks.write_texts(row, [(f"{line}\n{code.co_name}\n{code.co_filename}", n) for (code, line), n in found])
+            found = self._found.most_common(measuring.TEXTS)
+            measuring.write_texts(
+                row,
+                [
+                    (f"{loads:d}\n{line}\n{code.co_name[:60]}\n{code.co_filename[-160:]}", n)
+                    for (code, line, loads), n in found
+                ],
+            )
 
 
 _USERS, _STAGE, _OTHER = range(3)
@@ -119,6 +121,15 @@ def _kind(code: CodeType) -> int:
     if code is _STAGE_CODE or file.startswith(_PROFILING) or code.co_name == "_worker_loop":
         return _STAGE
     return _OTHER if file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
+
+
+def _loads(frame: FrameType | None) -> bool:
+    """Whether a frame makes a batch; else it uses one."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_PROFILING):
+            return True
+        frame = frame.f_back
+    return False
 
 
 _STAGE_CODE: Any = clocks.timed(0, len).__code__

@@ -30,6 +30,7 @@ def content(
         "seconds": measured.seconds,
         "images": sum(batch.images for batch in measured.batches),
         "batches": len(measured.batches),
+        "workers": len({(each.rank, each.loader, each.worker) for each in measured.processes if each.role == "worker"}),
         "rate": its.rate if its else None,
         "epoch_rate": its.epoch_rate if its else None,
         "step": step(measured, its),
@@ -60,7 +61,7 @@ def step(measured: Measured, its: Flow | None) -> dict[str, Any] | None:
     }
     result: dict[str, Any] = {"batches": its.count, "mean_ms": its.period / 1e6}
     for name, (mean, times) in parts.items():
-        known = bool(times)
+        known = bool(times) and (name != "copying" or any(times) or _of(measured, "main", "copy") is not None)
         result[name] = (
             {"share": mean / its.period, "mean_ms": mean / 1e6, **_exact(times if not its.shifted else [])}
             if known
@@ -122,7 +123,7 @@ def statements(measured: Measured) -> list[dict[str, Any]]:
     """The user's statements in which processes were found most often, and their share of what makes batches, or of the
     training loop."""
     makes = {id(sample) for sample in loading(measured)}
-    counts: dict[tuple[str, int, str, str, str], int] = {}
+    counts: dict[tuple[str, str, int, str, str], int] = {}
     whole: dict[str, int] = {}
     for sample in measured.samples:
         where = "loading" if id(sample) in makes else "loop"

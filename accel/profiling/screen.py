@@ -6,69 +6,68 @@ import io
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from accel.profiling.advice import Advice, no_cure
+from accel.profiling.advice import no_cure, results
 from accel.profiling.measured import STAGES, WORKER_STAGES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from accel.profiling.report import Report
+Data = dict[str, Any]
+"""A report's data, by the keys that docs/profiling.md describes."""
 
 WIDTH = 100
 
 
-def text(report: Report) -> str:
+def text(data: Data) -> str:
     """The screen without colours."""
-    return _drawn(report, color_system=None, no_color=True).file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    return _drawn(data, color_system=None, no_color=True).file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def html(report: Report) -> str:
+def html(data: Data) -> str:
     """The screen for a notebook."""
-    page: str = _drawn(report, record=True).export_html(
+    page: str = _drawn(data, record=True).export_html(
         inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>'
     )
     return page
 
 
-def show(report: Report, file: Any = None) -> None:
+def show(data: Data, file: Any = None) -> None:
     """Print it, on standard output unless said otherwise."""
     from rich.console import Console
 
     console = Console(file=file, highlight=False)
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
-    console.print(_screen(report))
+    console.print(_screen(data))
 
 
-def _drawn(report: Report, **options: Any) -> Console:
+def _drawn(data: Data, **options: Any) -> Console:
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=WIDTH, highlight=False, **options)
-    console.print(_screen(report))
+    console.print(_screen(data))
     return console
 
 
-def _screen(report: Report) -> RenderableType:
+def _screen(data: Data) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(_title(report), style="bold")]
-    if report.step is not None:
-        parts.append(Text(_step(report.step)))
-    parts.append(
-        Text(f"bottleneck: {report.bottleneck}", style="bold red" if report.bottleneck != "step" else "bold green")
-    )
-    parts += [Text(line) for line in wrap(report.verdict.why, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")]
-    parts += [Text(""), _stages(report)]
-    parts += [Text(line, style="dim") for line in _notes(report)]
-    parts += [Text(""), *_advice(report.advice, report.bottleneck)]
-    if report.tried is not None:
-        parts.append(Text(_tried(report.tried), style="bold"))
+    parts: list[RenderableType] = [Text(_title(data), style="bold")]
+    if data["step"] is not None:
+        parts.append(Text(_step(data["step"])))
+    style = "bold green" if data["bottleneck"] == "step" else "bold red"
+    parts.append(Text(f"bottleneck: {data['bottleneck']}", style=style))
+    parts += [Text(line) for line in wrap(data["why"], WIDTH - 2, initial_indent="  ", subsequent_indent="  ")]
+    parts += [Text(""), _stages(data)]
+    parts += [Text(line, style="dim") for line in _notes(data)]
+    parts += [Text(""), *_advice(data["advice"], data["bottleneck"])]
+    if data["tried"] is not None:
+        parts.append(Text(tried(data["tried"]), style="bold"))
     return Group(*parts)
 
 
-def _title(report: Report) -> str:
-    data = report.to_dict()
-    size = f" of {report.flow.images:.0f}" if report.flow else ""
+def _title(data: Data) -> str:
+    size = f" of {data['images'] / data['batches']:.0f}" if data["batches"] else ""
     line = f'accel profile, "{data["backend"]}": {data["batches"]} batches{size} in {data["seconds"]:.1f} s'
     if data["rate"] is None:
         return line
@@ -89,7 +88,7 @@ def _step(step: dict[str, Any]) -> str:
     return f"step {step['mean_ms']:.1f} ms:  " + "  ".join(parts)
 
 
-def _stages(report: Report) -> RenderableType:
+def _stages(data: Data) -> RenderableType:
     from rich import box
     from rich.table import Table
 
@@ -97,10 +96,10 @@ def _stages(report: Report) -> RenderableType:
     table.add_column("stage")
     for column in ("share", "seconds", "count", "mean ms", "p50", "p95", "p99"):
         table.add_column(column, justify="right")
-    workers = sum(each.role == "worker" for each in report.measured.processes)
+    workers = data["workers"]
     groups = {"worker": f"{workers} worker" + "s" * (workers != 1), "main": "main process"}
     for role, title in groups.items():
-        rows = [(name, its) for name, its in report.stages.items() if its and its["where"] == role and its["count"]]
+        rows = [(name, its) for name, its in data["stages"].items() if its and its["where"] == role and its["count"]]
         if rows:
             table.add_row(title, style="bold")
         for name, its in rows:
@@ -114,13 +113,12 @@ def _ms(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
-def _notes(report: Report) -> list[str]:
+def _notes(data: Data) -> list[str]:
     lines = []
     for role, names in (("workers", WORKER_STAGES), ("main process", STAGES[len(WORKER_STAGES) :])):
-        missing = [name for name in names if report.stages[name] is None]
+        missing = [name for name in names if data["stages"][name] is None]
         if missing:
             lines.append(f"not measured in the {role}: {', '.join(missing)}")
-    data = report.to_dict()
     first, machine = data["first"], data["machine"]
     if first["batches"]:
         lines.append(
@@ -133,30 +131,31 @@ def _notes(report: Report) -> list[str]:
     idle = "not measured" if machine["idle_cores"] is None else f"{machine['idle_cores']:.1f} idle"
     line = f"cores: {machine['cores']}, {idle}"
     if machine["gpu"]:
-        dry = (report.step or {}).get("dry")
+        dry = (data["step"] or {}).get("dry")
         known = "not measured" if dry is None else f"{dry:.0%} of batches"
         line += f"; {machine['gpu']} had nothing left to do when a batch came: {known}"
     lines.append(line)
     return [line if len(line) <= WIDTH else line[: WIDTH - 3] + "..." for line in lines]
 
 
-def _advice(advice: list[Advice], bottleneck: str) -> list[RenderableType]:
+def _advice(advice: list[Data], bottleneck: str) -> list[RenderableType]:
     from rich.text import Text
 
     if not advice:
         return [Text(no_cure(bottleneck))]
     lines = [Text("what would help, in images/s:", style="bold")]
     for number, each in enumerate(advice, 1):
-        epochs = " over whole epochs" if each.whole_epochs else ""
-        bound = "at most " if each.at_most else ""
-        known = f"{bound}{_rate(each.predicted_rate)} ({each.gain:.2f}x)" if each.predicted_rate else "not known"
-        lines.append(Text(f"  {number}. {each.text}"))
-        lines.append(Text(f"     now {_rate(each.rate)}{epochs}, predicted {known}"))
-        lines.append(Text(f"     costs {each.cost}; {each.results}"))
+        now, then = each["rate"], each["predicted_rate"]
+        epochs = " over whole epochs" if each["whole_epochs"] else ""
+        bound = "at most " if each["at_most"] else ""
+        known = f"{bound}{_rate(then)} ({then / now:.2f}x)" if then else "not known"
+        lines.append(Text(f"  {number}. {each['text']}"))
+        lines.append(Text(f"     now {_rate(now)}{epochs}, predicted {known}"))
+        lines.append(Text(f"     costs {each['cost']}; {results(each['bit_identical'])}"))
     return [*lines]
 
 
-def _tried(tried: dict[str, Any]) -> str:
+def tried(tried: dict[str, Any]) -> str:
     predicted = tried.get("predicted_rate")
     words = "not known" if predicted is None else _rate(predicted)
     return f"tried: {tried['text']}: predicted {words}, measured {_rate(tried['measured_rate'])} images/s"

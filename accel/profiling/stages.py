@@ -12,21 +12,23 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
 from accel import hooks, switch
 from accel.hooks.patch import Undo, attribute, body, found
-from accel.profiling import fetching, loading
+from accel.profiling import copying, fetching, loading
 from accel.profiling.sampler import sampler
-from accel.system import clocks
-from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
+from accel.system import clocks, measuring
+from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, TRANSFORM, USER
 from accel.system.private_names import private
 
 Function = Callable[..., Any]
 
 _ATTRIBUTES: dict[str, int] = {
-    "accel.system.memory.FileBuffers.read": READ,
     "accel.hooks.pillow_open.opened": READ,
     "accel.lazy.jpeg_file.Unread.read": READ,
-    "accel.hooks.tv_files._read": RECORD,
+    "accel.hooks.tv_files._read": READ,
     "accel.runtime.read.pixels": DECODE,
     "accel.runtime.compute._run_all": TRANSFORM,
     "accel.runtime.compute.several": PLAN,
@@ -43,7 +45,7 @@ _ATTRIBUTES: dict[str, int] = {
 }
 """Names that are looked up when they are called."""
 
-_IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin", "torchvision.transforms.v2")
+_IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin")
 
 _STOCK = (
     "torchvision.transforms.transforms",
@@ -56,26 +58,39 @@ _HOLDERS = {"Compose", "Lambda", "RandomApply", "RandomChoice", "RandomOrder", "
 _undo: list[Undo] = []
 
 
-def _put(measures: bool) -> None:
-    """Put the clocks in place, or take them back."""
-    if measures:
-        _install()
+def changed(begins: bool) -> None:
+    """Put the clocks in place where this process measures, or torch's profiler does; else take them back.
+
+    ``begins``: measuring begins now.
+    """
+    sampler.stop()
+    _uninstall()
+    if begins:
+        for each in (sampler.forget, fetching.begin, loading.begin):
+            each()
+    _install()
+    if measuring.measuring():
         sampler.start()
-    else:
-        sampler.stop()
-        _uninstall()
 
 
 def _install() -> None:
+    if clocks.ranges is None and not measuring.measuring():
+        return
     for name in _IMPORTED:
         import_module(name)
     for name, stage in _ATTRIBUTES.items():
-        _around(name, partial(clocks.timed, stage))
+        _around(name, partial(clocks.timed if measuring.measuring() else clocks.shown, stage))
+    if not measuring.measuring():
+        return
     _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
-    for name, replacement in (*fetching.REPLACED, *loading.REPLACED):
+    for name, replacement in (*fetching.REPLACED, *loading.REPLACED, *copying.REPLACED):
         _around(name, replacement)
     _undo.append(body(found("PIL.ImageFile.ImageFile.load"), fetching.loaded))
-    for cls in _transforms():
+    for cls in (v1.Compose, v2.Compose):
+        method = "forward" if "forward" in vars(cls) else "__call__"
+        _undo.append(attribute(cls, method, fetching.composed(vars(cls)[method])))
+    fetching.stock.update(_transforms())
+    for cls in fetching.stock:
         for method in ("forward", "__call__"):
             if method in vars(cls):
                 _undo.append(attribute(cls, method, fetching.applied(vars(cls)[method])))
@@ -84,7 +99,12 @@ def _install() -> None:
 def _around(name: str, make: Callable[[Function], Function]) -> None:
     owner, _, attribute_name = name.rpartition(".")
     place = found(owner)
-    _undo.append(attribute(place, attribute_name, make(vars(place)[attribute_name])))
+    _undo.append(attribute(place, attribute_name, make(_own(place, attribute_name))))
+
+
+def _own(place: Any, name: str) -> Any:
+    """An attribute of a module or a class, not bound to it."""
+    return vars(place).get(name) or getattr(place, name)
 
 
 def _transforms() -> list[type]:
@@ -109,14 +129,14 @@ class _WorkerEntry:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # a backend in force brings the block along, which can be sent but once
-        block = clocks.share() if switch.active() is None else None
+        block = measuring.share() if switch.active() is None else None
         return _enter_worker, (None if inspect.isfunction(self.original) else self.original, block)
 
 
 def _enter_worker(original: Function | None, block: Any) -> Function:
-    clocks.join(block)
+    measuring.join(block)
     loop = original or private("torch.utils.data._utils.worker")._worker_loop
-    clocks.look()
+    measuring.look()
     return loop
 
 
@@ -126,9 +146,7 @@ def _uninstall() -> None:
 
 
 def _layer(back: bool) -> None:
-    if clocks.measuring():
-        (_install if back else _uninstall)()
+    (_install if back else _uninstall)()
 
 
-clocks.on_change(_put)
 hooks.put_above(_layer)

@@ -41,7 +41,7 @@ class Verdict:
     bottleneck: str
     why: str
     stage: str | None = None
-    share: float | None = None
+    share: float = 0.0
     flow: Flow | None = None
 
 
@@ -56,16 +56,16 @@ def judge(measured: Measured) -> Verdict:
     return Verdict("none", "nothing that was measured stands out", name, share, its)
 
 
-def stage(its: Flow) -> tuple[str | None, float | None]:
+def stage(its: Flow) -> tuple[str | None, float]:
     """The stage that costs most in making a batch, by its name in ``STAGES``, and its share."""
     spent = sum(its.stages.values())
     if spent <= 0:
-        return None, None
+        return None, 0.0
     name = max(its.stages, key=lambda each: its.stages[each])
     return name, its.stages[name] / spent
 
 
-def _answers(measured: Measured, its: Flow, name: str | None, share: float | None) -> Iterator[tuple[str, str]]:
+def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> Iterator[tuple[str, str]]:
     """What holds the training back; the first that is given is."""
     waiting, copying = its.wait / its.period, its.copy / its.period
     if text := _too_many_threads(measured, its):
@@ -92,7 +92,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float | Non
     unpacked = unpack.ns / max(unpack.count, 1) if unpack else 0.0
     if unpacked > 0.5 * its.wait:
         yield "send", f"{waits}, {unpacked / 1e6:.1f} ms a batch of it to unpack what workers sent"
-    if starved:
+    if starved and predict.gain(its, prefetch=4 * (its.loader.prefetch_factor or 2)) > 1.05:
         idle = "" if its.idle is None else f" ({its.idle:.0%} idle)"
         yield "prefetch", f"{waits}, though the workers could keep up{idle}: steps or batches come in bursts"
     yield _costly(measured, its, name, share, waits)
@@ -103,7 +103,7 @@ def _costly(measured: Measured, its: Flow, name: str | None, share: float | None
     if name is None:
         return "none", f"{waits}; what the workers do was not measured"
     few = its.loader.num_workers
-    ordinary = name in ("record", "decode", "transform", "kernels") or (share or 0) < 0.5
+    ordinary = name in ("record", "decode", "transform", "kernels") or share < 0.5
     free = its.cores - its.in_use
     if ordinary and free > 0.25 and predict.gain(its, workers=2 * few + 2) > HELPS:
         return "workers", f"{waits}; {few or 'no'} worker{'s' * (few != 1)}, and {free:.1f} of {its.cores:g} cores idle"

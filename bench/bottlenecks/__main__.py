@@ -34,9 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder.mkdir()
         data.write(folder)
         with screen.Bar("bottlenecks", len(plants)) as bar:
-            for plant in plants.values():
-                bar.say(plant.name)
-                rows.append(_row(plant, folder, Path(scratch), args.plain))
+            arguments = ["--plain"] if args.plain else []
+            for plant, found in processes.run(list(plants.values()), folder, Path(scratch), *arguments):
+                rows.append(_row(plant, found, args.keep))
                 bar.advance()
     if args.plain:
         show(_plain_table(rows))
@@ -54,24 +54,25 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--only", type=comma_separated, default=[], metavar="NAME,...", help="these plants [all]")
     options.add_argument("--plain", action="store_true", help="without the profiler: what each plant costs its script")
     options.add_argument("--json", action="store_true", help="print the result as JSON, too")
+    options.add_argument("--keep", type=Path, metavar="DIR", help="keep what was measured, and the screens")
     options.add_argument("--out", type=Path, default=RESULTS / "bottlenecks.json", metavar="FILE")
     options.epilog = f"Plants: {', '.join(PLANTS)}."
     return options
 
 
-def _row(plant: Plant, folder: Path, scratch: Path, plain: bool) -> dict[str, Any]:
+def _row(plant: Plant, found: dict[str, Any] | processes.NotRun, keep: Path | None) -> dict[str, Any]:
     row: dict[str, Any] = {"name": plant.name, "planted": plant.says, "expected": plant.expected}
-    try:
-        found = processes.run(plant, folder, scratch, *(["--plain"] if plain else []))
-    except processes.NotRun as error:
-        return {**row, "not run": str(error)}
-    except RuntimeError as error:
-        return {**row, "found": f"failed: {error}", "advice": [], "wrong advice": []}
-    if plain:
+    if isinstance(found, processes.NotRun):
+        return {**row, "not run": str(found)}
+    if "error" in found:
+        return {**row, "found": "error", "advice": [], "wrong advice": [], **found}
+    if "found" not in found:
         return {**row, **found}
-    measured = found.pop("measured")
-    (scratch / f"{plant.name}.measured.json").write_text(json.dumps(measured))
-    found.pop("screen")
+    screen_text, measured = found.pop("screen"), found.pop("measured")
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        (keep / f"{plant.name}.txt").write_text(screen_text)
+        (keep / f"{plant.name}.json").write_text(json.dumps(measured))
     return {**row, **found, "wrong advice": plant.wrong(found["advice"], found["why"])}
 
 
@@ -101,6 +102,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
     for row in rows:
         if "not run" in row:
             lines.append((row["name"], row["expected"], "not run", row["not run"], "", "", ""))
+            continue
+        if "error" in row:
+            lines.append((row["name"], row["expected"], "WRONG: error", row["error"].splitlines()[-1], "", "", ""))
             continue
         found = row["found"] if row["found"] == row["expected"] else f"WRONG: {row['found']}"
         said = row["advice"] or [None]

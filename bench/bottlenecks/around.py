@@ -25,7 +25,7 @@ _bursts = replace(
     batches=50,
     loader={**TWO, "prefetch_factor": 1},
 )
-_short = replace(_plain, step=Step(20), batches=4)
+_short = replace(_plain, step=Step(20), batches=4, length=None)
 _opens = {**TWO, "worker_init_fn": data.Opens(600)}
 _threaded = replace(_plain, dataset=photos(pipeline(data.Elementwise(20))))
 SETTINGS = [
@@ -128,12 +128,12 @@ LOOP = [
 # -- machines of many cores ---------------------------------------------------------------------------------
 
 
-def _sleeping(cores: int, workers: int, ms: float, step: float, batch_size: int = 8) -> Script:
+def _sleeping(cores: int, workers: int, ms: float, step: float) -> Script:
     return Script(
         photos(pipeline(size=16), "tiny"),
         Step(step),
         batches=50,
-        batch_size=batch_size,
+        batch_size=4,
         backend=sleeping.HOST,
         options={"ms": ms},
         loader={"num_workers": workers} if workers else ALONE,
@@ -144,53 +144,53 @@ def _sleeping(cores: int, workers: int, ms: float, step: float, batch_size: int 
 MACHINES = [
     Plant(
         "cores16-workers2",
-        "16 cores, of which 2 workers use two: an image takes 10 ms",
+        "16 cores, of which 2 workers use two: an image takes 40 ms",
         "workers",
-        _sleeping(16, 2, 10, 10),
-        cure=_sleeping(16, 8, 10, 10),
+        _sleeping(16, 2, 40, 30),
+        cure=_sleeping(16, 8, 40, 30),
         helps=("num_workers",),
         never=TUNING,
     ),
     Plant(
         "cores16-workers0",
-        "16 cores, no workers: an image takes 6 ms",
+        "16 cores, no workers: an image takes 20 ms",
         "workers",
-        _sleeping(16, 0, 6, 10),
-        cure=_sleeping(16, 6, 6, 10),
+        _sleeping(16, 0, 20, 30),
+        cure=_sleeping(16, 4, 20, 30),
         helps=("num_workers",),
         never=("prefetch_factor", "pin_memory", "persistent_workers"),
     ),
     Plant(
         "cores64-workers8",
-        "64 cores, of which 8 workers use eight: an image takes 40 ms",
+        "64 cores, of which 8 workers use eight: an image takes 160 ms",
         "workers",
-        _sleeping(64, 8, 40, 20, 16),
-        cure=_sleeping(64, 32, 40, 20, 16),
+        _sleeping(64, 8, 160, 30),
+        cure=_sleeping(64, 24, 160, 30),
         helps=("num_workers",),
         never=TUNING,
     ),
     Plant(
         "cores16-full",
-        "16 cores, all of them computing in 16 workers: an image takes 60 ms",
+        "16 cores, all of them computing in 16 workers: an image takes 200 ms",
         "transform",
-        _sleeping(16, 16, 60, 5),
-        cure=_sleeping(16, 16, 6, 5),
+        _sleeping(16, 16, 200, 10),
+        cure=_sleeping(16, 16, 20, 10),
         never=("num_workers", *TUNING),
     ),
     Plant(
         "cores64-step",
         "64 cores, 16 workers, a step of 80 ms",
         "step",
-        _sleeping(64, 16, 10, 80),
-        cure=_sleeping(64, 16, 10, 10),
+        _sleeping(64, 16, 20, 80),
+        cure=_sleeping(64, 16, 20, 20),
         never=INPUT,
     ),
     Plant(
         "cores16-step1",
-        "16 cores, 1 worker that just keeps up with a step of 80 ms",
+        "16 cores, 1 worker that keeps up with a step of 80 ms",
         "step",
-        _sleeping(16, 1, 5, 80),
-        cure=_sleeping(16, 1, 5, 45),
+        _sleeping(16, 1, 10, 80),
+        cure=_sleeping(16, 1, 10, 60),
         never=INPUT,
     ),
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from torchvision import transforms
 
+from accel.system.cores import cores
 from bench.bottlenecks import data, sleeping
 from bench.bottlenecks.data import Arrays, photos, pipeline
 from bench.bottlenecks.plant import Plant
@@ -18,6 +19,8 @@ QUICK = Step(5)
 """A step that any loader should keep up with, so that what is planted is what is left."""
 ALONE: dict[str, Any] = {}
 ONE, TWO = {"num_workers": 1}, {"num_workers": 2}
+FULL = {"num_workers": cores()}
+"""As many workers as there are cores: what computes is not to be mended by more of them."""
 TUNING = ("prefetch_factor", "pin_memory", "persistent_workers", "threads")
 """Changes that bring nothing where every batch takes long to make."""
 
@@ -97,6 +100,7 @@ USER = [
         "user",
         replace(_plain, dataset=photos(pipeline(_computes)), loader=ALONE),
         cure=replace(_plain, loader=ALONE),
+        inside=True,
         never=TUNING,
         names=("data.py",),
     ),
@@ -123,95 +127,89 @@ USER = [
 
 # -- pixels -------------------------------------------------------------------------------------------------
 
-_large = Script(photos(transforms.Compose([transforms.Resize(64), transforms.CenterCrop(64), transforms.ToTensor()]), "large"), QUICK, 20, batch_size=4, loader=TWO)
+_shown = transforms.Compose([transforms.Resize(64), transforms.CenterCrop(64), transforms.ToTensor()])
+_large = Script(photos(_shown, "large"), QUICK, 20, batch_size=4, loader=FULL)
+_costly = replace(_plain, loader=FULL)
 _corner = transforms.Compose([transforms.CenterCrop(64), transforms.ToTensor()])
 _early = transforms.Compose([data.looks_at_pixels, transforms.CenterCrop(64), transforms.ToTensor()])
-_heavy = (transforms.GaussianBlur(9, 3), transforms.RandomRotation(30, transforms.InterpolationMode.BICUBIC))
-_elastic = transforms.Compose(
-    [transforms.Resize((128, 128)), transforms.PILToTensor(), transforms.ElasticTransform(50.0)]
+_heavy = (transforms.GaussianBlur(23, 5), transforms.RandomRotation(30, transforms.InterpolationMode.BICUBIC))
+_warps = (transforms.RandomPerspective(p=1.0), transforms.RandomAffine(30, shear=10), transforms.RandomRotation(30))
+_kernels = transforms.Compose([transforms.Resize((224, 224)), transforms.PILToTensor(), *_warps])
+_many = transforms.Compose(
+    [
+        transforms.RandomResizedCrop(64),
+        transforms.RandomHorizontalFlip(),
+        transforms.RandAugment(6),
+        transforms.ColorJitter(0.4, 0.4, 0.4),
+        transforms.ToTensor(),
+        transforms.Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)),
+    ]
 )
 PIXELS = [
     Plant(
-        "decode-2",
-        "photos of 1600 x 1200, shown at 64 x 64; 2 workers",
+        "decode",
+        "photos of 1600 x 1200, shown at 64 x 64; a worker for each core",
         "decode",
         _large,
         cure=replace(_large, dataset=_plain.dataset),
-        never=TUNING,
+        never=("num_workers", *TUNING),
     ),
     Plant(
         "decode-torchvision",
-        "the same in 1 worker under plain torchvision",
+        "the same under plain torchvision",
         "decode",
-        replace(_large, backend="torchvision", loader=ONE),
-        cure=replace(_large, dataset=_plain.dataset, backend="torchvision", loader=ONE),
+        replace(_large, backend="torchvision"),
+        cure=replace(_large, dataset=_plain.dataset, backend="torchvision"),
         helps=("backend",),
-        never=TUNING,
+        never=("num_workers", *TUNING),
     ),
     Plant(
-        "early-1",
-        "the user's filter asks for all pixels of a photo of 1600 x 1200, of which a crop of 64 x 64 is used",
+        "decode-early",
+        "the user's filter asks for a pixel of a photo of 1600 x 1200, of which a crop of 64 x 64 is used",
         "decode",
-        replace(_large, dataset=photos(_early, "large"), loader=ONE),
-        cure=replace(_large, dataset=photos(_corner, "large"), loader=ONE),
-        never=TUNING,
+        replace(_large, dataset=photos(_early, "large")),
+        cure=replace(_large, dataset=photos(_corner, "large")),
+        never=("num_workers", *TUNING),
         names=("data.py",),
     ),
     Plant(
-        "transform-2",
-        "a rotation and a blur of each image; 2 workers",
         "transform",
-        replace(_plain, dataset=photos(pipeline(*_heavy, size=160)), batch_size=4),
-        cure=_plain,
-        never=TUNING,
+        "a rotation and a blur of each image; a worker for each core",
+        "transform",
+        replace(_costly, dataset=photos(pipeline(*_heavy, size=224))),
+        cure=_costly,
+        never=("num_workers", *TUNING),
     ),
     Plant(
         "transform-torchvision",
-        "the same in 1 worker under plain torchvision",
+        "the same under plain torchvision",
         "transform",
-        replace(_plain, dataset=photos(pipeline(*_heavy, size=160)), batch_size=4, backend="torchvision", loader=ONE),
-        cure=replace(_plain, backend="torchvision", loader=ONE),
+        replace(_costly, dataset=photos(pipeline(*_heavy, size=224)), batch_size=4, backend="torchvision"),
+        cure=replace(_costly, batch_size=4, backend="torchvision"),
         helps=("backend",),
-        never=TUNING,
+        never=("num_workers", *TUNING),
     ),
     Plant(
-        "kernels-1",
-        "torchvision's own kernels, an elastic transform of tensors; 1 worker",
+        "kernels",
+        "torchvision's own kernels, warps of tensors; a worker for each core",
         "transform",
-        replace(_plain, dataset=photos(_elastic), batch_size=4, loader=ONE),
-        cure=replace(_plain, loader=ONE),
-        never=TUNING,
+        replace(_costly, dataset=photos(_kernels)),
+        cure=_costly,
+        never=("num_workers", *TUNING),
     ),
     Plant(
-        "record-1",
-        "many transforms of tiny images for a device that takes no time; 1 worker records them",
         "record",
-        Script(
-            photos(
-                transforms.Compose(
-                    [
-                        transforms.RandomResizedCrop(64),
-                        transforms.RandomHorizontalFlip(),
-                        transforms.RandAugment(6),
-                        transforms.ColorJitter(0.4, 0.4, 0.4),
-                        transforms.ToTensor(),
-                        transforms.Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)),
-                    ]
-                ),
-                "tiny",
-            ),
-            Step(1),
-            batch_size=16,
-            backend=sleeping.DEVICE,
-            loader=ONE,
-        ),
-        never=TUNING,
+        "many transforms of tiny images, for an accelerator: workers record them, and the loop drops them",
+        "record",
+        Script(photos(_many, "tiny"), Step(1, computes=False), batch_size=16, backend=sleeping.DEVICE, loader=FULL),
+        never=("num_workers", *TUNING),
     ),
 ]
 
 # -- batches ------------------------------------------------------------------------------------------------
 
-_arrays = Script(partial(Arrays, size=4 << 20), QUICK, loader={**ONE, "collate_fn": data.as_they_are})
+_arrays = Script(partial(Arrays, size=4 << 20), QUICK, loader={**TWO, "collate_fn": data.as_they_are})
+_alone = replace(_arrays, loader={**ONE, "collate_fn": data.as_they_are}, method="spawn")
 BATCHES = [
     Plant(
         "collate-2",
@@ -230,8 +228,8 @@ BATCHES = [
         never=TUNING,
     ),
     Plant(
-        "send-1",
-        "batches of 32 MB as a list of arrays, through the pipe; 1 worker",
+        "send-2",
+        "batches of 32 MB as a list of arrays, through the pipe; 2 workers",
         "send",
         _arrays,
         cure=replace(_arrays, dataset=partial(Arrays, size=4 << 10)),
@@ -239,10 +237,10 @@ BATCHES = [
     ),
     Plant(
         "send-spawn",
-        "the same; 2 spawned workers",
+        "the same; 1 spawned worker",
         "send",
-        replace(_arrays, loader={**TWO, "collate_fn": data.as_they_are}, method="spawn"),
-        cure=replace(_arrays, dataset=partial(Arrays, size=4 << 10), loader={**TWO, "collate_fn": data.as_they_are}, method="spawn"),
+        _alone,
+        cure=replace(_alone, dataset=partial(Arrays, size=4 << 10)),
         never=TUNING,
     ),
     Plant(

@@ -25,6 +25,7 @@ class Plant:
         names: words that the verdict or the advice has to have, such as the function at fault.
         environment: variables that it runs with; those of ``slow_files.c`` make a slow disk.
         shm: bytes of /dev/shm; None: the machine's own.
+        inside: the script sets its backend itself, after the profiler has begun.
         device: the script copies to the stand-in device.
     """
 
@@ -38,7 +39,13 @@ class Plant:
     names: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     shm: int | None = None
+    inside: bool = False
     device: bool = False
+
+    @property
+    def apart(self) -> bool:
+        """Whether the process has to be another one from its start."""
+        return self.shm is not None or any(not name.startswith("SLOW_") for name in self.environment)
 
     def machine(self) -> AbstractContextManager[None]:
         """Inside the block, the profiler is told of the machine that the plant is for."""

@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.bottlenecks.plant import Plant
 from bench.machine import ROOT
 
-_LIMIT = 180  # seconds
 _SMALL_SHM = 'mount -t tmpfs -o size="$1" tmpfs /dev/shm && shift && exec "$@"'
 
 
@@ -22,42 +21,64 @@ class NotRun(Exception):
     """The plant cannot be had on this machine; the message says why."""
 
 
-def run(plant: Plant, folder: Path, scratch: Path, *arguments: str) -> dict[str, Any]:
-    """What ``bench.bottlenecks.child`` writes of a plant.
+def run(
+    plants: Sequence[Plant], folder: Path, scratch: Path, *arguments: str
+) -> Iterator[tuple[Plant, dict[str, Any] | NotRun]]:
+    """What ``bench.bottlenecks.child`` says of each plant, or why it was not run."""
+    disk = _slow_files(scratch)
+    together = [plant for plant in plants if not plant.apart]
+    for some in [together] * bool(together) + [[plant] for plant in plants if plant.apart]:
+        lacking = {plant.name: _lacking(plant, disk) for plant in some}
+        command = [sys.executable, "-m", "bench.bottlenecks.child", str(folder), str(scratch), *arguments]
+        command += [plant.name for plant in some if not lacking[plant.name]]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "SLOW_FILES": str(folder)}
+        if isinstance(disk, Path):
+            environment["LD_PRELOAD"] = str(disk)
+        if some[0].apart:
+            environment |= some[0].environment
+        if some[0].shm is not None:
+            command = [*_namespace(), _SMALL_SHM, "sh", str(some[0].shm), *command]
+        process = None if all(lacking.values()) else subprocess.Popen(command, cwd=ROOT, env=environment)
+        for plant in some:
+            reason = lacking[plant.name]
+            yield plant, NotRun(reason) if reason else _found(process, scratch / f"{plant.name}.json")
+        if process is not None:
+            process.wait()
 
-    Raises:
-        NotRun: the machine lacks what the plant takes. RuntimeError: the process failed.
-    """
-    out = scratch / f"{plant.name}.json"
-    command = [sys.executable, "-m", "bench.bottlenecks.child", plant.name, str(folder), str(out), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **plant.environment}
-    if any(name.startswith("SLOW_") for name in plant.environment):
-        environment |= {"SLOW_FILES": str(folder), "LD_PRELOAD": str(_slow_files(scratch))}
-    if plant.shm is not None:
-        command = [*_namespace(), _SMALL_SHM, "sh", str(plant.shm), *command]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LIMIT)
-    if done.returncode or not out.exists():
-        raise RuntimeError(f"exit status {done.returncode}: {done.stderr.strip()[-2000:]}")
-    found: dict[str, Any] = json.loads(out.read_text())
+
+def _found(process: subprocess.Popen[bytes] | None, out: Path) -> dict[str, Any]:
+    """A child's result, as soon as it is there."""
+    while not out.exists() and process is not None:
+        try:
+            process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"error": "the process ended early"}
     return found
 
 
-@cache
-def _slow_files(scratch: Path) -> Path:
-    """The library that makes files slow, compiled."""
-    library = scratch / "slow_files.so"
-    compiler = shutil.which("cc")
+def _lacking(plant: Plant, disk: Path | str) -> str | None:
+    if isinstance(disk, str) and any(name.startswith("SLOW_") for name in plant.environment):
+        return disk
+    if plant.shm is not None and not _namespace():
+        return "a small /dev/shm takes a mount namespace, which unshare may not make here"
+    return None
+
+
+def _slow_files(scratch: Path) -> Path | str:
+    """The library that makes files slow, compiled; or why there is none."""
+    library, compiler = scratch / "slow_files.so", shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
-        raise NotRun("a slow disk takes Linux and a C compiler")
-    source = Path(__file__).with_suffix("").parent / "slow_files.c"
+        return "a slow disk takes Linux and a C compiler"
+    source = Path(__file__).parent / "slow_files.c"
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     return library
 
 
-@cache
-def _namespace() -> tuple[str, ...]:
-    """How to run a shell in a mount namespace of its own."""
-    for command in (("unshare", "-m"), ("unshare", "-Urm")):
+def _namespace() -> list[str]:
+    """How to run a shell in a mount namespace of its own; [] if that is not allowed."""
+    for command in (["unshare", "-m"], ["unshare", "-Urm"]):
         if shutil.which("unshare") and subprocess.run([*command, "true"], capture_output=True).returncode == 0:
-            return (*command, "sh", "-c")
-    raise NotRun("a small /dev/shm takes a mount namespace, which unshare may not make here")
+            return [*command, "sh", "-c"]
+    return []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
 
 class Timed(NamedTuple):
-    """Images and seconds, of whole epochs, and of what comes after each one's first batch."""
+    """Images and seconds, of whole epochs, and of each from when all workers have begun."""
 
     images: int
     seconds: float
@@ -44,7 +45,8 @@ class Script:
     Attributes:
         dataset: gives the dataset for a folder of photos; its samples are used again and again.
         step: what the loop does with a batch.
-        batches: how many an epoch has; there are at most 50 in all.
+        batches: how many of an epoch are taken; there are at most 50 in all.
+        length: how many an epoch has; None: as many as are taken.
         loader: arguments of the DataLoader.
         method: how workers are started.
         cores: of the machine that is simulated; None: the one that there is.
@@ -53,6 +55,7 @@ class Script:
     dataset: Callable[[Path], Dataset[Any]]
     step: Callable[[Any], object]
     batches: int = 24
+    length: int | None = 2000
     epochs: int = 1
     batch_size: int = 8
     backend: str = "cpu"
@@ -69,16 +72,24 @@ class Script:
         kept = self.options if backend == self.backend else {}
         return replace(self, backend=backend, options={**kept, **options}, loader={**self.loader, **arguments})
 
-    def run(self, folder: Path, batches: int | None = None) -> Timed:
-        """Train, with ``batches`` an epoch at most."""
-        with ExitStack() as stack:
-            stack.enter_context(sleeping.installed())
-            stack.enter_context(accel.image_backend(self.backend, **self.options))
-            return self._train(self.open(folder, batches or self.batches))
+    def run(self, folder: Path) -> Timed:
+        """Train under the script's backend."""
+        with self.in_force():
+            return self.train(folder)
 
-    def open(self, folder: Path, batches: int) -> DataLoader[Any]:
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Inside the block, the script's backend is."""
+        with sleeping.installed(), accel.image_backend(self.backend, **self.options):
+            yield
+
+    def train(self, folder: Path) -> Timed:
+        """The same under the backend in force."""
+        return self._train(self._loader(folder))
+
+    def _loader(self, folder: Path) -> DataLoader[Any]:
         whole = self.dataset(folder)
-        count = batches * self.batch_size
+        count = (self.length or self.batches) * self.batch_size
         data = Subset(whole, [index % len(whole) for index in range(count)])  # type: ignore[arg-type]
         arguments = dict(self.loader)
         if not arguments.get("num_workers"):
@@ -88,21 +99,22 @@ class Script:
         return DataLoader(data, self.batch_size, **arguments)
 
     def _train(self, loader: DataLoader[Any]) -> Timed:
-        images = steady_images = 0
-        steady, begin = 0.0, time.perf_counter()
+        images, steady_images, steady, begin = 0, 0, 0.0, time.perf_counter()
+        ramp = min(2 * loader.num_workers, self.batches // 2)  # workers begin one after the other
         for _ in range(self.epochs):
-            first = None
-            for count in self._epoch(loader):
+            runs, now = None, begin
+            for number, count in enumerate(self._epoch(loader)):
                 now = time.perf_counter()
                 images += count
-                if first is not None:
+                if runs is not None:
                     steady_images += count
-                first = first or now
-            steady += time.perf_counter() - (first or begin)
+                elif number == ramp:
+                    runs = now
+            steady += now - (runs or now)  # the end of workers belongs to the epoch only
         return Timed(images, time.perf_counter() - begin, steady_images, steady)
 
     def _epoch(self, loader: DataLoader[Any]) -> Iterator[int]:
         """The sizes of batches, each after its step."""
-        for batch in loader:
+        for batch in islice(loader, self.batches):
             self.step(batch)
             yield self.batch_size

@@ -40,7 +40,7 @@ if __name__ == "__main__":
     print(sys.argv, sys.path, __file__, __spec__ and __spec__.name)
     print(sys.flags, sys.warnoptions, sys._xoptions, sys.stdout.line_buffering)
     print([type(each).__name__ for each in sys.meta_path if type(each).__name__ != "SwitchOnImport"])
-    print(sorted(set(sys.modules) - {"__future__"}), sorted(set(os.environ) - {"ACCEL_RUN", "PYTHONPATH"}), os.getcwd())
+    print(sorted(sys.modules), sorted(set(os.environ) - {"ACCEL_RUN", "PYTHONPATH"}), os.getcwd())
     print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "")
     print(sys.stdin.read())
     sys.exit(sys.argv[1] if len(sys.argv) > 1 else 0)

@@ -134,7 +134,8 @@ def decode(
         source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order, scratch.quant,
         scratch.block, scratch.slots, scratch.predictions, scratch.spare,
         scratch.room("ends", int(header[hd.INTERVALS])), scratch.room("stuffed", len(source) // 2 + 1),
-        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), scratch.trail, scratch.sums, words, out,
+        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), scratch.trail, scratch.sums,
+        words, out,
     )  # fmt: skip
     if not done:
         return _nothing(index)
@@ -143,9 +144,11 @@ def decode(
     return out
 
 
-def _nothing(index: Index | None) -> None:
+def _nothing(index: Index | None) -> np.ndarray | None:
     if index is not None:
-        index.of(0)
+        index.begin()
+        index.clear()
+    return None
 
 
 def digest(data: bytes | memoryview) -> int:

@@ -41,9 +41,13 @@ class Index:
         self._grow()
         return self.bytes
 
+    def begin(self) -> None:
+        """Say nothing yet of the decode that follows."""
+        self.used = self.grown = self.dropped = False
+
     def of(self, size: int) -> np.ndarray:
         """The words of an index that takes ``size`` bytes: those that are there if they are as many, or zeros."""
-        self.used = self.grown = False
+        self.begin()
         self.dropped = self.size not in (0, size)
         if self.size != size:
             self.size = size

@@ -103,11 +103,8 @@ def _walk(
                 if ahead >= 0:
                     stop = (bit_of(index, ahead, points, header) + 7) >> 3
             base = bit >> 3
-            if base < header[hd.SCAN] or base > stop or stop > len(data):
-                return 0, 0
-            first = mcu // interval
             pieces = unstuff(
-                pointer_to(data), base, stop, len(data), source, ends, stuffed, first, header[hd.INTERVALS]
+                pointer_to(data), base, stop, len(data), source, ends, stuffed, mcu // interval, header[hd.INTERVALS]
             )
             if pieces == 0:
                 return 0, 0
@@ -146,9 +143,7 @@ def _walk(
                 mcu += stop - column
                 if len(index) > 0:
                     count = max(-(-(mcu - following) // spacing), 0)
-                    counted = follow(
-                        index, number, count, points, components, trail, base + 2 * done, stuffed, counted
-                    )
+                    counted = follow(index, number, count, points, components, trail, base + 2 * done, stuffed, counted)
                     if counted < 0:
                         return 0, 0
                     number += count
@@ -162,7 +157,8 @@ def _walk(
     used = _used(bits, at)
     if used > end or (used < end and last_row == rows - 1):
         return 0, 0
-    return last_row + 1, bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, pointer_to(stuffed), counted)[0]
+    bit, counted = bit_in_file(i64(at) * 8 - i64(bits), base + 2 * done, pointer_to(stuffed), counted)
+    return last_row + 1, bit
 
 
 @njit
@@ -200,10 +196,8 @@ def decode_scan(
         own = digest(data, sums)
         known = known_rows(header, index, own)
         dropped = DROPPED if known < 0 else 0
+        known = max(known, 0)
     while True:
-        if known <= 0:
-            known = 0
-            index[:] = 0
         coefficients[:] = 0
         then, end = _walk(
             data, header, layout, top, left, index, known, tools, slots, predictions, ends, stuffed, spare, out
@@ -212,7 +206,6 @@ def decode_scan(
             break
         known, dropped = 0, DROPPED
     if then == 0:
-        index[:] = 0
         return 0
     result = GOOD | dropped
     if known > 0:

@@ -14,12 +14,11 @@ from accel.backends.cuda.device import Device, Mark
 from accel.backends.cuda.jpeg import headers, index, layout
 from accel.backends.cuda.jpeg.layout import KERNELS, STATE, Batch
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.codec import agreement
+from accel.codec import agreement, stream_index
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import Header, Raw
 from accel.options import Options
 from accel.planning.plan import Decode
-from accel.runtime import stream_index
 from accel.system import counters
 
 _ALIGNED = 64
@@ -45,7 +44,8 @@ def wanted_of(decode: Decode, options: Options) -> Wanted | None:
     """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it."""
     if not is_plain(decode.source.header):
         return None
-    return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(decode.source, options))
+    key = None if options.cache is None else decode.source.key
+    return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))
 
 
 def is_plain(header: Header | Raw | None) -> bool:

@@ -1,0 +1,260 @@
+"""Who measures, and what each process has measured: a row for each in a block of shared memory.
+
+Nobody waits for anybody, and what a process measured that has ended is still known. The first word of the block says
+whether its owner measures; a DataLoader's worker looks at it once a batch.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.system import clocks, fork, memory
+from accel.system.clocks import STAGES, WIDTH, now
+
+HEADER = ("generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns")
+GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN = range(len(HEADER))
+TEXTS, TEXT = 24, np.dtype("S248")
+"""Statements of the user's that a process was found in: how many, and how long their names may be."""
+_STAGES_BEGIN = 16
+_TEXTS_BEGIN = _STAGES_BEGIN + len(STAGES) * WIDTH
+_ROWS, _ROW = 512, _TEXTS_BEGIN + TEXTS * (TEXT.itemsize // 8 + 1)
+_CONTROL, _FOLDER = 128, 8
+_MOST_EVENTS = 1 << 20  # of a process
+
+_lock = fork.Lock()
+_block: torch.Tensor | None = None
+_words: npt.NDArray[np.int64]
+_owner: int | None = None
+_seen = 0  # the generation that this process counts for; 0: none
+_row: npt.NDArray[np.int64] | None = None
+_changes: list[Callable[[bool], object]] = []
+
+
+def share(*, own: bool = False) -> torch.Tensor | None:
+    """The shared block, made if there is none yet; None where none can be sent to a process that is started.
+
+    ``own``: of this process and those that it starts, not of the one that started this one.
+    """
+    global _owner
+    with _lock:
+        if _block is None or (own and _owner != os.getpid()):
+            size = 8 * (_CONTROL + _ROWS * _ROW)
+            try:
+                block = memory.shared((size,), torch.uint8, sparse=True)
+            except RuntimeError:
+                block = torch.from_numpy(np.frombuffer(mmap.mmap(-1, size), np.uint8))
+            join(block)
+            _owner = os.getpid()
+        assert _block is not None
+        return _block if _block.is_shared() else None
+
+
+def join(block: torch.Tensor | None) -> None:
+    """Write to the block that another process shared."""
+    global _block, _words, _seen, _row
+    if block is not None:
+        with _lock:
+            _block, _words = block, block.numpy().view(np.int64)
+            _seen, _row = 0, None
+
+
+def on_change(function: Callable[[bool], object]) -> None:
+    """Call ``function`` when measuring begins (True) and ends, in every process, and when ``ranges`` change."""
+    _changes.append(function)
+
+
+def look() -> bool:
+    """Begin or end measuring if the process that owns the block has; whether that was so. Once a batch."""
+    if _block is None or _words[0] == _seen:
+        return False
+    _turn(int(_words[0]))
+    return True
+
+
+def measuring() -> bool:
+    """Whether this process measures."""
+    return _seen != 0
+
+
+def leave() -> None:
+    """Have this process not be measured any more; for a child that does something else."""
+    global _seen
+    _seen = 0
+
+
+def start(folder: str = "") -> None:
+    """Have this process measure, and all that share its block; ``folder``: for files of events, if these are wanted.
+
+    Raises:
+        RuntimeError: it does already.
+    """
+    share(own=True)
+    if _words[0]:
+        raise RuntimeError("this process is being profiled already: accel.profile() cannot be nested")
+    _words[_FOLDER:_CONTROL] = 0
+    _words[_FOLDER:_CONTROL].view(np.uint8)[: len(os.fsencode(folder))] = list(os.fsencode(folder))
+    _words[1] += 1
+    _words[0] = _words[1]
+    look()
+
+
+def stop() -> list[Row]:
+    """End it; what was measured by each process, this one first."""
+    try:
+        flush()
+        return rows_of()
+    finally:
+        _words[0] = 0
+        look()
+
+
+def rows_of() -> list[Row]:
+    """What was measured up to now, this process's first; none where nobody measures."""
+    generation = 0 if _block is None else int(_words[0])
+    if not generation:
+        return []
+    content = _words[_CONTROL:].reshape(_ROWS, _ROW)
+    rows = [Row.of(content[number].copy()) for number in np.flatnonzero(content[:, GENERATION] == generation)]
+    return sorted(rows, key=lambda row: row.header["pid"] != os.getpid())
+
+
+def folder() -> str:
+    """Where processes write events; "" if they do not."""
+    return os.fsdecode(_words[_FOLDER:_CONTROL].tobytes().rstrip(b"\0"))
+
+
+def _turn(generation: int) -> None:
+    global _seen, _row
+    with _lock:
+        clocks.forget(events_wanted=bool(generation and folder()))
+        _seen, _row = generation, None
+        for change in _changes:
+            change(bool(generation))
+
+
+def show(make: Callable[[str], Any] | None) -> None:
+    """Show stages in torch's profiler from now on, by ``make(name)``, a context; None: no longer."""
+    with _lock:
+        clocks.ranges = make
+        for change in _changes:
+            change(False)
+
+
+def _in_child() -> None:
+    global _row
+    _row = None
+
+
+fork.register(in_child=_in_child)
+
+
+# -- rows ---------------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """What one process measured: ``stages`` [stages, WIDTH]; (name, times) of statements."""
+
+    header: dict[str, int]
+    stages: npt.NDArray[np.int64]
+    texts: list[tuple[str, int]]
+
+    @classmethod
+    def of(cls, words: npt.NDArray[np.int64]) -> Row:
+        stages = words[_STAGES_BEGIN:_TEXTS_BEGIN].reshape(len(STAGES), WIDTH)
+        texts = words[_TEXTS_BEGIN:]
+        names, times = texts[TEXTS:].view(TEXT), texts[:TEXTS]
+        named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(TEXTS) if times[n]]
+        return cls(dict(zip(HEADER, words.tolist(), strict=False)), stages, named)
+
+
+def together(rows: list[Row]) -> Row:
+    """What processes measured that took each other's place, as one."""
+    header = dict(rows[-1].header)
+    for name in ("ns", "cpu_ns", "delayed_ns", "images"):
+        header[name] = sum(row.header[name] for row in rows)
+    for name in ("threads", "draws"):
+        header[name] = max(row.header[name] for row in rows)
+    texts: Counter[str] = Counter()
+    for row in rows:
+        texts.update(dict(row.texts))
+    return Row(header, np.sum([row.stages for row in rows], axis=0), texts.most_common())
+
+
+def take(ended: Callable[[int], bool]) -> list[Row]:
+    """What processes measured that have ended, whose rows others may have from now on."""
+    taken = [row for row in rows_of() if ended(row.header["pid"])]
+    content = _words[_CONTROL:].reshape(_ROWS, _ROW)
+    for row in taken:
+        content[(content[:, PID] == row.header["pid"]), GENERATION] = 0
+    return taken
+
+
+def row() -> npt.NDArray[np.int64] | None:
+    """This process's row; None where nobody measures, or there is none left."""
+    global _row, _cpu_begun, _delayed_begun, _delayed_at
+    if _row is None and _seen:
+        pid = os.getpid()
+        content = _words[_CONTROL:].reshape(_ROWS, _ROW)
+        for number in range(pid, pid + _ROWS):
+            found = content[number % _ROWS]
+            if found[GENERATION] != _seen or found[PID] == pid:
+                found[:] = 0
+                found[PID], found[GENERATION], found[BEGUN] = pid, _seen, now()
+                _row, _cpu_begun, _delayed_at = found, clocks.process_cpu_ns(), now()
+                _delayed_begun = delayed_ns()
+                break
+    return _row
+
+
+_cpu_begun = 0
+_delayed_begun: int | None = None
+_delayed_at = 0
+_EVERY = 200_000_000  # ns
+
+
+def flush() -> None:
+    """Write what the threads of this process have counted to its row."""
+    global _delayed_at
+    found = row()
+    if found is None:
+        return
+    sums, found[THREADS] = clocks.sums()
+    found[_STAGES_BEGIN:_TEXTS_BEGIN] = sums.reshape(-1)
+    found[UNTIL], found[PROCESS_CPU] = now(), clocks.process_cpu_ns() - _cpu_begun
+    found[SPAN] = found[UNTIL] - found[BEGUN]
+    if clocks.events:
+        written, clocks.events = clocks.events, []
+        with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
+            if file.tell() < _MOST_EVENTS * 32:
+                file.write(np.array(written, np.int64).tobytes())
+    if _delayed_begun is not None and now() - _delayed_at > _EVERY:
+        found[DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
+
+
+def write_texts(found: npt.NDArray[np.int64], texts: list[tuple[str, int]]) -> None:
+    """Write statements, and how often a process was found at each, to its row."""
+    place = found[_TEXTS_BEGIN:]
+    names = place[TEXTS:].view(TEXT)
+    for number, (text, times) in enumerate(texts[:TEXTS]):
+        names[number], place[number] = text.encode()[: TEXT.itemsize], times
+
+
+def delayed_ns() -> int | None:
+    """How long threads of this process could have run and had no core, in all; None where the system does not tell."""
+    total = 0
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/schedstat") as file:
+                total += int(file.read().split()[1])
+    except (OSError, IndexError):
+        return None
+    return total

@@ -1,0 +1,205 @@
+"""``python -m accel run --profile``: the command waits for the script, ends as it does, reports."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from accel.launch import environment, process
+from accel.profiling import folder, launched
+from accel.profiling.measured import Batch, Loader, Measured, Process
+from accel.system import log
+from tests.cli.test_run import ENDS, ended
+from tests.support.processes import linux
+
+RUN = ("-m", "accel", "run", "--backend", "cpu")
+NOTHING = "accel run: nothing was measured: "
+
+
+@linux
+@pytest.mark.parametrize("how", ["raise", "exit", "SIGINT", "SIGTERM", "SIGKILL"])
+def test_it_ends_as_the_script_does(tmp_path: Path, how: str) -> None:
+    (tmp_path / "script.py").write_text(ENDS)
+    expected = ended("script.py", how, cwd=tmp_path)
+    found = ended(*RUN, "--profile", "script.py", how, cwd=tmp_path)
+    assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)
+    assert found.stderr.startswith(f"{expected.stderr}{NOTHING}")
+    assert len(found.stderr.splitlines()) == len(expected.stderr.splitlines()) + 1
+
+
+WAITS = """
+import signal, sys, time
+def handle(number, frame):
+    print("got", signal.Signals(number).name, flush=True)
+for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
+    signal.signal(getattr(signal, name), handle)
+print("begun", flush=True)
+for line in iter(sys.stdin.readline, "end\\n"):
+    time.sleep(0.2)  # a second signal would come by now
+    print("line", flush=True)
+sys.exit(7)
+"""
+
+
+@linux
+def test_signals_are_handed_on_once(tmp_path: Path) -> None:
+    """Those that the command is sent; what a terminal sends comes to the script itself."""
+    (tmp_path / "script.py").write_text(WAITS)
+    words = [sys.executable, *RUN, "--profile", "script.py"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(words, cwd=tmp_path, text=True, start_new_session=True, **pipes) as started:
+        assert started.stdin is not None
+        assert started.stdout is not None
+        assert started.stdout.readline() == "begun\n"
+        for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
+            started.send_signal(getattr(signal, name))
+            assert started.stdout.readline() == f"got {name}\n"
+        assert started.communicate("end\n", timeout=60)[0] == ""
+    assert started.returncode == 7
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execv(words[0], words)
+    shown = b""
+
+    def show(text: bytes) -> None:
+        nonlocal shown
+        while text not in shown:
+            shown += os.read(terminal, 1024)
+
+    show(b"begun")
+    os.write(terminal, b"\x03")
+    show(b"got SIGINT")
+    os.write(terminal, b"a\nend\n")
+    show(b"line")
+    assert shown.count(b"got") == 1
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+TRAINS = """
+import os, subprocess, sys, torch
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms as T
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:  # starts ranks
+        environment = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        words = [sys.executable, __file__, sys.argv[1]]
+        ranks = [subprocess.Popen([*words, rank], env={**environment, "RANK": rank}) for rank in "01"]
+        sys.exit(max(rank.wait() for rank in ranks))
+    data = datasets.ImageFolder(sys.argv[1], T.Compose([T.RandomResizedCrop(32), T.ToTensor()]))
+    loader = DataLoader(torch.utils.data.ConcatDataset([data] * 4), 4, num_workers=1)
+    for images, _ in loader:
+        images.sum()
+    print("workers", loader.num_workers, loader.prefetch_factor, flush=True)
+    if sys.argv[2] == "fail":
+        raise ValueError("mine")
+"""
+
+
+def test_a_report_on_a_script_that_fails(image_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(TRAINS)
+    words = ("--json", "report.json", "--trace", "new/trace.json", "script.py", str(image_folder), "fail")
+    (tmp_path / "temporary").mkdir()
+    found = ended(*RUN, *words, cwd=tmp_path, environment={"TMPDIR": str(tmp_path / "temporary")})
+    assert (found.returncode, found.stdout) == (1, "workers 1 2\n")
+    assert not list((tmp_path / "temporary").glob("accel*"))
+    assert "ValueError: mine\naccel profile" in found.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["batches"], report["images"], report["backend"]) == (12, 48, "cpu")
+    assert report["stages"]["decode"]["count"] >= 48
+    trace = json.loads((tmp_path / "new" / "trace.json").read_text())["traceEvents"]
+    assert {each["args"]["name"] for each in trace if each["name"] == "process_name"} >= {"main process"}
+
+
+@pytest.mark.sweep
+def test_ranks_make_one_report(image_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(TRAINS)
+    found = ended(*RUN, "--json", "report.json", "script.py", str(image_folder), cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["batches"], report["machine"]["world_size"]) == (24, 2)
+    assert len({loader["pid"] for loader in report["loaders"]}) == 2
+
+
+@pytest.mark.sweep
+def test_advice_is_tried(image_folder: Path, tmp_path: Path) -> None:
+    """The script is run again, and what is measured then stands beside what was predicted."""
+    (tmp_path / "script.py").write_text(TRAINS)
+    found = ended(*RUN, "--try", "--json", "report.json", "script.py", str(image_folder), "0", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    first = next((each for each in report["advice"] if each["change"]), None)
+    if first is None:
+        assert "there is no advice that could be tried" in found.stderr
+        return
+    assert found.stdout.count("workers") == 2
+    assert report["tried"]["change"] == first["change"]
+    assert report["tried"]["measured_rate"] > 0
+    mark = found.stderr.index("accel run: a second run, with")
+    assert found.stderr.index("tried: ", mark) > 0
+
+
+def test_arguments_of_loaders_like_one_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = TensorDataset(torch.arange(12))
+    like = {"dataset": "torch.utils.data.dataset.TensorDataset", "num_workers": 0, "batch_size": 4}
+    change = {"num_workers": 2, "prefetch_factor": 3}
+    for batch_size, workers in ((4, 2), (3, 0)):
+        loader = DataLoader.__new__(DataLoader)
+        launched._construct(DataLoader.__init__, loader, data, batch_size, shuffle=True, change=change, like=like)
+        assert (loader.num_workers, loader.batch_size) == (workers, batch_size)
+        assert type(loader.sampler).__name__ == "RandomSampler"
+
+
+def test_what_was_left_is_whole_and_put_together(tmp_path: Path) -> None:
+    assert folder.left(tmp_path) is None
+    for pid in (11, 12):
+        measured = Measured(
+            processes=[Process(pid, "main", rank=pid - 11)],
+            loaders=[Loader(0)],
+            batches=[Batch(0, 0, number, 4, number, 10) for number in range(3)],
+        )
+        for _ in range(2):  # the later one takes the place of the one before
+            folder.leave(measured, tmp_path / f"{pid}.json")
+    (tmp_path / "13.new").write_text("{half")
+    whole = folder.left(tmp_path)
+    assert whole is not None
+    assert [(each.pid, each.rank) for each in whole.processes] == [(11, 0), (12, 1)]
+    assert {(each.pid, each.loader) for each in whole.batches} == {(11, 0), (12, 1)}
+    assert len(whole.batches) == 6
+
+
+def test_a_choice_is_told_to_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(environment.VARIABLE, raising=False)
+    environment.choose("cpu", {})
+    assert environment.VARIABLE not in os.environ, "this process was told nothing"
+    before = {"PYTHONPATH": os.pathsep.join(["", "mine", str(environment.SITE)]), "OTHER": "x"}
+    made = environment.telling(before, "cpu", {"threads": 2}, {"folder": None})
+    assert made["PYTHONPATH"].split(os.pathsep) == [str(environment.SITE), "", "mine"]
+    assert environment.telling({}, "cpu", {})["PYTHONPATH"] == str(environment.SITE)
+    monkeypatch.setenv(environment.VARIABLE, made[environment.VARIABLE])
+    environment.choose("cuda", {"device": "cpu"})
+    told = environment.told()
+    assert told is not None
+    assert (told["backend"], told["options"], told["profile"]) == ("cuda", {"device": "cpu"}, {"folder": None})
+    said: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(log, "note", lambda *text: said.append(text))
+    environment.choose("cpu", {"odd": object()})
+    told = environment.told()
+    assert told is not None
+    assert (told["backend"], told["options"], len(said)) == ("torchvision", {}, 1)
+
+
+def test_a_status_is_passed_on() -> None:
+    assert process.end_as(3) == 3
+    assert process.ended([sys.executable, "-c", "import sys; sys.exit(5)"], os.environ) == 5
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

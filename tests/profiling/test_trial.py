@@ -1,0 +1,96 @@
+"""A trial makes the same samples under two backends, and leaves no trace in the process that is measured."""
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torchvision import transforms
+
+import accel
+from accel.profiling import trial
+from accel.profiling.measured import Trial
+
+SLEEP = 0.004
+
+
+class Photos(Dataset[Any]):
+    """JPEG files that are slow to come by."""
+
+    made = 0
+
+    def __init__(self, folder: Path) -> None:
+        pixels = np.random.default_rng(0).integers(0, 255, (40, 50, 3), dtype=np.uint8)
+        self.files = [folder / f"{number}.jpg" for number in range(5)]
+        for file in self.files:
+            Image.fromarray(pixels).resize((120, 100)).save(file)
+        self.transform = transforms.Compose([transforms.RandomCrop(32), transforms.ToTensor()])
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        Photos.made += 1
+        time.sleep(SLEEP)
+        return self.transform(Image.open(self.files[index]).convert("RGB")), index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_trial(tmp_path: Path, workers: int) -> None:
+    loader: DataLoader[Any] = DataLoader(Photos(tmp_path), batch_size=2, num_workers=workers)
+    its = trial.samples(loader)
+    assert its is not None
+    states = torch.get_rng_state(), random.getstate()
+    made = Photos.made
+    found = trial.measure(its, "cpu")
+    assert isinstance(found, Trial)
+    assert found.images >= 16
+    for seconds, cpu_s in ((found.seconds, found.cpu_s), (found.base_seconds, found.base_cpu_s)):
+        assert seconds >= SLEEP  # each sample was made
+        assert cpu_s > 0
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert Photos.made == made
+    assert torch.utils.data.get_worker_info() is None
+    assert accel.get_image_backend() == "torchvision"
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(range(10))
+
+
+class Broken(Photos):
+    def __getitem__(self, index: int) -> Any:
+        raise ValueError("no such sample")
+
+
+class Deadly(Photos):
+    def __getitem__(self, index: int) -> Any:
+        os._exit(1)
+
+
+def test_what_cannot_be_tried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "accel")
+    assert trial.samples(DataLoader(Endless())) is None
+    assert trial.samples(DataLoader(Photos(tmp_path), batch_size=None)) is None
+    assert trial.samples(DataLoader(Photos(tmp_path), num_workers=1, multiprocessing_context="spawn")) is None
+    its = trial.samples(DataLoader(Photos(tmp_path)))
+    assert its is not None
+    assert trial.measure(its, "no such backend") is None
+    with accel.image_backend("cpu"):
+        assert trial.measure(its, "cpu") is None
+    broken = trial.samples(DataLoader(Broken(tmp_path)))
+    assert broken is not None
+    assert trial.measure(broken) is None
+    assert "no such sample" in caplog.text
+    deadly = trial.samples(DataLoader(Deadly(tmp_path)))
+    assert deadly is not None
+    assert trial.measure(deadly) is None
+    assert "was killed" in caplog.text
