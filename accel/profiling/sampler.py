@@ -1,4 +1,4 @@
-"""A thread that looks, 23 times a second, which statement of the user's runs; and how late it comes to look."""
+"""A thread that looks, 11 times a second, which statement of the user's runs; and how late it comes to look."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from accel.system import clocks, fork, measuring
 from accel.system.clocks import GIL
 
-_HERTZ = 23
-_WRITTEN_EVERY = 8  # looks
+_HERTZ = 11
+_WRITTEN_EVERY = 4  # looks
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROFILING = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = tuple(

@@ -155,8 +155,10 @@ def test_stages_of_accel_are_told_apart(
         assert_moved(workers(measured(loader)), stage, times * SLEEP)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("backend", ["cpu", "torchvision"])
+@pytest.mark.parametrize(
+    ("backend", "method"),
+    [("cpu", "fork"), ("cpu", "spawn"), ("torchvision", "fork"), ("torchvision", "forkserver")],
+)
 def test_workers_however_started(backend: str, method: str, folder: Path) -> None:
     with accel.image_backend(backend):
         loader = DataLoader(ImageFolder(str(folder), TRAIN), 4, num_workers=2, multiprocessing_context=method)
