@@ -178,12 +178,14 @@ def asked(original: Function) -> Function:
                 data = original(self)
         except BaseException as error:
             _last.__dict__.pop("batch", None)
-            if isinstance(error, StopIteration):
-                for end in ends:
-                    end(loader.number)
-            else:
-                watched.failed = f"{type(error).__name__}: {error}"[:1000]
             _begin_step(clock, begun)
+            if not isinstance(error, StopIteration):
+                watched.failed = f"{type(error).__name__}: {error}"[:1000]
+                raise
+            for end in ends:
+                end(loader.number)
+            paused = clocks.now() - clock.stepping
+            watched.begun, clock.stepping = watched.begun + paused, clock.stepping + paused  # as if it had not been
             raise
         taken, cpu = clocks.now(), clocks.cpu_ns() - cpu_begun
         dry = None if event is None else bool(event.query())
