@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.data import DataLoader, get_worker_info
 
 from accel.hooks.patch import Body, Function
-from accel.profiling import collect, folder, loading, progress
+from accel.profiling import collect, folder, loading, progress, trial
 from accel.profiling.measured import Measured
 from accel.system import log
 
@@ -111,7 +111,7 @@ def begin(told: dict[str, Any]) -> None:
 def _starts(told: dict[str, Any]) -> bool:
     """Begin to measure if this process has not; a forked one begins anew, a DataLoader's worker is its parent's."""
     global _now
-    if get_worker_info() is not None or (_now is not None and _now.pid == os.getpid() and _now.started):
+    if trial.runs or get_worker_info() is not None or (_now is not None and _now.pid == os.getpid() and _now.started):
         return False
     _now = _Now(told)
     _now.start()
