@@ -52,7 +52,6 @@ _DESCRIPTION: dict[str, Any] = {
     "calls accel.set_image_backend has what it asks for.",
     "epilog": "Arguments, output and exit status are the script's; 2 if there is no such backend or option, or if it "
     "cannot run here. Pythons that are started with -I, -E or -S, or without the environment, are not reached.",
-    "formatter_class": argparse.RawDescriptionHelpFormatter,
 }
 
 

@@ -232,6 +232,25 @@ def test_a_choice_is_told_to_children(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (told["backend"], told["options"], len(said)) == ("torchvision", {}, 1)
 
 
+@linux
+@pytest.mark.parametrize("foreground", [False, True])
+def test_what_a_terminal_sends_is_not_handed_on(monkeypatch: pytest.MonkeyPatch, foreground: bool) -> None:
+    sent: list[int] = []
+
+    class Program:
+        send_signal = sent.append
+
+        def wait(self) -> int:
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+                signal.raise_signal(number)
+            return 4
+
+    monkeypatch.setattr(process, "_in_foreground", lambda: foreground)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Program())
+    assert process.ended(["program"], {}) == 4
+    assert sent == ([signal.SIGTERM] if foreground else [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+
+
 def test_a_status_is_passed_on() -> None:
     assert process.end_as(3) == 3
     assert process.ended([sys.executable, "-c", "import sys; sys.exit(5)"], os.environ) == 5
