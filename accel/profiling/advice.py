@@ -147,9 +147,13 @@ def _persistent(its: Flow) -> Iterator[Advice]:
 def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
     """Another backend: accel's under "torchvision", by a trial; the GPU's, as a bound."""
     for name, trial in measured.trials.items():
-        now, images = predict.present(its), its.images * 1e9
-        made = _less(now.made, trial.base_seconds, trial.seconds, images)
-        cpu_made = _less(now.cpu_made, trial.base_cpu_s, trial.cpu_s, images)
+        now, base = predict.present(its), trial.base_seconds * its.images * 1e9
+        made = now.made * trial.seconds / trial.base_seconds
+        if (
+            base < 0.6 * its.alone
+        ):  # files that are slow at first are not in a trial, so they are no part of what it saves
+            made = max(now.made - base * (1 - trial.seconds / trial.base_seconds), 0.02 * now.made)
+        cpu_made = now.cpu_made * trial.cpu_s / trial.base_cpu_s if trial.base_cpu_s else now.cpu_made
         rate = predict.rate(its, replace(now, made=made, cpu_made=cpu_made))
         yield Advice(f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, rate, "nothing", True)
     if its.machine.gpu and "cuda" in measured.backends and measured.backend != "cuda":
@@ -158,14 +162,6 @@ def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
         rate = predict.rate(its, replace(now, made=max(now.made - computed, 0.02 * now.made), cpu_made=0.0))
         text, change = 'accel.set_image_backend("cuda")', {"backend": "cuda"}
         yield Advice(text, change, its.rate, rate, "time and memory of the GPU", True, at_most=True)
-
-
-def _less(now: float, base: float, other: float, scale: float) -> float:
-    """A time with what a trial saved taken off: as a share or as it was, whichever is less.
-
-    Files that were read before come faster in a trial, and other programs may make it slower.
-    """
-    return max(now - min((base - other) * scale, now * (1 - other / base) if base else 0.0), 0.02 * now)
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:

@@ -42,6 +42,8 @@ class Flow:
     """What sending a batch takes beside that, in a thread of the worker's; the workers share what they send through."""
     delayed: float
     """Of ``made``, waiting for a core; 0 if that is not measured."""
+    alone: float
+    """And how long it would take if it never waited for a core."""
     cpu_made: float
     """CPU time that a batch takes in a worker, or takes in the loading if there are none."""
     cpu_main: float
@@ -197,14 +199,16 @@ def _flow(
         stepped = [batch.step_cpu_ns for batch in chain if batch.step_cpu_ns is not None]
         cpu_step = min(sum(stepped) / len(stepped) if stepped else cpu_main, cpu_main, step + copy)
         cpu_made, cpu_main = max(cpu_main - cpu_step, 0.0), cpu_step
+    queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
+    alone = max(mean - queued, min(cpu_made, mean))
     typical, length = _epochs(loader, chain, all_batches, wait)
     fill = max(mean - wait, 0.0)
     startup = max(typical - wait, fill)
     gil = main.gil.ns / main.gil.count if main is not None and main.gil and main.gil.count else None
     result = Flow(
         loader, measured.machine, main, workers, ranks, count, images, sum(sizes) / len(sizes) if sizes else None,
-        wait, copy, step, busy, stages, made, sending, delayed, cpu_made, cpu_main, idle, 1.0, startup, fill, length,
-        gap, gil,
+        wait, copy, step, busy, stages, made, sending, delayed, alone, cpu_made, cpu_main, idle, 1.0, startup, fill,
+        length, gap, gil,
     )  # fmt: skip
     result.cores = _cores(measured, result)
     return result

@@ -88,7 +88,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
         return
     starved = _starved(its)
     if starved and _holds_the_gil(its):
-        late = f"{its.gil_late / 1e6:.0f} ms late"
+        late = f"{(its.gil_late or 0) / 1e6:.0f} ms late"
         yield "gil", f"{waits}, though the workers could keep up; the main process holds the GIL (others come {late})"
     if text := _no_room(measured, its, name):
         yield "shm", f"{waits}; {text}"
@@ -102,7 +102,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
     yield _costly(measured, its, name, share, waits)
 
 
-def _costly(measured: Measured, its: Flow, name: str | None, share: float | None, waits: str) -> tuple[str, str]:
+def _costly(measured: Measured, its: Flow, name: str | None, share: float, waits: str) -> tuple[str, str]:
     """The stage that costs most; or that there are too few workers for ordinary work."""
     if name is None:
         return "none", f"{waits}; what the workers do was not measured"
