@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from accel.profiling.advice import advise, no_cure
-from accel.profiling.measured import Batch, Loader, Machine, Measured, Sample
+from accel.profiling.measured import Batch, Loader, Machine, Measured, Sample, Spent
 from accel.profiling.verdict import BOTTLENECKS, judge
 from tests.profiling.pipeline import Pipeline
 
@@ -219,3 +219,23 @@ def test_what_is_not_measured_is_no_evidence() -> None:
     verdict = judge(measured)
     assert verdict.bottleneck == "none"
     assert verdict.stage is None
+
+
+def test_a_thread_that_sends_is_a_pace_of_its_own() -> None:
+    """What workers send goes through one pipe, beside what they make: neither workers nor prefetching help."""
+    measured = Pipeline(work={"decode": (1.0, 1.0), "send": (20.0, 0.0)}, step=(2.0, 0.0), workers=1, cores=8).run()
+    for worker in measured.processes[1:]:
+        worker.made = worker.stages["decode"]
+        worker.stages["idle"] = Spent(80, int(19e6 * 80))
+    verdict = judge(measured)
+    assert verdict.bottleneck == "send"
+    assert not [
+        each for each in advise(measured, verdict) if (each.change or {}).keys() & {"num_workers", "prefetch_factor"}
+    ]
+
+
+def test_who_asked_for_pixels_is_said() -> None:
+    measured = costly("decode")(random.Random(0)).run()
+    assert "one at a time" not in judge(measured).why
+    measured.counters = {"computed early": 10**6}
+    assert "1000000 images were computed one at a time" in judge(measured).why
