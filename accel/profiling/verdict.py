@@ -120,6 +120,8 @@ def _costly(measured: Measured, its: Flow, name: str | None, share: float, waits
     early = measured.counters.get("computed early")
     if isinstance(early, int) and early > its.count * its.images / 2:
         text += f"; {early} images were computed one at a time, because something asked for their pixels"
+        if sample := hottest(measured):
+            text += f" ({place(sample)})"
     return _NAMES.get(name, name), text
 
 
