@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from accel.codec.header import Header, Raw
 from accel.options import Selection
-from accel.system.file_key import Key
-from accel.system.memory import file_buffers
+from accel.system.memory import Key, file_buffers
 
 Step = tuple[str, tuple[Any, ...]]
 """An op's name in the table (``accel.ops``) and its parameters."""

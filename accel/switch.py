@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel import backend as registry
+from accel.codec import store
 from accel.launch import environment
 from accel.options import STEPS_ASIDE, Options, Selection
-from accel.system import fork, log, store
+from accel.system import fork, log
 
 
 @dataclass(eq=False)

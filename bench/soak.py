@@ -9,10 +9,12 @@ Exit status: 0 flat, 1 something grew by more than the limit after the fifth epo
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,6 +85,8 @@ def soak(args: argparse.Namespace, data: Path, workers: int) -> list[list[Use]]:
             pids = [worker.pid for worker in getattr(iterator, "_workers", [])] if persistent else []
             del iterator
             gc.collect()
+            with suppress(AttributeError):  # glibc has it; else fragments that it keeps would look like growth
+                ctypes.CDLL(None).malloc_trim(0)
             uses.append([Use.of(pid) for pid in (os.getpid(), *pids)])
     return uses
 

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--seed", type=int, default=1, help="of orders of threads, and of memory's garbage [%(default)s]"
     )
     parser.add_argument("--mistake", choices=("too little room for coefficients", "a misaligned table"))
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     if args.way == "sanitizers" and not sanitizers.present():
         return sanitizers.run_again()
     if args.mistake:

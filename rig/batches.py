@@ -15,9 +15,8 @@ from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel import testing
-from accel.codec import jpeg
+from accel.codec import jpeg, store
 from accel.recipe import Source
-from accel.system import store
 
 Batch = Callable[[], torch.Tensor]
 Step = Callable[[Any], Any]

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 
 from accel import switch
+from accel.codec import store
 from accel.hooks.patch import Body, Function
 from accel.launch import environment
 from accel.options import Selection
-from accel.system import counters, measuring, replaced, store
+from accel.system import counters, measuring, replaced
 
 
 def _with_switch(original: Function, name: str) -> dict[str, Any]:

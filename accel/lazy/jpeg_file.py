@@ -24,7 +24,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.image_base import StandsFor, send
 from accel.recipe import Recipe, Source
 from accel.system import fork
-from accel.system.file_key import Key, key_of
+from accel.system.memory import Key, key_of
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from accel.codec import stream_index
 from accel.codec.decode import choose, decoded, region, view
 from accel.codec.engines import Pixels
 from accel.codec.header import Raw
@@ -11,7 +12,7 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import kept, stream_index
+from accel.runtime import kept
 from accel.system.replaced import replaced
 
 
@@ -30,7 +31,8 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
     if whole is not None:
         return region(whole, wanted.box, wanted.channels)
     try:
-        return stream_index.decoded(source, wanted.box, wanted.channels, engine, options)
+        key = None if options.cache is None else source.key
+        return stream_index.decoded(source.data, source.header, wanted.box, wanted.channels, engine, key)
     except DecodeError as error:
         place = f" (image {wanted.items[0].position} of a batch of {of})" if of > 1 else ""
         if options.on_error == "raise":

@@ -29,8 +29,9 @@ _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 _lock = threading.RLock()
 _block: torch.Tensor | None = None
 _counts: npt.NDArray[np.int64]
+_cells: memoryview  # the same, one after the other: quicker than by NumPy
 _names: npt.NDArray[np.bytes_]
-_places: dict[str, tuple[int, int]] = {}  # where this process counts what it has counted before
+_places: dict[str, int] = {}  # where this process counts what it has counted before
 _logged: set[str] = set()
 _shown: dict[str, Callable[[], Any]] = {}
 
@@ -42,8 +43,8 @@ def count(name: str, amount: int = 1) -> None:
         if place is None:
             share()
             row = os.getpid() % _ROWS
-            place = _places[name] = row, _slot(_names[row], name)
-        _counts[place] += amount
+            place = _places[name] = row * _SLOTS + _slot(_names[row], name)
+        _cells[place] += amount
 
 
 def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
@@ -136,12 +137,13 @@ def share() -> torch.Tensor | None:
 
 def join(block: torch.Tensor) -> None:
     """Count into the block that another process shared."""
-    global _block, _counts, _names
+    global _block, _counts, _cells, _names
     with _lock:
         _block = block
         _places.clear()
         content, split = block.numpy(), _ROWS * _SLOTS * _COUNT.itemsize
         _counts = content[:split].view(_COUNT).reshape(_ROWS, _SLOTS)
+        _cells = _counts.reshape(-1).data
         _names = content[split:].view(_NAME).reshape(_ROWS, _SLOTS)
 
 

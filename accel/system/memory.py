@@ -22,10 +22,18 @@ import torch
 from torch.multiprocessing import get_sharing_strategy
 
 from accel.system import fork
-from accel.system.file_key import Key, key_of
 from accel.system.private_names import private
 
 private("torch", "UntypedStorage._new_shared", "UntypedStorage._new_shared_fd_cpu")
+
+Key = tuple[int, int, int, int, int]
+"""What tells, without a look at its content, whether a file is the one that was read before.
+
+Device, inode, size in bytes, and the times of the last write and of the last change of anything, in nanoseconds.
+"""
+
+SETTLED = 2.0
+"""Seconds after which a file's times tell of every change: some clocks count seconds, and some only even ones."""
 
 Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 """Makes an uninitialised, contiguous tensor of a shape and dtype."""
@@ -169,6 +177,18 @@ def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
     with suppress(OSError, AttributeError):  # a system without them
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
+
+
+def key_of(status: os.stat_result) -> Key | None:
+    """The key of an open file by its status, to be asked for before it is read.
+
+    None where the times cannot be trusted: they are not ``SETTLED``, lie ahead, or are those of a file system whose
+    third time is that of the file's making.
+    """
+    written, changed = status.st_mtime_ns, status.st_ctime_ns
+    if 0 <= written <= changed <= (time.time() - SETTLED) * 1e9:
+        return status.st_dev, status.st_ino, status.st_size, written, changed
+    return None
 
 
 class _Buffer(bytearray):

@@ -20,7 +20,7 @@ from accel.ops import OPS
 from accel.options import Selection
 from accel.recipe import Branch, Recipe, Source, Step
 from accel.system import memory
-from accel.system.file_key import Key
+from accel.system.memory import Key
 
 Stowed = tuple[int, tuple[Step, ...]]
 """A recipe: the number of its source, and its steps with stand-ins for the tensors among their parameters."""

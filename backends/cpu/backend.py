@@ -14,10 +14,10 @@ import torch
 from accel.backend import HostBackend, Options
 from accel.backends.cpu import effects, passes, stages
 from accel.backends.shared.options import check_positive
-from accel.codec import decode
+from accel.codec import decode, stream_index
 from accel.native import units
 from accel.planning.plan import Decode, Plan, bits
-from accel.runtime import read, stream_index
+from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
 from accel.system import fork
 from accel.system.memory import Allocate
@@ -92,9 +92,10 @@ class CpuBackend(HostBackend):
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}
+        keys = [each.source.key for each in plan.decodes]
         return [
             f"decoder: {', '.join(sorted(engines))} on the host, regions only" if engines else "decoder: none needed",
-            *([stream_index.describe(plan.decodes, self.options)] if "accel" in engines else []),
+            *(stream_index.describe(keys, self.options.cache) if "accel" in engines else ()),
             f"runs: one compiled pass per stage, on {self._parallel.size} threads",
             *effects.left_to_torchvision(plan),
         ]

@@ -19,12 +19,12 @@ from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.shared.options import check_positive, missing_gpu
-from accel.codec import decode, engines
+from accel.codec import decode, engines, stream_index
 from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Effect, Stage
-from accel.runtime import read, stream_index
+from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
 
@@ -136,9 +136,10 @@ class CudaBackend(AcceleratorBackend):
 
     def describe(self, plan: Plan) -> list[str]:
         where = self.options.device or "the device of the first .to()"
+        keys = [each.source.key for each in plan.decodes]
         return [
             f"decoder: {_DESCRIBED[self.options.decoder]}",
-            *([stream_index.describe(plan.decodes, self.options)] if self.options.decoder != "nvimgcodec" else []),
+            *(stream_index.describe(keys, self.options.cache) if self.options.decoder != "nvimgcodec" else ()),
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
@@ -192,7 +193,7 @@ class CudaBackend(AcceleratorBackend):
                 engine.held.until(engine.device.mark(), images)
         flagged = tuple(decodes[number] for number in decoding.flagged())
         for number, index in decoding.indexes.items():
-            stream_index.keep(decodes[number].source, index)
+            stream_index.keep(decodes[number].source.key, index)
         if flagged:  # their places in the result are filled once more, in the order of the stream
             for _ in flagged:
                 counters.fallback("accel declined a JPEG on the device; the host decoded it")

@@ -121,7 +121,7 @@ def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
 
 
 def ptx(source: str, name: str, options: Any) -> bytes:
-    """The PTX of a source. cuda.core asks the driver for its version, and so needs one.
+    """The PTX of a source; cuda.core would ask a driver for its version.
 
     Raises:
         RuntimeError: NVRTC refuses it.
@@ -131,7 +131,7 @@ def ptx(source: str, name: str, options: Any) -> bytes:
     (error,) = _nvrtc.nvrtcCompileProgram(program, len(given), given)
     failed = error != _nvrtc.nvrtcResult.NVRTC_SUCCESS
     _, size = (_nvrtc.nvrtcGetProgramLogSize if failed else _nvrtc.nvrtcGetPTXSize)(program)
-    text = b" " * size
+    text = b" " * int(size)
     (_nvrtc.nvrtcGetProgramLog if failed else _nvrtc.nvrtcGetPTX)(program, text)
     _nvrtc.nvrtcDestroyProgram(program)
     if failed:

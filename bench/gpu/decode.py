@@ -32,9 +32,12 @@ LARGE = (3000, 4000)
 def measure(setting: Setting) -> Iterator[Step]:
     """Whole photos and crops in batches of several sizes, large photos, and the worst streams."""
     for count in sorted(BATCHES, key=lambda count: count != len(setting.photos)):
-        for name, wanted in (("crops", train_crop), ("photos", _whole)):
+        for name, wanted in (("crops", train_crop), ("crops by indexes", train_crop), ("photos", _whole)):
             if count <= 2 * len(setting.photos):
-                yield f"{name}, {count} at once", partial(_batch, setting, partial(_some, setting, wanted, count))
+                make: Callable[[], list[Wanted]] = partial(_some, setting, wanted, count)
+                if name.endswith("indexes"):
+                    make = partial(_indexed, setting, make)
+                yield f"{name}, {count} at once", partial(_batch, setting, make)
     yield "12 megapixels, 8 at once", partial(_batch, setting, lambda: [_large(setting.photos[0])] * 8)
     for name in WORST:
         yield f"{name}, 12 megapixels", partial(_batch, setting, partial(_worst, name))
@@ -50,6 +53,22 @@ def _worst(name: str) -> list[Wanted]:
 
 def _some(setting: Setting, wanted: Callable[[Photo], Wanted], count: int) -> list[Wanted]:
     return list(map(wanted, islice(cycle(setting.photos), count)))
+
+
+def _indexed(setting: Setting, make: Callable[[], list[Wanted]]) -> list[Wanted]:
+    """The same files with the indexes that the device makes of them; of small ones there are none."""
+    engine, batch = _engine(setting.device), make()
+    with engine.device.enter():
+        return indexed(engine.jpeg, batch)
+
+
+def indexed(decoder: Decoder, batch: Sequence[Wanted]) -> list[Wanted]:
+    decoding = decoder.decode([each._replace(known=_NOTHING) for each in batch])
+    decoding.flagged()
+    return [each._replace(known=decoding.indexes.get(number)) for number, each in enumerate(batch)]
+
+
+_NOTHING = np.zeros(0, np.uint8)
 
 
 @cache
@@ -86,7 +105,7 @@ def _batch(setting: Setting, make: Callable[[], Sequence[Wanted]]) -> dict[str, 
 def _check(decoder: Decoder, batch: Sequence[Wanted]) -> None:
     decoding = decoder.decode(batch)
     flagged = decoding.flagged()
-    for number, (data, (top, left, height, width), channels) in enumerate(batch):
+    for number, (data, (top, left, height, width), channels, _) in enumerate(batch):
         if number in flagged or decoding.addresses[number] is None:
             continue
         pixels = decoding.read(number, height * width * channels).reshape(height, width, channels)

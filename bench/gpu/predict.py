@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
+from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Wanted
 from accel.backends.cuda.jpeg.decoder import is_plain
 from accel.backends.cuda.jpeg.layout import KERNELS
@@ -53,6 +55,8 @@ def predicted(wanted: Sequence[Wanted]) -> Batch:
 
     def seconds(gpu: gpus.Gpu, name: str, chain: gpus.Floats | None = None) -> gpus.Range:
         blocks = int(counted.batch.blocks[name].sum())
+        if blocks == 0:  # it is not launched
+            return np.zeros(2)
         return gpus.seconds(gpu, work[name].sum(0), name, blocks, float(moved[name].sum()), chain)
 
     alone = {name: {each: seconds(gpu, each, chains.get(each)) for each in KERNELS} for name, gpu in gpus.GPUS.items()}
@@ -60,34 +64,43 @@ def predicted(wanted: Sequence[Wanted]) -> Batch:
     return Batch(counted, trips, work, alone, together)
 
 
-def mixes(crops: Batch, pass3: fused.Predicted) -> Table:
-    """For one crop, on average: a thousand instructions by pipe, what is busy longest, and warps of a scheduler."""
+def mixes(first: Batch, later: Batch, pass3: fused.Predicted) -> Table:
+    """For one crop, on average: a thousand instructions by pipe, what is busy longest, and warps of a scheduler.
+
+    Of the kernels that make an index, ``first``, and of those that run where there is one, ``later``.
+    """
     rows = []
     for name in (*KERNELS, fused.KERNEL):
-        work = pass3.code if name == fused.KERNEL else crops.work[name].mean(0)
+        batch = later if name == "jpeg_segments" else first
+        work = pass3.code if name == fused.KERNEL else batch.work[name].mean(0)
         values = [f"{value / 1e3:.1f}" for value in (work.sum(), *gpus.pipes(work))]
         warps = gpus.resident(name) * gpus.WARPS // gpus.SCHEDULERS
         rows.append((f"`{name}`", *values, gpus.bound(work), f"{warps}"))
     return Table("", ("kernel", "all", *gpus.PIPES, "busiest", "warps"), rows)
 
 
-def kernels(batch: Batch, crops: Batch, pass3: fused.Predicted) -> Table:
-    """For one photo, on average: instructions and bytes of every kernel; of the batch: milliseconds."""
-    titles = [f"ms a batch, {gpu}, {what}" for gpu in gpus.GPUS for what in ("whole", "crops")]
-    columns = ("kernel", "million warp instructions, whole", "crop", "MB, whole", "crop", *titles, "measured")
-    total, rows = np.zeros(4), []
-    moved = [counts.traffic(each.counted) for each in (batch, crops)]
+def kernels(named: dict[str, Batch], pass3: fused.Predicted) -> Table:
+    """For one photo, on average: instructions and bytes of every kernel; of the batch: milliseconds.
+
+    ``named``: whole photos, then crops in several ways.
+    """
+    titles = [f"ms a batch, {gpu}, {what}" for gpu in gpus.GPUS for what in named]
+    figures = [f"{unit}, {what}" for unit in ("million warp instructions", "MB") for what in named]
+    total, rows = np.zeros(2 * len(named)), []
+    moved = [counts.traffic(each.counted) for each in named.values()]
     for name in KERNELS:
-        values = np.array([each.work[name].sum(1).mean() for each in (batch, crops)] + [m[name].mean() for m in moved])
-        times = [each.seconds[gpu][name] for gpu in gpus.GPUS for each in (batch, crops)]
+        work = [each.work[name].sum(1).mean() for each in named.values()]
+        values = np.array(work + [each[name].mean() for each in moved])
+        times = [each.seconds[gpu][name] for gpu in gpus.GPUS for each in named.values()]
         total += values / 1e6
         rows.append((f"`{name}`", *(f"{value / 1e6:.2f}" for value in values), *map(milliseconds, times), ""))
-    times = [each.all(gpu) for gpu in gpus.GPUS for each in (batch, crops)]
+    times = [each.all(gpu) for gpu in gpus.GPUS for each in named.values()]
     rows.append(("all", *(f"{value:.2f}" for value in total), *map(milliseconds, times), ""))
-    last = [milliseconds(pass3.seconds(gpu, len(crops.trips))) for gpu in gpus.GPUS.values()]
-    figures = [f"{value / 1e6:.2f}" for value in (pass3.code.sum(), pass3.moved)]
-    rows.append((f"`{fused.KERNEL}`", "", figures[0], "", figures[1], "", last[0], "", last[1], ""))
-    return Table("", columns, rows)
+    crops = [""] + ["{}"] * (len(named) - 1)
+    row = [cell.format(f"{value / 1e6:.2f}") for value in (pass3.code.sum(), pass3.moved) for cell in crops]
+    for gpu in gpus.GPUS.values():
+        row += [cell.format(milliseconds(pass3.seconds(gpu, len(next(iter(named.values())).trips)))) for cell in crops]
+    return Table("", ("kernel", *figures, *titles, "measured"), [*rows, (f"`{fused.KERNEL}`", *row, "")])
 
 
 def batches(named: dict[str, Sequence[Wanted]], pass3: fused.Predicted) -> Table:
@@ -95,7 +108,8 @@ def batches(named: dict[str, Sequence[Wanted]], pass3: fused.Predicted) -> Table
     titles = [f"{what}, {gpu}" for gpu in gpus.GPUS for what in ("kernels, ms", "a batch alone, ms", "images/s")]
     rows = []
     for name, wanted in named.items():
-        batch, size = predicted(wanted), sum(len(each.data) for each in wanted)
+        batch = predicted(wanted)
+        size = int(batch.counted.batch.pictures["size"].astype(np.int64).sum())  # what is sent of the files
         photos = sum(each.box[2] * each.box[3] for each in wanted) / (224 * 224 * 2)  # a crop has about 100,000 pixels
         cells: list[str] = []
         for gpu in gpus.GPUS:
@@ -115,7 +129,8 @@ def milliseconds(seconds: gpus.Range) -> str:
 
 def chain(trips: Trips) -> int:
     """Symbols that wait for each other, from the first kernel to the last."""
-    return int(trips["later"]["longest"].max() + trips["joining"]["longest"].max() + trips["keeping"]["longest"].max())
+    steps = [trips[name]["longest"].max() for name in ("later", "joining", "keeping", "segments")]
+    return int(sum(steps))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,21 +144,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         pictures = [photo for photo in photos(open_folder(root).files, args.batch) if is_plain(claim(photo.data))]
     whole = [decode.whole_file(photo.data) for photo in pictures]
     crops = [decode.train_crop(photo) for photo in pictures]
+    first = [each._replace(known=np.zeros(0, np.uint8)) for each in crops]
+    later = decode.indexed(backend._Engine(torch.device("cpu")).jpeg, crops)
     large = decode.whole_file(decode.enlarged(pictures[0].data))
     middle = sorted(range(len(pictures)), key=lambda number: len(pictures[number].data))[len(pictures) // 2]
     named: dict[str, Sequence[Wanted]] = {
         f"{name}, {count} at once": list(islice(cycle(each), count))
-        for name, each in (("photos", whole), ("crops", crops))
+        for name, each in (("photos", whole), ("crops", crops), ("crops by indexes", later))
         for count in decode.BATCHES
         if 1 < count <= 2 * len(each)
     }
     named = {"a photo of middling size": whole[middle : middle + 1], "its crop": crops[middle : middle + 1], **named}
+    named["its crop, by its index"] = later[middle : middle + 1]
     named["12 megapixels, 1 at once"] = [large]
     named["12 megapixels, 8 at once"] = [large] * 8
     named |= {f"{name}, 12 megapixels": [decode.whole_file(decode.worst(name))] for name in decode.WORST}
-    pass3, batch = fused.predicted(pictures[: args.fused]), predicted(crops)
-    show(mixes(batch, pass3))
-    show(kernels(predicted(whole), batch, pass3))
+    pass3 = fused.predicted(pictures[: args.fused])
+    ways = {"whole": whole, "crop": crops, "its index made": first, "by its index": later}
+    predictions = {name: predicted(each) for name, each in ways.items()}
+    show(mixes(predictions["its index made"], predictions["by its index"], pass3))
+    show(kernels(predictions, pass3))
     show(batches(named, pass3))
     lines = program(fused.KERNEL).by_line()
     for (file, line), ran in lines.most_common(args.lines):

@@ -62,7 +62,7 @@ def test_the_decoder_is_measured(four: Setting, monkeypatch: pytest.MonkeyPatch)
     for each in found.values():
         assert each["images/s"] > 0
         assert each["bytes"] > 100
-        assert set(each["each, ms"]) == set(KERNELS)
+        assert {"jpeg_tables", "jpeg_transform", "jpeg_pixels"} <= set(each["each, ms"]) <= set(KERNELS)
         assert sum(each["each, ms"].values()) == pytest.approx(each["kernels, ms"])
 
 

@@ -184,7 +184,7 @@ def test_files_are_decoded_as_pillow_does() -> None:
     made = _check(files, decoded(device, files))
     assert sorted(made) == [number for number, each in enumerate(files) if index_size(bytes(each.data))]
     assert len(made) > 30
-    known = [files[number]._replace(index=index) for number, index in made.items()]
+    known = [files[number]._replace(known=index) for number, index in made.items()]
     assert _check(known, decoded(device, known)) == {}
     assert {kernel for kernel in KERNELS if kernel.startswith("jpeg")} == set(device.ran)
 
@@ -212,7 +212,7 @@ def test_segments_that_lead_astray_are_flagged(monkeypatch: pytest.MonkeyPatch) 
     files = [wanted(with_room(FILES[name])) for name in ("420", "restart", "every MCU", "444", "grey")]
     made = decoded(PtxDevice(5), files)
     assert made.flagged() == []
-    known = [files[number]._replace(index=found) for number, found in sorted(made.indexes.items())]
+    known = [files[number]._replace(known=found) for number, found in sorted(made.indexes.items())]
     read = index.read
     monkeypatch.setattr(index, "read", partial(led_astray, read))
     assert decoded(PtxDevice(6), known).flagged() == list(range(len(files)))

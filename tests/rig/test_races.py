@@ -116,6 +116,7 @@ NOT_NEEDED = {
     "entropy.cu": 6,
     "pixels.cu": 2,
     "stream.cu": 3,
+    "tables.cu": 1,
     "points.cu": 1,
     "segments.cu": 1,
     "patch.cu": 1,

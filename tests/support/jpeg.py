@@ -65,12 +65,12 @@ def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[in
             box = (top, left, rng.randint(1, header.height - top), rng.randint(1, header.width - left))
             whole = (0, 0, header.height, header.width)
             wanted[number] = Wanted(data, rng.choice((whole, box, box)), 1 if header.mode == "L" else 3)
-    first = [each._replace(index=np.zeros(0, np.uint8)) for each in wanted.values()]
+    first = [each._replace(known=np.zeros(0, np.uint8)) for each in wanted.values()]
     decoding = decoder.decode(first)
     taken, wrong = _compare(wanted, decoding)
     indexed = {number: each for place, (number, each) in enumerate(wanted.items()) if place in decoding.indexes}
     found = [
-        each._replace(index=index) for each, index in zip(indexed.values(), decoding.indexes.values(), strict=True)
+        each._replace(known=index) for each, index in zip(indexed.values(), decoding.indexes.values(), strict=True)
     ]
     again = decoder.decode(found)
     assert again.indexes == {}
@@ -80,9 +80,9 @@ def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[in
     return taken + more, wrong + [f"{each}, by its index" for each in others]
 
 
-def led_astray(read: Any, files: Any, starts: Any, sizes: Any, headers: Any, *rest: Any) -> index.Known:
+def led_astray(read: Any, files: Any, starts: Any, sizes: Any, good: Any, headers: Any, *rest: Any) -> index.Known:
     """What is known, with segments that begin anywhere in the scan."""
-    known, rng = read(files, starts, sizes, headers, *rest), np.random.default_rng(len(starts))
+    known, rng = read(files, starts, sizes, good, headers, *rest), np.random.default_rng(len(starts))
     for first, count, size, scan in zip(known.first, known.counts, sizes, headers[:, hd.SCAN], strict=True):
         points = known.segments["from"][first : first + count]
         points["byte"], points["bit"] = rng.integers(scan, size, count), rng.integers(0, 8, count)

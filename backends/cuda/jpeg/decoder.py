@@ -14,12 +14,11 @@ from accel.backends.cuda.device import Device, Mark
 from accel.backends.cuda.jpeg import headers, index, layout
 from accel.backends.cuda.jpeg.layout import KERNELS, STATE, Batch
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.codec import agreement
+from accel.codec import agreement, stream_index
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import Header, Raw
 from accel.options import Options
 from accel.planning.plan import Decode
-from accel.runtime import stream_index
 from accel.system import counters
 
 _ALIGNED = 64
@@ -32,20 +31,21 @@ _NONE: Integers = np.zeros(0, np.int64)
 class Wanted(NamedTuple):
     """The region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels.
 
-    ``index``: the bytes that are kept for its index, uint8[n], perhaps none; None: nobody keeps one.
+    ``known``: the bytes that are kept for its index, uint8[n], perhaps none; None: nobody keeps one.
     """
 
     data: Data
     box: Box
     channels: int
-    index: npt.NDArray[np.uint8] | None = None
+    known: npt.NDArray[np.uint8] | None = None
 
 
 def wanted_of(decode: Decode, options: Options) -> Wanted | None:
     """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it."""
     if not is_plain(decode.source.header):
         return None
-    return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(decode.source, options))
+    key = None if options.cache is None else decode.source.key
+    return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))
 
 
 def is_plain(header: Header | Raw | None) -> bool:
@@ -154,20 +154,24 @@ class Decoder:
         files = _Upload(self._device, self._files, total)
         for (_, each), start in zip(asked, starts.tolist(), strict=True):
             files.host[start : start + len(each.data)] = np.frombuffer(each.data, np.uint8)
-        device_files = files.send()  # on its way while the headers are read
+        is_whole = all(each.known is None for _, each in asked)
+        if is_whole:
+            files.send(total)  # on its way while the headers are read
         boxes = np.array([each.box for _, each in asked], np.int64)
         channels = np.array([each.channels for _, each in asked], np.int64)
-        good, *found = headers.read(files.host, starts, sizes, boxes, channels)
-        known = index.read(files.host, starts, sizes, *found, [each.index for _, each in asked])
+        good, found, regions = headers.read(files.host, starts, sizes, boxes, channels)
+        known = index.read(files.host, starts, sizes, good, found, regions, [each.known for _, each in asked])
+        if not is_whole:
+            files.send(int(starts[-1] + sizes[-1]))
         files.done()
         taken = np.flatnonzero(good)
         taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
         if len(taken) == 0:
             return Decoding(addresses)
-        known = known.of(taken)
-        batch = layout.lay_out(*(each[taken] for each in (*found, starts, sizes, boxes, channels)), known)
-        decoding = Decoding(addresses, [asked[number][0] for number in taken], found[0][taken], known)
-        self._queue(batch, decoding, device_files)
+        known, found, regions = known.of(taken), found[taken], regions[taken]
+        batch = layout.lay_out(found, regions, starts[taken], sizes[taken], boxes[taken], channels[taken], known)
+        decoding = Decoding(addresses, [asked[number][0] for number in taken], found, known)
+        self._queue(batch, decoding, files.sent)
         return decoding
 
     def _queue(self, batch: Batch, decoding: Decoding, files: torch.Tensor) -> None:
@@ -176,12 +180,12 @@ class Decoder:
         arrays: list[npt.NDArray[Any]] = [batch.segments, *(batch.owners(kernel) for kernel in KERNELS), batch.pictures]
         starts, total = _places(np.array([array.nbytes for array in arrays], np.int64))
         upload = _Upload(self._device, self._descriptors, total)
-        segments, *owners, pictures = (starts + upload.address).tolist()
+        segments, *owners, pictures = (starts + upload.sent.data_ptr()).tolist()
         bases = {Region.FILES: files.data_ptr(), Region.UPLOAD: segments, Region.SCRATCH: scratch.data_ptr()}
         bind(batch.pictures, bases)
         for array, start in zip(arrays, starts.tolist(), strict=True):
             upload.host[start : start + array.nbytes] = array.view(np.uint8)
-        upload.send()
+        upload.send(total)
         upload.done()
         for kernel, owner in zip(KERNELS, owners, strict=True):
             if (blocks := int(batch.blocks[kernel].sum())) > 0:
@@ -208,17 +212,15 @@ class _Upload:
     """Host memory that is sent to the device as it is."""
 
     def __init__(self, device: Device, pool: PinnedPool, size: int) -> None:
-        self._device, self._pool, self._size = device, pool, size
-        self._buffer, self._sent = pool.take(size), device.scratch(size)
+        self._device, self._pool = device, pool
+        self._buffer, self.sent = pool.take(size), device.scratch(size)
         self.host: npt.NDArray[np.uint8] = self._buffer.numpy()
-        self.address = self._sent.data_ptr()
         self._mark: Mark | None = None
 
-    def send(self) -> torch.Tensor:
-        """Queue the copy; ``host`` may be read until ``done``."""
-        self._sent[: self._size].copy_(self._buffer[: self._size], non_blocking=True)
+    def send(self, size: int) -> None:
+        """Queue the copy of so many bytes to ``sent``; ``host`` may be read until ``done``."""
+        self.sent[:size].copy_(self._buffer[:size], non_blocking=True)
         self._mark = self._device.mark()
-        return self._sent
 
     def done(self) -> None:
         self._pool.give_back(self._buffer, self._mark)

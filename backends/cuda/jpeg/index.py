@@ -23,7 +23,7 @@ _MODULE = "backends.cuda.jpeg.read_index"
 _read = UNIT.function(
     _MODULE,
     "read_segments",
-    "u1[1] i8[1] i8[1] i8[2] i8[3] ?[1] u2[1] i8[1] u8[1]w i8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w",
+    "u1[1]w i8[1]w i8[1]w i8[2] i8[3] ?[1] u2[1] i8[1] u8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w i4[2]w",
 )
 _write = UNIT.function(_MODULE, "write_index", "i8[1] int i4[2] u2[1]w")
 
@@ -47,24 +47,29 @@ class Known(NamedTuple):
 
     def of(self, taken: Integers) -> Known:
         """Of some of the files."""
-        return Known(self.segments, *(each[taken] for each in self[1:]))
+        arrays: Any = self[1:]
+        return Known(self.segments, *(each[taken] for each in arrays))
 
 
 def read(
     files: npt.NDArray[np.uint8],
     starts: Integers,
     sizes: Integers,
+    good: npt.NDArray[np.bool_],
     headers: Integers,
     regions: Integers,
     indexes: Sequence[npt.NDArray[np.uint8] | None],
 ) -> Known:
     """What is known of n files.
 
+    Of those with an index, only what is in front of the scan and what the region needs of that stays: the files move
+    together, in ``files``, ``starts`` and ``sizes``. Offsets of segments are those in what stays.
+
     Args:
-        files, starts, sizes: as for ``headers.read``; headers, regions: what that found.
+        files, starts, sizes: as for ``headers.read``; good, headers, regions: what that found.
         indexes: the bytes that are kept for a file's index, perhaps none; None: nobody keeps one.
     """
-    asked = np.array([each is not None for each in indexes], np.bool_)
+    asked = np.array([each is not None for each in indexes], np.bool_) & good
     digests, counts = np.zeros((2, len(starts)), np.int64)
     fits = np.ones(len(starts), np.bool_)
     if not asked.any():
@@ -73,8 +78,8 @@ def read(
     places = np.cumsum([0, *map(len, words)])
     segments = np.empty((places[-1] // _LEAST + 1, SEGMENT.itemsize // 4), np.int32)
     total = _read(
-        files, starts, sizes, headers, regions, asked, np.concatenate(words), places, np.empty(8, np.uint64),
-        np.empty(3, np.int64), np.empty(_BUCKETS, np.int64), digests, counts, fits, segments,
+        files, starts, sizes, headers, regions, asked, np.concatenate(words), places,
+        np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments,
     )  # fmt: skip
     wanted = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
     misfits = ~fits & (np.diff(places) > 0)

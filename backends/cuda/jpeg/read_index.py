@@ -12,10 +12,13 @@ from accel.codec.jpeg import index_fields as ix
 from accel.codec.jpeg import layout_fields as lo
 from accel.codec.jpeg.digest import digest
 from accel.codec.jpeg.header import mcus
-from accel.codec.jpeg.memory import i64, u64
-from accel.codec.jpeg.points import bit_of, known_rows, points_of, seal, take
+from accel.codec.jpeg.memory import advanced, copy_and_find_ff, i64, pointer_to, u64
+from accel.codec.jpeg.points import bit_of, known_rows, points_of, seal
 
 _BUCKET = 6  # bits of a segment's length that make no difference
+
+_ALIGNED = 64  # files begin at such multiples, and are moved by them
+_BEHIND = 16  # bytes that are looked at behind the last symbol
 
 # Words of a segment, int32[9], as picture.h has it.
 _FROM, _TO, _MCU, _MCUS, _WHOLE = 0, 3, 6, 7, 8
@@ -33,99 +36,132 @@ def _needed(header: Any, region: Any) -> tuple[Any, Any, Any, Any]:
     return top, bottom, left, right
 
 
-@njit
-def _until(number: Any, header: Any, needed: Any) -> tuple[Any, Any]:
-    """MCUs from a point to the last one that is needed before the next point; and whether that is all of them."""
-    top, bottom, left, right = needed
-    columns, rows = mcus(header)
-    start = number * header[hd.SPACING]
-    stop = min(start + header[hd.SPACING], columns * rows)
-    row = (stop - 1) // columns
-    column = stop - 1 - row * columns
-    if row >= bottom:
-        row, column = bottom - 1, columns - 1
-    if column < left:
-        row, column = row - 1, columns - 1
-    behind = row * columns + min(column, right - 1) + 1
-    return (behind - start if row >= top else i64(0)), behind == stop
-
-
-@njit
-def _bucket(index: Any, number: Any, points: Any, header: Any, count: Any, last: Any) -> int:
-    """Longer segments come first: those that are about as long make warps whose threads end together."""
-    length = bit_of(index, number + 1, points, header) - bit_of(index, number, points, header)
-    return max(last - (length * count // header[hd.SPACING] >> _BUCKET), 0)
-
-
-@njit
-def _put(index: Any, number: Any, points: Any, header: Any, predictions: Any, words: Any) -> None:
-    """A point, as picture.h has it."""
-    predictions[:] = 0
-    bit = bit_of(index, number, points, header)
-    take(index, number, header, predictions)
-    words[0] = bit >> 3
-    words[1] = (predictions[0] & 0xFFFF) | (predictions[1] << 16)
-    words[2] = (predictions[2] & 0xFFFF) | ((bit & 7) << 16)
+@njit(forceinline=True)
+def _put(index: Any, at: Any, components: Any, words: Any, place: Any) -> None:
+    """The point whose words begin at `at`, as picture.h has it."""
+    bit = i64(index[at]) | i64(index[at + 1]) << 16
+    at += ix.POINT
+    words[place] = bit >> 3
+    words[place + 1], words[place + 2] = index[at], (bit & 7) << 16
+    if components == 3:
+        words[place + 1] = i64(index[at]) | i64(index[at + 1]) << 16
+        words[place + 2] = i64(index[at + 2]) | (bit & 7) << 16
 
 
 @njit
 def _segments(
-    header: Any, size: Any, needed: Any, index: Any, points: Any, predictions: Any, buckets: Any, out: Any
+    header: Any, size: int, needed: Any, index: Any, points: Any, buckets: Any, unsorted: Any, out: Any
 ) -> Any:
-    """Fill the segments that a region needs; returns how many, 0 where the index cannot be right."""
+    """Fill the segments that a region needs; returns how many, 0 where the index cannot be right.
+
+    A segment goes from a point to the last MCU that is needed before the next one. Longer ones come first: those that
+    are about as long make warps whose threads end together.
+    """
     top, bottom, left, right = needed
-    columns, _ = mcus(header)
-    first = (top * columns + left) // header[hd.SPACING]
-    behind = ((bottom - 1) * columns + right - 1) // header[hd.SPACING] + 1
+    (columns, rows), spacing, components = mcus(header), header[hd.SPACING], header[hd.COMPONENTS]
+    number = (top * columns + left) // spacing
+    behind = ((bottom - 1) * columns + right - 1) // spacing + 1
     buckets[:] = 0
-    for number in range(first, behind):
-        byte = bit_of(index, number, points, header) >> 3
-        if byte < header[hd.SCAN] or byte >= size:
-            return 0
-        count, _ = _until(number, header, needed)
-        if count > 0:
-            buckets[_bucket(index, number, points, header, count, len(buckets) - 1)] += 1
+    count = i64(0)
+    start, at = number * spacing, ix.POINTS + number * (ix.POINT + components)
+    while number < behind:
+        number += 1
+        stop = min(start + spacing, columns * rows)
+        row = (stop - 1) // columns
+        column = stop - 1 - row * columns
+        if row >= bottom:
+            row, column = bottom - 1, columns - 1
+        if column < left:
+            row, column = row - 1, columns - 1
+        last = row * columns + min(column, right - 1) + 1
+        if row >= top and last > start:
+            words = unsorted[count]
+            _put(index, at, components, words, _FROM)
+            if i64(words[_FROM]) < header[hd.SCAN] or i64(words[_FROM]) >= size:
+                return 0
+            length = i64(bit_of(index, number, points, header)) - 8 * i64(words[_FROM])
+            words[_TO], words[_TO + 1], words[_TO + 2] = 0, 0, 0
+            if last == stop and number < points:
+                _put(index, at + ix.POINT + components, components, words, _TO)
+            words[_MCU], words[_MCUS] = start, last - start
+            bucket = max(len(buckets) - 1 - (length * (last - start) // spacing >> _BUCKET), 0)
+            words[_WHOLE] = bucket << 1 | (last == stop and (number < points or stop == columns * rows))
+            buckets[bucket] += 1
+            count += 1
+        start, at = start + spacing, at + ix.POINT + components
     total = i64(0)
     for i in range(len(buckets)):
         total += buckets[i]
         buckets[i] = total - buckets[i]
-    for number in range(first, behind):
-        count, whole = _until(number, header, needed)
-        if count <= 0:
-            continue
-        bucket = _bucket(index, number, points, header, count, len(buckets) - 1)
+    for i in range(count):
+        bucket = unsorted[i, _WHOLE] >> 1
         words = out[buckets[bucket]]
         buckets[bucket] += 1
-        _put(index, number, points, header, predictions, words[_FROM:])
-        words[_TO:_MCU] = 0
-        if whole and number + 1 < points:
-            _put(index, number + 1, points, header, predictions, words[_TO:])
-        words[_MCU], words[_MCUS] = number * header[hd.SPACING], count
-        words[_WHOLE] = whole and (number + 1 < points or words[_MCU] + count == mcus(header)[0] * mcus(header)[1])
-    return total
+        for k in range(_WHOLE):
+            words[k] = unsorted[i, k]
+        words[_WHOLE] = unsorted[i, _WHOLE] & 1
+    return count
+
+
+@njit
+def _part(header: Any, size: int, segments: Any, index: Any, points: Any) -> tuple[Any, Any]:
+    """The part of the file's scan that the segments are in: by how much it may begin later, and where it ends."""
+    first, last = i64(size), i64(0)
+    for i in range(len(segments)):
+        first = min(first, i64(segments[i, _FROM]))
+        last = max(last, i64(segments[i, _MCU]) // header[hd.SPACING])
+    end = (bit_of(index, last + 1, points, header) >> 3) + _BEHIND
+    return (first - header[hd.SCAN]) // _ALIGNED * _ALIGNED, min(end, i64(size))
+
+
+@njit
+def _move(files: Any, source: Any, target: Any, first: int, end: int) -> None:
+    """Move bytes[first:end] from behind `source` to behind `target`; all begin at multiples of _ALIGNED, as their room.
+
+    What is moved together is no longer than what lies between the two.
+    """
+    if source == target:
+        return
+    begin = min(-(-first // _ALIGNED) * _ALIGNED, end)
+    for i in range(first, begin):
+        files[target + i] = files[source + i]
+    place = pointer_to(files)
+    for i in range(begin, end, _ALIGNED):
+        copy_and_find_ff(advanced(place, source + i), advanced(place, target + i))
 
 
 @njit
 def read_segments(
     files: Any, starts: Any, sizes: Any, headers: Any, regions: Any, asked: Any, indexes: Any, places: Any,
-    sums: Any, predictions: Any, buckets: Any, digests: Any, counts: Any, fits: Any, segments: Any,
+    sums: Any, buckets: Any, digests: Any, counts: Any, fits: Any, unsorted: Any, segments: Any,
 ) -> int:  # fmt: skip
     """``index.read``; returns how many segments there are of all files."""
-    total = i64(0)
+    total, target = i64(0), i64(0)
     for n in range(len(starts)):
+        start, scan, shift, end = starts[n], headers[n, hd.SCAN], i64(0), sizes[n]
         counts[n], fits[n] = 0, True
-        if not asked[n] or headers[n, hd.INDEX_BYTES] == 0:
-            continue
-        own = digest(files[starts[n] : starts[n] + sizes[n]], sums)
-        digests[n] = i64(own)
-        index, needed = indexes[places[n] : places[n + 1]], _needed(headers[n], regions[n])
-        rows = known_rows(headers[n], index, own)
-        if rows >= needed[1]:
-            points = points_of(rows, headers[n])
-            counts[n] = _segments(headers[n], sizes[n], needed, index, points, predictions, buckets, segments[total:])
-            total += counts[n]
-        fits[n] = rows >= 0
-    return total
+        if asked[n] and headers[n, hd.INDEX_BYTES] > 0:
+            own = digest(files[start : start + end], sums)
+            digests[n] = i64(own)
+            index, needed = indexes[places[n] : places[n + 1]], _needed(headers[n], regions[n])
+            rows = known_rows(headers[n], index, own)
+            fits[n] = rows >= 0
+            if rows >= needed[1]:
+                points = points_of(rows, headers[n])
+                counts[n] = _segments(headers[n], end, needed, index, points, buckets, unsorted, segments[total:])
+                if counts[n] > 0:
+                    own_segments = segments[total : total + counts[n]]
+                    shift, end = _part(headers[n], end, own_segments, index, points)
+                    for i in range(counts[n]):
+                        own_segments[i, _FROM] -= shift
+                        own_segments[i, _TO] -= shift if own_segments[i, _TO] > 0 else 0
+                total += counts[n]
+        _move(files, start, target, 0, scan if shift > 0 else end)
+        if shift > 0:
+            _move(files, start + shift, target, scan, end - shift)
+        starts[n], sizes[n] = target, end - shift
+        target += -(-(end - shift) // _ALIGNED) * _ALIGNED
+    return int(total)
 
 
 @njit

@@ -15,10 +15,9 @@ import accel
 from accel import testing
 from accel.backends.cuda import backend, host
 from accel.backends.cuda.jpeg import Decoding, Wanted, index
-from accel.codec import jpeg
-from accel.runtime import stream_index
-from accel.system import file_key
-from accel.system.store import Store
+from accel.codec import jpeg, stream_index
+from accel.codec.store import Store
+from accel.system import memory
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from tests.support.cuda import DEVICE, host_only, needs_compiler, on_device, stacked
@@ -238,7 +237,7 @@ def test_a_segment_may_not_lead_out_of_the_file(monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Path]]:
     """Files whose keys are believed; each call makes others."""
-    monkeypatch.setattr(file_key, "SETTLED", -1.0)
+    monkeypatch.setattr(memory, "SETTLED", -1.0)
 
     def made() -> list[Path]:
         paths = []
@@ -301,9 +300,10 @@ def test_a_file_that_was_rewritten_behind_its_key_is_noticed(
     monkeypatch.setattr(
         stream_index,
         "known",
-        lambda source, options: None if known(source, options) is None else kept[int(Path(source.name).stem)],
+        lambda key: None if known(key) is None else kept[places[key[1]]],
     )
     before = accel.stats()["indexes dropped"]
+    places = {path.stat().st_ino: number for number, path in enumerate(paths)}
     with accel.image_backend("torchvision"):
         expected = crops(paths, 7)
     assert torch.equal(on_device(lambda: crops(paths, 7)), expected)

@@ -26,7 +26,7 @@ from typing import Any
 from zlib import crc32
 
 from accel.system import cores, counters, fork, memory
-from accel.system.file_key import Key
+from accel.system.memory import Key
 
 Found = tuple[int, int]
 """Where an entry lies (0: nowhere), and the slot that says so, or may (0: none is left)."""
@@ -37,9 +37,9 @@ SHARE = 16
 _PAGE, _WINDOW, _FIRST, _SEGMENT = 4096, 8, 512, 1 << 14
 _SLOT_BYTES = 512  # of entries that there is a slot for
 _SMALLEST = 1 << 20
-_HEAD = struct.Struct("=QQQqqII")  # the key, the size of the content, the checksum of both and of the content
+_HEAD = struct.Struct("=QQQqqII")  # the key, the size of the content, its checksum
 _KEY = struct.Struct("=QQQqq")
-_SIZE = struct.Struct("=QQQqqI")
+_SIZES = struct.Struct("=II")  # the end of a head
 
 
 class Store:
@@ -79,25 +79,25 @@ class Store:
                 place += 1
         return 0, 0
 
-    def get(self, found: Found, room: Callable[[int], Any]) -> bool:
-        """Copy an entry into the bytes that ``room`` gives for their number; False: there is none."""
+    def get(self, key: Key, found: Found, room: Callable[[int], Any]) -> bool:
+        """Copy a file's entry into the bytes that ``room`` gives for their number; False: there is none."""
         at = found[0]
         if at == 0:
             return False
-        *known, size, checksum = _HEAD.unpack_from(self._bytes, at)
         start = at + _HEAD.size
+        size, checksum = _SIZES.unpack_from(self._bytes, at + _KEY.size)
         if not 0 < size <= len(self._bytes) - start:
             return False
         out = memoryview(room(size))
         if len(out) != size:
             return False
         out[:] = self._bytes[start : start + size]
-        return bool(crc32(out, crc32(_SIZE.pack(*known, size))) == checksum)
+        return bool(_checksum(key, out) == checksum)
 
     def put(self, key: Key, content: Any, found: Found) -> bool:
         """Keep bytes as a file's entry, in place of the one that was found; False where there is no room."""
         size, (at, place) = len(content), found
-        is_new = at == 0 or _HEAD.unpack_from(self._bytes, at)[-2] != size
+        is_new = at == 0 or _SIZES.unpack_from(self._bytes, at + _KEY.size)[0] != size
         if is_new:
             if place and self._words[place] and at == 0:  # another file's came there meanwhile
                 _, place = self.find(key)
@@ -106,7 +106,7 @@ class Store:
                 return False
         start = at + _HEAD.size
         self._bytes[start : start + size] = memoryview(content)
-        _HEAD.pack_into(self._bytes, at, *key, size, crc32(content, crc32(_SIZE.pack(*key, size))))
+        _HEAD.pack_into(self._bytes, at, *key, size, _checksum(key, content))
         if is_new:
             self._words[place] = _tag(hash(key)) << 40 | at >> 3
         return True
@@ -157,6 +157,11 @@ def _tag(mark: int) -> int:
     return mark >> 40 & 0xFFFFFF
 
 
+def _checksum(key: Key, content: Any) -> int:
+    """Of bytes that belong to a file: another's have another."""
+    return crc32(content, hash(key) & 0xFFFFFFFF)
+
+
 # -- the store of this process ------------------------------------------------------------------------------
 
 _store: Store | None = None
@@ -180,12 +185,13 @@ def prepare() -> None:
         counters.fallback("there is too little memory to keep indexes of files")
         return
     try:
-        _use(memory.anonymous_file(size), size)
+        share(memory.anonymous_file(size), size)
     except (OSError, ValueError, AttributeError) as error:
         counters.fallback(f"no memory that processes share, so no indexes of files are kept: {error}")
 
 
-def _use(file: int, size: int) -> None:
+def share(file: int, size: int) -> None:
+    """Take this memory, which is new or another process's, for the store."""
     global _store, _file, _tried
     _store, _file, _tried = Store(mmap.mmap(file, size)), (file, os.fstat(file)), True
 
@@ -202,7 +208,7 @@ def join(sent: Any) -> None:
     """Share the store of the process that started this one."""
     if sent is not None:
         file = sent.detach()
-        _use(file, os.fstat(file).st_size)
+        share(file, os.fstat(file).st_size)
 
 
 def left(meminfo: Path = Path("/proc/meminfo"), **groups: Path) -> int:

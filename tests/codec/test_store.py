@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel.system import file_key, memory, store
-from accel.system.file_key import Key, key_of
-from accel.system.store import Store
+from accel.codec import store
+from accel.codec.store import Store
+from accel.system import memory
+from accel.system.memory import Key, key_of
 from tests.support.processes import in_child, linux
 
 pytestmark = linux
@@ -48,7 +49,7 @@ def got(entries: Store, number: int) -> bytes | None:
         sizes.append(size)
         return out[:size]
 
-    return out[: sizes[0]].tobytes() if entries.get(entries.find(key(number)), room) else None
+    return out[: sizes[0]].tobytes() if entries.get(key(number), entries.find(key(number)), room) else None
 
 
 def of(number: int, versions: int = 1) -> set[bytes | None]:
@@ -125,7 +126,7 @@ def test_an_entry_larger_than_a_segment() -> None:
 def test_room_that_is_smaller_than_an_entry_gets_none() -> None:
     entries = made()
     put(entries, 1)
-    assert not entries.get(entries.find(key(1)), lambda size: np.empty(0, np.uint8))
+    assert not entries.get(key(1), entries.find(key(1)), lambda size: np.empty(0, np.uint8))
 
 
 # -- faults -------------------------------------------------------------------------------------------------
@@ -212,6 +213,7 @@ def test_a_writer_that_stops_anywhere_leaves_nothing_half_made() -> None:
         entries.begin()
         with pytest.MonkeyPatch.context() as patch, suppress(SystemExit):
             patch.setattr(store, "_HEAD", _Head)
+            patch.setattr(store, "_SIZES", _Sizes)
             for number, version in ((9, 0), (2, 1), (9, 1)):
                 put(entries, number, version)
             assert writes > 8, "there was more to write"
@@ -256,9 +258,15 @@ class _Head:
     def pack_into(cls, memory: Any, at: int, *values: int) -> None:
         memory[at : at + cls.size] = cls.plain.pack(*values)
 
+
+class _Sizes:
+    """``store._SIZES`` for such memory."""
+
+    plain = store._SIZES
+
     @classmethod
     def unpack_from(cls, memory: Any, at: int) -> tuple[Any, ...]:
-        return cls.plain.unpack(memory[at : at + cls.size])
+        return cls.plain.unpack(memory[at : at + cls.plain.size])
 
 
 @pytest.mark.parametrize("times", [pytest.param(1, id="some"), pytest.param(20, id="all", marks=pytest.mark.sweep)])
@@ -304,7 +312,7 @@ def test_a_segment_that_another_took_is_left_to_it() -> None:
 
 
 def test_a_key_is_of_the_file_however_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_key, "SETTLED", 0.0)
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
     path = tmp_path / "a"
     path.write_bytes(b"1234")
     os.link(path, tmp_path / "b")
@@ -315,7 +323,7 @@ def test_a_key_is_of_the_file_however_it_is_called(tmp_path: Path, monkeypatch: 
 
 
 def test_a_key_tells_of_every_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_key, "SETTLED", 0.0)
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
     path, other = tmp_path / "a", tmp_path / "b"
     path.write_bytes(b"1234")
     before = path.stat()

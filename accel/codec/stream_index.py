@@ -1,0 +1,103 @@
+"""Stream indexes of files: where things are in them, noted as they are decoded, and kept for the next epoch.
+
+What an index knows changes no pixel: the decoder takes from one only what fits all bytes of the file. So the key that
+it is found by (``accel.system.memory.key_of``) need not be beyond doubt.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.codec import store
+from accel.codec.decode import decode
+from accel.codec.engines import Box, Data, Pixels
+from accel.codec.header import Header, Raw
+from accel.codec.jpeg import Index
+from accel.system import counters
+from accel.system.memory import Key
+
+FULL = "the memory for stream indexes is full"
+
+
+class _Thread(threading.local):
+    """What a thread decodes with."""
+
+    def __init__(self) -> None:
+        self.index = Index()
+
+
+_thread = _Thread()
+_full = False  # what is taken is never given back
+
+
+def decoded(data: Data, header: Header | Raw, box: Box, channels: int, engine: str, key: Key | None) -> Pixels:
+    """``accel.codec.decode.decode`` of a file, with what is known of it by its key, to which it adds."""
+    entries = store.current()
+    if entries is None or key is None or engine == "pillow" or not isinstance(header, Header) or header.progressive:
+        return decode(data, header, box, channels, engine)
+    index, found = _thread.index, entries.find(key)
+    if not entries.get(key, found, index.room):
+        if _full and found[0] == 0:
+            return decode(data, header, box, channels, engine)
+        index.clear()
+    pixels = decode(data, header, box, channels, engine, index)
+    if index.used:
+        counters.count(counters.INDEXED)
+    elif index.dropped:
+        counters.count(counters.MISFITS)
+    if index.grown:
+        _put(entries, key, index.bytes, found)
+    return pixels
+
+
+def _put(entries: store.Store, key: Key, index: npt.NDArray[np.uint8], found: store.Found) -> None:
+    global _full
+    if not entries.put(key, index, found):
+        _full = True
+        counters.fallback(FULL)
+    elif found[0] == 0:
+        counters.count(counters.INDEXES)
+
+
+_EMPTY = np.zeros(0, np.uint8)
+
+
+def known(key: Key | None) -> npt.NDArray[np.uint8] | None:
+    """The bytes that are kept for a file's index, for a decoder of whole batches.
+
+    Empty where there are none yet; None where none would be kept.
+    """
+    entries = store.current()
+    if entries is None or key is None:
+        return None
+    found = _EMPTY
+
+    def room(size: int) -> npt.NDArray[np.uint8]:
+        nonlocal found
+        found = np.empty(size, np.uint8)
+        return found
+
+    return found if entries.get(key, entries.find(key), room) else None if _full else _EMPTY
+
+
+def keep(key: Key | None, index: npt.NDArray[np.uint8]) -> None:
+    """Keep a file's index that such a decoder has made."""
+    entries = store.current()
+    if entries is not None and key is not None:
+        _put(entries, key, index, entries.find(key))
+
+
+def describe(keys: Sequence[Key | None], cache: str | None) -> list[str]:
+    """Lines for ``accel.explain``: of how many files it is known where things are."""
+    entries = store.current()
+    if cache is None:
+        return ["stream index: none is kept (cache=None)"]
+    if entries is None:
+        return ["stream index: none is kept (no memory that processes share)"]
+    known = sum(key is not None and entries.find(key)[0] != 0 for key in keys)
+    used, size = entries.used()
+    return [f"stream index: kept of {known} of {len(keys)} files, {used / 1e6:.1f} of {size / 1e6:.0f} MB used"]
