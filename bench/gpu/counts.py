@@ -28,7 +28,7 @@ PLAIN, H2V1, H2V2 = (enumerators("jpeg/picture.h", "Upsampling")[name] for name 
 
 CASES = (
     *("walks", "markers", "squeezed", "ends", "runs", "halved", "looked"),
-    *("steps", "searched", "blocks", "mcus", "stops", "intervals", "begun", "filled", "filled again", "stuffed"),
+    *("steps", "searched", "blocks", "mcus", "stops", "intervals", "begun", "filled", "stuffed", "stuffed again"),
 )
 """How often warps meet them: the cases of ``trips.cu``."""
 STEPS = np.dtype([("warps", np.int64, (len(CASES),)), ("symbols", np.int64), ("longest", np.int64)])
@@ -75,12 +75,11 @@ def segment_costs(code: sass.Code) -> Floats:
     walk = code.only(lines(_SEGMENT)).but(flagged)
     step = lines("while (true) {", "aim = tables.aims[slot].dc;")
     searched = lines("MET(SEARCHED)", "entry = entry_of(search(")
-    begun = lines("MET(BLOCK_BEGINS)", "value <= -DC_LIMIT")
+    begun = lines("MET(BLOCK_BEGINS)", "out_of_range |=")
     block = lines("MET(BLOCK_ENDS)", "aim = tables.aims[slot].dc;")
     mcu = lines("MET(MCU_ENDS)", "block = room_for(picture, row, column);")
     interval = lines("MET(INTERVAL_ENDS)", "left = lesser(picture.restart, picture.mcus - mcu);")
-    filled = lines("MET(FILLED)", "bits += 8 * count;")
-    stuffed = lines("MET(STUFFED)", "next = word_at((byte >> 2) + 1);")
+    filled, stuffed = lines("MET(FILLED)", "while (bits < 32);"), lines("MET(STUFFED)", "while (bits < 32);")
     nothing = np.zeros((1, len(gpus.KINDS)))
     steps = walk.only(step)
     fills = steps.but(interval).only(filled)
@@ -95,7 +94,7 @@ def segment_costs(code: sass.Code) -> Floats:
         steps.within(interval),
         steps.within(begun),
         fills.but(stuffed).all,
-        fills.but(stuffed).all,
+        fills.within(stuffed),
         fills.within(stuffed),
     ]
     return np.array(counts)

@@ -16,7 +16,7 @@
 // walk; what may happen in a step. `shim.h` has the macro, the kernels' sources the places.
 enum Case {
     WALK, MARKED, SQUEEZED, ENDS, RUN, HALVED, LOOKED,
-    STEP, SEARCHED, BLOCK_ENDS, MCU_ENDS, STOPS, INTERVAL_ENDS, BLOCK_BEGINS, FILLED, FILLED_AGAIN, STUFFED,
+    STEP, SEARCHED, BLOCK_ENDS, MCU_ENDS, STOPS, INTERVAL_ENDS, BLOCK_BEGINS, FILLED, STUFFED, STUFFED_AGAIN,
     CASES
 };
 
@@ -46,7 +46,7 @@ static void meet(Case what) {
     else if (what == STEP) seen[thread].push_back(1 << STEP);
     else if (!seen[thread].empty()) {  // or the walk has not begun
         unsigned& cases = seen[thread].back();
-        cases |= 1 << (what == FILLED && cases >> FILLED & 1 ? FILLED_AGAIN : what);
+        cases |= 1 << (what == STUFFED && cases >> STUFFED & 1 ? STUFFED_AGAIN : what);
     }
 }
 

@@ -64,12 +64,13 @@ def _joined(total: Any, word: Any) -> Any:
 
 @njit
 def digest(data: Any, sums: Any) -> Any:
-    """The digest of uint8[n] as uint64; `sums`: uint64[8], working memory."""
+    """The digest of uint8[n] as uint64, which then stands in sums[0]; `sums`: uint64[8]."""
     size = len(data)
     total = _joined(u64(size), _FIRST)
     if size < BLOCK:
         for i in range(size):
             total = _joined(total, u64(data[i]))
+        sums[0] = total
         return total
     source, places = pointer_to(data), pointer_to(sums)
     sums[:] = total
@@ -78,6 +79,7 @@ def digest(data: Any, sums: Any) -> Any:
     _absorb(advanced(source, size - BLOCK), places)
     for i in range(8):
         total = _joined(total, sums[i])
+    sums[0] = total
     return total
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from numba import njit
 
 from . import header_fields as hd
+from . import index_fields as ix
 from . import layout_fields as lo
 from .blocks import fill_slots, huffman, quantisers
 from .digest import digest
@@ -67,11 +68,12 @@ def _ahead(row: Any, known: Any, last_row: Any, columns: Any, left: Any, right: 
 @njit(error_model="numpy")
 def _walk(
     data: Any, header: Any, layout: Any, top: int, left: int, index: Any, known: int, tools: Any, slots: Any,
-    predictions: Any, ends: Any, stuffed: Any, spare: Any, out: Any,
+    predictions: Any, ends: Any, stuffed: Any, spare: Any, sums: Any, out: Any,
 ) -> Any:  # fmt: skip
     """Decode the region by an index that knows `known` rows of MCUs.
 
     Returns how many are known then, 0 where something is not as it should be; and the bit of the file they end at.
+    The file's digest then stands in sums[0].
     """
     columns, rows = mcus(header)
     interval = header[hd.RESTART] if header[hd.RESTART] > 0 else columns * rows
@@ -108,6 +110,8 @@ def _walk(
             )
             if pieces == 0:
                 return 0, 0
+            if points == 0 and len(index) > 0:
+                digest(data, sums)  # here, where the bytes have just been looked at
             done, counted, remaining, end = 0, 0, interval - mcu % interval, ends[0]
             buffer, bits, at = refill(source, u64(0), u64(0), u64(0))
             buffer <<= u64(bit & 7)
@@ -191,16 +195,15 @@ def decode_scan(
         pointer_to(stream), pointer_to(look), pointer_to(codes), pointer_to(quant), pointer_to(order),
         pointer_to(coefficients), pointer_to(predictions), pointer_to(planes), pointer_to(trail),
     )  # fmt: skip
-    known, dropped, own = 0, 0, u64(0)
-    if len(index) > 0:
-        own = digest(data, sums)
-        known = known_rows(header, index, own)
+    known, dropped = 0, 0
+    if len(index) > 0 and index[ix.KIND] != 0:
+        known = known_rows(header, index, digest(data, sums))
         dropped = DROPPED if known < 0 else 0
         known = max(known, 0)
     while True:
         coefficients[:] = 0
         then, end = _walk(
-            data, header, layout, top, left, index, known, tools, slots, predictions, ends, stuffed, spare, out
+            data, header, layout, top, left, index, known, tools, slots, predictions, ends, stuffed, spare, sums, out
         )
         if then > 0 or known == 0:
             break
@@ -211,6 +214,6 @@ def decode_scan(
     if known > 0:
         result |= USED
     if then > known and len(index) > 0:
-        seal(header, index, own, then, end)
+        seal(header, index, sums[0], then, end)
         result |= GROWN
     return result

@@ -1,10 +1,11 @@
 """accel's JPEG decoder on the device: from the bytes of many files to pixels equal to Pillow's (docs/jpeg.md).
 
     decoder.py   a batch: upload, launches, which of its files were not for the kernels
-    headers.py   all headers of the batch, on the host
+    headers.py   all headers of the batch, on the host; index.py: and what stream indexes say of the files
     layout.py    headers -> the kernels' descriptors (of picture.h), and the memory they take
-    stream.cu    the scan without stuffing             tables.cu    Huffman tables
+    stream.cu    the scan without stuffing              tables.cu    Huffman tables
     entropy.cu   symbols to coefficients, in parallel; symbols.h is the loop over the symbols
+    segments.cu  the same of a file with an index         points.cu    the index of one without
     pixels.cu    inverse DCT, upsampling, colour
 
 Its scope is that of the host's decoder (accel/codec/jpeg), whose header parser it shares: baseline and extended

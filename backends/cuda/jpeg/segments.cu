@@ -8,6 +8,9 @@
 
 #include "jpeg/symbols.h"
 
+// 0x80 in the place of every byte that is 0xFF.
+FUNCTION u32 marked_in(u32 bytes) { return bytes & ((bytes & 0x7F7F7F7F) + 0x01010101) & 0x80808080; }
+
 // The next bits of a file's scan, without the zeros that are stuffed in behind 0xFF (T.81 B.1.1.5).
 struct Window {
     const u32* words;  // of the file
@@ -41,37 +44,46 @@ struct Window {
         bits -= count;
     }
 
-    // Up to 4 bytes more, as long as there is room for as many.
+    // The file's next 4 bytes, the first one uppermost; behind its end, any.
+    MEMBER u32 four() const { return funnel(word, next, 8 * byte); }
+
+    MEMBER void append(u32 bytes, int count) {
+        high |= bytes >> bits;
+        low = bytes << 1 << (31 - bits);
+        bits += 8 * count;
+    }
+
+    // Take bytes until there is no room for 4 more: nearly always 4 that are as they are.
     MEMBER void fill() {
-        while (bits < 32) {
-            MET(FILLED);
-            u32 bytes = funnel(word, next, 8 * byte);
-            int count = 4;
-            const u32 marked = bytes & ((bytes & 0x7F7F7F7F) + 0x01010101) & 0x80808080;  // every 0xFF
-            if (marked || byte + 4 > size) {
-                MET(STUFFED);
-                const int inside = size - byte, first = marked ? (31 - highest_bit(marked)) >> 3 : 4;
-                if (first < inside && byte_at(byte + first + 1) == 0) {  // a stuffed zero behind it
-                    count = first + 1;
-                    bytes &= ~0u << (24 - 8 * first);
-                    byte += count + 1;
-                } else {
-                    const int there = lesser(first, inside);  // less than 4
-                    beyond += 4 - there;
-                    bytes |= ~0u >> 8 * there;
-                    byte += there;
-                }
-                word = word_at(byte >> 2);
-                next = word_at((byte >> 2) + 1);
-            } else {
-                byte += 4;
-                word = next;
-                next = word_at((byte >> 2) + 1);
-            }
-            high |= bytes >> bits;
-            low = bytes << 1 << (31 - bits);
-            bits += 8 * count;
+        if (bits >= 32) return;
+        MET(FILLED);
+        u32 bytes = four(), marked = marked_in(bytes);
+        if (!marked && byte + 4 <= size) {
+            byte += 4;
+            word = next;
+            next = word_at((byte >> 2) + 1);
+            append(bytes, 4);
+            return;
         }
+        do {
+            MET(STUFFED);
+            const int inside = size - byte, first = marked ? (31 - highest_bit(marked)) >> 3 : 4;
+            int count = 4;
+            if (first < inside && first < 4 && byte_at(byte + first + 1) == 0) {  // a stuffed zero behind it
+                count = first + 1;
+                bytes &= ~0u << (24 - 8 * first);
+                byte += count + 1;
+            } else {
+                const int there = lesser(first, inside);
+                beyond += 4 - there;
+                bytes |= there < 4 ? ~0u >> 8 * there : 0;
+                byte += there;
+            }
+            word = word_at(byte >> 2);
+            next = word_at((byte >> 2) + 1);
+            append(bytes, count);
+            bytes = four(), marked = marked_in(bytes);
+        } while (bits < 32);
     }
 
     // Go back to the byte that has the next bit, and return its number; -1: it is not in the file.
@@ -141,6 +153,7 @@ FUNCTION void decode_segment(const Picture& picture, const Tables& tables, const
     int slot = 0, index = 0;
     i16* block = room_for(picture, row, column);  // the present one's coefficients
     u32 ac = tables.aims[0].ac, aim = tables.aims[0].dc;
+    bool out_of_range = false;
     while (true) {
         MET(STEP);
         window.fill();
@@ -164,10 +177,7 @@ FUNCTION void decode_segment(const Picture& picture, const Tables& tables, const
         if (index == 0) {
             MET(BLOCK_BEGINS);
             value = dc.present += value;
-            if (value <= -DC_LIMIT || value >= DC_LIMIT) {
-                flag(picture, DC_RANGE);
-                return;
-            }
+            out_of_range |= static_cast<u32>(value + DC_LIMIT - 1) > 2 * DC_LIMIT - 2;
         }
         if (block && (size > 0 || index == 0)) block[at] = static_cast<i16>(value);
         window.drop(taken);
@@ -199,6 +209,7 @@ FUNCTION void decode_segment(const Picture& picture, const Tables& tables, const
             aim = tables.aims[slot].dc;
         }
     }
+    if (out_of_range) flag(picture, DC_RANGE);
     if (!segment.whole || mcu == picture.mcus) {  // the last interval's end was looked at
         if (window.bits < 8 * window.beyond) flag(picture, BAD_CODE);
         return;
