@@ -49,7 +49,7 @@ def decoded(data: Data, header: Header | Raw, box: Box, channels: int, engine: s
     index = _thread.index
     content, found = _waiting.get(key) or (None, entries.find(key))
     if content is not None:
-        memoryview(index.room(len(content)))[:] = content
+        index.room(len(content))[:] = np.frombuffer(content, np.uint8)
     elif not entries.get(key, found, index.room):
         if _full and found[0] == 0:
             return decode(data, header, box, channels, engine)
