@@ -97,10 +97,10 @@ class Store:
     def put(self, key: Key, content: Any, found: Found) -> bool:
         """Keep bytes as a file's entry, in place of the one that was found; False where there is no room."""
         size, (at, place) = len(content), found
+        if at == 0 and place and self._words[place]:  # a file's came there meanwhile, perhaps this one's
+            at, place = self.find(key)
         is_new = at == 0 or _SIZES.unpack_from(self._bytes, at + _KEY.size)[0] != size
         if is_new:
-            if place and self._words[place] and at == 0:  # another file's came there meanwhile
-                _, place = self.find(key)
             at = self._room(_HEAD.size + size) if place else 0
             if at == 0:
                 return False

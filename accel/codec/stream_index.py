@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,7 @@ from accel.codec.decode import decode
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import Header, Raw
 from accel.codec.jpeg import Index
-from accel.system import counters
+from accel.system import counters, fork
 from accel.system.memory import Key
 
 FULL = "the memory for stream indexes is full"
@@ -32,6 +34,11 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 _full = False  # what is taken is never given back
+_AT_ONCE = 64  # indexes
+_waiting: dict[Key, tuple[bytes, store.Found]] = {}
+_happened: list[str] = []  # what is to be counted
+fork.register(in_child=_waiting.clear)  # its parent will keep them
+fork.register(in_child=_happened.clear)
 
 
 def decoded(data: Data, header: Header | Raw, box: Box, channels: int, engine: str, key: Key | None) -> Pixels:
@@ -39,26 +46,47 @@ def decoded(data: Data, header: Header | Raw, box: Box, channels: int, engine: s
     entries = store.current()
     if entries is None or key is None or engine == "pillow" or not isinstance(header, Header) or header.progressive:
         return decode(data, header, box, channels, engine)
-    index, found = _thread.index, entries.find(key)
-    if not entries.get(key, found, index.room):
+    index = _thread.index
+    content, found = _waiting.get(key) or (None, entries.find(key))
+    if content is not None:
+        index.room(len(content))[:] = np.frombuffer(content, np.uint8)
+    elif not entries.get(key, found, index.room):
         if _full and found[0] == 0:
             return decode(data, header, box, channels, engine)
         index.clear()
     pixels = decode(data, header, box, channels, engine, index)
     if index.used:
-        counters.count(counters.INDEXED)
+        _happened.append(counters.INDEXED)
     elif index.dropped:
-        counters.count(counters.MISFITS)
+        _happened.append(counters.MISFITS)
     if index.grown:
-        _put(entries, key, index.bytes, found)
+        _waiting[key] = index.bytes.tobytes(), found
+        if len(_waiting) >= _AT_ONCE:
+            flush()
     return pixels
 
 
-def _put(entries: store.Store, key: Key, index: npt.NDArray[np.uint8], found: store.Found) -> None:
+def flush() -> None:
+    """Keep what was found out, and count it: for the end of a batch.
+
+    Between two decodes, which take all of a core's caches, each would take several times as long.
+    """
+    entries = store.current()
+    while entries is not None and _waiting:
+        with suppress(KeyError):  # another thread took the last one
+            key, (content, found) = _waiting.popitem()
+            _put(entries, key, content, found)
+    while _happened:
+        with suppress(IndexError):
+            counters.count(_happened.pop())
+
+
+def _put(entries: store.Store, key: Key, index: Any, found: store.Found) -> None:
     global _full
     if not entries.put(key, index, found):
+        if not _full:
+            counters.fallback(FULL)
         _full = True
-        counters.fallback(FULL)
     elif found[0] == 0:
         counters.count(counters.INDEXES)
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
+from accel.codec import stream_index
 from accel.errors import DecodeError, attempt, only
 from accel.options import Selection
 from accel.planning.order import has_tail
@@ -71,7 +72,10 @@ def several(
 
 def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
     host = host_of(selection)
-    return host.run_all(plans, allocate) if supports_all(host) else sharing.run_all(host, plans, allocate)
+    try:
+        return host.run_all(plans, allocate) if supports_all(host) else sharing.run_all(host, plans, allocate)
+    finally:
+        stream_index.flush()
 
 
 def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
@@ -82,7 +86,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     counters.count(counters.IMAGES, len(recipes))
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
     if not has_tail(recipes):
-        return sharing.run_on(backend, plan(recipes, interleaved=interleaved), device)
+        return _run_on(backend, plan(recipes, interleaved=interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
     whole = _tailed_plans(recipes)
@@ -90,10 +94,17 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     made = []
     for number, each in enumerate(whole.plans):
         try:
-            made.append(sharing.run_on(backend, each, device))
+            made.append(_run_on(backend, each, device))
         except DecodeError as error:
             raise _placed(error, whole, number) from error.__cause__
     return torch_ops.on_device(whole, made, interleaved)
+
+
+def _run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> torch.Tensor:
+    try:
+        return sharing.run_on(backend, plan, device)
+    finally:
+        stream_index.flush()
 
 
 # -- images that torchvision's kernels finish ---------------------------------------------------------------

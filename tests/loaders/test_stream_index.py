@@ -20,6 +20,7 @@ import accel
 from accel.codec import jpeg, store, stream_index
 from accel.lazy import jpeg_file
 from accel.recipe import Source
+from accel.runtime import kept
 from accel.system import memory
 from tests.support import helpers
 from tests.support.helpers import Files, assert_same, open_rgb
@@ -183,6 +184,23 @@ def test_an_accelerators_sources_take_the_key_along(files: list[str]) -> None:
         source = open_rgb(files[0]).recipe.source  # type: ignore[attr-defined]
     made, arguments = source.__reduce__()
     assert made(*arguments).key == source.key != None  # noqa: E711
+
+
+def test_views_of_a_picture_that_cannot_be_kept_have_it_at_once(
+    files: list[str], counts: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is room, the picture is decoded once, as without an index."""
+
+    def views(image: Any) -> list[torch.Tensor]:
+        return [CROPS(image) for _ in range(3)]
+
+    check(Files(files, views))
+    assert counts()[1] == 0
+    monkeypatch.setattr(kept, "limit", lambda: 0)
+    helpers.assert_equal_runs(lambda: epoch(Files(files, views)), threads=1)
+    made, used, dropped = counts()
+    assert (made, dropped) == (COUNT, 0)
+    assert used >= 2 * COUNT
 
 
 # -- when there is none -------------------------------------------------------------------------------------
@@ -353,6 +371,7 @@ def decodes_right(source: Source, drawn: random.Random) -> bool:
     found = stream_index.decoded(source.data, source.header, box, channels, "auto", source.key)
     expected = jpeg.decode(source.data, box, channels=channels)
     assert expected is not None
+    stream_index.flush()
     return np.array_equal(found, expected)
 
 
