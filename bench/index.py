@@ -1,6 +1,6 @@
 """What the stream index brings: epochs of the cpu backend without it, that begin it, and that have it.
 
-    python -m bench.index [--data DIR] [--images N] [--rounds N] [--out FILE]
+    python -m bench.index [PIPELINE...] [--data DIR] [--images N] [--rounds N] [--out FILE]
 
 CPU time of one process and one thread, in turns, with equal random numbers; every batch is compared. A round has a
 new store: its first epoch fills it, three more make it grow, the last of which is measured as well. Besides, what the
@@ -32,7 +32,7 @@ from accel.cli.data import folder
 from accel.cli.tables import Table, show
 from accel.codec import store
 from accel.system import memory
-from bench.machine import parser, write
+from bench.machine import known, parser, write
 from bench.pipelines import MEAN, STD
 
 _END = (T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD))
@@ -160,7 +160,9 @@ def _proportional(pid: int, inode: int, field: str) -> int:
 @command("index")
 def main() -> int:
     options = parser("bench.index", str(__doc__).partition("\n")[0], out="index.json", images=200, rounds=7)
+    options.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(PIPELINES)} [all]")
     args = options.parse_args()
+    chosen = known("pipeline", args.pipelines, PIPELINES)
     torch.set_num_threads(1)
     with folder(args.data) as (root, _), tempfile.TemporaryDirectory() as made:
         files = sorted(str(path) for path in root.rglob("*.jpg"))[: args.images]
@@ -168,8 +170,9 @@ def main() -> int:
         for number, path in enumerate(large):
             samples.picture(number, (4000, 3000)).save(path, "JPEG", quality=92)
         time.sleep(memory.SETTLED + 0.1)  # what is younger has no key
-        work = {name: partial(measure, name, files, args.rounds) for name in PIPELINES}
-        work |= {f"{name}, 12 megapixels": partial(measure, name, large, args.rounds) for name in ON_LARGE}
+        work = {name: partial(measure, name, files, args.rounds) for name in chosen}
+        on_large = [name for name in ON_LARGE if name in chosen]
+        work |= {f"{name}, 12 megapixels": partial(measure, name, large, args.rounds) for name in on_large}
         result: dict[str, Any] = {}
         with screen.Bar("index", len(work)) as bar:
             for name, run in work.items():

@@ -15,7 +15,7 @@ from accel.profiling.advice import Advice
 from accel.profiling.report import Report
 
 Environment = Callable[..., dict[str, str]]
-"""Makes the environment of a script that is told of a profile, with another backend and more options if given."""
+"""Makes the environment of a script that is told of a profile, with another backend and options of it, if given."""
 
 
 def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
@@ -56,8 +56,8 @@ def _try(report: Report, words: list[str], told: Environment, progress: bool) ->
     flow = None if second is None else second.flow
     if second is None or flow is None or status != 0:
         _say("it measured nothing that could be compared")
-    elif "backend" in other and second.measured.backend != other["backend"]:
-        _say(f"the script chose {second.measured.backend!r} itself, so this was not tried")
+    elif any({**second.measured.options, "backend": second.measured.backend}[key] != other[key] for key in other):
+        _say("the script chooses its backend itself, so this was not tried")
     else:
         report.tried = {
             "text": advice.text,
@@ -77,7 +77,7 @@ def _changes(advice: Advice, report: Report) -> tuple[dict[str, Any], dict[str, 
     if "backend" in change:
         other["backend"] = change.pop("backend")
     if "threads" in change:
-        other["options"] = {"threads": change.pop("threads")}
+        other["threads"] = change.pop("threads")
     if not change:
         return {}, other
     loader = report.flow.loader

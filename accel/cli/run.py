@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -102,15 +103,19 @@ def _run(args: argparse.Namespace, python_options: list[str]) -> int:
         return 2
     words = [sys.executable, *python_options, *(["-m"] if args.module else []), args.script, *args.arguments]
 
-    def told(profile: dict[str, Any] | None, backend: str | None = None, **options: Any) -> dict[str, str]:
-        own = dict(args.option) if backend in (None, args.backend) else {}
-        return environment.telling(os.environ, backend or args.backend, {**own, **options}, profile)
-
     if args.profile or args.json or args.trace or args.attempt:
         from accel.cli import profiled
 
-        return profiled.run(args, words, told)
-    return _become(words, told({"folder": None, "progress": True} if args.progress else None))
+        return profiled.run(args, words, partial(telling, args))
+    return _become(words, telling(args, {"folder": None, "progress": True} if args.progress else None))
+
+
+def telling(
+    args: argparse.Namespace, profile: dict[str, Any] | None, backend: str | None = None, **options: Any
+) -> dict[str, str]:
+    """The environment of the script, with another backend and more options than were asked for, if given."""
+    own = dict(args.option) if backend in (None, args.backend) else {}
+    return environment.telling(os.environ, backend or args.backend, {**own, **options}, profile)
 
 
 def _become(words: list[str], environment: dict[str, str]) -> int:

@@ -7,8 +7,8 @@ through for everything that is not accel's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from PIL import Image
@@ -47,6 +47,19 @@ def put_above(layer: Callable[[bool], object]) -> None:
     _above.append(layer)
 
 
+@contextmanager
+def _beneath() -> Iterator[None]:
+    """Take back what lies above while something is replaced here."""
+    for layer in _above:
+        layer(False)
+    try:
+        yield
+    finally:
+        for layer in _above:
+            layer(True)
+
+
+@_beneath()
 def install() -> None:
     """Put every replacement in place.
 
@@ -67,8 +80,6 @@ def install() -> None:
     with suppress(OSError):
         replaced.share()
     torch_compile.keep_out()
-    for layer in _above:
-        layer(False)
     try:
         _undo.append(pillow_open.unwatch)
         for row, place in places:
@@ -76,18 +87,13 @@ def install() -> None:
     except Exception as error:
         uninstall()
         private_names.refuse(f"{type(error).__name__}: {error}")
-    for layer in _above:
-        layer(True)
 
 
 def uninstall() -> None:
     """Put every original back, the last one replaced first."""
-    for layer in _above:
-        layer(False)
-    while _undo:
-        _undo.pop()()
-    for layer in _above:
-        layer(True)
+    with _beneath():
+        while _undo:
+            _undo.pop()()
 
 
 switch.on_use(install, uninstall)

@@ -28,6 +28,7 @@ from accel.lazy.jpeg_file import LazyJpegFile, Unread, opened
 from accel.options import Selection
 from accel.recipe import Source
 from accel.system import counters, fork
+from accel.system.caller import frame
 from accel.system.imports import LazyModule
 from accel.system.memory import Key
 from accel.system.replaced import replaced
@@ -113,7 +114,7 @@ def claimed(header: Header, selection: Selection) -> bool:
 
 def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
     """``PIL.Image.open``."""
-    caller = sys._getframe(2).f_globals  # past this function, and what stands in Pillow's
+    caller = frame(2).f_globals  # past this function, and what stands in Pillow's
     if not replaces() or str(caller.get("__name__")).startswith("PIL."):  # its Parser tries with what has come so far
         return original(fp, mode, formats)
     name = _name(fp)

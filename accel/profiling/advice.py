@@ -26,16 +26,16 @@ class Advice:
         text: what to do.
         change: the same for a program: ``num_workers``, ``prefetch_factor``, ``persistent_workers`` of the DataLoader,
             ``backend``, ``threads`` of ``set_image_backend``; None if it is a change to the user's code or machine.
-        rate: images a second now, and ``predicted_rate``, with the change: both once an epoch runs, or where
-            ``whole_epochs`` is set over whole epochs. ``predicted_rate`` is None where it is not known, and where
-            ``at_most`` is set no more than a bound.
+        rate: images a second now, None where nothing came, and ``predicted_rate``, with the change: both once an epoch
+            runs, or where ``whole_epochs`` is set over whole epochs. ``predicted_rate`` is None where it is not known,
+            and where ``at_most`` is set no more than a bound.
         cost: what it takes, in words.
         bit_identical: whether results stay the same in every bit; None: not known.
     """
 
     text: str
     change: dict[str, Any] | None
-    rate: float
+    rate: float | None
     predicted_rate: float | None
     cost: str
     bit_identical: bool | None
@@ -50,6 +50,8 @@ class Advice:
 def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
     """What would help, the most first; a change that any program can make before one of the user's code."""
     its = verdict.flow
+    if verdict.bottleneck == "shm" and measured.failed:
+        return list(_shared_memory(measured, its))
     if its is None or verdict.bottleneck in ("none", "step"):
         return []
     made = list(_threads(measured, its) if verdict.bottleneck == "threads" else _changes(measured, its, verdict))
@@ -87,7 +89,8 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
     yield from _backend(measured, its)
     yield from _pool(measured, its)
     yield from _code(measured, its, verdict)
-    yield from _shared_memory(its, verdict)
+    if verdict.bottleneck == "shm":
+        yield from _shared_memory(measured, its)
 
 
 def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
@@ -144,9 +147,13 @@ def _persistent(its: Flow) -> Iterator[Advice]:
 def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
     """Another backend: accel's under "torchvision", by a trial; the GPU's, as a bound."""
     for name, trial in measured.trials.items():
-        now, images = predict.present(its), its.images * 1e9
-        made = _less(now.made, trial.base_seconds, trial.seconds, images)
-        cpu_made = _less(now.cpu_made, trial.base_cpu_s, trial.cpu_s, images)
+        now, base = predict.present(its), trial.base_seconds * its.images * 1e9
+        made = now.made * trial.seconds / trial.base_seconds
+        if (
+            base < 0.6 * its.alone
+        ):  # files that are slow at first are not in a trial, so they are no part of what it saves
+            made = max(now.made - base * (1 - trial.seconds / trial.base_seconds), 0.02 * now.made)
+        cpu_made = now.cpu_made * trial.cpu_s / trial.base_cpu_s if trial.base_cpu_s else now.cpu_made
         rate = predict.rate(its, replace(now, made=made, cpu_made=cpu_made))
         yield Advice(f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, rate, "nothing", True)
     if its.machine.gpu and "cuda" in measured.backends and measured.backend != "cuda":
@@ -155,14 +162,6 @@ def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
         rate = predict.rate(its, replace(now, made=max(now.made - computed, 0.02 * now.made), cpu_made=0.0))
         text, change = 'accel.set_image_backend("cuda")', {"backend": "cuda"}
         yield Advice(text, change, its.rate, rate, "time and memory of the GPU", True, at_most=True)
-
-
-def _less(now: float, base: float, other: float, scale: float) -> float:
-    """A time with what a trial saved taken off: as a share or as it was, whichever is less.
-
-    Files that were read before come faster in a trial, and other programs may make it slower.
-    """
-    return max(now - min((base - other) * scale, now * (1 - other / base) if base else 0.0), 0.02 * now)
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
@@ -199,12 +198,14 @@ def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
         yield Advice(text, None, its.rate, rate, "a change of that line", None, at_most=True)
 
 
-def _shared_memory(its: Flow, verdict: Verdict) -> Iterator[Advice]:
-    """Room for what is on its way."""
-    if verdict.bottleneck == "shm":
-        needed = (its.bytes or 0) * (its.loader.num_workers * (its.loader.prefetch_factor or 2) + 1)
-        size = f" of {_bytes(needed)} or more" if needed else ""
-        yield Advice(f"a larger /dev/shm{size} (docker run --shm-size)", None, its.rate, None, "memory", True)
+def _shared_memory(measured: Measured, its: Flow | None) -> Iterator[Advice]:
+    """Room for what is on its way, or memory that /dev/shm does not limit: accel's, for batches from workers."""
+    size, rate = "", its.rate if its else None
+    if its and its.bytes:
+        size = f" of {_bytes(its.bytes * (its.loader.num_workers * (its.loader.prefetch_factor or 2) + 1))} or more"
+    if measured.backend == "torchvision":
+        yield Advice('accel.set_image_backend("cpu")', {"backend": "cpu"}, rate, None, "nothing", True)
+    yield Advice(f"a larger /dev/shm{size} (docker run --shm-size)", None, rate, None, "memory", True)
 
 
 def _threads(measured: Measured, its: Flow) -> Iterator[Advice]:

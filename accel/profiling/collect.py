@@ -5,8 +5,11 @@ from __future__ import annotations
 import linecache
 import os
 import shutil
+import signal
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +62,8 @@ def start(*, trace: bool = False) -> None:
 def stop() -> Measured:
     """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples."""
     folder = measuring.folder()
-    measured = _measured(measuring.stop())
+    with _undisturbed():
+        measured = _measured(measuring.stop())
     if folder:
         measured.events = _events(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -77,6 +81,18 @@ def try_another(number: int) -> None:
     samples = watched.samples.get(number)
     if switch.current().steps_aside and samples is not None and number not in watched.trials:
         watched.trials[number] = trial.measure(samples, ANOTHER)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let torch say afterwards that a worker has died, which it does in the midst of whatever runs."""
+    child = getattr(signal, "SIGCHLD", None)
+    before = None if child is None else signal.pthread_sigmask(signal.SIG_BLOCK, {child})
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def so_far() -> Measured:
@@ -107,6 +123,7 @@ def _measured(rows: list[Row]) -> Measured:
         batches=list(watched.batches),
         machine=machine(),
         samples=[sample for row in rows for sample in _samples(row)],
+        failed=watched.failed,
         backends=[name for name, lacking in switch.image_backends().items() if lacking is None],
         counters=_since(counters.stats(), _before[0]),
     )

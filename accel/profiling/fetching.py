@@ -15,13 +15,14 @@ from accel.hooks.dataloader import Collating
 from accel.profiling.sampler import sampler
 from accel.system import clocks, fork, measuring
 from accel.system.clocks import COLLATE, DECODE, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
-from accel.system.measuring import DRAWS, IMAGES
+from accel.system.measuring import BEGUN, DRAWS, IMAGES
 
 Function = Callable[..., Any]
 
 _EVERY = 8  # of so many batches the CPU time of the stages is measured, too
 _fetched = 0
 _ended = 0  # when this worker had made its last batch
+_rest = 0
 _sent_ns = _sent_before = 0  # what the thread that sends has taken
 _drawing = 2  # batches of which it is looked at whether random numbers are drawn for them
 
@@ -47,7 +48,7 @@ def fetch(original: Function) -> Function:
 
     @wraps(original)
     def measured(self: Any, index: Any) -> Any:
-        global _fetched, _ended, _sent_before
+        global _fetched, _ended, _rest, _sent_before
         in_worker = get_worker_info() is not None
         if in_worker:
             measuring.look()
@@ -56,9 +57,12 @@ def fetch(original: Function) -> Function:
         clock, row, begun = clocks.clock(), measuring.row(), clocks.now()
         if in_worker:
             if _ended:  # but for what the thread that sends took meanwhile
-                clock.add(IDLE, max(begun - _ended - (_sent_ns - _sent_before), 0))
-            elif not sampler.runs:
-                sampler.start()
+                clock.add(IDLE, max(begun - _ended + _rest - (_sent_ns - _sent_before), 0))
+            else:
+                if row is not None:
+                    row[BEGUN] = begun
+                if not sampler.runs:
+                    sampler.start()
             clock.inside = clock.cpu_inside = 0
             sample_cpu()
         state = torch.get_rng_state() if _fetched < _drawing else None
@@ -78,9 +82,10 @@ def fetch(original: Function) -> Function:
                     row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
             if in_worker:
                 _ended = clocks.now()
+                _rest = _ended - begun - clock.inside  # of what is done for the clocks
                 _sent_before = _sent_ns
                 clock.add(MADE, _ended - begun)
-                measuring.flush()
+                measuring.flush(_ended)
 
     return measured
 
@@ -159,6 +164,7 @@ def _sent(original: Function) -> Function:
             return sending(*args, **kwargs)
         finally:
             _sent_ns += clocks.now() - begun
+            measuring.flush()  # the worker may have ended by the next batch
 
     return send
 
@@ -168,6 +174,7 @@ REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     (f"{_FETCH}._MapDatasetFetcher.fetch", fetch),
     (f"{_FETCH}._IterableDatasetFetcher.fetch", fetch),
     ("torchvision.datasets.folder.pil_loader", opened),
+    ("PIL.Image.open", opened),
     ("multiprocessing.reduction.ForkingPickler.dumps", pickled),
     ("multiprocessing.connection._ConnectionBase.send_bytes", _sent),
 )

@@ -13,6 +13,7 @@ from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Meas
 
 COMPUTED = ("record", "decode", "transform", "kernels", "collate")
 """Stages that take a core for as long as they last."""
+_ENOUGH = 4
 _BY_POOL = ("decode", "transform", "kernels")
 
 
@@ -37,8 +38,12 @@ class Flow:
     """Own times in the workers, without idle; thread-seconds of a pool are taken as the seconds they make."""
     made: Spent
     """How long a batch took in a worker; without workers, in the main process."""
+    sending: float
+    """What sending a batch takes beside that, in a thread of the worker's; the workers share what they send through."""
     delayed: float
-    """Of that, waiting for a core; 0 if that is not measured."""
+    """Of ``made``, waiting for a core; 0 if that is not measured."""
+    alone: float
+    """And how long it would take if it never waited for a core."""
     cpu_made: float
     """CPU time that a batch takes in a worker, or takes in the loading if there are none."""
     cpu_main: float
@@ -82,28 +87,61 @@ def flow(measured: Measured) -> Flow | None:
     """What of ``measured`` a verdict is made of; None if there are not two batches of an epoch."""
     chains: dict[tuple[int | None, int], list[Batch]] = {}
     for batch in measured.batches:
-        if batch.number > 0 and batch.step_ns is not None:
-            chains.setdefault((batch.pid, batch.loader), []).append(batch)
-    if not chains:
+        chains.setdefault((batch.pid, batch.loader), []).append(batch)
+    steady = {key: found for key, chain in chains.items() if (found := _steady(measured, chain, key[1]))}
+    spent = {key: sum(_period(batch) for batch in chain) for key, chain in steady.items()}
+    most = max(spent.values(), default=0)
+    if most <= 0:
         return None
+    chosen = [key for key in steady if spent[key] >= 0.7 * most]
+    pid, number = max(chosen, key=lambda key: sum(batch.wait_ns for batch in steady[key]))
     mains = {process.pid: process for process in measured.processes if process.role == "main"}
-    most = max(sum(_period(batch) for batch in chain) for chain in chains.values())
-    chosen = [key for key, chain in chains.items() if sum(map(_period, chain)) >= 0.7 * most]
-    pid, number = max(chosen, key=lambda key: sum(batch.wait_ns for batch in chains[key]))
-    chain = chains[pid, number]
-    if sum(map(_period, chain)) <= 0:
-        return None
     main = mains.get(pid) if pid is not None else next(iter(mains.values()), None)
-    loader = next((each for each in measured.loaders if each.number == number), Loader(number))
     workers = [each for each in measured.processes if each.role == "worker" and each.loader == number]
-    if measured.batches and len({each.pid for each in measured.loaders}) <= 1 and not workers and loader.num_workers:
-        workers = [each for each in measured.processes if each.role == "worker"]
-    all_batches = [batch for batch in measured.batches if (batch.pid, batch.loader) == (pid, number)]
-    return _flow(measured, loader, main, workers, chain, all_batches, len({key[0] for key in chosen}))
+    ranks = len({key[0] for key in chosen})
+    return _flow(measured, _loader(measured, number), main, workers, steady[pid, number], chains[pid, number], ranks)
+
+
+def _loader(measured: Measured, number: int) -> Loader:
+    return next((each for each in measured.loaders if each.number == number), Loader(number))
+
+
+def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
+    """Batches that are none of an epoch's first, one of each worker, if that leaves enough; at least not the first."""
+    known = [batch for batch in chain if batch.number > 0 and batch.step_ns is not None]
+    later = [batch for batch in known if batch.number >= _loader(measured, number).num_workers]
+    return later if len(later) >= max(_ENOUGH, len(known) / 4) else known
 
 
 def _period(batch: Batch) -> int:
     return batch.wait_ns + (batch.copy_ns or 0) + (batch.step_ns or 0)
+
+
+def _gap(chain: Sequence[Batch], all_batches: Sequence[Batch]) -> float:
+    """What passes from asking for a batch to asking for the next one and is no wait, copy or step, on average: lazy
+    batches are computed where they are used."""
+    asked = {(batch.epoch, batch.number): batch.asked_ns for batch in all_batches}
+    gaps = [
+        after - batch.asked_ns - _period(batch)
+        for batch in chain
+        if (after := asked.get((batch.epoch, batch.number + 1))) is not None
+    ]
+    return max(sum(gaps) / len(gaps), 0.0) if gaps else 0.0
+
+
+def trimmed(spent: Spent) -> Spent:
+    """Times without the longest, if that stands apart: what a process does for the first time."""
+    histogram, left = list(spent.histogram), spent.count
+    used = [bucket for bucket, count in enumerate(histogram) if count]
+    if left < _ENOUGH or not used or sum(histogram) != left:
+        return spent
+    middle = spent.percentile(50) or 0.0
+    longest = 2 ** ((used[-1] + 0.5) / 4)
+    if histogram[used[-1]] > 1 or longest < 3 * middle:
+        return spent
+    histogram[used[-1]] = 0
+    cpu = None if spent.cpu_ns is None else int(spent.cpu_ns * max(1 - longest / max(spent.ns, 1), 0.0))
+    return Spent(left - 1, max(int(spent.ns - longest), int(middle)), cpu, histogram)
 
 
 def _flow(
@@ -118,74 +156,74 @@ def _flow(
     count = len(chain)
     images = sum(batch.images for batch in chain) / count
     sizes = [batch.bytes for batch in chain if batch.bytes is not None]
-    wait = sum(batch.wait_ns for batch in chain) / count
+    gap = _gap(chain, all_batches)
+    wait = sum(batch.wait_ns for batch in chain) / count + gap
     copy = sum(batch.copy_ns or 0 for batch in chain) / count
     step = sum(batch.step_ns or 0 for batch in chain) / count
-    busy = [float((batch.step_ns or 0) + (batch.copy_ns or 0)) for batch in chain]
+    in_workers = bool(loader.num_workers and workers)
+    busy = [float(_period(batch) - batch.wait_ns) + (gap if in_workers else 0.0) for batch in chain]
     seconds = sum(worker.seconds for worker in workers)
-    makers, batches = workers, 0.0
-    if loader.num_workers and workers:
+    if in_workers:
+        made = total(trimmed(worker.made) for worker in workers if worker.made)
         batches = sum(worker.made.count for worker in workers if worker.made) or (
             sum(worker.images or 0 for worker in workers) / images or len(all_batches)
         )
-    elif main is not None:
-        makers, batches = [main], (main.images or 0) / images or len(all_batches)
-    batches = max(batches, 1)
-    stages: dict[str, float] = {}
-    for process in makers:
-        for name, spent in process.stages.items():
-            if name in WORKER_STAGES[1:]:
-                share = max(process.threads, 1) if name in _BY_POOL else 1
-                stages[name] = stages.get(name, 0.0) + spent.ns / share / batches
+    else:
+        made = Spent()
+        for batch in () if gap > 0.1 * wait else chain:
+            made.add(batch.wait_ns)
+        made.count, made.ns = count, int(wait * count)
+        batches = (main.images or 0) / images if main is not None else 0.0
+    batches = max(batches or len(all_batches), 1)
+    stages = _stages(workers if in_workers else [main] if main is not None else [], batches)
+    if not made.count:
+        made = Spent(1, int(sum(stages.values()) or wait))
+    mean = made.ns / made.count
+    sending = stages.get("send", 0.0)
+    if not in_workers or mean > 0.9 * sum(stages.values()):  # it is part of what a worker does with a batch
+        sending = 0.0
     cpu_main = _cpu(main) / max(len(all_batches), 1) if main is not None else 0.0
     idle: float | None = None
-    delayed = shifted = 0.0
-    if loader.num_workers and workers:
-        made = total(worker.made for worker in workers if worker.made)
-        if not made.count:
-            made = Spent(1, int(sum(stages.values()) or wait))
+    delayed = 0.0
+    if in_workers:
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
         ours, others = in_use(measured)  # what other programs take will be taken under any setting
         delayed = sum(worker.delayed_s or 0.0 for worker in workers) * 1e9 / batches * ours / max(ours + others, 1e-9)
-        delayed = min(delayed, max(made.ns / made.count - sum(map(_cpu, workers)) / batches, 0.0))
-        computed = sum(stages.get(name, 0.0) for name in COMPUTED) - delayed
+        delayed = min(delayed, max(mean - sum(map(_cpu, workers)) / batches, 0.0))
         cpu_made = sum(map(_cpu, workers)) / batches
         if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest is what starting a worker takes
-            cpu_made = min(cpu_made, made.ns / made.count - delayed)
-        cpu_made = max(cpu_made, computed)
+            cpu_made = min(cpu_made, mean - delayed)
+        cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - delayed)
     else:
-        # lazy batches are computed behind next(): the stages' own times say what is left of steps and copies
-        own_step, own_copy = (_a_batch(main, name, len(all_batches)) for name in ("step", "copy"))
-        less_step = step - min(step, own_step or step)
-        less_copy = copy - min(copy, own_copy or copy)
-        shifted = less_step + less_copy
-        wait, step, copy = wait + shifted, step - less_step, copy - less_copy
-        busy = [max(each - shifted, 0.0) for each in busy]
-        histogram: list[int] = []
-        made = Spent(0, 0, None, histogram)
-        for batch in () if shifted > 0.1 * wait else chain:
-            made.add(batch.wait_ns)
-        made.count, made.ns = count, int(wait * count)
         stepped = [batch.step_cpu_ns for batch in chain if batch.step_cpu_ns is not None]
         cpu_step = min(sum(stepped) / len(stepped) if stepped else cpu_main, cpu_main, step + copy)
         cpu_made, cpu_main = max(cpu_main - cpu_step, 0.0), cpu_step
-    typical, length = _epochs(loader, chain)
-    fill = max(made.ns / max(made.count, 1) - wait, 0.0)
+    queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
+    alone = max(mean - queued, min(cpu_made, mean))
+    typical, length = _epochs(loader, chain, all_batches, wait)
+    fill = max(mean - wait, 0.0)
     startup = max(typical - wait, fill)
     gil = main.gil.ns / main.gil.count if main is not None and main.gil and main.gil.count else None
     result = Flow(
         loader, measured.machine, main, workers, ranks, count, images, sum(sizes) / len(sizes) if sizes else None,
-        wait, copy, step, busy, stages, made, delayed, cpu_made, cpu_main, idle, 1.0, startup, fill, length, shifted,
-        gil,
+        wait, copy, step, busy, stages, made, sending, delayed, alone, cpu_made, cpu_main, idle, 1.0, startup, fill,
+        length, gap, gil,
     )  # fmt: skip
     result.cores = _cores(measured, result)
     return result
 
 
-def _a_batch(main: Process | None, stage: str, batches: int) -> float | None:
-    spent = main.stages.get(stage) if main is not None else None
-    return spent.ns / batches if spent is not None and spent.count else None
+def _stages(makers: Sequence[Process], batches: float) -> dict[str, float]:
+    """Nanoseconds of each stage for a batch."""
+    stages: dict[str, float] = {}
+    for process in makers:
+        for name, spent in process.stages.items():
+            if name in WORKER_STAGES[1:] and spent.count:
+                its = trimmed(spent)
+                share = max(process.threads, 1) if name in _BY_POOL else 1
+                stages[name] = stages.get(name, 0.0) + its.ns * spent.count / its.count / share / batches
+    return stages
 
 
 def _cpu(process: Process) -> float:
@@ -205,10 +243,17 @@ def _cores(measured: Measured, flow: Flow) -> float:
     return max((machine.cores - others) / max(machine.world_size, flow.ranks), 1.0, min(flow.in_use, machine.cores))
 
 
-def _epochs(loader: Loader, chain: Sequence[Batch]) -> tuple[float, float]:
-    """How long an epoch takes to its first batch, and how many batches it has."""
-    epochs = {batch.epoch for batch in chain}
-    ended = [sum(batch.epoch == epoch for batch in chain) + 1 for epoch in sorted(epochs)[:-1]]
-    length = float(loader.length or (sum(ended) / len(ended) if ended else 0) or max(len(chain), 1000))
-    later = loader.startup_ns[1:]  # in the first, what is done once a process is done: imports, compiling
-    return float(sorted(later)[len(later) // 2]) if later else 0.0, length
+def _epochs(loader: Loader, chain: Sequence[Batch], all_batches: Sequence[Batch], wait: float) -> tuple[float, float]:
+    """How long an epoch takes to its first batch, with what the next few wait for longer; how many batches it has."""
+    counts: dict[int, int] = {}
+    waited: dict[int, float] = {}
+    first = min(batch.number for batch in chain)
+    for batch in all_batches:
+        counts[batch.epoch] = counts.get(batch.epoch, 0) + 1
+        if 0 < batch.number < first:
+            waited[batch.epoch] = waited.get(batch.epoch, 0.0) + max(batch.wait_ns - wait, 0.0)
+    ended = [counts[epoch] for epoch in sorted(counts)[:-1]]
+    length = float(loader.length or (sum(ended) / len(ended) if ended else 0) or max(len(all_batches), 1000))
+    # in the first epoch is what is done once a process: imports, compiling
+    later = [each + waited.get(epoch, 0.0) for epoch, each in enumerate(loader.startup_ns) if epoch]
+    return sorted(later)[len(later) // 2] if later else 0.0, length

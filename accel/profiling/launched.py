@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.data import DataLoader, get_worker_info
 
 from accel.hooks.patch import Body, Function
-from accel.profiling import collect, folder, loading, progress
+from accel.profiling import collect, folder, loading, progress, trial
 from accel.profiling.measured import Measured
 from accel.system import log
 
@@ -34,8 +34,7 @@ class _Now:
         self.pid = os.getpid()
         self.trace = bool(told.get("trace"))
         self.file = Path(told["folder"]) / f"{self.pid}-{time.time_ns()}.json" if told.get("folder") else None
-        first = os.environ.get("RANK", "0") == "0"
-        self.line = progress.Line() if told.get("progress") and first else None
+        self.line = progress.Line() if told.get("progress") and not _rank() else None
         self.started = self.looked = False
         self.next = {"line": 0.0, "file": time.monotonic() + _LEAST_S["file"]}
 
@@ -79,10 +78,15 @@ class _Now:
 
 
 def _of_rank(measured: Measured) -> Measured:
-    rank = os.environ.get("RANK", "")
     for process in measured.processes:
-        process.rank = int(rank) if rank.isdecimal() else None
+        process.rank = _rank()
     return measured
+
+
+def _rank() -> int | None:
+    """This process's, as torchrun, Slurm or Lightning tell it."""
+    told = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
+    return next((int(rank) for rank in told if rank.isdecimal()), None)
 
 
 _now: _Now | None = None
@@ -107,7 +111,7 @@ def begin(told: dict[str, Any]) -> None:
 def _starts(told: dict[str, Any]) -> bool:
     """Begin to measure if this process has not; a forked one begins anew, a DataLoader's worker is its parent's."""
     global _now
-    if get_worker_info() is not None or (_now is not None and _now.pid == os.getpid() and _now.started):
+    if trial.runs or get_worker_info() is not None or (_now is not None and _now.pid == os.getpid() and _now.started):
         return False
     _now = _Now(told)
     _now.start()

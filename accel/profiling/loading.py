@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import wraps
 from multiprocessing import active_children
 from typing import Any
@@ -37,6 +38,7 @@ class Watched:
         """By their process: the loader's number, and the worker's."""
         self.samples: dict[int, trial.Samples | None] = {}
         self.trials: dict[int, Trial | None] = {}
+        self.failed: str | None = None
         self.begun = self.until = 0
         self.images = 0
         self._ended: list[measuring.Row] = []
@@ -124,29 +126,33 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
         pin_memory=bool(iterator._pin_memory),
         persistent=bool(getattr(iterator, "_persistent_workers", False)),
         method=method,
-        dataset=f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+        dataset=dataset_name(dataset),
         length=length,
         pid=os.getpid(),
     )
 
 
+def dataset_name(dataset: Any) -> str:
+    """What a loader's dataset is called."""
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+
+
 def iterated(original: Function) -> Function:
     """``DataLoader.__iter__``."""
-    waiting = clocks.timed(WAIT, original)
 
     @wraps(original)
     def begin(self: Any) -> Any:
         if get_worker_info() is not None or not measuring.measuring():
             return original(self)
-        asked = clocks.now()
+        clock = clocks.clock()
+        asked = _end_step(clock)
+        watched.begun = watched.begun or asked
         if self.num_workers:
             watched.set_aside()
-        watched.begun = watched.begun or asked
-        _end_step(clocks.clock())
         with sampler.paused(self.num_workers > 0):
-            iterator = waiting(self)
+            iterator = original(self)
         watched.begin(iterator, self, asked)
-        _begin_step(clocks.clock())
+        _begin_step(clock, asked)
         return iterator
 
     return begin
@@ -154,41 +160,44 @@ def iterated(original: Function) -> Function:
 
 def asked(original: Function) -> Function:
     """``__next__`` of a DataLoader's iterator."""
-    waiting = clocks.timed(WAIT, original)
 
     @wraps(original)
     def give(self: Any) -> Any:
         if get_worker_info() is not None or not measuring.measuring():
             return original(self)
-        clock, begun = clocks.clock(), clocks.now()
+        clock = clocks.clock()
+        begun = _end_step(clock)
         watched.begun = watched.begun or begun
         loader, epoch, _ = watched.epoch(self)
-        _end_step(clock)
         if not self._num_workers:
             fetching.sample_cpu()
         number, ready, event = self._num_yielded, _ready(self), streams.mark()
+        cpu_begun = clocks.cpu_ns()
         try:
-            data = waiting(self)
-        except StopIteration:
+            with nullcontext() if clocks.ranges is None else clocks.ranges("accel::wait"):
+                data = original(self)
+        except BaseException as error:
             _last.__dict__.pop("batch", None)
-            for end in ends:
-                end(loader.number)
-            _begin_step(clock)
+            if isinstance(error, StopIteration):
+                for end in ends:
+                    end(loader.number)
+            else:
+                watched.failed = f"{type(error).__name__}: {error}"[:1000]
+            _begin_step(clock, begun)
             raise
+        taken, cpu = clocks.now(), clocks.cpu_ns() - cpu_begun
         dry = None if event is None else bool(event.query())
         if not number:
             watched.started(self)
         images, size = _extent(data, loader.batch_size)
         watched.images += images
-        batch = Batch(
-            loader.number, epoch, number, images, begun, clocks.now() - begun, bytes=size, ready=ready, dry=dry
-        )
+        batch = Batch(loader.number, epoch, number, images, begun, taken - begun, bytes=size, ready=ready, dry=dry)
         watched.batches.append(batch)
         _last.batch = batch
         measuring.flush()
         for listener in listeners:
             listener()
-        _begin_step(clock)
+        _begin_step(clock, begun, cpu)
         return data
 
     return give
@@ -198,26 +207,28 @@ _last = threading.local()
 """The batch that a thread was given last."""
 
 
-def _begin_step(clock: clocks.Clock) -> None:
+def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None:
+    """The thread has what it asked for, and has waited since; what was done meanwhile are stages of their own."""
     watched.until = clock.stepping = clocks.now()
+    waited = clock.stepping - asked - clock.inside
+    clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None and clocks.sampling_cpu else None)
     clock.stepping_cpu = clocks.cpu_ns()
     clock.inside = clock.cpu_inside = 0
     clock.copied = clock.ns(COPY)
 
 
-def _end_step(clock: clocks.Clock) -> None:
-    """The thread asks for the next batch: its step with the last one has ended."""
-    if not clock.stepping:
-        clock.inside = clock.cpu_inside = 0
-        return
-    took, cpu = clocks.now() - clock.stepping - clock.inside, clocks.cpu_ns() - clock.stepping_cpu
-    clock.add(STEP, took, max(cpu - clock.cpu_inside, 0))
-    clock.stepping = 0
+def _end_step(clock: clocks.Clock) -> int:
+    """The thread asks for the next batch: its step with the last one has ended. Now."""
+    asked = clocks.now()
     batch: Batch | None = _last.__dict__.pop("batch", None)
-    if batch is not None:
-        batch.copy_ns = clock.ns(COPY) - clock.copied
-        batch.step_ns, batch.step_cpu_ns = took, max(cpu - clock.cpu_inside, 0)
-    clock.inside = clock.cpu_inside = 0
+    if clock.stepping:
+        took, cpu = asked - clock.stepping - clock.inside, clocks.cpu_ns() - clock.stepping_cpu
+        clock.add(STEP, took, max(cpu - clock.cpu_inside, 0))
+        if batch is not None:
+            batch.copy_ns = clock.ns(COPY) - clock.copied
+            batch.step_ns, batch.step_cpu_ns = took, max(cpu - clock.cpu_inside, 0)
+    clock.stepping = clock.inside = clock.cpu_inside = 0
+    return asked
 
 
 def _ready(iterator: Any) -> int | None:

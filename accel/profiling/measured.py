@@ -203,6 +203,8 @@ class Measured:
     """(pid, tid, name, start_ns, ns), for a trace; empty if not asked for."""
     trials: dict[str, Trial] = field(default_factory=dict)
     """Measured on the spot, by the other backend's name."""
+    failed: str | None = None
+    """The error that a loader's ``next()`` ended with."""
     backends: list[str] = field(default_factory=list)
     """That can run here."""
 
@@ -249,6 +251,7 @@ def merged(parts: Iterable[Measured]) -> Measured:
         whole.samples += part.samples
         whole.events += part.events
         whole.trials.update(part.trials)
+        whole.failed = whole.failed or part.failed
         _added(whole.counters, part.counters)
     whole.batches.sort(key=lambda batch: batch.asked_ns)
     return whole

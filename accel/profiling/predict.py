@@ -68,7 +68,7 @@ def _period(flow: Flow, setting: Setting) -> float:
     ahead = setting.workers * setting.prefetch
     done: list[float] = []
     taken: list[float] = []
-    free = computed = 0.0
+    free = computed = sent = 0.0
     for number in range(_BATCHES + ahead):
         asked = taken[number - ahead] if number >= ahead else 0.0
         before = done[number - setting.workers] if number >= setting.workers else 0.0
@@ -76,7 +76,8 @@ def _period(flow: Flow, setting: Setting) -> float:
         spent = made[number % _BATCHES]
         computed = max(computed, begun) + on_cores * (spent / typical if typical else 1.0)
         done.append(max(begun + spent, computed))
-        taken.append(max(done[-1], free))
+        sent = max(done[-1], sent) + flow.sending
+        taken.append(max(sent, free))
         free = taken[-1] + busy[number % len(busy)]
     return (taken[-1] - taken[ahead - 1]) / _BATCHES
 

@@ -41,6 +41,7 @@ def content(
         "loaders": [dataclasses.asdict(loader) for loader in measured.loaders],
         "advice": [dataclasses.asdict(each) for each in advice],
         "tried": tried,
+        "failed": measured.failed,
         "counters": measured.counters,
     }
 

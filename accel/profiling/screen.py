@@ -150,7 +150,7 @@ def _advice(advice: list[Data], bottleneck: str) -> list[RenderableType]:
         bound = "at most " if each["at_most"] else ""
         known = f"{bound}{_rate(then)} ({then / now:.2f}x)" if then else "not known"
         lines.append(Text(f"  {number}. {each['text']}"))
-        lines.append(Text(f"     now {_rate(now)}{epochs}, predicted {known}"))
+        lines.append(Text(f"     now {_rate(now) if now else 'nothing'}{epochs}, predicted {known}"))
         lines.append(Text(f"     costs {each['cost']}; {results(each['bit_identical'])}"))
     return [*lines]
 

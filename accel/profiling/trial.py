@@ -36,6 +36,10 @@ _PATIENCE = 60.0  # seconds: kernels may have to be compiled, once on a machine
 _worker = private("torch.utils.data._utils.worker")
 
 
+runs = False
+"""Whether this process is the child of a trial."""
+
+
 class Samples(NamedTuple):
     """What of a loader makes its samples: the loader itself may go meanwhile."""
 
@@ -85,6 +89,7 @@ def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     if not child:
         try:
             signal.alarm(int(_PATIENCE))  # should the parent go
+            globals()["runs"] = True
             measuring.leave()
             try:
                 made = make()

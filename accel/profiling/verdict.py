@@ -24,6 +24,8 @@ HELPS = 1.1
 _NAMES = {"kernels": "transform", "plan": "transform", "launch": "transform"}
 _LATE = 2.5e6  # ns: half of Python's switch interval
 _FEWEST = 4  # batches
+_FULL = ("shared memory", "no space left on device", "bus error")
+"""What torch says where /dev/shm is full, of which some part is in each of its texts."""
 NO_ROOM = "no room in the memory"
 
 
@@ -48,6 +50,8 @@ class Verdict:
 def judge(measured: Measured) -> Verdict:
     """Name what holds a training back; "none" where there is too little to judge."""
     its = flow(measured)
+    if measured.failed and any(text in measured.failed.lower() for text in _FULL):
+        return Verdict("shm", f"a worker found no shared memory: {measured.failed}"[:300], flow=its)
     if its is None or its.count < _FEWEST:
         return Verdict("none", "too few batches of a DataLoader to judge", flow=its)
     name, share = stage(its)
@@ -84,7 +88,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
         return
     starved = _starved(its)
     if starved and _holds_the_gil(its):
-        late = f"{its.gil_late / 1e6:.0f} ms late"
+        late = f"{(its.gil_late or 0) / 1e6:.0f} ms late"
         yield "gil", f"{waits}, though the workers could keep up; the main process holds the GIL (others come {late})"
     if text := _no_room(measured, its, name):
         yield "shm", f"{waits}; {text}"
@@ -98,7 +102,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
     yield _costly(measured, its, name, share, waits)
 
 
-def _costly(measured: Measured, its: Flow, name: str | None, share: float | None, waits: str) -> tuple[str, str]:
+def _costly(measured: Measured, its: Flow, name: str | None, share: float, waits: str) -> tuple[str, str]:
     """The stage that costs most; or that there are too few workers for ordinary work."""
     if name is None:
         return "none", f"{waits}; what the workers do was not measured"
@@ -111,6 +115,9 @@ def _costly(measured: Measured, its: Flow, name: str | None, share: float | None
     text = f"{waits}; {name} is {share:.0%} of {where}"
     if name == "user" and (sample := hottest(measured)):
         text += f" ({place(sample)})"
+    early = measured.counters.get("computed early")
+    if isinstance(early, int) and early > its.count * its.images / 2:
+        text += f"; {early} images were computed one at a time, because something asked for their pixels"
     return _NAMES.get(name, name), text
 
 
@@ -144,7 +151,8 @@ def _starved(its: Flow) -> bool:
     if not its.stages:
         return False
     made = its.made.ns / max(its.made.count, 1)
-    alone = max(its.step + its.copy, made / max(its.loader.num_workers, 1), (its.cpu_made + its.cpu_main) / its.cores)
+    workers = max(its.loader.num_workers, 1)
+    alone = max(its.step + its.copy, made / workers, its.sending, (its.cpu_made + its.cpu_main) / its.cores)
     lost = its.period - alone
     return lost > 0.5 * its.wait and lost > 0.05 * its.period and (its.idle is None or its.idle > 0.1)
 

@@ -87,8 +87,9 @@ def measuring() -> bool:
 
 def leave() -> None:
     """Have this process not be measured any more; for a child that does something else."""
-    global _seen
-    _seen = 0
+    global _block
+    _turn(0)
+    _block = None
 
 
 def start(folder: str = "") -> None:
@@ -129,7 +130,7 @@ def rows_of() -> list[Row]:
 
 def folder() -> str:
     """Where processes write events; "" if they do not."""
-    return os.fsdecode(_words[_FOLDER:_CONTROL].tobytes().rstrip(b"\0"))
+    return "" if _block is None else os.fsdecode(_words[_FOLDER:_CONTROL].tobytes().rstrip(b"\0"))
 
 
 def _turn(generation: int) -> None:
@@ -221,16 +222,18 @@ _delayed_at = 0
 _EVERY = 200_000_000  # ns
 
 
-def flush() -> None:
-    """Write what the threads of this process have counted to its row."""
+def flush(until: int = 0) -> None:
+    """Write what the threads of this process have counted to its row; ``until``: it is measured up to then."""
     global _delayed_at
     found = row()
     if found is None:
         return
     sums, found[THREADS] = clocks.sums()
     found[_STAGES_BEGIN:_TEXTS_BEGIN] = sums.reshape(-1)
-    found[UNTIL], found[PROCESS_CPU] = now(), clocks.process_cpu_ns() - _cpu_begun
-    found[SPAN] = found[UNTIL] - found[BEGUN]
+    found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
+    if until:
+        found[UNTIL] = until
+        found[SPAN] = found[UNTIL] - found[BEGUN]
     if clocks.events:
         written, clocks.events = clocks.events, []
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:

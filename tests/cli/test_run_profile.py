@@ -1,21 +1,27 @@
 """``python -m accel run --profile``: the command waits for the script, ends as it does, reports."""
 
+import argparse
 import json
 import os
 import pty
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from accel.cli import profiled, run
 from accel.launch import environment, process
 from accel.profiling import folder, launched
+from accel.profiling.advice import Advice
 from accel.profiling.measured import Batch, Loader, Measured, Process
+from accel.profiling.report import Report
 from accel.system import log
 from tests.cli.test_run import ENDS, ended
 from tests.support.processes import linux
@@ -158,6 +164,33 @@ def test_arguments_of_loaders_like_one_are_changed(monkeypatch: pytest.MonkeyPat
         launched._construct(DataLoader.__init__, loader, data, batch_size, shuffle=True, change=change, like=like)
         assert (loader.num_workers, loader.batch_size) == (workers, batch_size)
         assert type(loader.sampler).__name__ == "RandomSampler"
+
+
+def test_what_a_second_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of the loader, of the backend, of its options; and how the launcher passes it on."""
+    report = Report(Measured())
+    slow = mock.Mock(loader=Loader(0, batch_size=4, num_workers=1, dataset="a.B"))
+    monkeypatch.setattr(Report, "flow", slow)
+    like = {"dataset": "a.B", "num_workers": 1, "batch_size": 4}
+    expected: list[tuple[dict[str, Any], dict[str, Any], tuple[str, dict[str, Any]]]] = [
+        ({"num_workers": 4}, {"loader": {"change": {"num_workers": 4}, "like": like}}, ("cpu", {"exact": True})),
+        ({"backend": "reference"}, {}, ("reference", {})),
+        ({"threads": 2}, {}, ("cpu", {"exact": True, "threads": 2})),
+    ]
+    told: list[dict[str, Any]] = []
+
+    def ran(words: list[str], given: dict[str, str]) -> int:
+        told.append(json.loads(given[environment.VARIABLE]))
+        return 0
+
+    monkeypatch.setattr(process, "ended", ran)
+    for change, profile, _ in expected:
+        found, other = profiled._changes(Advice("text", change, 1.0, 2.0, "", True), report)
+        assert found == profile
+        arguments = argparse.Namespace(backend="cpu", option=[("exact", True)])
+        profiled._measured([], partial(run.telling, arguments), found, **other)
+    assert [(each["backend"], each["options"]) for each in told] == [row[2] for row in expected]
+    assert [each["profile"].get("loader") for each in told] == [row[1].get("loader") for row in expected]
 
 
 def test_what_was_left_is_whole_and_put_together(tmp_path: Path) -> None:

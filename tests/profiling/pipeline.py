@@ -52,12 +52,13 @@ class Pipeline:
         return _Simulation(self).run()
 
     def rate(self) -> float:
-        """Images a second, but for the first batch of each epoch."""
+        """Images a second, but for the first batches of each epoch, one of each worker."""
         return measured_rate(self.run())
 
 
 def measured_rate(measured: Measured) -> float:
-    steady = [batch for batch in measured.batches if batch.number and batch.step_ns is not None]
+    first = max(measured.loaders[0].num_workers, 1)
+    steady = [batch for batch in measured.batches if batch.number >= first and batch.step_ns is not None]
     spent = sum(batch.wait_ns + (batch.copy_ns or 0) + (batch.step_ns or 0) for batch in steady)
     return sum(batch.images for batch in steady) / spent * 1e9
 

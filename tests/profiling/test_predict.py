@@ -167,6 +167,18 @@ def test_another_backend_by_a_trial(workers: int, cores: int, step: float) -> No
     assert found[0].predicted_rate == pytest.approx(after, rel=WITHIN)
 
 
+def test_files_that_are_slow_to_read_stay_so() -> None:
+    """In a trial they were read before, so the trial is quicker than what was measured."""
+    pipeline = Pipeline({"read": (90.0, 0.0), "decode": (60.0, 1.0)}, (1.0, 0.0), workers=2, cores=4)
+    measured = pipeline.run()
+    measured.backend = "torchvision"
+    image = 60 / pipeline.images / 1e3
+    measured.trials["cpu"] = Trial(16, image / 3, image / 3, image, image)
+    (found,) = [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    after = replace(pipeline, work={"read": (90.0, 0.0), "decode": (20.0, 1.0)}).rate()
+    assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
+
+
 def test_the_gpu_where_there_is_one() -> None:
     measured = Pipeline(work={"decode": (20.0, 1.0)}, step=(2.0, 0.0)).run()
     assert not [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cuda"}]

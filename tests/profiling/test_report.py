@@ -147,7 +147,9 @@ def documented() -> set[str]:
         outer = re.findall(r"`([\w.]+)`", names)
         found |= {*outer, *(name.split(".")[0] for name in outer)}
         listed = (
-            [] if not outer or outer[0] in ("bottleneck", "counters", "backend") else re.findall(r"`(\w+)`", meaning)
+            []
+            if not outer or outer[0] in ("bottleneck", "counters", "backend", "failed")
+            else re.findall(r"`(\w+)`", meaning)
         )
         inner = [name for name in listed if name not in ("step", "worker", "main", "loading", "loop", "iter")]
         found |= {f"{name}.{each}" for name in outer for each in inner}

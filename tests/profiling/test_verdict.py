@@ -144,7 +144,15 @@ def test_shared_memory_that_is_full() -> None:
     verdict = judge(measured)
     assert verdict.bottleneck == "shm"
     assert "30 MB free" in verdict.why
-    assert [each.change for each in advise(measured, verdict)] == [None]
+    assert [each.change for each in advise(measured, verdict)] == [{"backend": "cpu"}, None]
+
+
+def test_workers_that_died_for_want_of_shared_memory() -> None:
+    measured = Measured(backend="torchvision", failed="RuntimeError: unable to allocate shared memory(shm) for file x")
+    verdict = judge(measured)
+    assert verdict.bottleneck == "shm"
+    assert [each.change for each in advise(measured, verdict)] == [{"backend": "cpu"}, None]
+    assert judge(Measured(failed="KeyError: 'x'")).bottleneck == "none"
 
 
 def test_slots_that_ran_out() -> None:
@@ -171,7 +179,9 @@ def test_the_first_batch_of_an_epoch_does_not_count() -> None:
     measured = pipeline.run()
     measured.batches[0].wait_ns = 10**12
     assert judge(measured).bottleneck == "step"
-    measured.batches[1].wait_ns = 10**12
+    measured.batches[1].wait_ns = 10**12  # the other worker's first
+    assert judge(measured).bottleneck == "step"
+    measured.batches[2].wait_ns = 10**12
     assert judge(measured).bottleneck != "step"
 
 
