@@ -12,12 +12,16 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, pinned_pool
+from accel.backends.cuda import jpeg as cuda_jpeg
+from accel.backends.cuda.jpeg import index
+from accel.codec import jpeg as codec_jpeg
 from accel.codec.header import Header
 from accel.planning.plan import plan
 from accel.runtime import streams
 from rig.deferred_device import DEVICE, DeferredDevice, DeferredStream
 from tests.support.cuda import host_only, needs_compiler, stacked
 from tests.support.helpers import jpeg, undecodable
+from tests.support.jpeg import with_room
 
 pytestmark = [needs_compiler, host_only]
 
@@ -103,6 +107,23 @@ def test_files_that_are_flagged_are_filled_in_behind(deferred: Deferred) -> None
         return data
 
     assert right(deferred, 4, damaged) == [True] * 4
+
+
+def test_files_with_indexes_in_flight(deferred: Deferred, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every other file one is known, of the others one is made."""
+    wanted_of, made = cuda_jpeg.wanted_of, list[int]()
+
+    def known(*arguments: Any) -> Any:
+        wanted, noted = wanted_of(*arguments), codec_jpeg.Index()
+        if len(wanted.data) % 2:
+            codec_jpeg.decode(wanted.data, index=noted)
+        return wanted._replace(known=noted.bytes.copy())
+
+    written = index.written
+    monkeypatch.setattr(cuda_jpeg, "wanted_of", known)
+    monkeypatch.setattr(index, "written", lambda *arguments: made.append(1) or written(*arguments))
+    assert right(deferred, 6, lambda seed: [with_room(each) for each in files(seed)]) == [True] * 6
+    assert 0 < len(made) < 6 * 5
 
 
 def test_chunks_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
