@@ -140,7 +140,7 @@ def test_each_stage_is_moved_by_its_own_work(
     ("place", "stage", "times"),
     [
         ("os.pread", "read", EACH),
-        ("accel.runtime.stream_index.decoded", "decode", EACH),
+        ("accel.runtime.read.pixels", "decode", EACH),
         ("accel.runtime.compute._run_all", "transform", 3),
     ],
 )
