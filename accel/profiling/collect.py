@@ -79,7 +79,8 @@ def try_another(number: int) -> None:
     """Have samples of a loader made by accel's own backend, too, where none is in force; once."""
     watched = loading.watched
     samples = watched.samples.get(number)
-    if switch.current().steps_aside and samples is not None and number not in watched.trials:
+    stepped_aside = (watched.selection or switch.current()).steps_aside and switch.current().steps_aside
+    if stepped_aside and samples is not None and number not in watched.trials:
         watched.trials[number] = trial.measure(samples, ANOTHER)
 
 
@@ -102,7 +103,8 @@ def so_far() -> Measured:
 
 
 def _measured(rows: list[Row]) -> Measured:
-    watched, selection = loading.watched, switch.current()
+    watched = loading.watched
+    selection = watched.selection or switch.current()
     rows = watched.grouped(rows)
     processes = [_process(row, watched) for row in rows]
     options = {} if selection.steps_aside else vars(selection.options)

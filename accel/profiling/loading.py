@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
+from accel import switch
+from accel.options import Selection
 from accel.profiling import fetching, trial
 from accel.profiling.measured import Batch, Loader, Trial
 from accel.profiling.sampler import sampler
@@ -39,6 +41,8 @@ class Watched:
         self.samples: dict[int, trial.Samples | None] = {}
         self.trials: dict[int, Trial | None] = {}
         self.failed: str | None = None
+        self.selection: Selection | None = None
+        """The backend in force when an epoch began: a script may leave it before measuring ends."""
         self.begun = self.until = 0
         self.images = 0
         self._ended: list[measuring.Row] = []
@@ -48,6 +52,7 @@ class Watched:
 
     def begin(self, iterator: Any, loader: Any, asked: int) -> None:
         """An epoch of a loader begins with this iterator, which somebody asked for at a time; 0: before measuring."""
+        self.selection = switch.current()
         number = self._numbers.setdefault(loader, len(self.loaders))
         if number == len(self.loaders):
             self.loaders.append(_described(number, loader, iterator))
@@ -180,7 +185,7 @@ def asked(original: Function) -> Function:
             _last.__dict__.pop("batch", None)
             _begin_step(clock, begun)
             if not isinstance(error, StopIteration):
-                watched.failed = f"{type(error).__name__}: {error}"[:1000]
+                watched.failed = f"{type(error).__name__}: {_end_of(str(error))}"
                 raise
             for end in ends:
                 end(loader.number)
@@ -207,6 +212,11 @@ def asked(original: Function) -> Function:
 
 _last = threading.local()
 """The batch that a thread was given last."""
+
+
+def _end_of(text: str) -> str:
+    """The end of an error's text: a worker's is a traceback, whose last lines say what happened."""
+    return text if len(text) <= 1000 else f"...{text[-1000:]}"
 
 
 def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None:

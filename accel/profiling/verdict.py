@@ -51,7 +51,9 @@ def judge(measured: Measured) -> Verdict:
     """Name what holds a training back; "none" where there is too little to judge."""
     its = flow(measured)
     if measured.failed and any(text in measured.failed.lower() for text in _FULL):
-        return Verdict("shm", f"a worker found no shared memory: {measured.failed}"[:300], flow=its)
+        return Verdict(
+            "shm", f"a worker found no shared memory: {measured.failed.strip().splitlines()[-1][-200:]}", flow=its
+        )
     if its is None or its.count < _FEWEST:
         return Verdict("none", "too few batches of a DataLoader to judge", flow=its)
     name, share = stage(its)

@@ -130,7 +130,7 @@ def rows_of() -> list[Row]:
 
 def folder() -> str:
     """Where processes write events; "" if they do not."""
-    return os.fsdecode(_words[_FOLDER:_CONTROL].tobytes().rstrip(b"\0"))
+    return "" if _block is None else os.fsdecode(_words[_FOLDER:_CONTROL].tobytes().rstrip(b"\0"))
 
 
 def _turn(generation: int) -> None:

@@ -69,7 +69,7 @@ SETTINGS = [
 
 # -- the training loop --------------------------------------------------------------------------------------
 
-_documents = {**TWO, "pin_memory": True, "collate_fn": data.AsDocuments(300_000)}
+_documents = {**TWO, "pin_memory": True, "collate_fn": data.AsDocuments(150_000)}
 _numbers = partial(data.Arrays, size=1)
 LOOP = [
     Plant(

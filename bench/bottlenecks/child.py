@@ -83,12 +83,13 @@ def plainly(plant: Plant, folder: Path) -> dict[str, Any]:
     """The rates of the script and of its cure, without the profiler."""
     found: dict[str, Any] = {}
     for name, script in (("planted rate", plant.script), ("cured rate", plant.cure)):
+        if script is None:
+            continue
         try:
-            timed = script and script.run(folder)
+            timed = script.run(folder)
+            found[name] = timed.steady if script.length else timed.rate
         except RuntimeError as error:
             found[name] = str(error)
-        else:
-            found[name] = timed and (timed.steady if script.length else timed.rate)
     return found
 
 

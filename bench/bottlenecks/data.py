@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +23,12 @@ SIZES = {"tiny": (64, 64), "small": (200, 150), "large": (1600, 1200)}
 _EACH = {"tiny": 16, "small": 16, "large": 4}
 
 
-def write(root: Path) -> None:
-    """Write photos of all sizes below ``root``."""
-    for name, size in SIZES.items():
+def write(root: Path, names: Sequence[str] = tuple(SIZES)) -> None:
+    """Write photos of these sizes below ``root``."""
+    for name in names:
         (root / name).mkdir()
         for number in range(_EACH[name]):
-            picture(number, size).save(root / name / f"{number}.jpg", quality=92)
+            picture(number, SIZES[name]).save(root / name / f"{number}.jpg", quality=92)
 
 
 class Photos(Dataset[Any]):
@@ -81,7 +82,8 @@ def pipeline(*more: Callable[[Any], Any], size: int = 64) -> transforms.Compose:
 # -- the user's code ----------------------------------------------------------------------------------------
 
 
-class Burn(NamedTuple):
+@dataclass(frozen=True)
+class Burn:
     """Python that computes for so many milliseconds of CPU time, and gives back what it is given."""
 
     ms: float
@@ -93,7 +95,8 @@ class Burn(NamedTuple):
         return value
 
 
-class Wait(NamedTuple):
+@dataclass(frozen=True)
+class Wait:
     """A request to a database or over a network: so many milliseconds in which nothing is computed."""
 
     ms: float
@@ -103,7 +106,8 @@ class Wait(NamedTuple):
         return value
 
 
-class Labels(NamedTuple):
+@dataclass(frozen=True)
+class Labels:
     """Annotations that are parsed for every sample: a JSON document with this many numbers."""
 
     numbers: int
@@ -137,7 +141,8 @@ class Bursts:
         self.count += 1
 
 
-class Elementwise(NamedTuple):
+@dataclass(frozen=True)
+class Elementwise:
     """Preprocessing by torch's own kernels, on as many threads as it was told to use."""
 
     times: int
@@ -149,7 +154,8 @@ class Elementwise(NamedTuple):
         return image
 
 
-class Threads(NamedTuple):
+@dataclass(frozen=True)
+class Threads:
     """A ``worker_init_fn`` that has torch use so many threads."""
 
     number: int
@@ -158,7 +164,8 @@ class Threads(NamedTuple):
         torch.set_num_threads(self.number)
 
 
-class Opens(NamedTuple):
+@dataclass(frozen=True)
+class Opens:
     """A ``worker_init_fn`` that loads an index, a model, a connection, for so many milliseconds."""
 
     ms: float
@@ -167,7 +174,8 @@ class Opens(NamedTuple):
         time.sleep(self.ms / 1000)
 
 
-class SlowCollate(NamedTuple):
+@dataclass(frozen=True)
+class SlowCollate:
     """A collate function that computes for so many milliseconds of CPU time, and then does the usual."""
 
     ms: float
@@ -195,7 +203,8 @@ def _received(text: str) -> int:
     return len(json.loads(text))
 
 
-class AsDocuments(NamedTuple):
+@dataclass(frozen=True)
+class AsDocuments:
     """A collate function that gives a document with this many numbers."""
 
     numbers: int

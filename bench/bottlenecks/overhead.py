@@ -79,7 +79,10 @@ def _with(workers: int) -> dict[str, Any]:
 def _pipeline() -> Callable[[Any], Any]:
     normalize = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     crop = transforms.RandomResizedCrop(224)
-    return transforms.Compose([crop, transforms.RandomHorizontalFlip(), transforms.ToTensor(), normalize])
+    made: Callable[[Any], Any] = transforms.Compose(
+        [crop, transforms.RandomHorizontalFlip(), transforms.ToTensor(), normalize]
+    )
+    return made
 
 
 def _on(loader: DataLoader[Any], rounds: int) -> dict[str, Any]:

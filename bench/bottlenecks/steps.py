@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -12,7 +13,8 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 STAND_IN = "standin"
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True)
+class Step:
     """A step that waits for a device: it costs the host nothing.
 
     Attributes:
@@ -35,7 +37,8 @@ class Step(NamedTuple):
         time.sleep(self.ms / 1000)
 
 
-class Held(NamedTuple):
+@dataclass(frozen=True)
+class Held:
     """A step in one call of C that keeps the GIL."""
 
     ms: float
@@ -57,12 +60,16 @@ class Stored(torch.Tensor):
 
     @staticmethod
     def __new__(cls, there: torch.Tensor) -> Stored:
-        made = torch.Tensor._make_wrapper_subclass(cls, there.shape, dtype=there.dtype, device=f"{STAND_IN}:0")
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, there.shape, dtype=there.dtype, device=torch.device(STAND_IN, 0)
+        )
         made.there = there
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # as torch calls it
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if func is not torch.ops.aten.copy_.default:
             raise NotImplementedError(f"the stand-in device only takes copies, not {func}")
         to, what = args[:2]
