@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from accel.profiling import predict
 from accel.profiling.advice import advise, no_cure
 from accel.profiling.measured import Batch, Loader, Machine, Measured, Sample, Spent
 from accel.profiling.verdict import BOTTLENECKS, judge
@@ -229,6 +230,8 @@ def test_a_thread_that_sends_is_a_pace_of_its_own() -> None:
         worker.stages["idle"] = Spent(80, int(19e6 * 80))
     verdict = judge(measured)
     assert verdict.bottleneck == "send"
+    assert verdict.flow is not None
+    assert predict.gain(verdict.flow, busy_less=1.5e6) == pytest.approx(1, abs=0.01)
     assert not [
         each for each in advise(measured, verdict) if (each.change or {}).keys() & {"num_workers", "prefetch_factor"}
     ]
