@@ -57,7 +57,7 @@ def decoded(data: Data, header: Header | Raw, box: Box, channels: int, engine: s
 def _put(entries: store.Store, key: Key, index: npt.NDArray[np.uint8], found: store.Found) -> None:
     global _full
     if not entries.put(key, index, found):
-        _full = True
+        _full |= found[1] != 0  # else only the slots of this key are taken
         counters.fallback(FULL)
     elif found[0] == 0:
         counters.count(counters.INDEXES)
