@@ -84,8 +84,9 @@ def flush() -> None:
 def _put(entries: store.Store, key: Key, index: Any, found: store.Found) -> None:
     global _full
     if not entries.put(key, index, found):
+        if not _full:
+            counters.fallback(FULL)
         _full |= found[1] != 0  # else only the slots of this key are taken
-        counters.fallback(FULL)
     elif found[0] == 0:
         counters.count(counters.INDEXES)
 
