@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from functools import partial
 from inspect import signature
 from multiprocessing.util import Finalize
@@ -40,7 +41,7 @@ class _Now:
 
     def start(self) -> None:
         try:
-            collect.start(trace=self.trace)
+            collect.start(trace=self.trace, within=self.file and self.file.parent)
         except RuntimeError:  # the script's own accel.profile() does
             return
         self.started = True
@@ -74,7 +75,8 @@ class _Now:
             self.line.close()
         measured = collect.stop()
         if self.file is not None and measured.batches:
-            folder.leave(_of_rank(measured), self.file)
+            with suppress(FileNotFoundError):  # the command has ended before: nobody waits for it
+                folder.leave(_of_rank(measured), self.file)
 
 
 def _of_rank(measured: Measured) -> Measured:
