@@ -42,7 +42,7 @@ class _Now:
     def start(self) -> None:
         try:
             collect.start(trace=self.trace, within=self.file and self.file.parent)
-        except RuntimeError:  # the script's own accel.profile() does
+        except (RuntimeError, OSError):  # the script's own accel.profile() does, or the command has ended before
             return
         self.started = True
         loading.listeners[:] = [self.look]  # not those of the process that forked this one
@@ -73,9 +73,9 @@ class _Now:
     def end(self) -> None:
         if self.line is not None:
             self.line.close()
-        measured = collect.stop()
-        if self.file is not None and measured.batches:
-            with suppress(FileNotFoundError):  # the command has ended before: nobody waits for it
+        with suppress(FileNotFoundError):  # the command has ended before: nobody waits for it
+            measured = collect.stop()
+            if self.file is not None and measured.batches:
                 folder.leave(_of_rank(measured), self.file)
 
 

@@ -149,6 +149,18 @@ def test_a_script_that_is_killed_leaves_no_trace(image_folder: Path, tmp_path: P
     assert not list((tmp_path / "temporary").glob("accel-*"))
 
 
+@linux
+@pytest.mark.parametrize("when", ["import os", "    for images, _ in loader:"])
+def test_a_process_that_outlives_the_command_goes_on(image_folder: Path, tmp_path: Path, when: str) -> None:
+    """The folder for what it measures has gone: before it begins, or before it ends."""
+    gone = "__import__('shutil').rmtree(__import__('json').loads(os.environ['ACCEL_RUN'])['profile']['folder'], True)"
+    place = f"{when}, sys; {gone}; import os" if when == "import os" else f"{when}\n        {gone}"
+    (tmp_path / "script.py").write_text(TRAINS.replace(when, place))
+    found = ended(*RUN, "--trace", "trace.json", "script.py", str(image_folder), "0", cwd=tmp_path)
+    assert (found.returncode, found.stdout) == (0, "workers 1 2\n"), found.stderr
+    assert found.stderr.startswith(NOTHING)
+
+
 @pytest.mark.sweep
 def test_ranks_make_one_report(image_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(TRAINS)
