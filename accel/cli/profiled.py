@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +22,28 @@ Environment = Callable[..., dict[str, str]]
 
 def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
     """Run the script and report on it, on standard error; give its exit status, or end by the signal that ended it."""
+    for name in (args.json, args.trace):
+        if name and not _writable(Path(name)):
+            _say(f"{name} cannot be written")
+            return 2
     status, report = _measured(words, told, {"trace": bool(args.trace), "progress": args.progress})
     if report is None:
         _say("nothing was measured: no process that imports torchvision went through a DataLoader, or it was killed")
         return process.end_as(status)
-    if args.trace:
-        trace.write(report.measured, args.trace)
     report.show(sys.stderr)
+    if args.trace:
+        _write(args.trace, partial(trace.write, report.measured))
     if args.attempt and status == 0:
         _try(report, words, told, args.progress)
     elif args.attempt:
         _say("nothing is tried after a run that failed")
     if args.json:
-        report.save(args.json)
+        _write(args.json, report.save)
     return process.end_as(status)
 
 
 def _measured(words: list[str], told: Environment, profile: dict[str, Any], **other: Any) -> tuple[int, Report | None]:
-    with tempfile.TemporaryDirectory(prefix="accel-profile-") as name:
+    with tempfile.TemporaryDirectory(prefix="accel-profile-", ignore_cleanup_errors=True) as name:
         status = process.ended(words, told({**profile, "folder": name}, **other))
         measured = folder.left(Path(name))
     return status, None if measured is None else Report(measured)
@@ -83,6 +89,20 @@ def _changes(advice: Advice, report: Report) -> tuple[dict[str, Any], dict[str, 
     loader = report.flow.loader
     like = {"dataset": loader.dataset, "num_workers": loader.num_workers, "batch_size": loader.batch_size}
     return {"loader": {"change": change, "like": like}}, other
+
+
+def _writable(file: Path) -> bool:
+    """Whether a file can be written as far as is known before, its folders included: hours may pass until it is."""
+    there = next(each for each in (file, *file.absolute().parents) if each.exists())
+    return os.access(there, os.W_OK) and there.is_dir() == (there != file)
+
+
+def _write(name: str, write: Callable[[str], object]) -> None:
+    """Write a file; that it cannot be written is said: the status stays the script's."""
+    try:
+        write(name)
+    except OSError as error:
+        _say(f"{name} could not be written: {error}")
 
 
 def _say(text: str) -> None:

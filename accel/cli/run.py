@@ -75,8 +75,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--progress", action="store_true", help="show a line with the rate and the bottleneck meanwhile")
     add("--try", dest="attempt", action="store_true", help="then run the script again, with the first advice taken")
     add("-m", dest="module", action="store_true", help="script is a module's name")
-    add("script", help="a file, a folder or zip file with a __main__.py, or - for standard input")
-    add("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own")
+    what = "a file, a folder or zip file with a __main__.py, or - for standard input; and its own arguments"
+    add("script", nargs=argparse.PARSER, help=what)  # with what follows it as it is, "--" as well
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -98,10 +98,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, python_options: list[str]) -> int:
     """Become the script's process, or wait for it where there is to be a report; 2: it would be of no use."""
-    if (wrong := _wrong(args.backend)) is not None:
+    if (wrong := _wrong(args.backend, args.option)) is not None:
         print(f"run: {wrong}", file=sys.stderr)
         return 2
-    words = [sys.executable, *python_options, *(["-m"] if args.module else []), args.script, *args.arguments]
+    words = [sys.executable, *python_options, *(["-m"] if args.module else []), *args.script[args.script[0] == "--" :]]
 
     if args.profile or args.json or args.trace or args.attempt:
         return int(import_module("accel.cli.profiled").run(args, words, partial(telling, args)))
@@ -121,9 +121,11 @@ def _become(words: list[str], environment: dict[str, str]) -> int:
     return subprocess.call(words, env=environment) if os.name == "nt" else os.execve(words[0], words, environment)
 
 
-def _wrong(backend: str) -> str | None:
+def _wrong(backend: str, options: list[tuple[str, Any]]) -> str | None:
     """What is known to be wrong before the script's process looks closer."""
     if sys.flags.ignore_environment or sys.flags.no_site:
         return "Python's options -I, -E and -S keep the switch from the script: what tells it is the environment"
+    if backend == "torchvision" and options:
+        return "backend 'torchvision' takes no options"
     known = ["auto", "torchvision", *sorted(entry.name for entry in entry_points(group="accel.backends"))]
     return None if backend in known else f"unknown image backend {backend!r}; known are {', '.join(map(repr, known))}"

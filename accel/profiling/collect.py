@@ -41,16 +41,17 @@ ANOTHER = "cpu"
 _before: tuple[dict[str, Any], Any, float] = {}, None, 0.0
 
 
-def start(*, trace: bool = False) -> None:
+def start(*, trace: bool = False, within: Path | None = None) -> None:
     """Measure from now on, in this process and those that its loaders start, or have started under a backend.
 
-    ``trace``: also when each stage began, for a trace.
+    ``trace``: also when each stage began, for a trace; ``within``: where it is kept until the end, if not among the
+    system's temporary files: there it stays if this process is killed.
 
     Raises:
         RuntimeError: it is measured already.
     """
     global _before
-    folder = tempfile.mkdtemp(prefix="accel-trace-") if trace else ""
+    folder = tempfile.mkdtemp(prefix="accel-trace-", dir=within) if trace else ""
     try:
         measuring.start(folder)
     except BaseException:

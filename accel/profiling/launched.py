@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from functools import partial
 from inspect import signature
 from multiprocessing.util import Finalize
@@ -40,8 +41,8 @@ class _Now:
 
     def start(self) -> None:
         try:
-            collect.start(trace=self.trace)
-        except RuntimeError:  # the script's own accel.profile() does
+            collect.start(trace=self.trace, within=self.file and self.file.parent)
+        except (RuntimeError, OSError):  # the script's own accel.profile() does, or the command has ended before
             return
         self.started = True
         loading.listeners[:] = [self.look]  # not those of the process that forked this one
@@ -72,9 +73,10 @@ class _Now:
     def end(self) -> None:
         if self.line is not None:
             self.line.close()
-        measured = collect.stop()
-        if self.file is not None and measured.batches:
-            folder.leave(_of_rank(measured), self.file)
+        with suppress(FileNotFoundError):  # the command has ended before: nobody waits for it
+            measured = collect.stop()
+            if self.file is not None and measured.batches:
+                folder.leave(_of_rank(measured), self.file)
 
 
 def _of_rank(measured: Measured) -> Measured:

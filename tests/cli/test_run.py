@@ -58,6 +58,7 @@ def test_the_process_is_that_of_python_alone(tmp_path: Path) -> None:
     found = assert_alike("script.py", "left", "--backend", "x", "-m", "--", "-h", options=("-u", "-X", "dev"), **how)
     assert (found.returncode, found.stderr) == (1, "left\n")
     assert "typed" in found.stdout
+    assert_alike("script.py", "--", "--profile", **how)
     for words in (("package",), (str(archive),), ("-m", "package", "-m", "x"), ("-m", "script")):
         assert_alike(*words, options=("-B", "-W", "ignore"), **how)
     assert_alike("-", "argument", **{**how, "input": "import sys\nprint(sys.argv, __name__)\n1 / 0"})
@@ -219,6 +220,8 @@ def test_what_is_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert found.returncode == (2 if option != "-S" else 1)
     with pytest.raises(SystemExit):
         main(["run", "--option", "threads", "script.py"])
+    assert main(["run", "--backend", "torchvision", "--option", "threads=1", "script.py"]) == 2
+    assert "takes no options" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

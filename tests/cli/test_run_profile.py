@@ -129,6 +129,40 @@ def test_a_report_on_a_script_that_fails(image_folder: Path, tmp_path: Path) -> 
     assert {each["args"]["name"] for each in trace if each["name"] == "process_name"} >= {"main process"}
 
 
+@linux
+def test_what_cannot_be_written_is_said(image_folder: Path, tmp_path: Path) -> None:
+    """Before the script runs, where it is known by then; later, its status and the report on the screen stay."""
+    (tmp_path / "script.py").write_text("import os, sys\nos.makedirs('late.json')\n" + TRAINS)
+    early = ended(*RUN, "--trace", "script.py/trace.json", "script.py", cwd=tmp_path)
+    assert (early.returncode, early.stdout) == (2, "")
+    assert early.stderr == "accel run: script.py/trace.json cannot be written\n"
+    found = ended(*RUN, "--trace", "late.json", "script.py", str(image_folder), "0", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert "bottleneck: " in found.stderr
+    assert "accel run: late.json could not be written: " in found.stderr
+
+
+@linux
+def test_a_script_that_is_killed_leaves_no_trace(image_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(f"{TRAINS}\n    import os\n    os.kill(os.getpid(), 9)\n")
+    (tmp_path / "temporary").mkdir()
+    how = {"cwd": tmp_path, "environment": {"TMPDIR": str(tmp_path / "temporary")}}
+    assert ended(*RUN, "--trace", "trace.json", "script.py", str(image_folder), "0", **how).returncode == -9
+    assert not list((tmp_path / "temporary").glob("accel-*"))
+
+
+@linux
+@pytest.mark.parametrize("when", ["import os", "    for images, _ in loader:"])
+def test_a_process_that_outlives_the_command_goes_on(image_folder: Path, tmp_path: Path, when: str) -> None:
+    """The folder for what it measures has gone: before it begins, or before it ends."""
+    gone = "__import__('shutil').rmtree(__import__('json').loads(os.environ['ACCEL_RUN'])['profile']['folder'], True)"
+    place = f"{when}, sys; {gone}; import os" if when == "import os" else f"{when}\n        {gone}"
+    (tmp_path / "script.py").write_text(TRAINS.replace(when, place))
+    found = ended(*RUN, "--trace", "trace.json", "script.py", str(image_folder), "0", cwd=tmp_path)
+    assert (found.returncode, found.stdout) == (0, "workers 1 2\n"), found.stderr
+    assert found.stderr.startswith(NOTHING)
+
+
 @pytest.mark.sweep
 def test_ranks_make_one_report(image_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(TRAINS)
