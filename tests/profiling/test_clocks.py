@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -695,3 +696,15 @@ def test_a_worker_that_dies_while_measuring_ends() -> None:
         assert signal.getsignal(signal.SIGCHLD) is died
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+def test_the_first_profile_of_a_process_draws_nothing() -> None:
+    script = """
+import random, sys, accel
+state = random.getstate()
+assert "rich" not in sys.modules
+with accel.profile(show=False):
+    pass
+assert "rich" in sys.modules and random.getstate() == state
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
