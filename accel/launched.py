@@ -10,6 +10,7 @@ from accel import switch
 from accel.errors import BackendUnavailable
 from accel.hooks import multiprocessing
 from accel.launch import environment
+from accel.system import imports
 
 
 def enter(chosen: Callable[[], object] | None) -> None:
@@ -30,4 +31,6 @@ def enter(chosen: Callable[[], object] | None) -> None:
             print(f"accel run: {error}", file=sys.stderr)
             raise SystemExit(2) from None
     if told is not None and told["profile"] is not None:
-        import_module("accel.profiling.launched").begin(told["profile"])
+        with imports.drawing_nothing():
+            launched = import_module("accel.profiling.launched")
+        launched.begin(told["profile"])

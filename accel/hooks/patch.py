@@ -144,12 +144,12 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
     except ValueError:  # a closure's code cannot be replaced
         function.__kwdefaults__ = defaults
         raise
-    function.__wrapped__ = original  # type: ignore[attr-defined]
+    unwrap = attribute(function, "__wrapped__", original)
 
     def undo() -> None:
         function.__code__ = code
         function.__kwdefaults__ = defaults
-        del function.__wrapped__  # type: ignore[attr-defined]
+        unwrap()
 
     return undo
 

@@ -7,10 +7,12 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -63,7 +65,7 @@ def start(*, trace: bool = False, within: Path | None = None) -> None:
 def stop() -> Measured:
     """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples."""
     folder = measuring.folder()
-    with _undisturbed():
+    with undisturbed():
         measured = _measured(measuring.stop())
     if folder:
         measured.events = _events(folder)
@@ -73,6 +75,7 @@ def stop() -> Measured:
         try_another(its.loader.number)
         found = loading.watched.trials.get(its.loader.number)
         measured.trials = {} if found is None else {ANOTHER: found}
+    loading.watched.samples.clear()  # a dataset may be large
     return measured
 
 
@@ -86,15 +89,24 @@ def try_another(number: int) -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let torch say afterwards that a worker has died, which it does in the midst of whatever runs."""
+def undisturbed() -> Iterator[None]:
+    """Let torch say afterwards that a worker has died, which it does in the midst of whatever runs.
+
+    Its handler is put aside: a signal that this thread blocks is taken by another, and handled here all the same.
+    """
     child = getattr(signal, "SIGCHLD", None)
-    before = None if child is None else signal.pthread_sigmask(signal.SIG_BLOCK, {child})
+    before = None if child is None else signal.getsignal(child)
+    if child is None or not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(child, lambda *arguments: came.append(arguments))
     try:
         yield
     finally:
-        if before is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(child, before)
+        if came:
+            before(*came[-1])
 
 
 def so_far() -> Measured:

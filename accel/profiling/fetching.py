@@ -169,12 +169,16 @@ def _sent(original: Function) -> Function:
     return send
 
 
+BODIES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("torchvision.datasets.folder.pil_loader", opened),
+    ("PIL.Image.open", opened),
+    ("PIL.ImageFile.ImageFile.load", loaded),
+)
+"""Functions that stay the objects they are: a dataset may hold one, and pickle it by its name."""
 _FETCH = "torch.utils.data._utils.fetch"
 REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     (f"{_FETCH}._MapDatasetFetcher.fetch", fetch),
     (f"{_FETCH}._IterableDatasetFetcher.fetch", fetch),
-    ("torchvision.datasets.folder.pil_loader", opened),
-    ("PIL.Image.open", opened),
     ("multiprocessing.reduction.ForkingPickler.dumps", pickled),
     ("multiprocessing.connection._ConnectionBase.send_bytes", _sent),
 )

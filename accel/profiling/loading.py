@@ -121,7 +121,7 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
         method = getattr(context, "get_start_method", torch.multiprocessing.get_start_method)()
     try:
         length = len(iterator)
-    except (TypeError, NotImplementedError):
+    except Exception:  # somebody's own, that torch does not ask
         length = None
     return Loader(
         number=number,
@@ -150,6 +150,7 @@ def iterated(original: Function) -> Function:
         if get_worker_info() is not None or not measuring.measuring():
             return original(self)
         clock = clocks.clock()
+        _last.__dict__.pop("batch", None)  # left, or resumed after this epoch: other things were done
         asked = _end_step(clock)
         watched.begun = watched.begun or asked
         if self.num_workers:
@@ -196,7 +197,10 @@ def asked(original: Function) -> Function:
         dry = None if event is None else bool(event.query())
         if not number:
             watched.started(self)
-        images, size = _extent(data, loader.batch_size)
+        try:
+            images, size = _extent(data, loader.batch_size, self._auto_collation)
+        except Exception:  # somebody's own class
+            images, size = loader.batch_size or 1, None
         watched.images += images
         batch = Batch(loader.number, epoch, number, images, begun, taken - begun, bytes=size, ready=ready, dry=dry)
         watched.batches.append(batch)
@@ -257,7 +261,7 @@ def _ready(iterator: Any) -> int | None:
     return int(queued) + sum(len(info) == 2 for info in tasks.values())
 
 
-def _extent(data: Any, batch_size: int | None) -> tuple[int, int | None]:
+def _extent(data: Any, batch_size: int | None, collated: bool) -> tuple[int, int | None]:
     """The images and bytes of a batch, as far as its tensors tell."""
     tensors: list[torch.Tensor] = []
     todo, images = [data], None
@@ -272,7 +276,8 @@ def _extent(data: Any, batch_size: int | None) -> tuple[int, int | None]:
                 images = len(each)
             todo += each[:64]
     if images is None:
-        images = tensors[0].shape[0] if tensors and tensors[0].ndim else batch_size or 1
+        least = 1 if collated else 4  # one image has up to three dimensions
+        images = tensors[0].shape[0] if tensors and tensors[0].ndim >= least else batch_size or 1
     size = sum(each.numel() * each.dtype.itemsize for each in tensors) if tensors else None
     return images, size
 

@@ -110,7 +110,7 @@ class Batch:
     bytes: int | None = None
     copy_ns: int | None = None
     step_ns: int | None = None
-    """Until the next one was asked for, without ``copy_ns``; None for the last of an epoch."""
+    """Until the next one was asked for, without ``copy_ns``; None where an epoch began instead."""
     step_cpu_ns: int | None = None
     """The main thread's CPU time of that."""
     ready: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -46,20 +47,25 @@ class profile:
     def __init__(self, *, show: bool = True, trace: str | Path | None = None, json: str | Path | None = None) -> None:
         self._show, self._trace, self._json = show, trace, json
         self.report: Report = _report.Report()
+        self._pid = 0
 
     def start(self) -> Report:
         """Begin; the report is filled by ``stop``."""
         _collect.start(trace=self._trace is not None)
+        self._pid = os.getpid()
         return self.report
 
     def stop(self) -> Report:
-        """End, and give the report."""
-        measured = _collect.stop()
-        self.report.fill(measured)
-        if self._trace is not None:
-            _trace.write(measured, self._trace)
-        if self._json is not None:
-            self.report.save(self._json)
+        """End, and give the report; a forked child's leaves measuring to its parent, and the report empty."""
+        if os.getpid() != self._pid:
+            return self.report
+        with _collect.undisturbed():
+            measured = _collect.stop()
+            self.report.fill(measured)
+            if self._trace is not None:
+                _trace.write(measured, self._trace)
+            if self._json is not None:
+                self.report.save(self._json)
         log.flush()
         return self.report
 
@@ -70,7 +76,7 @@ class profile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-        if self._show and self.report.measured.batches:
+        if self._show and os.getpid() == self._pid and self.report.measured.batches:
             _display(self.report)
 
 

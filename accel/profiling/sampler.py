@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ _LIBRARIES = tuple(
 class Sampler:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
+        self._ends = threading.Event()
         self._watched = 0
         self._found: Counter[tuple[CodeType, int, bool]] = Counter()
         self._kinds: dict[CodeType, int] = {}
@@ -46,13 +46,16 @@ class Sampler:
         self._run()
 
     def _run(self) -> None:
-        self._thread = threading.Thread(target=self._look, name="accel-sampler", daemon=True)
+        self._ends = threading.Event()  # a new one: a fork may have come while another was held
+        self._thread = threading.Thread(target=self._look, args=(self._ends,), name="accel-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        if thread is not None:
+            self._ends.set()
+            if thread is not threading.current_thread():
+                thread.join()
 
     @contextmanager
     def paused(self, pauses: bool) -> Iterator[None]:
@@ -66,15 +69,12 @@ class Sampler:
             if pauses:
                 self._run()
 
-    def _look(self) -> None:
-        clock, looks, itself = clocks.clock(), 0, threading.current_thread()
+    def _look(self, ends: threading.Event) -> None:
+        clock, looks = clocks.clock(), 0
         period = 1_000_000_000 // _HERTZ
-        while self._thread is itself:
-            wanted = clocks.now() + period
-            time.sleep(period / 1e9)
+        wanted = clocks.now() + period
+        while not ends.wait(period / 1e9) and measuring.measuring():
             late = clocks.now() - wanted
-            if self._thread is not itself or not measuring.measuring():
-                break
             clock.add(GIL, max(late, 0))
             frame = sys._current_frames().get(self._watched)
             if frame is not None:
@@ -83,6 +83,7 @@ class Sampler:
             looks += 1
             if looks % _WRITTEN_EVERY == 0:
                 self.write()
+            wanted = clocks.now() + period
         self.write()
 
     def _note(self, frame: FrameType | None) -> None:

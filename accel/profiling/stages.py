@@ -85,7 +85,8 @@ def _install() -> None:
     _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
     for name, replacement in (*fetching.REPLACED, *loading.REPLACED, *copying.REPLACED):
         _around(name, replacement)
-    _undo.append(body(found("PIL.ImageFile.ImageFile.load"), fetching.loaded))
+    for name, replacement in fetching.BODIES:
+        _undo.append(body(found(name), replacement))
     for cls in (v1.Compose, v2.Compose):
         method = "forward" if "forward" in vars(cls) else "__call__"
         _undo.append(attribute(cls, method, fetching.composed(vars(cls)[method])))

@@ -11,6 +11,7 @@ import os
 import random
 import select
 import signal
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from accel.lazy import search
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.profiling.measured import Trial
 from accel.system import log, measuring
+from accel.system.imports import LazyModule
 from accel.system.private_names import private
 
 _BATCH, _FEWEST, _MOST = 8, 2, 12
@@ -32,7 +34,9 @@ _ROUNDS = 2
 _SECONDS = 0.4
 """For a round of a backend, after its first batch, which is not counted."""
 _PATIENCE = 60.0  # seconds: kernels may have to be compiled, once on a machine
+_MOST_TEXT = 4096  # bytes, which a pipe takes at once
 
+_fcntl = LazyModule("fcntl")
 _worker = private("torch.utils.data._utils.worker")
 
 
@@ -51,7 +55,7 @@ class Samples(NamedTuple):
 
 def samples(loader: DataLoader[Any]) -> Samples | None:
     """What makes a loader's samples; None if they cannot be had by their indices, or not in a forked process."""
-    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None or not hasattr(os, "fork"):
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None or not os.path.isdir("/proc/self/fd"):
         return None
     method = getattr(loader.multiprocessing_context, "get_start_method", multiprocessing.get_start_method)()
     if loader.num_workers and method != "fork":
@@ -88,24 +92,53 @@ def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"error": repr(error)}
     if not child:
         try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(int(_PATIENCE))  # should the parent go
+            _part_files(but=writing)
             globals()["runs"] = True
             measuring.leave()
             try:
                 made = make()
             except Exception as error:
-                made = {"error": repr(error)}
-            os.write(writing, json.dumps(made).encode())
+                made = {"error": repr(error)[:2000]}
+            os.write(writing, json.dumps(made).encode()[:_MOST_TEXT])
         finally:
             os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        text = pipe.read() if select.select([pipe], [], [], _PATIENCE)[0] else b""
-    with suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    try:  # one read: others that were forked meanwhile may hold the other end
+        text = os.read(reading, _MOST_TEXT) if select.select([reading], [], [], _PATIENCE)[0] else b""
+    finally:
+        os.close(reading)
+        with suppress(ProcessLookupError, ChildProcessError):  # where SIGCHLD is ignored, the system takes children
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
     found: dict[str, Any] = json.loads(text or b'{"error": "it took too long, or its process was killed"}')
     return found
+
+
+def _part_files(but: int) -> None:
+    """Have this child read no file where its parent will: places in open files, sockets and pipes are one for both.
+
+    It gets places of its own; what cannot have any is cut off, and who reads it here fails.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        number = int(name)
+        try:
+            kind = os.fstat(number).st_mode
+        except OSError:  # what the list was read by
+            continue
+        access = _fcntl.fcntl(number, _fcntl.F_GETFL) & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)
+        if number <= 2 or number == but or access == os.O_WRONLY:
+            continue
+        if stat.S_ISREG(kind):
+            own = os.open(f"/proc/self/fd/{number}", access)
+            os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+        elif stat.S_ISSOCK(kind) or stat.S_ISFIFO(kind):
+            own = os.open(os.devnull, os.O_RDWR)
+        else:
+            continue
+        os.dup2(own, number, inheritable=os.get_inheritable(number))
+        os.close(own)
 
 
 def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:

@@ -6,7 +6,10 @@ nobody in it will ever release.
 
 from __future__ import annotations
 
+import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +17,16 @@ from accel.system import fork
 
 importing = fork.Lock()
 """A lock to hold while something is imported at first need."""
+
+
+@contextmanager
+def drawing_nothing() -> Iterator[None]:
+    """Leave Python's random state as it was, where an import draws: rich's does."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 class LazyModule:
@@ -25,7 +38,7 @@ class LazyModule:
 
     def __getattr__(self, attribute: str) -> Any:
         if self._module is None:
-            with importing:
+            with importing, drawing_nothing():
                 self._module = import_module(self._name)
         return getattr(self._module, attribute)
 

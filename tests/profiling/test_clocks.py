@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import pickle
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import pil_loader
 from torchvision.transforms import v2
 
 import accel
-from accel.profiling import collect
+from accel.profiling import collect, sampler
+from accel.profiling.flow import flow
 from accel.profiling.measured import Measured, Process
 from accel.runtime import streams
 from accel.system import clocks, measuring
@@ -541,3 +547,164 @@ def test_random_states_are_left_alone() -> None:
     collect.stop()
     helpers.assert_same(helpers.random_states(), before)
     assert random.random() == pytest.approx(0.13436424411240122)
+
+
+class Numbers(Dataset[Any]):
+    """Samples of next to nothing."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((3, 2, 2), float(index))
+
+
+def test_functions_that_a_dataset_holds_can_be_sent() -> None:
+    held = [Image.open, pil_loader]
+    for backend in ("cpu", "torchvision"):
+        with accel.image_backend(backend), accel.profile(show=False):
+            assert pickle.loads(pickle.dumps(held)) == held
+            assert list(map(id, (Image.open, pil_loader))) == list(map(id, held))
+        assert not hasattr(Image.open, "__wrapped__")
+
+
+def test_bodies_in_layers_keep_what_they_wrap() -> None:
+    with accel.image_backend("cpu"):
+        below = Image.open.__wrapped__  # type: ignore[attr-defined]
+        with accel.profile(show=False):
+            assert Image.open.__wrapped__ is not below  # type: ignore[attr-defined]
+        assert hasattr(Image.open, "__wrapped__")
+
+
+def test_a_validation_is_no_waiting() -> None:
+    training, validation = DataLoader(Numbers(40), 2), DataLoader(Numbers(4), 2)
+    collect.start()
+    for number, _ in enumerate(training):
+        if number % 2:
+            for _ in validation:
+                time.sleep(0.05)
+    result = collect.stop()
+    its = flow(result)
+    assert its is not None
+    assert its.shifted < 25e6  # half of a nap
+    assert [batch.step_ns is None for batch in result.batches if batch.loader == 0] == [False, True] * 10
+
+
+def test_an_epoch_that_was_left() -> None:
+    loader = DataLoader(Numbers(40), 2)
+    with accel.profile(show=False) as report:
+        for number, _ in enumerate(loader):
+            if number == 9:
+                break
+        next(iter(loader))
+    assert [batch.step_ns is None for batch in report.measured.batches][:10] == [False] * 9 + [True]
+
+
+def test_a_dataset_is_not_kept() -> None:
+    dataset = Numbers(8)
+    alive = weakref.ref(dataset)
+    with accel.profile(show=False):
+        list(DataLoader(dataset, 2))
+    del dataset
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_that_leaves_the_block() -> None:
+    with accel.profile(show=False) as report:
+        parent = os.getpid()
+        for number, _ in enumerate(DataLoader(Numbers(40), 2)):
+            if number == 4 and not os.fork():
+                break
+    if os.getpid() != parent:
+        os._exit(0)
+    os.wait()
+    assert report.stages["collate"]["count"] == 20
+
+
+class Lengthless(Sampler[Any]):
+    def __iter__(self) -> Any:
+        return iter([[0, 1], [2, 3]])
+
+    def __len__(self) -> int:
+        raise ValueError("nobody knows")
+
+
+class Untouchable(Mapping[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        raise ValueError("not yet")
+
+    def __iter__(self) -> Any:
+        return iter("ab")
+
+    def __len__(self) -> int:
+        return 2
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    ("batch_size", "options", "images"),
+    [
+        (1, {"batch_sampler": Lengthless()}, 4),
+        (2, {"collate_fn": lambda samples: Untouchable()}, 4),
+        (2, {"collate_fn": lambda samples: torch.nested.nested_tensor(samples)}, 4),
+        (None, {}, 4),
+    ],
+)
+def test_what_is_strange_is_not_asked(batch_size: int | None, options: dict[str, Any], images: int) -> None:
+    with accel.profile(show=False) as report:
+        for _ in DataLoader(Numbers(4), batch_size, **options):
+            pass
+    assert sum(batch.images for batch in report.measured.batches) == images
+
+
+def test_the_sampler_does_not_sleep_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "_HERTZ", 0.001)
+    collect.start()
+    with sampler.sampler.paused(True):
+        pass
+    collect.stop()
+
+
+def test_a_worker_that_dies_while_measuring_ends() -> None:
+    came = []
+
+    def died(*_: Any) -> None:
+        came.append(1)
+        raise RuntimeError("a worker died")
+
+    def dying() -> None:
+        with collect.undisturbed():
+            other = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGCHLD))
+            other.start()
+            other.join()
+            time.sleep(0.01)
+            profile.report.fill(collect.stop())
+
+    before = signal.signal(signal.SIGCHLD, died)
+    try:
+        collect.start()
+        profile = accel.profile(show=False)
+        with pytest.raises(RuntimeError, match="a worker died"):
+            dying()
+        assert came
+        assert profile.report.measured is not None
+        assert signal.getsignal(signal.SIGCHLD) is died
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_the_first_profile_of_a_process_draws_nothing() -> None:
+    script = """
+import random, sys, accel
+state = random.getstate()
+assert "rich" not in sys.modules
+with accel.profile(show=False):
+    pass
+assert "rich" in sys.modules and random.getstate() == state
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,5 +1,6 @@
 """A trial makes the same samples under two backends, and leaves no trace in the process that is measured."""
 
+import multiprocessing
 import os
 import random
 import time
@@ -94,3 +95,54 @@ def test_what_cannot_be_tried(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert deadly is not None
     assert trial.measure(deadly) is None
     assert "was killed" in caplog.text
+
+
+class OneFile(Dataset[Any]):
+    """Records of a file that is open, which are read one after the other."""
+
+    size = 500
+
+    def __init__(self, file: Path) -> None:
+        file.write_bytes(b"".join(bytes([number % 251]) * self.size for number in range(400)))
+        self.file = file.open("rb")
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> Any:
+        self.file.seek(index * self.size)
+        return torch.frombuffer(bytearray(self.file.read(self.size)), dtype=torch.uint8)
+
+
+def test_files_stay_where_they_are(tmp_path: Path) -> None:
+    dataset = OneFile(tmp_path / "records")
+    loader = DataLoader(dataset, batch_size=5)
+    its = trial.samples(loader)
+    assert its is not None
+    for number, batch in enumerate(loader):
+        assert torch.equal(batch[:, 0], torch.arange(5 * number, 5 * number + 5) % 251)
+        assert (batch == batch[:, :1]).all()
+        if number == 10:
+            assert trial.measure(its, "cpu") is not None
+    dataset.file.close()
+
+
+class Remote(OneFile):
+    """Samples that somebody at the other end of a connection has."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def __getitem__(self, index: int) -> Any:
+        self.connection.send_bytes(b"?")
+        return torch.frombuffer(bytearray(self.connection.recv_bytes()), dtype=torch.uint8)
+
+
+def test_nobody_else_is_talked_to() -> None:
+    here, there = multiprocessing.Pipe()
+    its = trial.samples(DataLoader(Remote(here), batch_size=5))
+    assert its is not None
+    here.send_bytes(b"for the parent")
+    assert trial.measure(its, "cpu") is None
+    assert there.recv_bytes() == b"for the parent"
+    assert not there.poll()
