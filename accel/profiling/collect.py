@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,15 @@ def start(*, trace: bool = False) -> None:
     _before = counters.stats(), _busy(), time.perf_counter()
 
 
-def stop() -> Measured:
-    """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples."""
+def stop(on_measured: Callable[[Measured], object] = lambda measured: None) -> Measured:
+    """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples.
+
+    ``on_measured``: called with it before torch may raise that a worker has died.
+    """
     folder = measuring.folder()
     with _undisturbed():
         measured = _measured(measuring.stop())
+        on_measured(measured)
     if folder:
         measured.events = _events(folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -54,7 +54,7 @@ class profile:
 
     def stop(self) -> Report:
         """End, and give the report."""
-        measured = _collect.stop()
+        measured = _collect.stop(self.report.fill)
         self.report.fill(measured)
         if self._trace is not None:
             _trace.write(measured, self._trace)

@@ -276,12 +276,10 @@ def flush(until: int = 0, *, add_up: bool = True) -> None:
 _flushing = fork.Lock()
 
 
-def write_texts(found: npt.NDArray[np.int64], texts: list[tuple[str, int]]) -> None:
-    """Write statements, and how often a process was found at each, to its row."""
+def write_text(found: npt.NDArray[np.int64], number: int, text: str, times: int) -> None:
+    """Write a statement, and how often a process was found at it, to its row."""
     place = found[_TEXTS_BEGIN:]
-    names = place[TEXTS:].view(TEXT)
-    for number, (text, times) in enumerate(texts[:TEXTS]):
-        names[number], place[number] = text.encode()[: TEXT.itemsize], times
+    place[TEXTS:].view(TEXT)[number], place[number] = text.encode()[: TEXT.itemsize], times
 
 
 def delayed_ns() -> int | None:
