@@ -258,9 +258,10 @@ def flush(until: int = 0, *, add_up: bool = True) -> None:
         else:
             found[_UNADDED_BEGIN + found[_UNADDED] : _UNADDED_BEGIN + len(new)] = new[found[_UNADDED] :]
             found[_UNADDED] = len(new)
-        if until:
+        if until or add_up:
             found[THREADS] = clocks.working()
             found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
+        if until:
             found[UNTIL] = until
             found[SPAN] = until - found[BEGUN]
         found[_WRITING] += 1
