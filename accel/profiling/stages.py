@@ -84,8 +84,8 @@ def _install() -> None:
     for name, stage in _ATTRIBUTES.items():
         timed = partial(clocks.timed, of_image=stage != COPY)
         _around(name, partial(timed if measuring.measuring() else clocks.shown, stage))
-    for name, stage, replacement in _FETCHING:
-        _around(name, replacement if measuring.measuring() else partial(clocks.shown, stage))
+    for name, stage, clocked in _FETCHING:
+        _around(name, clocked if measuring.measuring() else partial(clocks.shown, stage))
     if not measuring.measuring():
         return
     _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)

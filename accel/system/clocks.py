@@ -244,7 +244,8 @@ _SECOND = 1 << 62
 
 def divided(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The stages [stages, WIDTH] of what ``sums`` gives, with fetches divided among them."""
-    whole, told = sums[0].copy(), sums[1]
+    whole: npt.NDArray[np.int64] = sums[0].copy()
+    told = sums[1]
     lump = whole[FETCH].copy()
     whole[FETCH] = 0
     if lump[NS]:
