@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -103,9 +104,7 @@ def _run(args: argparse.Namespace, python_options: list[str]) -> int:
     words = [sys.executable, *python_options, *(["-m"] if args.module else []), args.script, *args.arguments]
 
     if args.profile or args.json or args.trace or args.attempt:
-        from accel.cli import profiled
-
-        return profiled.run(args, words, partial(telling, args))
+        return int(import_module("accel.cli.profiled").run(args, words, partial(telling, args)))
     return _become(words, telling(args, {"folder": None, "progress": True} if args.progress else None))
 
 

@@ -193,7 +193,9 @@ def prepare() -> None:
 def share(file: int, size: int) -> None:
     """Take this memory, which is new or another process's, for the store."""
     global _store, _file, _tried
-    _store, _file, _tried = Store(mmap.mmap(file, size)), (file, os.fstat(file)), True
+    mapped = mmap.mmap(file, size)
+    fork.leave_to_parent(mapped)  # its end would close its descriptor, which may be another's: daemons close all
+    _store, _file, _tried = Store(mapped), (file, os.fstat(file)), True
 
 
 def sent() -> Any:

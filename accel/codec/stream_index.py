@@ -86,7 +86,7 @@ def _put(entries: store.Store, key: Key, index: Any, found: store.Found) -> None
     if not entries.put(key, index, found):
         if not _full:
             counters.fallback(FULL)
-        _full = True
+        _full |= found[1] != 0  # else only the slots of this key are taken
     elif found[0] == 0:
         counters.count(counters.INDEXES)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 _HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
@@ -55,8 +56,7 @@ def _in_foreground() -> bool:
 def end_as(status: int) -> int:
     """End as a program did: by the same signal, or with the exit status that this gives."""
     if status < 0 and os.name != "nt":
-        import resource
-
+        resource = import_module("resource")  # Windows has none
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it left its own
         with suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from accel.profiling.measured import Measured
 from accel.profiling.verdict import judge
-
-if TYPE_CHECKING:
-    from rich.live import Live
 
 
 class Line:
@@ -29,10 +30,6 @@ class Line:
         """Show what the last batches say."""
         if self._closed:
             return
-        from rich.console import Console
-        from rich.live import Live
-        from rich.text import Text
-
         shown = Text(words(measured), no_wrap=True, overflow="ellipsis")
         if self._live is None:
             console = Console(file=self._file, highlight=False)

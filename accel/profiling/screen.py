@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from accel.profiling.advice import no_cure, results
 from accel.profiling.measured import STAGES, WORKER_STAGES
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
 
 Data = dict[str, Any]
 """A report's data, by the keys that docs/profiling.md describes."""
@@ -33,25 +35,18 @@ def html(data: Data) -> str:
 
 def show(data: Data, file: Any = None) -> None:
     """Print it, on standard output unless said otherwise."""
-    from rich.console import Console
-
     console = Console(file=file, highlight=False)
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     console.print(_screen(data))
 
 
 def _drawn(data: Data, **options: Any) -> Console:
-    from rich.console import Console
-
     console = Console(file=io.StringIO(), width=WIDTH, highlight=False, **options)
     console.print(_screen(data))
     return console
 
 
 def _screen(data: Data) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
     parts: list[RenderableType] = [Text(_title(data), style="bold")]
     if data["step"] is not None:
         parts.append(Text(_step(data["step"])))
@@ -89,9 +84,6 @@ def _step(step: dict[str, Any]) -> str:
 
 
 def _stages(data: Data) -> RenderableType:
-    from rich import box
-    from rich.table import Table
-
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("stage")
     for column in ("share", "seconds", "count", "mean ms", "p50", "p95", "p99"):
@@ -139,8 +131,6 @@ def _notes(data: Data) -> list[str]:
 
 
 def _advice(advice: list[Data], bottleneck: str) -> list[RenderableType]:
-    from rich.text import Text
-
     if not advice:
         return [Text(no_cure(bottleneck))]
     lines = [Text("what would help, in images/s:", style="bold")]

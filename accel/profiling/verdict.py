@@ -95,10 +95,9 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
     if text := _no_room(measured, its, name):
         yield "shm", f"{waits}; {text}"
     unpack = its.main.stages.get("unpack") if its.main is not None else None
-    spent = (
-        0 if unpack is None else unpack.ns if unpack.cpu_ns is None else unpack.cpu_ns
-    )  # not what it waits for the GIL
-    unpacked = spent / max(unpack.count, 1) if unpack else 0.0
+    # CPU time: the rest is waiting, for the GIL or for a worker's thread that hands over its shared memory
+    unpack_ns = 0 if unpack is None else unpack.ns if unpack.cpu_ns is None else unpack.cpu_ns
+    unpacked = unpack_ns / max(unpack.count, 1) if unpack else 0.0
     if unpacked > 0.5 * its.wait:
         yield "send", f"{waits}, {unpacked / 1e6:.1f} ms a batch of it to unpack what workers sent"
     if starved and predict.gain(its, prefetch=4 * (its.loader.prefetch_factor or 2)) > 1.05:
@@ -118,12 +117,13 @@ def _costly(measured: Measured, its: Flow, name: str | None, share: float, waits
         return "workers", f"{waits}; {few or 'no'} worker{'s' * (few != 1)}, and {free:.1f} of {its.cores:g} cores idle"
     where = "the loading" if few == 0 else f"the {few} workers' work" if few > 1 else "the worker's work"
     text = f"{waits}; {name} is {share:.0%} of {where}"
-    sample, early = hottest(measured), measured.counters.get("computed early")
-    if name == "user" and sample:
+    if name == "user" and (sample := hottest(measured)):
         text += f" ({place(sample)})"
+    early = measured.counters.get("computed early")
     if isinstance(early, int) and early > its.count * its.images / 2:
         text += f"; {early} images were computed one at a time, because something asked for their pixels"
-        text += f", perhaps {place(sample)}" if sample and name != "user" else ""
+        if sample := hottest(measured):
+            text += f" ({place(sample)})"
     return _NAMES.get(name, name), text
 
 

@@ -67,6 +67,7 @@ def join(block: torch.Tensor | None) -> None:
     global _block, _words, _seen, _row
     if block is not None:
         with _lock:
+            fork.leave_to_parent(_block)  # its end would close its descriptor, which may be another's by now
             _block, _words = block, block.numpy().view(np.int64)
             _seen, _row = 0, None
 

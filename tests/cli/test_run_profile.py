@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,10 +116,11 @@ if __name__ == "__main__":
 def test_a_report_on_a_script_that_fails(image_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(TRAINS)
     words = ("--json", "report.json", "--trace", "new/trace.json", "script.py", str(image_folder), "fail")
-    (tmp_path / "temporary").mkdir()
-    found = ended(*RUN, *words, cwd=tmp_path, environment={"TMPDIR": str(tmp_path / "temporary")})
+    with tempfile.TemporaryDirectory() as temporary:  # of a short name: sockets are made in it
+        found = ended(*RUN, *words, cwd=tmp_path, environment={"TMPDIR": temporary})
+        left = list(Path(temporary).glob("accel*"))
     assert (found.returncode, found.stdout) == (1, "workers 1 2\n")
-    assert not list((tmp_path / "temporary").glob("accel*"))
+    assert not left
     assert "ValueError: mine\naccel profile" in found.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["batches"], report["images"], report["backend"]) == (12, 48, "cpu")

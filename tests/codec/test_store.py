@@ -1,5 +1,6 @@
 """The store of entries that processes share: what is found is what was put, whoever was killed or wrote beside it."""
 
+import gc
 import mmap
 import os
 import random
@@ -13,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from accel.codec import store
 from accel.codec.store import Store
-from accel.system import memory
+from accel.system import measuring, memory
 from accel.system.memory import Key, key_of
 from tests.support.processes import in_child, linux
 
@@ -306,6 +308,35 @@ def test_a_segment_that_another_took_is_left_to_it() -> None:
     put(other, 4)
     assert [got(one, number) for number in (2, 3, 4)] == [content(number).tobytes() for number in (2, 3, 4)]
     assert got(one, 1) in of(1)
+
+
+def shares() -> None:
+    store.share(memory.anonymous_file(1 << 20), 1 << 20)
+
+
+def measures() -> None:
+    measuring.join(memory.shared((1 << 20,), torch.uint8, sparse=True))
+
+
+@pytest.mark.parametrize("share", [shares, measures])
+def test_no_descriptor_is_closed_that_has_become_anothers(share: Callable[[], None]) -> None:
+    """Daemons close all descriptors, whose numbers files then have that they open."""
+
+    def numbers() -> set[int]:
+        return {int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
+
+    def child() -> bool:
+        before = numbers()
+        share()
+        own = numbers() - before
+        with open(os.devnull) as other:
+            for number in own:
+                os.dup2(other.fileno(), number)
+        share()
+        gc.collect()
+        return bool(own) and own <= numbers()
+
+    assert in_child(child)()
 
 
 # -- keys ---------------------------------------------------------------------------------------------------

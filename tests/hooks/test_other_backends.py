@@ -143,7 +143,7 @@ assert dummy_accel.Dummy.plans == 0
 assert torch.equal(lazy, expected)
 assert dummy_accel.Dummy.plans == 1
 for name, options, error, text in [
-    ("dummy", {"levels": 1}, TypeError, "'dummy' has no option 'levels'; it takes exact, on_error, level"),
+    ("dummy", {"levels": 1}, TypeError, "'dummy' has no option 'levels'; it takes exact, on_error, cache, level"),
     ("absent", {}, accel.BackendUnavailable, "'absent' cannot run here: the dummy chip is missing: plug one in"),
     ("broken", {}, accel.BackendUnavailable, "No module named 'a_module_that_nobody_has'"),
     ("hollow", {}, accel.BackendUnavailable, "has no 'Options'"),

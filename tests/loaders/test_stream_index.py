@@ -255,6 +255,18 @@ def test_a_full_store_is_counted_and_slows_nobody(
     assert accel.stats()["fallbacks"][stream_index.FULL] == before + 1, "only the first was noted"
 
 
+def test_a_key_whose_slots_are_taken_is_no_full_store(files: list[str], entries: store.Store) -> None:
+    keys = [memory.key_of(os.stat(path)) for path in files]
+    for first, windows in entries._levels:
+        place = first + store._WINDOW * (hash(keys[0]) % windows)
+        for slot in range(place, place + store._WINDOW):
+            entries._words[slot] = 1  # of another key
+    with accel.image_backend("cpu"):
+        used(files[:1])
+        used(files[1:])
+    assert [entries.find(key)[0] != 0 for key in keys if key is not None] == [False] + [True] * (COUNT - 1)
+
+
 def test_it_is_told(files: list[str]) -> None:
     with accel.image_backend("cpu"):
         assert "stream index: kept of 0 of 1 files" in accel.explain(CROPS(open_rgb(files[0])))

@@ -252,7 +252,8 @@ def _nodes(node: ast.AST, gated: bool = False) -> Iterator[tuple[ast.AST, bool]]
 
 
 def test_what_is_imported_late_is_imported_in_no_fork() -> None:
-    for path in FILES:
+    before_accel = ROOT / "launch/child.py"  # runs where nothing of accel's is yet, and the import is somebody else's
+    for path in {*FILES} - {before_accel}:
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 for node, gated in _nodes(function):

@@ -122,7 +122,7 @@ def test_files_are_read_whole(tmp_path: Path, kept: int) -> None:
         for size, content in contents.items():
             read = buffers.read(str(tmp_path / f"{size}"))
             assert read is not None
-            found, length = read
+            found, length, _ = read
             assert (length, bytes(found[:length])) == (size, content)
             buffers.give_back(found)
     assert len(others) == 2 * kept

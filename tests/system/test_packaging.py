@@ -15,8 +15,8 @@ from tests.support import helpers
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC = [
     *("AccelError", "BackendUnavailable", "DecodeError", "Future", "LazyImage", "LazyTensor", "__version__"),
-    *("explain", "functional", "get_image_backend", "image_backend", "image_backends", "set_image_backend", "stats"),
-    "submit",
+    *("explain", "functional", "get_image_backend", "image_backend", "image_backends", "profile"),
+    *("set_image_backend", "stats", "submit"),
 ]
 
 
