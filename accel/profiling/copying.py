@@ -28,6 +28,7 @@ def moved(original: Callable[..., Any]) -> Callable[..., Any]:
         if result is not self and result.device != self.device:
             took = clocks.now() - begun
             clock.add(COPY, took)
+            clock.copies += took
             clock.inside += took
         return result
 

@@ -22,12 +22,13 @@ from accel.profiling.measured import Batch, Loader, Trial
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
 from accel.system import clocks, measuring
-from accel.system.clocks import COPY, STEP, UNPACK, WAIT
+from accel.system.clocks import STEP, UNPACK, WAIT
 
 Function = Callable[..., Any]
 
 _MOST_BATCHES = 4096
 _MANY = 256  # rows of workers that have ended
+_MANY_DONE = 1024  # stages that have ended, to be added up
 
 
 class Watched:
@@ -175,10 +176,9 @@ def asked(original: Function) -> Function:
         begun = _end_step(clock)
         watched.begun = watched.begun or begun
         loader, epoch, _ = watched.epoch(self)
-        if not self._num_workers:
-            fetching.sample_cpu()
+        fetching.begin_batch()
         number, ready, event = self._num_yielded, _ready(self), streams.mark()
-        cpu_begun = clocks.cpu_ns()
+        cpu_begun = clocks.cpu_ns() if clocks.sampling_cpu else None
         try:
             with nullcontext() if clocks.ranges is None else clocks.ranges("accel::wait"):
                 data = original(self)
@@ -193,7 +193,7 @@ def asked(original: Function) -> Function:
             paused = clocks.now() - clock.stepping
             watched.begun, clock.stepping = watched.begun + paused, clock.stepping + paused  # as if it had not been
             raise
-        taken, cpu = clocks.now(), clocks.cpu_ns() - cpu_begun
+        taken, cpu = clocks.now(), None if cpu_begun is None else clocks.cpu_ns() - cpu_begun
         dry = None if event is None else bool(event.query())
         if not number:
             watched.started(self)
@@ -205,7 +205,8 @@ def asked(original: Function) -> Function:
         batch = Batch(loader.number, epoch, number, images, begun, taken - begun, bytes=size, ready=ready, dry=dry)
         watched.batches.append(batch)
         _last.batch = batch
-        measuring.flush()
+        if len(clock.done) > _MANY_DONE:
+            measuring.flush()
         for listener in listeners:
             listener()
         _begin_step(clock, begun, cpu)
@@ -227,10 +228,10 @@ def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None
     """The thread has what it asked for, and has waited since; what was done meanwhile are stages of their own."""
     watched.until = clock.stepping = clocks.now()
     waited = clock.stepping - asked - clock.inside
-    clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None and clocks.sampling_cpu else None)
+    clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None else None)
     clock.stepping_cpu = clocks.cpu_ns()
     clock.inside = clock.cpu_inside = 0
-    clock.copied = clock.ns(COPY)
+    clock.copied = clock.copies
 
 
 def _end_step(clock: clocks.Clock) -> int:
@@ -241,7 +242,7 @@ def _end_step(clock: clocks.Clock) -> int:
         took, cpu = asked - clock.stepping - clock.inside, clocks.cpu_ns() - clock.stepping_cpu
         clock.add(STEP, took, max(cpu - clock.cpu_inside, 0))
         if batch is not None:
-            batch.copy_ns = clock.ns(COPY) - clock.copied
+            batch.copy_ns = clock.copies - clock.copied
             batch.step_ns, batch.step_cpu_ns = took, max(cpu - clock.cpu_inside, 0)
     clock.stepping = clock.inside = clock.cpu_inside = 0
     return asked

@@ -87,6 +87,7 @@ class Process:
     threads: int = 1
     """Threads of its pool that share the stages' work; 1 if the stages ran on the thread that asked."""
     stages: dict[str, Spent] = field(default_factory=dict)
+    """Those within a fetch are estimates: timed in some batches, and for the others in proportion to these."""
     images: int | None = None
     """Images that it made (a worker), or was given (the main process)."""
     made: Spent | None = None

@@ -15,7 +15,7 @@ from accel.system import clocks, fork, measuring
 from accel.system.clocks import GIL
 
 _HERTZ = 11
-_WRITTEN_EVERY = 4  # looks
+_RANKED_EVERY = 64  # looks
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROFILING = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = tuple(
@@ -29,12 +29,16 @@ class Sampler:
         self._ends = threading.Event()
         self._watched = 0
         self._found: Counter[tuple[CodeType, int, bool]] = Counter()
+        self._places: dict[tuple[CodeType, int, bool], int] = {}
+        """Where in this process's row those statements are that are written there."""
+        self._row: Any = None
         self._kinds: dict[CodeType, int] = {}
 
     def forget(self) -> None:
         """In a forked child the thread is gone."""
-        self._thread = None
+        self._thread = self._row = None
         self._found.clear()
+        self._places.clear()
 
     @property
     def runs(self) -> bool:
@@ -81,10 +85,10 @@ class Sampler:
                 self._note(frame)
             del frame
             looks += 1
-            if looks % _WRITTEN_EVERY == 0:
-                self.write()
+            if looks % _RANKED_EVERY == 0:
+                self._rank()
             wanted = clocks.now() + period
-        self.write()
+        self._rank()
 
     def _note(self, frame: FrameType | None) -> None:
         """Count the innermost statement of the user's, unless a stage of another's runs inside of it."""
@@ -96,22 +100,36 @@ class Sampler:
             if kind == _STAGE:
                 return
             if kind == _USERS:
-                self._found[code, frame.f_lineno, _loads(frame)] += 1
+                self._count((code, frame.f_lineno, _loads(frame)))
                 return
             frame = frame.f_back
 
-    def write(self) -> None:
-        """Write the statements that were found most often to this process's row."""
+    def _count(self, statement: tuple[CodeType, int, bool]) -> None:
+        """Count a statement, and write how often it was found."""
+        self._found[statement] += 1
         row = measuring.row()
-        if row is not None:
-            found = self._found.most_common(measuring.TEXTS)
-            measuring.write_texts(
-                row,
-                [
-                    (f"{loads:d}\n{line}\n{code.co_name[:60]}\n{code.co_filename[-160:]}", n)
-                    for (code, line, loads), n in found
-                ],
-            )
+        if row is None:
+            return
+        if row is not self._row:
+            self._row = row
+            self._places.clear()
+        place = self._places.setdefault(statement, len(self._places))
+        if place < measuring.TEXTS:
+            measuring.write_text(row, place, *self._written(statement))
+
+    def _rank(self) -> None:
+        """Write the statements that were found most often, where there is no room for all."""
+        row = measuring.row()
+        if row is not None and len(self._places) > measuring.TEXTS:
+            self._places.clear()
+            for place, (statement, _) in enumerate(self._found.most_common(measuring.TEXTS)):
+                self._places[statement] = place
+                measuring.write_text(row, place, *self._written(statement))
+
+    def _written(self, statement: tuple[CodeType, int, bool]) -> tuple[str, int]:
+        code, line, loads = statement
+        name = f"{loads:d}\n{line}\n{code.co_name[:60]}\n{code.co_filename[-160:]}"
+        return name, self._found[statement]
 
 
 _USERS, _STAGE, _OTHER = range(3)

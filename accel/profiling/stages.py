@@ -37,13 +37,16 @@ _ATTRIBUTES: dict[str, int] = {
     "accel.runtime.torch_ops._image": KERNELS,
     "accel.runtime.torch_ops.on_batch": KERNELS,
     "accel.runtime.torch_ops.on_device": KERNELS,
-    "accel.hooks.dataloader._located": USER,
-    "accel.hooks.dataloader.Collating.__call__": COLLATE,
     "accel.lazy.tensor.to_device": COPY,
     "PIL.JpegImagePlugin.JpegImageFile.load_read": READ,
     "PIL.PngImagePlugin.PngImageFile.load_read": READ,
 }
 """Names that are looked up when they are called."""
+
+_FETCHING = (
+    ("accel.hooks.dataloader._located", USER, fetching.located),
+    ("accel.hooks.dataloader.Collating.__call__", COLLATE, fetching.collating),
+)
 
 _IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin")
 
@@ -79,7 +82,10 @@ def _install() -> None:
     for name in _IMPORTED:
         import_module(name)
     for name, stage in _ATTRIBUTES.items():
-        _around(name, partial(clocks.timed if measuring.measuring() else clocks.shown, stage))
+        timed = partial(clocks.timed, of_image=stage != COPY)
+        _around(name, partial(timed if measuring.measuring() else clocks.shown, stage))
+    for name, stage, clocked in _FETCHING:
+        _around(name, clocked if measuring.measuring() else partial(clocks.shown, stage))
     if not measuring.measuring():
         return
     _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)

@@ -3,6 +3,9 @@
 A *stage* is a function that ``timed`` has been put around. Its time is its own: that of stages inside it is taken off.
 Each thread counts for itself. What a process has counted is written where others see it by ``accel.system.measuring``,
 which also says when clocks run; only then they are put around the functions (``accel.profiling.stages``).
+
+What a fetch does for each image is counted in some batches only. All that a fetch takes in the others is counted as
+``fetch``, and divided among the stages in proportion to what they took where they were counted (``divided``).
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ import numpy.typing as npt
 from accel.system import fork
 
 STAGES: tuple[str, ...] = ("idle", "read", "record", "decode", "transform", "kernels", "user", "collate", "send")
-STAGES += ("wait", "unpack", "plan", "launch", "copy", "step", "made", "gil")
-"""The stages, and what is counted like one: a worker's batches, and how late a thread came to have the GIL."""
+STAGES += ("wait", "unpack", "plan", "launch", "copy", "step", "made", "gil", "fetch")
+"""The stages, and what is counted like one: a worker's batches, how late a thread came to have the GIL, and fetches
+whose stages were not told apart."""
 
 IDLE, READ, RECORD, DECODE, TRANSFORM, KERNELS, USER, COLLATE, SEND = range(9)
-WAIT, UNPACK, PLAN, LAUNCH, COPY, STEP, MADE, GIL = range(9, 17)
+WAIT, UNPACK, PLAN, LAUNCH, COPY, STEP, MADE, GIL, FETCH = range(9, 18)
 
 BUCKETS = 172  # quarters of octaves of nanoseconds, as in ``accel.profiling.measured``
 COUNT, NS, CPU_NS, CPU_OF_NS, HISTOGRAM = 0, 1, 2, 3, 4
@@ -44,63 +48,50 @@ ranges: Callable[[str], Any] | None = None
 
 _local = threading.local()
 _threads: list[Clock] = []
-_ended = np.zeros((len(STAGES), WIDTH), np.int64)  # of threads that are no more
+_sums = np.zeros((2, len(STAGES), WIDTH), np.int64)
+"""What threads have counted: in all, and of that in fetches whose stages were told apart."""
+_unadded: list[int] = []
+_worked = 0  # threads that have decoded or transformed, and are no more
 _MOST_THREADS = 64
 _lock = fork.Lock()
+
+TOLD = 32
+"""Set in what a thread counts in a fetch whose stages are told apart."""
+_SHIFT, _STAGE = 6, 31
 
 
 class Clock:
     """What one thread counts.
 
     Attributes:
-        done: stages that have ended since they were last added up: their nanoseconds, and below these the stage.
+        done: stages that have ended since they were last gathered: their nanoseconds, ``TOLD``, and the stage.
+        cpu: of some of them the stage, the nanoseconds and the CPU time.
         inside, cpu_inside: nanoseconds spent in stages inside the one that runs.
+        within: ``TOLD`` within a fetch whose stages are told apart, None within another, else 0.
         whole: whether what runs is timed as a whole: a pipeline of transforms, and not each of them.
         stepping, stepping_cpu, copied: when its step with a batch began, in all clocks; ``stepping`` 0: it has none.
+        copies: nanoseconds of copying, in all.
+        worked: whether it has decoded or transformed.
     """
 
-    __slots__ = ("copied", "cpu_inside", "done", "inside", "native_id", "stepping", "stepping_cpu", "sums", "whole")
+    __slots__ = (
+        "copied", "copies", "cpu", "cpu_inside", "done", "inside", "native_id", "stepping", "stepping_cpu", "whole",
+        "within", "worked",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.sums = np.zeros((len(STAGES), WIDTH), np.int64)
         self.done: list[int] = []
-        self.inside = self.cpu_inside = self.stepping = self.stepping_cpu = self.copied = 0
-        self.whole = False
+        self.cpu: list[tuple[int, int, int]] = []
+        self.inside = self.cpu_inside = self.stepping = self.stepping_cpu = self.copied = self.copies = 0
+        self.within: int | None = 0
+        self.whole = self.worked = False
         self.native_id = threading.get_native_id()
 
     def add(self, stage: int, ns: int, cpu: int | None = None) -> None:
         """Count a stage that took so long."""
-        self.done.append(ns << _SHIFT | stage)
+        self.done.append(ns << 6 | stage)
         if cpu is not None:
-            self.add_cpu(stage, ns, cpu)
-
-    def add_cpu(self, stage: int, ns: int, cpu: int) -> None:
-        self.sums[stage, CPU_NS] += cpu
-        self.sums[stage, CPU_OF_NS] += ns
-
-    def ns(self, stage: int) -> int:
-        """Nanoseconds spent in a stage, in all."""
-        self.add_up()
-        return int(self.sums[stage, NS])
-
-    def add_up(self) -> npt.NDArray[np.int64]:
-        """The sums of all that is done; by one thread at a time, be it this one or not."""
-        with _adding:
-            count = len(self.done)  # there may be more any moment
-            done = np.array(self.done[:count], np.int64)
-            del self.done[:count]
-            if count:
-                stages, ns = done & _MASK, done >> _SHIFT
-                buckets = np.minimum((4 * np.log2(np.maximum(ns, 1)) + 1e-9).astype(np.int64), BUCKETS - 1)
-                flat = self.sums.reshape(-1)
-                np.add.at(flat, stages * WIDTH + NS, ns)
-                np.add.at(flat, stages * WIDTH + COUNT, 1)
-                np.add.at(flat, stages * WIDTH + HISTOGRAM + buckets, 1)
-        return self.sums
-
-
-_SHIFT, _MASK = 5, 31
-_adding = fork.Lock()
+            self.cpu.append((stage, ns, cpu))
 
 
 def clock() -> Clock:
@@ -114,9 +105,10 @@ def clock() -> Clock:
     return found
 
 
-def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, as a stage."""
-    shows, name = stage not in (WAIT, COPY), f"accel::{STAGES[stage]}"
+def timed(stage: int, original: Callable[..., Any], *, of_image: bool = False) -> Callable[..., Any]:
+    """The function, as a stage; ``of_image``: within a fetch, where its stages are told apart."""
+    passes = None if of_image else _NEVER
+    shows, copies, name = stage not in (WAIT, COPY), stage == COPY, f"accel::{STAGES[stage]}"
 
     @wraps(original)
     def stage_of(*args: Any, **kwargs: Any) -> Any:
@@ -124,6 +116,8 @@ def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
             own = _local.clock
         except AttributeError:
             own = clock()
+        if own.within is passes:
+            return original(*args, **kwargs)
         outside, own.inside = own.inside, 0
         shown = None
         if ranges is not None:
@@ -139,11 +133,13 @@ def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             took = now() - begun
             ns = took - own.inside
-            own.done.append(ns << 5 | stage)
+            own.done.append(ns << 6 | (own.within or 0) | stage)
             own.inside = outside + took
+            if copies:
+                own.copies += ns
             if samples:
                 cpu = cpu_ns() - cpu_begun
-                own.add_cpu(stage, ns, cpu - own.cpu_inside)
+                own.cpu.append((stage, ns, cpu - own.cpu_inside))
                 own.cpu_inside = cpu_outside + cpu
             if shown is not None:
                 shown.__exit__(None, None, None)
@@ -151,6 +147,9 @@ def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
                 events.append((stage, own.native_id, begun, took))
 
     return stage_of
+
+
+_NEVER = object()
 
 
 def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,24 +168,97 @@ def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def forget(*, events_wanted: bool = False) -> None:
     """Begin anew in this process."""
-    global _local, _ended, events, sampling_cpu
-    _local, _ended = threading.local(), np.zeros((len(STAGES), WIDTH), np.int64)
+    global _local, _worked, events, sampling_cpu
+    _local, _worked = threading.local(), 0
+    _sums[:] = 0
     _threads.clear()
+    _unadded.clear()
     events, sampling_cpu = [] if events_wanted else None, True
 
 
-def sums() -> tuple[npt.NDArray[np.int64], int]:
-    """What the threads of this process have counted, and how many of them have decoded or transformed."""
-    global _ended
-    each = [clock.add_up() for clock in tuple(_threads)]
-    total = sum(each, _ended) if len(each) > 1 else each[0] + _ended if each else _ended.copy()
-    working = sum(bool(sums[DECODE : KERNELS + 1, COUNT].any()) for sums in each)
-    if len(_threads) > _MOST_THREADS:
-        alive = {thread.native_id for thread in threading.enumerate()}
-        for clock in [clock for clock in _threads if clock.native_id not in alive]:
-            _threads.remove(clock)
-            _ended = _ended + clock.add_up()
-    return total, working
+def gathered() -> list[int]:
+    """What the threads of this process have counted and nobody has added up."""
+    global _worked
+    with _gathering:
+        for each in _threads:
+            count = len(each.done)  # there may be more any moment
+            if count:
+                done = each.done[:count]
+                del each.done[:count]
+                each.worked = each.worked or any(DECODE <= entry & _STAGE <= KERNELS for entry in done)
+                _unadded.extend(done)
+        if len(_threads) > _MOST_THREADS:
+            alive = {thread.native_id for thread in threading.enumerate()}
+            for ended in [each for each in _threads if each.native_id not in alive and not each.done]:
+                _threads.remove(ended)
+                _worked += ended.worked
+                _add_cpu(ended)
+    return _unadded
+
+
+_gathering = fork.Lock()
+
+
+def sums() -> npt.NDArray[np.int64]:
+    """What the threads of this process have counted: in all, and of that in fetches whose stages were told apart."""
+    unadded = gathered()
+    with _gathering:
+        count = len(unadded)
+        add_up(_sums, np.array(unadded[:count], np.int64))
+        del unadded[:count]
+        for each in _threads:
+            _add_cpu(each)
+    return _sums
+
+
+def _add_cpu(own: Clock) -> None:
+    for _ in range(len(own.cpu)):
+        stage, ns, cpu = own.cpu.pop()
+        _sums[0, stage, CPU_NS] += cpu
+        _sums[0, stage, CPU_OF_NS] += ns
+
+
+def working() -> int:
+    """How many threads have decoded or transformed."""
+    return _worked + sum(each.worked for each in _threads)
+
+
+def add_up(sums: npt.NDArray[np.int64], done: npt.NDArray[np.int64]) -> None:
+    """Add stages that have ended (``Clock.done``) to what ``sums`` gives."""
+    if not len(done):
+        return
+    done = np.concatenate([done, done[done & TOLD != 0] | _SECOND])
+    ns = (done & ~_SECOND) >> _SHIFT
+    base = ((done & _STAGE) + len(STAGES) * (done & _SECOND != 0)) * WIDTH
+    buckets = np.minimum((4 * np.log2(np.maximum(ns, 1)) + 1e-9).astype(np.int64), BUCKETS - 1)
+    ones = np.ones_like(ns)
+    np.add.at(
+        sums.reshape(-1),
+        np.concatenate([base + NS, base + COUNT, base + HISTOGRAM + buckets]),
+        np.concatenate([ns, ones, ones]),
+    )
+
+
+_SECOND = 1 << 62
+
+
+def divided(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The stages [stages, WIDTH] of what ``sums`` gives, with fetches divided among them."""
+    whole: npt.NDArray[np.int64] = sums[0].copy()
+    told = sums[1]
+    lump = whole[FETCH].copy()
+    whole[FETCH] = 0
+    if lump[NS]:
+        told_ns = int(told[:, NS].sum())
+        if not told_ns:
+            whole[USER] += lump
+            return whole
+        times = int(lump[NS]) / told_ns
+        more = np.rint(told[:, HISTOGRAM:] * times).astype(np.int64)
+        whole[:, HISTOGRAM:] += more
+        whole[:, COUNT] += more.sum(1)
+        whole[:, NS] += np.rint(told[:, NS] * times).astype(np.int64)
+    return whole
 
 
 def _in_child() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,8 +25,11 @@ HEADER = ("generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "
 GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN = range(len(HEADER))
 TEXTS, TEXT = 24, np.dtype("S248")
 """Statements of the user's that a process was found in: how many, and how long their names may be."""
+_WRITING, _UNADDED = 10, 11  # odd while the row is being written; how many entries are not in the sums yet
+_MOST_UNADDED = 1024
 _STAGES_BEGIN = 16
-_TEXTS_BEGIN = _STAGES_BEGIN + len(STAGES) * WIDTH
+_UNADDED_BEGIN = _STAGES_BEGIN + 2 * len(STAGES) * WIDTH
+_TEXTS_BEGIN = _UNADDED_BEGIN + _MOST_UNADDED
 _ROWS, _ROW = 512, _TEXTS_BEGIN + TEXTS * (TEXT.itemsize // 8 + 1)
 _CONTROL, _FOLDER = 128, 8
 _MOST_EVENTS = 1 << 20  # of a process
@@ -125,7 +129,7 @@ def rows_of() -> list[Row]:
     if not generation:
         return []
     content = _words[_CONTROL:].reshape(_ROWS, _ROW)
-    rows = [Row.of(content[number].copy()) for number in np.flatnonzero(content[:, GENERATION] == generation)]
+    rows = [Row.of(_read(content[number])) for number in np.flatnonzero(content[:, GENERATION] == generation)]
     return sorted(rows, key=lambda row: row.header["pid"] != os.getpid())
 
 
@@ -162,6 +166,16 @@ fork.register(in_child=_in_child)
 # -- rows ---------------------------------------------------------------------------------------------------
 
 
+def _read(words: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """A row's words when nobody was writing; at last as they are, for who did may have been killed."""
+    for _ in range(100):
+        found = words.copy()
+        if not found[_WRITING] & 1 and found[_WRITING] == words[_WRITING]:
+            break
+        time.sleep(1e-4)
+    return found
+
+
 class Row(NamedTuple):
     """What one process measured: ``stages`` [stages, WIDTH]; (name, times) of statements."""
 
@@ -171,7 +185,9 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, words: npt.NDArray[np.int64]) -> Row:
-        stages = words[_STAGES_BEGIN:_TEXTS_BEGIN].reshape(len(STAGES), WIDTH)
+        sums = words[_STAGES_BEGIN:_UNADDED_BEGIN].reshape(2, len(STAGES), WIDTH)
+        clocks.add_up(sums, words[_UNADDED_BEGIN:][: words[_UNADDED]])
+        stages = clocks.divided(sums)
         texts = words[_TEXTS_BEGIN:]
         names, times = texts[TEXTS:].view(TEXT), texts[:TEXTS]
         named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(TEXTS) if times[n]]
@@ -220,21 +236,36 @@ def row() -> npt.NDArray[np.int64] | None:
 _cpu_begun = 0
 _delayed_begun: int | None = None
 _delayed_at = 0
-_EVERY = 200_000_000  # ns
+_EVERY = 500_000_000  # ns
 
 
-def flush(until: int = 0) -> None:
-    """Write what the threads of this process have counted to its row; ``until``: it is measured up to then."""
+def flush(until: int = 0, *, add_up: bool = True) -> None:
+    """Write what the threads of this process have counted to its row.
+
+    Args:
+        until: it is measured up to then.
+        add_up: whether to add it up first, which takes longer; what is not added up now, who reads the row will.
+    """
     global _delayed_at
     found = row()
     if found is None:
         return
-    sums, found[THREADS] = clocks.sums()
-    found[_STAGES_BEGIN:_TEXTS_BEGIN] = sums.reshape(-1)
-    found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
-    if until:
-        found[UNTIL] = until
-        found[SPAN] = found[UNTIL] - found[BEGUN]
+    with _flushing:
+        new = clocks.gathered()
+        found[_WRITING] += 1
+        if add_up or len(new) > _MOST_UNADDED:
+            found[_STAGES_BEGIN:_UNADDED_BEGIN] = clocks.sums().reshape(-1)
+            found[_UNADDED] = 0
+        else:
+            found[_UNADDED_BEGIN + found[_UNADDED] : _UNADDED_BEGIN + len(new)] = new[found[_UNADDED] :]
+            found[_UNADDED] = len(new)
+        if until or add_up:
+            found[THREADS] = clocks.working()
+            found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
+        if until:
+            found[UNTIL] = until
+            found[SPAN] = until - found[BEGUN]
+        found[_WRITING] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
@@ -244,12 +275,13 @@ def flush(until: int = 0) -> None:
         found[DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
 
 
-def write_texts(found: npt.NDArray[np.int64], texts: list[tuple[str, int]]) -> None:
-    """Write statements, and how often a process was found at each, to its row."""
+_flushing = fork.Lock()
+
+
+def write_text(found: npt.NDArray[np.int64], number: int, text: str, times: int) -> None:
+    """Write a statement, and how often a process was found at it, to its row."""
     place = found[_TEXTS_BEGIN:]
-    names = place[TEXTS:].view(TEXT)
-    for number, (text, times) in enumerate(texts[:TEXTS]):
-        names[number], place[number] = text.encode()[: TEXT.itemsize], times
+    place[TEXTS:].view(TEXT)[number], place[number] = text.encode()[: TEXT.itemsize], times
 
 
 def delayed_ns() -> int | None:

@@ -2,32 +2,34 @@
 
     python -m bench.bottlenecks.overhead [--data DIR] [--images N] [--rounds N] [--out FILE]
 
-On: a DataLoader of photos for training, without workers and with one that stays, an epoch with and one without
-``accel.profile``, in turns. CPU time is that of all threads of the process and of its worker, by the scheduler's own
-count; beginning and ending to measure, which is once a training, is not part of it.
+On: a DataLoader of photos for training, without workers and with one that stays; epochs with ``accel.profile``,
+without, and without again, in turns. CPU time is that of all threads of the process and of its worker, for each batch,
+whose images and crops are the same in every epoch; of each batch the median over the rounds counts, and what follows
+from the rounds drawn anew, again and again, is the spread. How far "without again" is from "without" says how far to
+trust the rest. The first batches of an epoch, which are measured with more care, are left out, and so is beginning
+and ending to measure, which is once a training.
 """
 
 from __future__ import annotations
 
-import os
+import random
 import sys
 import tempfile
+import time
 import timeit
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from statistics import median
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 import accel
 from accel.cli import samples, screen
 from accel.cli.arguments import Red, command
-from accel.cli.costs import descendants, ratio, take_turns
 from accel.cli.data import open_folder
 from accel.cli.tables import Table, show
 from accel.profiling import collect
@@ -37,14 +39,16 @@ from bench.machine import parser, write
 MOST_ON, MOST_OFF = 0.01, 500.0
 """Of the CPU time; nanoseconds an image."""
 _BATCH = 16
+_LEFT_OUT = 12
+"""Batches at the beginning of an epoch."""
 _WATCHED = (measuring.__file__, clocks.__file__, str(Path(collect.__file__).parent))
 
 
 @command("overhead")
 def main() -> int:
     """Exit status 1: it costs more than it may."""
-    options = parser("bench.bottlenecks.overhead", str(__doc__).partition("\n")[0], out="profiler.json", rounds=9)
-    options.set_defaults(images=320)
+    options = parser("bench.bottlenecks.overhead", str(__doc__).partition("\n")[0], out="profiler.json", rounds=25)
+    options.set_defaults(images=512)
     args = options.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="accel-bench-") as made, accel.image_backend("cpu", threads=1):
@@ -52,14 +56,12 @@ def main() -> int:
             samples.write(Path(made), 32)
         dataset = open_folder(args.data or Path(made), _pipeline()).dataset
         order = [index % len(dataset) for index in range(args.images // _BATCH * _BATCH)]
-        on = {
-            workers: _on(DataLoader(dataset, _BATCH, sampler=order, **_with(workers)), args.rounds)
-            for workers in (0, 1)
-        }
+        on = {workers: _on(dataset, args.images // _BATCH, workers, args.rounds) for workers in (0, 1)}
         off = {workers: _off(dataset, order[: 4 * _BATCH], workers) for workers in (0, 1)}
     rows = [
-        (f"on, {workers} workers", f"{each['share']:+.2%} of CPU time", f"{each['us']:.0f} µs an image")
+        (f"{name}, {workers} workers", f"{share:+.2%} of {each['us']:.0f} µs an image", f"{low:+.2%} to {high:+.2%}")
         for workers, each in on.items()
+        for name, (share, low, high) in (("on", each["on"]), ("off again", each["again"]))
     ]
     rows += [
         (f"off, {workers} workers", f"{each['guards']:.3f} guards an image", f"{each['ns']:.1f} ns an image")
@@ -68,7 +70,7 @@ def main() -> int:
     show(Table("the profiler's overhead", ("", "", ""), rows))
     write(args.out, {"images": len(order), "on": on, "off": off})
     return int(
-        max(each["share"] for each in on.values()) > MOST_ON or max(each["ns"] for each in off.values()) > MOST_OFF
+        max(each["on"][0] for each in on.values()) > MOST_ON or max(each["ns"] for each in off.values()) > MOST_OFF
     )
 
 
@@ -85,45 +87,68 @@ def _pipeline() -> Callable[[Any], Any]:
     return made
 
 
-def _on(loader: DataLoader[Any], rounds: int) -> dict[str, Any]:
+class _Stamped(Dataset[Any]):
+    """Images of a dataset that are cropped alike each time, and the CPU time of the process when a batch begins."""
+
+    def __init__(self, dataset: Any, batches: int) -> None:
+        self.dataset, self.batches = dataset, batches
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        batch, place = divmod(index, _BATCH)
+        begun = 0
+        if not place:
+            begun = time.process_time_ns()
+            torch.manual_seed(batch % self.batches)
+        return self.dataset[index % (self.batches * _BATCH) % len(self.dataset)][0], begun
+
+
+def _on(dataset: Any, batches: int, workers: int, rounds: int) -> dict[str, Any]:
     """Epochs with and without measuring, in turns."""
+    order = range((_LEFT_OUT + batches + 1) * _BATCH)  # a batch has ended when the next one begins
+    loader = DataLoader(_Stamped(dataset, batches), _BATCH, sampler=order, **_with(workers))
 
-    def epoch() -> float:
-        before = _cpu_seconds()
-        for images, _ in loader:
+    def epoch() -> list[int]:
+        begun, taken = [], []
+        for images, stamps in loader:
             images.to("cpu")  # computes what is lazy
-        return _cpu_seconds() - before
+            begun.append(int(stamps[0]))
+            taken.append(time.process_time_ns())
+        each = np.diff(begun) + (np.diff(taken) if workers else 0)
+        return [int(ns) for ns in each[_LEFT_OUT:]]
 
-    def plain(number: int) -> float:
-        epoch()  # what changes with the switch from one to the other changes here
-        return epoch()
-
-    def measured(number: int) -> float:
+    def measured() -> list[int]:
         collect.start()
         try:
-            return plain(number)
+            return epoch()
         finally:
             collect.stop()
 
-    # a turn in the other order every second round: whatever comes first is no dearer for that
-    turns: dict[str, list[float]] = {"off": [], "on": []}
+    turns: dict[str, Callable[[], list[int]]] = {"off": epoch, "on": measured, "again": epoch}
+    found: dict[str, list[list[int]]] = {name: [] for name in turns}
+    epoch()
+    measured()
+    orders = random.Random(1)
     for number in range(rounds):
-        both: dict[str, Callable[[int], float]] = {"off": plain, "on": measured}
-        for name, found in take_turns(dict(list(both.items())[:: 1 - number % 2 * 2]), 1).items():
-            turns[name] += found
-        screen.note(f"round {number + 1}: off {turns['off'][-1]:.3f} s, on {turns['on'][-1]:.3f} s")
-    share = ratio(turns["off"], turns["on"]) - 1
-    return {"share": share, "us": median(turns["off"]) / len(loader) / _BATCH * 1e6, "CPU seconds": turns}
+        for name in orders.sample(list(turns), len(turns)):
+            found[name].append(turns[name]())
+        screen.note(f"round {number + 1}: " + ", ".join(f"{name} {sum(found[name][-1]) / 1e9:.3f} s" for name in turns))
+    off = np.array(found["off"])
+    return {
+        **{name: _beyond(off, np.array(found[name])) for name in ("on", "again")},
+        "us": float(np.median(off, 0).mean()) / _BATCH / 1e3,
+        "CPU seconds": {name: [sum(each) / 1e9 for each in epochs] for name, epochs in found.items()},
+    }
 
 
-def _cpu_seconds() -> float:
-    """CPU time of all threads of this process and those below it, by the scheduler's count of nanoseconds."""
-    total = 0
-    for pid in (os.getpid(), *descendants()):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):
-                total += int((task / "schedstat").read_text().split()[0])
-    return total / 1e9
+def _beyond(off: Any, on: Any) -> tuple[float, float, float]:
+    """By how much, as a share, one [rounds, batches] costs more than the other: and its 5th and 95th percentiles."""
+
+    def share(rounds: Any) -> float:
+        return float(np.median(on[rounds], 0).sum() / np.median(off[rounds], 0).sum() - 1)
+
+    drawn = np.random.default_rng(1).integers(0, len(off), (1000, len(off)))
+    low, high = np.percentile([share(rounds) for rounds in drawn], (5, 95))
+    return share(slice(None)), float(low), float(high)
 
 
 class _Counts:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -27,7 +28,7 @@ from torchvision.datasets.folder import pil_loader
 from torchvision.transforms import v2
 
 import accel
-from accel.profiling import collect, sampler
+from accel.profiling import collect, fetching, sampler
 from accel.profiling.flow import flow
 from accel.profiling.measured import Measured, Process
 from accel.runtime import streams
@@ -306,7 +307,7 @@ def test_a_fork_in_the_middle_of_a_stage() -> None:
     collect.start()
     try:
         assert clocks.timed(clocks.USER, inside)() == 0
-        assert clocks.clock().ns(clocks.USER) > 0
+        assert clocks.sums()[0][clocks.USER, clocks.NS] > 0
     finally:
         collect.stop()
 
@@ -318,11 +319,77 @@ def test_times_are_own_times() -> None:
         clocks.timed(clocks.TRANSFORM, lambda: (inner(), inner(), time.sleep(0.01)))()
         with pytest.raises(KeyError):
             clocks.timed(clocks.READ, {}.__getitem__)(1)
-        own = clocks.clock()
-        assert own.ns(clocks.DECODE) >= 60_000_000
-        assert 10_000_000 <= own.ns(clocks.TRANSFORM) < 40_000_000
-        assert own.sums[clocks.READ, clocks.COUNT] == 1
-        assert own.inside > 0
+        sums = clocks.sums()[0]
+        assert sums[clocks.DECODE, clocks.NS] >= 60_000_000
+        assert 10_000_000 <= sums[clocks.TRANSFORM, clocks.NS] < 40_000_000
+        assert sums[clocks.READ, clocks.COUNT] == 1
+        assert clocks.clock().inside > 0
+    finally:
+        collect.stop()
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("backend", ["cpu", "torchvision"])
+def test_fetches_are_divided_as_those_that_were_told_apart(
+    backend: str, count: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What most fetches took as a whole comes out as if each stage had been timed in all of them."""
+    told: Counter[bool] = Counter()
+    begin = fetching.begin_batch
+
+    def noted() -> None:
+        begin()
+        told[fetching._told] += 1
+
+    late = T.Compose([TRAIN, T.Lambda(napping(lambda values: values, 0.004))])
+    monkeypatch.setattr(T.Normalize, "forward", napping(T.Normalize.forward, 0.002))
+    with accel.image_backend(backend):
+        loader = DataLoader(Sleeping(folder, transform=late), 1, num_workers=count, persistent_workers=count > 0)
+        measured(loader)
+        monkeypatch.setattr(fetching, "begin_batch", noted)
+        result = measured(loader, epochs=5)
+    assert told[False] > 2 * told[True] > 20
+    (process,) = workers(result) or [main(result)]
+    naps = process.stages["user"], process.stages["record" if backend == "cpu" else "transform"]
+    assert naps[0].ns / 1e9 > 0.7 * 5 * EACH * 0.004
+    assert naps[1].ns / 1e9 > 0.7 * 5 * EACH * 0.002
+    assert naps[1].ns < naps[0].ns
+    assert process.images == 5 * EACH
+    assert process.stages["user"].count == pytest.approx(5 * EACH, rel=0.3)
+    for spent in process.stages.values():
+        assert sum(spent.histogram) == spent.count
+
+
+def test_dividing_keeps_the_sum() -> None:
+    sums = np.zeros((2, len(clocks.STAGES), clocks.WIDTH), np.int64)
+    told = [(100_000, clocks.USER), (300_000, clocks.DECODE)] * 4
+    done = [ns << 6 | clocks.TOLD | stage for ns, stage in told]
+    done += [500_000 << 6 | clocks.USER, *[800_000 << 6 | clocks.FETCH] * 20]
+    clocks.add_up(sums, np.array(done))
+    stages = clocks.divided(sums)
+    assert stages[:, clocks.NS].sum() == 1_600_000 + 500_000 + 16_000_000
+    assert stages[clocks.USER, clocks.NS] == 400_000 + 500_000 + 4_000_000
+    assert stages[clocks.DECODE, clocks.NS] == 1_200_000 + 12_000_000
+    assert stages[clocks.DECODE, clocks.COUNT] == 44
+    assert stages[clocks.DECODE, clocks.HISTOGRAM :].sum() == 44
+    assert not stages[clocks.FETCH].any()
+
+
+def test_what_a_worker_has_not_added_up_is_read() -> None:
+    collect.start()
+    try:
+        measuring.flush()
+        for number in range(1, 4):
+            clocks.clock().add(clocks.READ, 1000 * number)
+            measuring.flush(clocks.now(), add_up=False)
+            (row,) = measuring.rows_of()
+            assert row.stages[clocks.READ, clocks.COUNT] == number
+            assert row.stages[clocks.READ, clocks.NS] == 500 * number * (number + 1)
+        for _ in range(measuring._MOST_UNADDED):
+            clocks.clock().add(clocks.READ, 1)
+        measuring.flush(add_up=False)
+        (row,) = measuring.rows_of()
+        assert row.stages[clocks.READ, clocks.COUNT] == 3 + measuring._MOST_UNADDED
     finally:
         collect.stop()
 
