@@ -94,6 +94,11 @@ class Watched:
             loader.startup_ns.append(clocks.now() - asked)
             self._epochs[iterator] = loader, epoch, 0
 
+    def ended(self, iterator: Any, took: int) -> None:
+        """Its workers have ended."""
+        if iterator in self._epochs:
+            self._epochs[iterator][0].ended_ns.append(took)
+
 
 watched = Watched()
 
@@ -150,6 +155,7 @@ def iterated(original: Function) -> Function:
         if get_worker_info() is not None or not measuring.measuring():
             return original(self)
         clock = clocks.clock()
+        _last.__dict__.pop("batch", None)  # an epoch's last: who knows what was done since
         asked = _end_step(clock)
         watched.begun = watched.begun or asked
         if self.num_workers:

@@ -75,6 +75,8 @@ def carried_out(pipeline: Pipeline, advice: Advice) -> float | None:
     if advice.change is None or not advice.change.keys() <= FIELDS.keys():
         return None
     changed = replace(pipeline, **{FIELDS[name]: value for name, value in advice.change.items()})
+    if not advice.whole_epochs:  # some turns of the workers
+        changed = replace(changed, batches=max(changed.batches, 10 * changed.workers))
     measured = changed.run()
     if not advice.whole_epochs:
         return measured_rate(measured)
