@@ -95,7 +95,6 @@ class Watched:
             self._epochs[iterator] = loader, epoch, 0
 
     def ended(self, iterator: Any, took: int) -> None:
-        """Its workers have ended."""
         if iterator in self._epochs:
             self._epochs[iterator][0].ended_ns.append(took)
 
