@@ -52,7 +52,7 @@ def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
     its = verdict.flow
     if verdict.bottleneck == "shm" and measured.failed:
         return list(_shared_memory(measured, its))
-    if its is None or verdict.bottleneck in ("none", "step"):
+    if its is None or verdict.bottleneck in ("none", "step", "gil"):
         return []
     made = list(_threads(measured, its) if verdict.bottleneck == "threads" else _changes(measured, its, verdict))
     found = [each for each in made if each.predicted_rate is None or each.gain > HELPS]
@@ -111,7 +111,7 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
     if its.bytes and its.machine.memory_free:
         most = min(most, now + int(its.machine.memory_free / 2 / its.bytes / ahead / its.ranks))
     best = _cheapest(its, "workers", range(now + 1, most + 1))
-    if best is None or verdict.bottleneck in ("shm", "gil", "startup"):
+    if best is None or verdict.bottleneck in ("shm", "startup"):
         return
     number, rate = best
     cores = its.cpu_made * rate / its.ranks / its.images / 1e9 - its.cpu_made / its.period

@@ -53,7 +53,8 @@ class Flow:
     cores: float
     """For this rank, without what other programs take."""
     startup: float
-    """An epoch's time to its first batch, beyond the wait for any other, if epochs go on as they did."""
+    """An epoch's time to its first batch, beyond the wait for any other, if epochs go on as they did; and to end its
+    workers."""
     fill: float
     """What is left of it where workers stay: to make the first batch."""
     length: float
@@ -107,9 +108,15 @@ def _loader(measured: Measured, number: int) -> Loader:
 
 
 def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
-    """Batches that are none of an epoch's first, one of each worker, if that leaves enough; at least not the first."""
+    """Batches that are none of an epoch's first, one of each worker, in whole turns of the workers: where one waits
+    for all of a turn, the others are there at once. At least not the first, if that does not leave enough."""
     known = [batch for batch in chain if batch.number > 0 and batch.step_ns is not None]
-    later = [batch for batch in known if batch.number >= _loader(measured, number).num_workers]
+    workers = max(_loader(measured, number).num_workers, 1)
+    epochs: dict[int, list[Batch]] = {}
+    for batch in known:
+        if batch.number >= workers:
+            epochs.setdefault(batch.epoch, []).append(batch)
+    later = [batch for each in epochs.values() for batch in each[len(each) % workers :]]
     return later if len(later) >= max(_ENOUGH, len(known) / 4) else known
 
 
@@ -203,7 +210,7 @@ def _flow(
     alone = max(mean - queued, min(cpu_made, mean))
     typical, length = _epochs(loader, chain, all_batches, wait)
     fill = max(mean - wait, 0.0)
-    startup = max(typical - wait, fill)
+    startup = max(typical - wait, fill) + (_middle(loader.ended_ns) if typical else 0.0)
     gil = main.gil.ns / main.gil.count if main is not None and main.gil and main.gil.count else None
     result = Flow(
         loader, measured.machine, main, workers, ranks, count, images, sum(sizes) / len(sizes) if sizes else None,
@@ -256,4 +263,8 @@ def _epochs(loader: Loader, chain: Sequence[Batch], all_batches: Sequence[Batch]
     length = float(loader.length or (sum(ended) / len(ended) if ended else 0) or max(len(all_batches), 1000))
     # in the first epoch is what is done once a process: imports, compiling
     later = [each + waited.get(epoch, 0.0) for epoch, each in enumerate(loader.startup_ns) if epoch]
-    return sorted(later)[len(later) // 2] if later else 0.0, length
+    return _middle(later), length
+
+
+def _middle(times: Sequence[float]) -> float:
+    return sorted(times)[len(times) // 2] if times else 0.0

@@ -95,6 +95,10 @@ class Watched:
             loader.startup_ns.append(clocks.now() - asked)
             self._epochs[iterator] = loader, epoch, 0
 
+    def ended(self, iterator: Any, took: int) -> None:
+        if iterator in self._epochs:
+            self._epochs[iterator][0].ended_ns.append(took)
+
 
 watched = Watched()
 

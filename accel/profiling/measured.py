@@ -137,6 +137,8 @@ class Loader:
     """Batches of an epoch."""
     startup_ns: list[int] = field(default_factory=list)
     """From ``iter()`` to the first batch, for each epoch."""
+    ended_ns: list[int] = field(default_factory=list)
+    """To end the workers, for each epoch that they do not outlive."""
     draws: bool | None = None
     """Whether making a sample draws random numbers in the worker, so that another ``num_workers`` gives others."""
     pid: int | None = None

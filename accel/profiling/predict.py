@@ -63,7 +63,16 @@ def _period(flow: Flow, setting: Setting) -> float:
         setting = replace(setting, made=max(setting.made, setting.cpu_made))
     if setting.workers == 0:
         return max(setting.made + sum(busy) / len(busy), on_cores)
-    typical = _on_shared_cores(flow, setting, sum(busy) / len(busy))
+    at_work, period = 1.0, 0.0  # who waits for an index leaves the cores to the others
+    for _ in range(3):
+        typical = _on_shared_cores(flow, setting, sum(busy) / len(busy), at_work)
+        period = _carried_on(flow, setting, busy, typical, on_cores)
+        at_work = min((at_work + typical / max(setting.workers * period, 1.0)) / 2, 1.0)
+    return period
+
+
+def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float, on_cores: float) -> float:
+    """The same for workers, where a batch takes ``typical`` in one."""
     made = _drawn(flow, typical)
     ahead = setting.workers * setting.prefetch
     done: list[float] = []
@@ -82,14 +91,14 @@ def _period(flow: Flow, setting: Setting) -> float:
     return (taken[-1] - taken[ahead - 1]) / _BATCHES
 
 
-def _on_shared_cores(flow: Flow, setting: Setting, busy: float) -> float:
-    """How long a batch takes where all workers run at once, each of them computing now and then: who computes has an
-    equal share of the cores."""
+def _on_shared_cores(flow: Flow, setting: Setting, busy: float, at_work: float) -> float:
+    """How long a batch takes where workers run at once, for this share of the time, and each of them computes now and
+    then: who computes has an equal share of the cores."""
     computed = min(setting.cpu_made, setting.made)
     in_main = min(flow.cpu_main / max(busy, flow.cpu_main, setting.made / setting.workers, 1.0), 1.0)
     others, took = setting.workers - 1, setting.made
     for _ in range(6):
-        now = 1 - (setting.made - computed) / took if took else 0.0  # how likely each computes
+        now = at_work * (1 - (setting.made - computed) / took) if took else 0.0  # how likely each computes
         slower = sum(
             comb(others, count)
             * now**count

@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 
 from accel import hooks, switch
 from accel.hooks.patch import Undo, attribute, body, found
-from accel.profiling import copying, fetching, loading
+from accel.profiling import copying, ending, fetching, loading
 from accel.profiling.sampler import sampler
 from accel.system import clocks, measuring
 from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, TRANSFORM, USER
@@ -89,7 +89,7 @@ def _install() -> None:
     if not measuring.measuring():
         return
     _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
-    for name, replacement in (*fetching.REPLACED, *loading.REPLACED, *copying.REPLACED):
+    for name, replacement in (*fetching.REPLACED, *loading.REPLACED, *copying.REPLACED, *ending.REPLACED):
         _around(name, replacement)
     for name, replacement in fetching.BODIES:
         _undo.append(body(found(name), replacement))

@@ -88,8 +88,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
     if its.loader.num_workers == 0:
         yield _costly(measured, its, name, share, f"{waits}; it loads itself, without workers")
         return
-    starved = _starved(its)
-    if starved and _holds_the_gil(its):
+    if _holds_the_gil(its) and _starved(its, by_gil=True):
         late = f"{(its.gil_late or 0) / 1e6:.0f} ms late"
         yield "gil", f"{waits}, though the workers could keep up; the main process holds the GIL (others come {late})"
     if text := _no_room(measured, its, name):
@@ -100,7 +99,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
     unpacked = unpack_ns / max(unpack.count, 1) if unpack else 0.0
     if unpacked > 0.5 * its.wait:
         yield "send", f"{waits}, {unpacked / 1e6:.1f} ms a batch of it to unpack what workers sent"
-    if starved and predict.gain(its, prefetch=4 * (its.loader.prefetch_factor or 2)) > 1.05:
+    if _starved(its) and predict.gain(its, prefetch=4 * (its.loader.prefetch_factor or 2)) > 1.05:
         idle = "" if its.idle is None else f" ({its.idle:.0%} idle)"
         yield "prefetch", f"{waits}, though the workers could keep up{idle}: steps or batches come in bursts"
     yield _costly(measured, its, name, share, waits)
@@ -152,13 +151,19 @@ def place(sample: Sample) -> str:
     return f"{sample.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{sample.line} {text}".strip()
 
 
-def _starved(its: Flow) -> bool:
-    """Whether both sides wait for each other: what they could do alone is well above what they do together."""
+def _starved(its: Flow, by_gil: bool = False) -> bool:
+    """Whether both sides wait for each other: what they could do alone is well above what they do together.
+
+    ``by_gil``: what of the main process takes what workers send has to wait for the GIL, and their sending for that; so
+    neither counts.
+    """
     if not its.stages:
         return False
     made = its.made.ns / max(its.made.count, 1)
     workers = max(its.loader.num_workers, 1)
-    alone = max(its.step + its.copy, made / workers, its.sending, (its.cpu_made + its.cpu_main) / its.cores)
+    alone = max(its.step + its.copy, made / workers, its.cpu_made / its.cores)
+    if not by_gil:
+        alone = max(alone, its.sending, (its.cpu_made + its.cpu_main) / its.cores)
     lost = its.period - alone
     return lost > 0.5 * its.wait and lost > 0.05 * its.period and (its.idle is None or its.idle > 0.1)
 
@@ -174,8 +179,6 @@ def _holds_the_gil(its: Flow) -> bool:
 def _too_many_threads(measured: Measured, its: Flow) -> str | None:
     """Whether threads beyond the one that each process must have fill the cores, and wait for them."""
     own, others = in_use(measured)
-    if own < others:  # they wait for other programs
-        return None
     wanted = beyond = waited = used = 0.0
     for process in measured.processes:
         if process.seconds <= 0 or process.cpu_s is None or process.delayed_s is None:
@@ -184,6 +187,8 @@ def _too_many_threads(measured: Measured, its: Flow) -> str | None:
         wanted, beyond = wanted + wants, beyond + max(wants - 1, 0.0)
         waited, used = waited + process.delayed_s, used + process.cpu_s
     cores = its.machine.cores
+    if own < others and beyond < 2 * cores:  # they wait for other programs
+        return None
     if wanted > 1.6 * cores and beyond > 0.6 * cores and waited > 0.4 * used:
         return f"threads that could run would fill {wanted:.0f} cores; there are {cores}"
     return None

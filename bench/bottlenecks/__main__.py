@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from accel.cli import screen
@@ -32,11 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="accel-bench-") as scratch:
         folder = Path(scratch) / "photos"
         folder.mkdir()
+        if args.keep is not None:
+            args.keep.mkdir(parents=True, exist_ok=True)
         data.write(folder)
         with screen.Bar("bottlenecks", len(plants)) as bar:
-            arguments = ["--plain"] if args.plain else []
+            arguments = ["--plain"] if args.plain else ["--rounds", str(args.rounds)]
             for plant, found in processes.run(list(plants.values()), folder, Path(scratch), *arguments):
                 rows.append(_row(plant, found, args.keep))
+                if args.keep is not None:
+                    (args.keep / "rows.json").write_text(json.dumps(rows))
                 bar.advance()
     if args.plain:
         show(_plain_table(rows))
@@ -53,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog="python -m bench.bottlenecks", description=str(__doc__).partition("\n")[0])
     options.add_argument("--only", type=comma_separated, default=[], metavar="NAME,...", help="these plants [all]")
     options.add_argument("--plain", action="store_true", help="without the profiler: what each plant costs its script")
+    options.add_argument("--rounds", type=int, default=3, metavar="N", help="try advice so many times [3]")
     options.add_argument("--json", action="store_true", help="print the result as JSON, too")
     options.add_argument("--keep", type=Path, metavar="DIR", help="keep what was measured, and the screens")
     options.add_argument("--out", type=Path, default=RESULTS / "bottlenecks.json", metavar="FILE")
@@ -70,18 +76,17 @@ def _row(plant: Plant, found: dict[str, Any] | processes.NotRun, keep: Path | No
         return {**row, **found}
     screen_text, measured = found.pop("screen"), found.pop("measured")
     if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
         (keep / f"{plant.name}.txt").write_text(screen_text)
         (keep / f"{plant.name}.json").write_text(json.dumps(measured))
     return {**row, **found, "wrong advice": plant.wrong(found["advice"], found["why"])}
 
 
 def _error(advice: dict[str, Any]) -> float | None:
-    """By how much a prediction was off; of a bound, by how much it was exceeded."""
-    predicted, measured = advice["predicted_rate"], advice["measured"]
-    if not predicted or not measured:
+    """By how much a prediction was off, the median of the rounds; of a bound, by how much it was exceeded."""
+    errors = [said / rate - 1 for said, rate in advice.get("rounds", ()) if said and rate]
+    if not errors:
         return None
-    error: float = predicted / measured - 1
+    error: float = median(errors)
     return min(error, 0.0) if advice["at_most"] else error
 
 

@@ -20,7 +20,7 @@ LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
 
 class Timed(NamedTuple):
-    """Images and seconds, of whole epochs, and of each from when all workers have begun."""
+    """Images and seconds, of whole epochs but the first, and of each from when all workers have begun."""
 
     images: int
     seconds: float
@@ -29,7 +29,7 @@ class Timed(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Images a second with the start of epochs."""
+        """Images a second with the start of epochs, and the end of those before."""
         return self.images / self.seconds if self.seconds else 0.0
 
     @property
@@ -99,19 +99,24 @@ class Script:
         return DataLoader(data, self.batch_size, **arguments)
 
     def _train(self, loader: DataLoader[Any]) -> Timed:
-        images, steady_images, steady, begin = 0, 0, 0.0, time.perf_counter()
-        ramp = min(2 * loader.num_workers, self.batches // 2)  # workers begin one after the other
-        for _ in range(self.epochs):
-            runs, now = None, begin
-            for number, count in enumerate(self._epoch(loader)):
+        workers = max(loader.num_workers, 1)
+        ramp = min(2 * workers, self.batches // 2)  # workers begin one after the other
+        until = (
+            ramp + max((self.batches - ramp) // workers, 1) * workers
+        )  # whole turns of them, as batches come in turns
+        images, steady_images, steady, now, begin = 0, 0, 0.0, 0.0, time.perf_counter()
+        for epoch in range(self.epochs):
+            runs = 0.0
+            for number, count in enumerate(self._epoch(loader), 1):
                 now = time.perf_counter()
                 images += count
-                if runs is not None:
-                    steady_images += count
-                elif number == ramp:
+                if number == ramp:
                     runs = now
-            steady += now - (runs or now)  # the end of workers belongs to the epoch only
-        return Timed(images, time.perf_counter() - begin, steady_images, steady)
+                elif ramp < number <= until:
+                    steady_images, steady, runs = steady_images + count, steady + now - runs, now
+            if epoch == 0 and self.epochs > 1:  # in it is what is done once: imports, compiling
+                images, begin = 0, now
+        return Timed(images, now - begin, steady_images, steady)
 
     def _epoch(self, loader: DataLoader[Any]) -> Iterator[int]:
         """The sizes of batches, each after its step."""

@@ -37,8 +37,8 @@ STEPS = replace(WAITS, dataset=photos(pipeline(size=16), "tiny"), step=Step(400)
     ids=["alone", "worker", "step"],
 )
 def test_a_planted_bottleneck_is_named(plant: Plant, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "_tried", lambda script, advice, folder: {"text": advice.text, "change": advice.change})
-    found = child.profiled(plant, folder)
+    monkeypatch.setattr(child, "_tried", lambda script, advice, folder: 100.0)
+    found = child.profiled(plant, folder, 1)
     assert found["found"] == plant.expected, found["screen"]
     assert plant.wrong(found["advice"], found["why"]) == []
 
@@ -78,8 +78,13 @@ def test_a_wrong_name_is_exit_status_1(
     said: dict[str, Any] = {"found": name, "why": "", "failed": None, "screen": "", "measured": {}}
     each = {"text": "more", "change": {"num_workers": 2}, "rate": 50.0, "at_most": False, "cost": ""}
     advice = [
-        {**each, "predicted_rate": 120.0, "measured": 100.0},
-        {**each, "predicted_rate": 110.0, "measured": 100.0},
+        {**each, "predicted_rate": 120.0, "measured": 100.0, "rounds": [[120.0, 100.0]]},
+        {
+            **each,
+            "predicted_rate": 110.0,
+            "measured": 100.0,
+            "rounds": [[150.0, 50.0], [110.0, 100.0], [None, 9.0], [100.0, 100.0]],
+        },
     ]
     found = {**said, "advice": advice}
     monkeypatch.setattr(processes, "run", lambda plants, *arguments: [(plant, dict(found)) for plant in plants])

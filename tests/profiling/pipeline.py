@@ -59,6 +59,7 @@ class Pipeline:
 def measured_rate(measured: Measured) -> float:
     first = max(measured.loaders[0].num_workers, 1)
     steady = [batch for batch in measured.batches if batch.number >= first and batch.step_ns is not None]
+    steady = steady[len(steady) % min(first, len(steady)) :]  # whole turns of the workers
     spent = sum(batch.wait_ns + (batch.copy_ns or 0) + (batch.step_ns or 0) for batch in steady)
     return sum(batch.images for batch in steady) / spent * 1e9
 

@@ -174,7 +174,8 @@ def test_workers_however_started(backend: str, method: str, folder: Path) -> Non
     assert all(each.stages["user"].count for each in workers(result))
     assert result.loaders[0].method == method
     assert result.loaders[0].draws
-    assert len(result.loaders[0].startup_ns) == 2
+    assert len(result.loaders[0].startup_ns) == len(result.loaders[0].ended_ns) == 2
+    assert min(result.loaders[0].ended_ns) > 0
     assert main(result).images == 2 * EACH
     assert [(each.epoch, each.number, each.images) for each in result.batches] == [
         (epoch, number, 4) for epoch in range(2) for number in range(3)

@@ -67,6 +67,26 @@ def test_the_present_setting_is_what_was_measured() -> None:
         assert predict.rate(its, predict.present(its)) == pytest.approx(measured_rate(measured), rel=1e-6)
 
 
+def test_rates_are_of_whole_turns_of_the_workers() -> None:
+    """In each of them one batch is waited for, and the others are there at once."""
+    pipeline = Pipeline(work={"user": (160.0, 0.0)}, step=(1.0, 0.0), workers=8, spread=0.001, batches=50)
+    its = flow(pipeline.run())
+    assert its is not None
+    assert its.rate == pytest.approx(8 * pipeline.images / 0.160, rel=0.02)
+
+
+def test_the_end_of_workers_is_part_of_an_epoch() -> None:
+    measured = Pipeline(work={"decode": (8.0, 1.0)}, step=(6.0, 0.0), startup=300, epochs=4, batches=10, cores=8).run()
+    before = advise(measured, judge(measured))[0]
+    measured.loaders[0].ended_ns = [200_000_000] * 4
+    after = advise(measured, judge(measured))[0]
+    assert after.change == before.change == {"persistent_workers": True}
+    assert after.rate is not None
+    assert before.rate is not None
+    assert 320 / after.rate == pytest.approx(320 / before.rate + 0.2)
+    assert after.predicted_rate == before.predicted_rate
+
+
 FIELDS = {"num_workers": "workers", "prefetch_factor": "prefetch", "persistent_workers": "persistent"}
 
 
@@ -75,6 +95,8 @@ def carried_out(pipeline: Pipeline, advice: Advice) -> float | None:
     if advice.change is None or not advice.change.keys() <= FIELDS.keys():
         return None
     changed = replace(pipeline, **{FIELDS[name]: value for name, value in advice.change.items()})
+    if not advice.whole_epochs:  # some turns of the workers
+        changed = replace(changed, batches=max(changed.batches, 10 * changed.workers))
     measured = changed.run()
     if not advice.whole_epochs:
         return measured_rate(measured)

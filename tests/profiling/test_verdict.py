@@ -182,7 +182,7 @@ def test_the_first_batch_of_an_epoch_does_not_count() -> None:
     assert judge(measured).bottleneck == "step"
     measured.batches[1].wait_ns = 10**12  # the other worker's first
     assert judge(measured).bottleneck == "step"
-    measured.batches[2].wait_ns = 10**12
+    measured.batches[3].wait_ns = 10**12  # the first of a whole number of turns
     assert judge(measured).bottleneck != "step"
 
 
