@@ -84,7 +84,8 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
         yield from _copying(its)
         return
     yield from _workers(its, verdict)
-    yield from _prefetch(its)
+    if verdict.bottleneck != "startup":  # an epoch is over before more batches ahead could matter
+        yield from _prefetch(its)
     yield from _persistent(its)
     yield from _backend(measured, its)
     yield from _pool(measured, its)

@@ -140,7 +140,7 @@ def _report(plant: Plant, folder: Path) -> tuple[Report, str | None]:
             with accel.profile(show=False) as report:
                 (plant.script.run if plant.inside else plant.script.train)(folder)
         except RuntimeError as error:
-            failed = str(error)
+            failed = str(error).strip().splitlines()[-1]
     return report, failed
 
 
