@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import wraps
 from multiprocessing import active_children
@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from accel import switch
 from accel.options import Selection
 from accel.profiling import fetching, trial
+from accel.profiling.extent import extent
 from accel.profiling.measured import Batch, Loader, Trial
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
@@ -202,7 +203,7 @@ def asked(original: Function) -> Function:
         if not number:
             watched.started(self)
         try:
-            images, size = _extent(data, loader.batch_size, self._auto_collation)
+            images, size = extent(data, loader.batch_size, self._auto_collation)
         except Exception:  # somebody's own class
             images, size = loader.batch_size or 1, None
         watched.images += images
@@ -264,27 +265,6 @@ def _ready(iterator: Any) -> int | None:
     except NotImplementedError:  # macOS
         return None
     return int(queued) + sum(len(info) == 2 for info in tasks.values())
-
-
-def _extent(data: Any, batch_size: int | None, collated: bool) -> tuple[int, int | None]:
-    """The images and bytes of a batch, as far as its tensors tell."""
-    tensors: list[torch.Tensor] = []
-    todo, images = [data], None
-    while todo and len(tensors) < 64:
-        each = todo.pop(0)
-        if isinstance(each, torch.Tensor):
-            tensors.append(each)
-        elif isinstance(each, Mapping):
-            todo += each.values()
-        elif isinstance(each, (list, tuple)):
-            if each and images is None and isinstance(each[0], torch.Tensor) and each is not data:
-                images = len(each)
-            todo += each[:64]
-    if images is None:
-        least = 1 if collated else 4  # one image has up to three dimensions
-        images = tensors[0].shape[0] if tensors and tensors[0].ndim >= least else batch_size or 1
-    size = sum(each.numel() * each.dtype.itemsize for each in tensors) if tensors else None
-    return images, size
 
 
 def unpickled(original: Any) -> Any:

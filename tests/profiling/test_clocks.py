@@ -578,7 +578,7 @@ def test_loaders_of_others(folder: Path) -> None:
 
 
 def test_a_backend_that_changes_meanwhile(folder: Path) -> None:
-    loader = DataLoader(ImageFolder(str(folder), TRAIN), 4)
+    loader = DataLoader(ImageFolder(str(folder), TRAIN), 6)  # few batches: the stages of all are told apart
     collect.start()
     try:
         list(loader)
