@@ -11,7 +11,8 @@ class Index:
     """The index of one picture after the other.
 
     ``clear`` it, or fill its ``room`` with the bytes of an earlier decode; then ``decode(..., index=index)``; then, if
-    it has ``grown``, keep a copy of its ``bytes``.  Whatever bytes it is filled with, the pixels are the same.
+    it has ``grown``, keep a copy of its ``bytes``.  Bytes of another file, or damaged ones, change no pixel; forged
+    ones, with the right digest and checksum, may.
 
     Attributes:
         used: the last decode began at its points.
