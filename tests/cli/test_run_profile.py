@@ -145,10 +145,10 @@ def test_what_cannot_be_written_is_said(image_folder: Path, tmp_path: Path) -> N
 @linux
 def test_a_script_that_is_killed_leaves_no_trace(image_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(f"{TRAINS}\n    import os\n    os.kill(os.getpid(), 9)\n")
-    (tmp_path / "temporary").mkdir()
-    how = {"cwd": tmp_path, "environment": {"TMPDIR": str(tmp_path / "temporary")}}
-    assert ended(*RUN, "--trace", "trace.json", "script.py", str(image_folder), "0", **how).returncode == -9
-    assert not list((tmp_path / "temporary").glob("accel-*"))
+    with tempfile.TemporaryDirectory() as temporary:
+        how = {"cwd": tmp_path, "environment": {"TMPDIR": temporary}}
+        assert ended(*RUN, "--trace", "trace.json", "script.py", str(image_folder), "0", **how).returncode == -9
+        assert not list(Path(temporary).glob("accel-*"))
 
 
 @linux

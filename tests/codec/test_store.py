@@ -169,12 +169,17 @@ def test_a_checksum_that_is_not_looked_at_would_be_noticed(monkeypatch: pytest.M
 def _killed(entries: Store, work: Callable[[], None], after: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, since Python 3.12
+        begins, says = os.pipe()
         pid = os.fork()
     if pid == 0:
         try:
+            os.write(says, b"!")
             work()
         finally:
             os._exit(1)
+    os.read(begins, 1)
+    os.close(begins)
+    os.close(says)
     time.sleep(after)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

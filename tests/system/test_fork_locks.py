@@ -266,6 +266,7 @@ PLAIN = {
     "accel/system/memory.py": "made anew in a child",
     "accel/system/counters.py": "waited for by forks",
     "accel/lazy/shell.py": "waited for by forks",
+    "accel/profiling/sampler.py": "made anew for each thread",
     "accel/runtime/prefetch.py": "a queue is its process's",
     "accel/runtime/torch_ops.py": "made for one call",
 }
