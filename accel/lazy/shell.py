@@ -112,7 +112,7 @@ def swap(shell: torch.Tensor, value: torch.Tensor) -> bool:
     """
     if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
         return False
-    with _swapping:
+    with swapping:
         value.__dict__.update(attributes(shell))
         torch._C._swap_tensor_impl(shell, value)
         shell.__dict__, value.__dict__ = value.__dict__, shell.__dict__
@@ -120,8 +120,10 @@ def swap(shell: torch.Tensor, value: torch.Tensor) -> bool:
     return True
 
 
-_swapping = threading.RLock()
-fork.wait_for(lambda: _swapping, fork.SWAPS)
+swapping = threading.RLock()
+"""Held while a tensor is neither lazy nor plain."""
+
+fork.wait_for(lambda: swapping, fork.SWAPS)
 
 
 # -- torch's modes -----------------------------------------------------------------------------------------

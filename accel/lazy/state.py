@@ -190,8 +190,12 @@ class LazyState(Images):
 
 
 def peek(tensor: torch.Tensor) -> LazyState | None:
-    """The state of a lazy tensor; None where another thread has just made it a plain one."""
-    return tensor.__dict__.get("lazy")
+    """The state of a lazy tensor; None where another thread has just made it a plain one, of its class as well."""
+    lazy: LazyState | None = tensor.__dict__.get("lazy")
+    if lazy is None:
+        with shell.swapping:
+            pass
+    return lazy
 
 
 def materialize(tensor: Any, allocate: Allocate) -> torch.Tensor:

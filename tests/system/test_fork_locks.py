@@ -86,7 +86,7 @@ WAITED_FOR: dict[str, Any] = {
     "switch": switch._lock,
     "counters": counters._lock,
     "imports": imports.importing,
-    "swaps": shell._swapping,
+    "swaps": shell.swapping,
     "numba's": global_compiler_lock,
 }
 
