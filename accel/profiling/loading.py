@@ -269,8 +269,8 @@ def _ready(iterator: Any) -> int | None:
 
 def unpickled(original: Any) -> Any:
     """``ForkingPickler.loads``, in a thread that takes batches."""
-    unpacking = clocks.timed(UNPACK, original.__func__ if isinstance(original, staticmethod) else original)
     plain = original.__func__ if isinstance(original, staticmethod) else original
+    unpacking = clocks.timed(UNPACK, plain)
 
     def load(*args: Any, **kwargs: Any) -> Any:
         return (plain if get_worker_info() is not None else unpacking)(*args, **kwargs)
