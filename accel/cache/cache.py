@@ -16,7 +16,7 @@ from accel.cache.filling import Filling
 from accel.cache.folder import Unusable
 from accel.cache.opening import Opened, opened
 from accel.cache.table import Row
-from accel.codec.jpeg import digest
+from accel.codec.jpeg import sound_parts
 from accel.system import counters, fork
 from accel.system.memory import Key
 
@@ -58,7 +58,7 @@ class Cache:
                     counters.fallback(f"no cache: {error}")
                     return None
                 _opened[place] = cache
-            cache._filling.budget = budget
+            cache._filling.budget = folders.limited(place, budget) if folder is None else budget
         return cache
 
     def look(self, key: Key | bytes) -> File | None:
@@ -116,21 +116,10 @@ class Cache:
             sound = self._segments.read(entry.segment, entry.offset + begin, view)
         except (OSError, OverflowError):
             sound = False
-        if sound and self._is_sound(entry, first, last, view):
+        if sound and sound_parts(view, entry.ends, entry.digests, first, last):
             return True
         self._lost(entry)
         return False
-
-    @staticmethod
-    def _is_sound(entry: Entry, first: int, last: int, content: memoryview) -> bool:
-        ends, digests, at = entry.ends, entry.digests, 0
-        begin = ends[first - 1] if first else 0
-        for part in range(first, last):
-            end = ends[part] - begin
-            if digest(content[at:end]) != digests[part]:
-                return False
-            at = end
-        return True
 
     def _lost(self, entry: Entry) -> None:
         """Count an entry that cannot be read, unless it was taken back; it is not found again."""

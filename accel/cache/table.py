@@ -93,6 +93,14 @@ class Table:
             query = "SELECT kind, count(*), sum(size) FROM segments GROUP BY kind ORDER BY kind"
             return connection.execute(query).fetchall()  # type: ignore[no-any-return]
 
+    def counts(self) -> dict[int, int]:
+        """How many entries each kind has; at -1, how many keys have any."""
+        with _lock:
+            connection = self._connection or self._connect()
+            kinds = connection.execute(f"SELECT id & {KINDS - 1}, count(*) FROM entries GROUP BY 1").fetchall()
+            keys = connection.execute(f"SELECT count(DISTINCT id & {-KINDS}) FROM entries").fetchone()
+        return {**dict(kinds), -1: keys[0]}
+
     def faults(self) -> list[str]:
         """What sqlite3 finds wrong with the table's file."""
         with _lock:
