@@ -16,7 +16,7 @@ import torch
 
 from accel.ops import OPS
 from accel.ops.resample import SUPPORT, Aten, rows_first
-from accel.ops.row import ResampleOp
+from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import plan as planning
 from accel.planning import values
 from accel.planning.order import Steps, parts
@@ -128,9 +128,9 @@ class _Program(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _program(structure: Structure) -> _Program | None:
-    pixels, on_values, after = parts(tuple([(form.name, form.params) for form in structure.forms]))
-    forms = list(structure.forms[: len(pixels)])
-    drawn = [form.drawn >= 0 for form in structure.forms[len(pixels) :]]
+    _, on_values, after = parts(tuple([(form.name, form.params) for form in structure.forms]))
+    forms = [form for form in structure.forms if not isinstance(OPS[form.name], TensorOp)]
+    drawn = [form.drawn >= 0 for form in structure.forms if isinstance(OPS[form.name], TensorOp)]
     slots = [isinstance(value, Slot) for _, params in on_values for value in params]
     if after or any(drawn) or any(slots) or values.erases(on_values):
         return None
