@@ -15,12 +15,14 @@ import numpy.typing as npt
 import torch
 
 from accel.ops import OPS
+from accel.ops.index import Index
 from accel.ops.resample import SUPPORT, Aten, rows_first
-from accel.ops.row import ResampleOp
+from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import plan as planning
 from accel.planning import values
 from accel.planning.order import Steps, parts
-from accel.planning.plan import Decode, Plan
+from accel.planning.plan import Decode, Item, Plan
+from accel.planning.stages import Axis, Pass, Stage
 from accel.rows import Form, Numbers, Rows, Slot, Structure
 
 START, STEP, LENGTH, SIZE, WINDOW, WINDOW_STEP = range(6)
@@ -70,6 +72,21 @@ class ColumnPlan(Plan):
     @cached_property
     def decodes(self) -> tuple[Decode, ...]:
         return planning.plan(list(self.columns.rows), interleaved=self.interleaved).decodes
+
+    @cached_property
+    def sources(self) -> list[Decode]:
+        """What to decode, in the order of the images: of an item no more than its place."""
+        rows, channels, boxes, *_, table = self.columns
+        return [
+            Decode(source, channels, tuple(box), (Item(position, (), table),))
+            for position, (source, box) in enumerate(zip(rows.sources, boxes.tolist(), strict=True))
+        ]
+
+    @property
+    def example(self) -> Stage:
+        """A pass with the filter of all of them."""
+        whole = Axis.as_it_is(Index.identity(1))
+        return Pass(whole, whole, self.columns.resample, ())
 
     def _replace(self, **changed: Any) -> Plan:  # type: ignore[override]
         return Plan(self.decodes, *self[1:])._replace(**changed)
@@ -128,9 +145,9 @@ class _Program(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _program(structure: Structure) -> _Program | None:
-    pixels, on_values, after = parts(tuple([(form.name, form.params) for form in structure.forms]))
-    forms = list(structure.forms[: len(pixels)])
-    drawn = [form.drawn >= 0 for form in structure.forms[len(pixels) :]]
+    _, on_values, after = parts(tuple([(form.name, form.params) for form in structure.forms]))
+    forms = [form for form in structure.forms if not isinstance(OPS[form.name], TensorOp)]
+    drawn = [form.drawn >= 0 for form in structure.forms if isinstance(OPS[form.name], TensorOp)]
     slots = [isinstance(value, Slot) for _, params in on_values for value in params]
     if after or any(drawn) or any(slots) or values.erases(on_values):
         return None
