@@ -14,6 +14,7 @@ from accel import switch
 from accel.backend import backend_of, host_of
 from accel.errors import DecodeError
 from accel.hooks import timm
+from accel.hooks.compiled import batch
 from accel.hooks.patch import Attribute, Body, Function
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import held, loader_batch, search, tensor
@@ -33,10 +34,14 @@ class Collating:
     def __init__(self, original: Function) -> None:
         self.original = original
         self._collate = timm.adapted(original)
-        self._stacks = original is default_collate
+        self.stacks = original is default_collate
+        self.check: batch.Check | None = None
 
     def __call__(self, samples: Any) -> Any:
-        if not self._stacks:
+        check, self.check = self.check, None
+        if check is not None:
+            check(samples)
+        if not self.stacks:
             states = dict.fromkeys(each.lazy for each in search.lazy_tensors(samples) if is_lazy(each))
             compute_together(states)
         return self._collate(samples)
@@ -75,14 +80,25 @@ def _located(original: Function, self: Any, index: Any) -> Any:
         raise
 
 
+def _made(original: Function, self: Any, index: Any) -> Any:
+    """The batch that a fetcher's ``fetch`` gives: drawn in one go, or made of samples that are made one by one."""
+    own = self.collate_fn
+    made = batch.fetched(self.dataset, index, own.stacks) if getattr(self, "auto_collation", False) else None
+    if not isinstance(made, batch.Made):
+        own.check = made
+        return _located(original, self, index)
+    stacked = made.stacked() if own.stacks else None
+    return own(made.samples()) if stacked is None else stacked
+
+
 def _fetch(original: Function, self: Any, index: Any) -> Any:
     """A fetcher's ``fetch``; a host backend's worker computes the batch there, before it is sent."""
     if not isinstance(self.collate_fn, Collating):
         self.collate_fn = Collating(self.collate_fn)
     if get_worker_info() is None:
-        batch = _located(original, self, index)
-        loader_batch.gather(search.lazy_tensors(batch), 0, index)
-        return batch
+        made = _made(original, self, index)
+        loader_batch.gather(search.lazy_tensors(made), 0, index)
+        return made
     if frame(2).f_code.co_name != "_worker_loop":  # past this function, and what stands in torch's
         return _located(original, self, index)
     if measuring.look():
@@ -91,8 +107,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
     computes = selection is not None and not backend_of(selection).devices
     try:
         with tensor.fetching():
-            batch = _located(original, self, index)
-        states = search.lazy_tensors(batch, sent=computes)
+            made = _made(original, self, index)
+        states = search.lazy_tensors(made, sent=computes)
         loader_batch.gather(states, slot_pool.loader_number(), index)
         for lazy_tensor in states:
             tensor.materialized_in_worker(lazy_tensor)
@@ -101,7 +117,7 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         if where is None:
             raise
         raise type(error)(f"{error} (dataset index {where})") from error
-    return slot_pool.outgoing(batch)
+    return slot_pool.outgoing(made)
 
 
 def _get_iterator(original: Function, self: Any) -> Any:
