@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torchvision
-from torch.utils.data import Dataset, Subset, default_collate
+from torch.utils.data import Subset, default_collate
 from torch.utils.data._utils import collate
 from torchvision.datasets import folder
 
@@ -46,7 +46,8 @@ class Made(NamedTuple):
     def samples(self) -> list[tuple[Any, Any]]:
         """The samples that the dataset gives."""
         kind = self.program.kind
-        assert kind is not None and kind.cls is not None
+        assert kind is not None
+        assert kind.cls is not None
         make, channels, dtype, interleaved = kind.cls.of, kind.channels, kind.dtype, bool(kind.interleaved)
         return [
             (make((recipe,), (), (channels, *size), dtype, interleaved), target)
@@ -92,10 +93,13 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made | Check:
     paths, targets, transform = _samples(dataset, indices)
     own = program.compiled(transform)
     selection = switch.current()
-    sources = [tv_files.opened(path, selection) for path in paths]
-    if None in sources:
-        raise Refused("a file is none that accel claims")
-    headers = [source.header for source in sources if source is not None]
+    sources: list[Source] = []
+    for path in paths:
+        source = tv_files.opened(path, selection)
+        if source is None:
+            raise Refused("a file is none that accel claims")
+        sources.append(source)
+    headers = [source.header for source in sources]
     sizes = [(header.height, header.width) for header in headers]
     if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
@@ -107,7 +111,7 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made | Check:
     made = Made(own, program.recipes(sources, runs), sizes, targets)
     if own.trusted is None:
         counters.way("one by one: the first of a pipeline, to compare with", len(indices))
-        others = random.getstate(), np.random.get_state()[1:3]
+        others = random.getstate(), _of_numpy()
         return lambda samples: _compare(made, used.after(), others, samples)
     used.commit()
     counters.way("drawn together", len(indices))
@@ -118,7 +122,7 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[list[Any], list[Any]
     """The paths and targets of samples, and the transform."""
     while type(dataset) is Subset:
         own = vars(dataset)
-        if not stock.unchanged(Subset, stock.methods(Subset, _OF_DATASETS)) or not _OF_DATASETS.isdisjoint(own):
+        if not stock.unchanged(Subset, stock.methods(Subset, _OF_DATASETS)) or not own.keys().isdisjoint(_OF_DATASETS):
             raise Refused("Subset has other methods than usual")
         try:
             indices = [own["indices"][each] for each in indices]
@@ -128,9 +132,9 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[list[Any], list[Any]
     cls, own = type(dataset), getattr(dataset, "__dict__", {})
     if getattr(cls, "__getitem__", None) is not folder.DatasetFolder.__getitem__:
         raise Refused(f"{cls.__name__} has a __getitem__ of its own")
-    if not stock.unchanged(cls, stock.methods(cls, _OF_DATASETS)) or not _OF_DATASETS.isdisjoint(own):
+    if not stock.unchanged(cls, stock.methods(cls, _OF_DATASETS)) or not own.keys().isdisjoint(_OF_DATASETS):
         raise Refused(f"{cls.__name__} has other methods than usual")
-    if not own.keys() >= _ATTRIBUTES or any([hasattr(cls, name) for name in _ATTRIBUTES]):
+    if not own.keys() >= _ATTRIBUTES or any(hasattr(cls, name) for name in _ATTRIBUTES):
         raise Refused(f"{cls.__name__} has other attributes than usual")
     if not stock.unchanged(folder, (folder.default_loader, folder.pil_loader)):
         raise Refused("torchvision's loaders were replaced")
@@ -141,23 +145,28 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[list[Any], list[Any]
     samples = own["samples"]
     try:
         found = [samples[whole_number(each)] for each in indices] if type(samples) is list else []
-        paths, targets = map(list, zip(*[(path, target) for path, target in found], strict=True))
+        pairs = [(path, target) for path, target in found]
     except Exception:
         raise Refused("an index is out of range, or a sample is unusual") from None
-    return paths, targets, own["transform"]
+    return [path for path, _ in pairs], [target for _, target in pairs], own["transform"]
 
 
-_OF_DATASETS = frozenset({"__getitem__", "__getitems__", "__getattribute__", "__getattr__"})
+_OF_DATASETS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
 _ATTRIBUTES = frozenset({"samples", "loader", "transform", "target_transform"})
 
 
 # -- the first batch ----------------------------------------------------------------------------------------
 
 
+def _of_numpy() -> tuple[bytes, int]:
+    _, words, place, *_ = np.random.get_state()  # noqa: NPY002
+    return words.tobytes(), place  # type: ignore[union-attr]
+
+
 def _compare(made: Made, state: torch.Tensor, others: Any, samples: Sequence[Any]) -> None:
     """Compare what a program made with the samples that the dataset gave."""
     same = len(samples) == len(made.sizes) and torch.equal(torch.default_generator.get_state(), state)
-    same = same and repr(others) == repr((random.getstate(), np.random.get_state()[1:3]))
+    same = same and repr(others) == repr((random.getstate(), _of_numpy()))
     made.program.trusted = same and all(
         _is_sample(made, *each) for each in zip(samples, made.recipes, made.sizes, made.targets, strict=True)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -16,7 +17,6 @@ from torchvision.transforms import functional as F1
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
-
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop")
@@ -28,7 +28,10 @@ class Refused(Exception):
     """Why a batch goes its usual way."""
 
 
-_ROOTS = (*[f"{Path(str(package.__file__)).parent}/" for package in (torch, torchvision)], f"{Path(__file__).parents[2]}/")
+_ROOTS = (
+    *[f"{Path(str(package.__file__)).parent}/" for package in (torch, torchvision)],
+    f"{Path(__file__).parents[2]}/",
+)
 METHODS = (
     *("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "_compiled_call_impl", "__getattribute__"),
     *("__getattr__", "forward", "get_params", "make_params", "transform", "check_inputs", "_needs_transform_list"),
@@ -92,18 +95,18 @@ def surroundings() -> None:
         raise Refused("the default device or dtype is not the usual one")
     if _torch._C._len_torch_function_stack() or _torch._C._len_torch_dispatch_stack():
         raise Refused("a mode of torch is active")
-    if any([getattr(module, name, None) for name in _GLOBAL_HOOKS]):
+    if any(getattr(module, name, None) for name in _GLOBAL_HOOKS):
         raise Refused("there are hooks on all modules")
     if not unchanged(None, tuple([getattr(owner, name) for owner, name in _CALLED])):
         raise Refused("functions of torchvision's or torch's were replaced")
 
 
-Leaf = tuple[type, tuple[tuple[str, Any], ...], tuple[Any, ...]]
-"""A transform: its class, its attributes (those that it was made with, by value), and its methods."""
+Leaf = tuple[type, tuple[tuple[str, Any], ...], tuple[type, ...], tuple[Any, ...]]
+"""A transform, hashable: its class, its attributes by name and value, the types of these, and its methods."""
 
 
-def leaves(transform: Any, names: dict[type, tuple[str, ...]]) -> tuple[Any, ...]:
-    """The transforms that one is composed of, in order, and what they depend on, hashable.
+def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[Any, Leaf]]:
+    """The transforms that one is composed of, in order, and what each depends on.
 
     Args:
         names: the attributes of each class that is known.
@@ -118,7 +121,7 @@ def leaves(transform: Any, names: dict[type, tuple[str, ...]]) -> tuple[Any, ...
         parts = own["_modules"].values() if cls is nn.Sequential else own.get("transforms", ())
         if cls is not nn.Sequential and type(parts) not in (list, tuple):
             raise Refused(f"the transforms of {cls.__name__} are no list")
-        return tuple([leaf for part in parts for leaf in leaves(part, names)])
+        return [leaf for part in parts for leaf in leaves(part, names)]
     wanted = names.get(cls)
     if wanted is None:
         raise Refused(f"{cls.__name__} is not compiled")
@@ -129,7 +132,7 @@ def leaves(transform: Any, names: dict[type, tuple[str, ...]]) -> tuple[Any, ...
         values = tuple([(name, _frozen(own[name], kinds)) for name in wanted])
     except KeyError:
         raise Refused(f"{cls.__name__} has other attributes than usual") from None
-    return ((cls, values, tuple(kinds), found),)
+    return [(transform, (cls, values, tuple(kinds), found))]
 
 
 def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
@@ -139,7 +142,7 @@ def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
         raise Refused(f"methods of {cls.__name__} were replaced")
     if not _METHODS.isdisjoint(own):
         raise Refused(f"methods of one {cls.__name__} were replaced")
-    if issubclass(cls, nn.Module) and any([own.get(name) for name in _HOOKS]):
+    if issubclass(cls, nn.Module) and any(own.get(name) for name in _HOOKS):
         raise Refused(f"{cls.__name__} has hooks")
     return found
 
