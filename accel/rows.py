@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from accel.codec.header import Raw
+from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
 
 Numbers = npt.NDArray[np.int64]
 """int64 [images, columns], C-contiguous; float parameters are there by their bits."""
 
-DRAWN = frozenset({"hflip", "vflip"})
+DRAWN = frozenset({"convert", "hflip", "vflip"})
 """Steps that some images of a structure may lack."""
 
 
@@ -80,17 +82,57 @@ def _value(slot: Slot, row: Sequence[Any]) -> int | float:
     return float(np.int64(number).view(np.float64)) if slot.real else number
 
 
+class Pictures(Sequence[Source]):
+    """Pixels of many images of one size as one array. A source is made of an image when somebody looks at it.
+
+    Attributes:
+        pixels: uint8 [images, height, width] (grey) or [images, height, width, 3], C-contiguous; not to be changed.
+        name: what to call them in messages. selection: the backend that runs them.
+    """
+
+    __slots__ = ("_made", "header", "name", "pixels", "selection")
+
+    def __init__(self, pixels: npt.NDArray[np.uint8], name: str, selection: Selection) -> None:
+        _, height, width, *channels = pixels.shape
+        if pixels.dtype != np.uint8 or not pixels.flags.c_contiguous or channels not in ([], [3]):
+            raise ValueError(f"pictures are no {pixels.dtype} array of shape {pixels.shape}")
+        self.pixels, self.name, self.selection = pixels, name, selection
+        self.header = Raw(width, height, "RGB" if channels else "L")
+        self._made: dict[int, Source] = {}
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @overload
+    def __getitem__(self, place: int) -> Source: ...
+    @overload
+    def __getitem__(self, place: slice) -> Pictures: ...
+    def __getitem__(self, place: int | slice) -> Source | Pictures:
+        if isinstance(place, slice):
+            return Pictures(np.ascontiguousarray(self.pixels[place]), self.name, self.selection)
+        place = range(len(self))[place]
+        if place not in self._made:
+            data = self.pixels[place].reshape(-1).data.toreadonly()
+            self._made.setdefault(place, Source(data, self.header, self.name, self.selection))
+        return self._made[place]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pictures, (self.pixels, self.name, self.selection)
+
+
 class Rows(Sequence[Recipe]):
     """Recipes of one structure. A recipe is made of a row when somebody looks at it.
 
     Attributes:
-        sources: of the images. structure: of all of them. numbers: of each, int64 [images, columns]; not to be changed.
+        sources: of the images, a tuple or ``Pictures``. structure: of all of them.
+        numbers: of each, int64 [images, columns]; not to be changed.
     """
 
     __slots__ = ("numbers", "sources", "structure")
 
     def __init__(self, sources: Sequence[Source], structure: Structure, numbers: Numbers) -> None:
-        self.sources, self.structure = tuple(sources), structure
+        self.sources = sources if isinstance(sources, Pictures) else tuple(sources)
+        self.structure = structure
         self.numbers = np.ascontiguousarray(numbers, np.int64)
         if self.numbers.shape != (len(self.sources), structure.columns):
             raise ValueError(f"{len(self.sources)} images of {structure} have no numbers of shape {numbers.shape}")
@@ -106,6 +148,26 @@ class Rows(Sequence[Recipe]):
     def then(self, *steps: Step) -> Rows:
         """The recipes with more steps, which are the same of all of them."""
         return Rows(self.sources, self.structure.then(steps), self.numbers)
+
+    def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
+        """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
+        count = len(self)
+        if isinstance(self.sources, Pictures):
+            width, height, mode = self.sources.header
+            return np.full(count, height), np.full(count, width), np.full(count, mode == "RGB")
+        headers = [source.header for source in self.sources]
+        sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(count, 2)
+        return sizes[:, 0], sizes[:, 1], np.array([header.mode == "RGB" for header in headers], bool)
+
+    def of_lazy_pixels(self) -> bool:
+        """Whether some are made from pixels that are lazy themselves."""
+        if isinstance(self.sources, Pictures):
+            return False
+        return any(source.origin is not None for source in self.sources)
+
+    def each_apart(self) -> bool:
+        """Whether no two images are made from one source."""
+        return isinstance(self.sources, Pictures) or len(set(map(id, self.sources))) == len(self.sources)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -130,6 +192,18 @@ class Rows(Sequence[Recipe]):
         return f"<Rows: {len(self)} of {self.structure}>"
 
 
+def joined(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
+    """Recipes of several kinds one after another, as they are where there is one part."""
+    return parts[0] if len(parts) == 1 else tuple([recipe for part in parts for recipe in part])
+
+
+def then(recipes: Sequence[Recipe], steps: tuple[Step, ...]) -> Sequence[Recipe]:
+    """Recipes with more steps, which are the same of all of them and can be compared."""
+    if isinstance(recipes, Rows):
+        return recipes.then(*steps)
+    return tuple([Recipe(source, before + steps) for source, before in recipes])
+
+
 # -- recipes to rows: for tests, and where they came one by one ----------------------------------------------
 
 
@@ -143,12 +217,13 @@ def _separated(images: Sequence[tuple[Step, ...]]) -> tuple[Structure, Numbers] 
         return None
     for place in range(len(parts[0][0]) + 1):
         present = [drawn[place] for _, drawn in parts]
-        names = max(present, key=len)
-        if len(set(names)) < len(names) or any([name for name in names if name in own] != own for own in present):
+        longest = sorted(present, key=len, reverse=True)
+        steps = sorted(dict.fromkeys([step for own in longest for step in own]), key=lambda step: step[0] != "convert")
+        if any([step for step in steps if step in own] != own for own in present):
             return None
-        for name in names:
-            has = [name in own for own in present]
-            forms.append(Form(name, (), -1 if all(has) else len(columns)))
+        for step in steps:
+            has = [step in own for own in present]
+            forms.append(Form(*step, -1 if all(has) else len(columns)))
             if not all(has):
                 columns.append([int(each) for each in has])
         if place < len(parts[0][0]):
@@ -173,14 +248,14 @@ def _separated(images: Sequence[tuple[Step, ...]]) -> tuple[Structure, Numbers] 
         return None
 
 
-def _parts(steps: tuple[Step, ...]) -> tuple[list[Step], list[list[str]]]:
-    """The steps that every image has, and the names of those that may be drawn before each of them and after all."""
+def _parts(steps: tuple[Step, ...]) -> tuple[list[Step], list[list[Step]]]:
+    """The steps that every image has, and those that may be drawn before each of them and after all."""
     plain: list[Step] = []
-    drawn: list[list[str]] = [[]]
+    drawn: list[list[Step]] = [[]]
     for is_drawn, group in groupby(steps, lambda step: step[0] in DRAWN):
         for step in group:
             if is_drawn:
-                drawn[-1].append(step[0])
+                drawn[-1].append(step)
             else:
                 plain.append(step)
                 drawn.append([])
