@@ -26,6 +26,7 @@ from accel.system.private_names import private
 from accel.workers import slot_pool
 
 worker = private("torch.utils.data._utils.worker")
+fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher")
 
 
 class Collating:
@@ -35,12 +36,8 @@ class Collating:
         self.original = original
         self._collate = timm.adapted(original)
         self.stacks = original is default_collate
-        self.check: batch.Check | None = None
 
     def __call__(self, samples: Any) -> Any:
-        check, self.check = self.check, None
-        if check is not None:
-            check(samples)
         if not self.stacks:
             states = dict.fromkeys(each.lazy for each in search.lazy_tensors(samples) if is_lazy(each))
             compute_together(states)
@@ -81,14 +78,20 @@ def _located(original: Function, self: Any, index: Any) -> Any:
 
 
 def _made(original: Function, self: Any, index: Any) -> Any:
-    """The batch that a fetcher's ``fetch`` gives: drawn in one go, or made of samples that are made one by one."""
+    """The batch that a fetcher's ``fetch`` gives: drawn in one go, or of samples that are made one by one."""
     own = self.collate_fn
-    made = batch.fetched(self.dataset, index, own.stacks) if getattr(self, "auto_collation", False) else None
-    if not isinstance(made, batch.Made):
-        own.check = made
+    maps = type(self) is fetch._MapDatasetFetcher and self.auto_collation
+    made = batch.fetched(self.dataset, index, own.stacks) if maps else None
+    if made is None:
         return _located(original, self, index)
-    stacked = made.stacked() if own.stacks else None
-    return own(made.samples()) if stacked is None else stacked
+    try:
+        stacked = made.stacked() if own.stacks else None
+        return own(made.samples()) if stacked is None else stacked
+    except StopIteration:
+        raise
+    except Exception as error:
+        notes.locate(error, None)
+        raise
 
 
 def _fetch(original: Function, self: Any, index: Any) -> Any:

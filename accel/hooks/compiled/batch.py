@@ -1,19 +1,15 @@
 """A batch of one of torchvision's datasets, made in one go where nothing can tell it from one made image by image.
 
 Files are read, and whatever might be refused is looked at, before the first number is drawn: what is refused goes its
-usual way from the beginning. The first batch of a program goes that way too, and is compared with what the program
-would have made of it.
+usual way from the beginning.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import index as whole_number
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
 import torchvision
 from torch.utils.data import Subset, default_collate
 from torch.utils.data._utils import collate
@@ -23,30 +19,26 @@ from accel import switch
 from accel.hooks import tv_files
 from accel.hooks.compiled import program, stock, tape
 from accel.hooks.compiled.draws import Size
-from accel.hooks.compiled.program import Program
+from accel.hooks.compiled.fixed import Kind
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy.tensor import LazyTensor
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.recipe import Recipe, Source
 from accel.rows import Rows
 from accel.system import counters, measuring
-
-Check = Callable[[Sequence[Any]], None]
 
 
 class Made(NamedTuple):
     """A batch that was drawn: the recipes, the sizes that the images have, and the samples' targets."""
 
-    program: Program
+    kind: Kind
     recipes: Rows | tuple[Recipe, ...]
     sizes: list[Size]
     targets: list[Any]
 
     def samples(self) -> list[tuple[Any, Any]]:
         """The samples that the dataset gives."""
-        kind = self.program.kind
-        assert kind is not None
+        kind = self.kind
         assert kind.cls is not None
         make, channels, dtype, interleaved = kind.cls.of, kind.channels, kind.dtype, bool(kind.interleaved)
         return [
@@ -56,38 +48,38 @@ class Made(NamedTuple):
 
     def stacked(self) -> list[Any] | None:
         """What ``default_collate`` makes of the samples; None where it is to be asked."""
-        kind, size = self.program.kind, self.sizes[0]
-        assert kind is not None
+        kind, size = self.kind, self.sizes[0]
         if self.sizes.count(size) != len(self.sizes) or tuple(collate.default_collate_fn_map.items()) != _COLLATED:
             return None
         if kind.cls is LazyTVImage and keeps_class():
             return None
         images = LazyTensor.of(self.recipes, (len(self.sizes),), (kind.channels, *size), kind.dtype)
-        return [images, default_collate(tuple(self.targets))]
+        return [images, default_collate(self.targets)]
 
 
 _COLLATED = tuple(collate.default_collate_fn_map.items())
 
 
-def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | Check | None:
-    """Make a batch of the samples with these indices.
+def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | None:
+    """Make a batch of the samples with these indices; None where they are to be made one by one.
 
     Args:
         stacks: whether ``default_collate`` gets the samples.
-
-    Returns:
-        The batch, drawn; or None, or what is to be called with the samples, where these are to be made one by one.
     """
     if switch.active() is None or type(indices) is not list or not indices:
         return None
     try:
-        return _drawn(dataset, indices, stacks)
+        made = _drawn(dataset, indices, stacks)
+        reason = None
     except Refused as refused:
-        counters.way(f"one by one: {refused}", len(indices))
-        return None
+        reason = str(refused)
+    except Exception as error:  # torchvision will raise it where it belongs
+        reason = f"it raises {type(error).__name__}"
+    counters.way("drawn together" if reason is None else f"one by one: {reason}", len(indices))
+    return made if reason is None else None
 
 
-def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made | Check:
+def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     if measuring.measuring():
         raise Refused("what takes how long is being measured")
     paths, targets, transform = _samples(dataset, indices)
@@ -100,21 +92,16 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made | Check:
             raise Refused("a file is none that accel claims")
         sources.append(source)
     headers = [source.header for source in sources]
-    sizes = [(header.height, header.width) for header in headers]
     if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
-    state = torch.default_generator.get_state()
-    runs, sizes, used = own.run(sizes, [header.mode != "RGB" for header in headers], state)
-    assert own.kind is not None
+    drawn = own.run(
+        [(header.height, header.width) for header in headers], [header.mode != "RGB" for header in headers], transform
+    )
+    sizes = drawn.sizes
     if own.kind.interleaved is None and not (stacks and sizes.count(sizes[0]) == len(sizes)):
         raise Refused("the collate function may look at how tensors lie in memory")
-    made = Made(own, program.recipes(sources, runs), sizes, targets)
-    if own.trusted is None:
-        counters.way("one by one: the first of a pipeline, to compare with", len(indices))
-        others = random.getstate(), _of_numpy()
-        return lambda samples: _compare(made, used.after(), others, samples)
-    used.commit()
-    counters.way("drawn together", len(indices))
+    made = Made(own.kind, drawn.recipes(sources), sizes, targets)
+    drawn.tape.commit()
     return made
 
 
@@ -153,44 +140,3 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[list[Any], list[Any]
 
 _OF_DATASETS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
 _ATTRIBUTES = frozenset({"samples", "loader", "transform", "target_transform"})
-
-
-# -- the first batch ----------------------------------------------------------------------------------------
-
-
-def _of_numpy() -> tuple[bytes, int]:
-    _, words, place, *_ = np.random.get_state()  # noqa: NPY002
-    return words.tobytes(), place  # type: ignore[union-attr]
-
-
-def _compare(made: Made, state: torch.Tensor, others: Any, samples: Sequence[Any]) -> None:
-    """Compare what a program made with the samples that the dataset gave."""
-    same = len(samples) == len(made.sizes) and torch.equal(torch.default_generator.get_state(), state)
-    same = same and repr(others) == repr((random.getstate(), _of_numpy()))
-    made.program.trusted = same and all(
-        _is_sample(made, *each) for each in zip(samples, made.recipes, made.sizes, made.targets, strict=True)
-    )
-    if not made.program.trusted:
-        counters.fallback("a pipeline is not compiled: it did not record what torchvision's transforms do")
-
-
-def _is_sample(made: Made, sample: Any, recipe: Recipe, size: Size, target: Any) -> bool:
-    kind = made.program.kind
-    assert kind is not None
-    if type(sample) is not tuple or len(sample) != 2 or sample[1] is not target or not is_lazy(sample[0]):
-        return False
-    image: LazyTensorBase = sample[0]
-    lazy = image.lazy
-    in_memory = kind.interleaved is None or (lazy.interleaved, lazy.view) == (kind.interleaved, 0)
-    alike = (type(image), lazy.lead, lazy.shape, lazy.dtype) == (kind.cls, (), (kind.channels, *size), kind.dtype)
-    return in_memory and alike and not lazy.after and _equal(lazy.recipes[0].steps, recipe.steps)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
-    return bool(one == other)

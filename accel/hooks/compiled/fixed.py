@@ -48,7 +48,7 @@ class Kind(NamedTuple):
 RGB = Kind(None, 3)
 
 
-def _kind_of(image: Any, before: Kind) -> tuple[Kind, Size, tuple[Step, ...]] | None:
+def kind_of(image: Any, before: Kind) -> tuple[Kind, Size, tuple[Step, ...]] | None:
     """The kind and size of an image, and its steps; None where it is not lazy any more."""
     if isinstance(image, LazyImage) and image.recipe is not None:
         return Kind(None, 3 if image.mode == "RGB" else 1), (image.height, image.width), image.recipe.steps
@@ -102,7 +102,7 @@ class Fixed:
                     image = transform(image)
         except Exception as error:
             raise Refused(f"it raises {type(error).__name__}") from None
-        made = _kind_of(image, self._before)
+        made = kind_of(image, self._before)
         if made is None:
             raise Refused("a step is not recorded")
         kind, size, steps = made
