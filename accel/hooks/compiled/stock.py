@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -39,19 +40,21 @@ METHODS = (
 )
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
-_CALLED = tuple(
-    (owner, name)
-    for owner, names in (
-        (torch, "rand empty randint exp log tensor"),
-        (F1, "get_dimensions resized_crop resize crop center_crop pad hflip vflip to_tensor pil_to_tensor normalize"),
-        (F1, "convert_image_dtype erase to_grayscale rgb_to_grayscale"),
-        (F_pil, "get_dimensions resize crop pad hflip vflip to_grayscale"),
-        (F2, "resized_crop resize crop center_crop pad horizontal_flip vertical_flip to_image pil_to_tensor to_dtype"),
-        (F2, "convert_image_dtype normalize erase to_grayscale rgb_to_grayscale"),
-    )
-    for name in names.split()
-    if hasattr(owner, name)
+_CALLED = (
+    (torch, "rand empty randint exp log tensor"),
+    (F1, "get_dimensions resized_crop resize crop center_crop pad hflip vflip to_tensor pil_to_tensor normalize"),
+    (F1, "convert_image_dtype erase to_grayscale rgb_to_grayscale"),
+    (F_pil, "get_dimensions resize crop pad hflip vflip to_grayscale"),
+    (F2, "resized_crop resize crop center_crop pad horizontal_flip vertical_flip to_image pil_to_tensor to_dtype"),
+    (F2, "convert_image_dtype normalize erase to_grayscale rgb_to_grayscale"),
 )
+
+
+@cache
+def _called() -> tuple[tuple[Any, str], ...]:
+    return tuple((owner, name) for owner, names in _CALLED for name in names.split() if hasattr(owner, name))
+
+
 _found: dict[Any, tuple[Any, ...]] = {}
 
 
@@ -97,7 +100,7 @@ def surroundings() -> None:
         raise Refused("a mode of torch is active")
     if any(getattr(module, name, None) for name in _GLOBAL_HOOKS):
         raise Refused("there are hooks on all modules")
-    if not unchanged(None, tuple([getattr(owner, name) for owner, name in _CALLED])):
+    if not unchanged(None, tuple([getattr(owner, name, None) for owner, name in _called()])):
         raise Refused("functions of torchvision's or torch's were replaced")
 
 
