@@ -76,3 +76,26 @@ def random_rows(rng: np.random.Generator, sources: Sequence[Source]) -> Rows:
     forms += VALUES[rng.integers(len(VALUES))]
     numbers = np.array(columns, np.int64).reshape(len(columns), count).T
     return Rows(sources, Structure.of(*forms), numbers)
+
+
+def lacking(sources: Sequence[Source]) -> Rows:
+    """Crops to 20 x 15 as RandomResizedCrop makes them: some pictures need no crop, some no resize, some are grey."""
+    rng = np.random.default_rng(0)
+    numbers = []
+    for number, source in enumerate(sources):
+        height, width = source.header.height, source.header.width
+        has_crop, has_resize = ((1, 1), (0, 1), (1, 0))[number % 3]
+        size = (20, 15) if not has_resize else (int(rng.integers(1, height + 1)), int(rng.integers(1, width + 1)))
+        place = [int(rng.integers(whole - own + 1)) for whole, own in zip((height, width), size, strict=True)]
+        if not has_crop:
+            place, size = [9999, -5], (-1, 7)  # of no meaning
+        grey = source.header.mode == "L"
+        numbers.append((grey, has_crop, *place, *size, has_resize, number % 2))
+    structure = Structure.of(
+        Form("convert", ("RGB",), 0),
+        Form("crop", (Slot(2), Slot(3), Slot(4), Slot(5)), 1),
+        Form("resize", (20, 15, 2), 6),
+        Form("hflip", (), 7),
+        *VALUES[1],
+    )
+    return Rows(sources, structure, np.array(numbers))

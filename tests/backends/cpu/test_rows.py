@@ -19,7 +19,7 @@ from accel.runtime import compute
 from accel.switch import active
 from accel.system import memory
 from tests.support import helpers
-from tests.support.rows import random_rows
+from tests.support.rows import lacking, random_rows
 
 SIZES = [(90, 61), (500, 375), (33, 48), (64, 64), (16, 9), (120, 40)]
 FILES = [helpers.jpeg(*size) for size in SIZES]
@@ -144,3 +144,11 @@ def test_a_damaged_file(threads: int) -> None:
     assert torch.equal(found, wanted)
     assert not found[[3, 7]].any()
     assert found[2].any()
+
+
+def test_steps_that_some_images_lack(calls: list[str]) -> None:
+    files = [data for data, size in zip(FILES, SIZES, strict=True) if size != (16, 9)] * 2 + [GREY, GREY]
+    with accel.image_backend("cpu", threads=1):
+        found, wanted = values(lacking(sources(files))), values(list(lacking(sources(files))))
+    assert "run_ordered" in calls
+    assert torch.equal(found, wanted)

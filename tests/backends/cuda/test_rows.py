@@ -20,7 +20,7 @@ from accel.rows import Form, Pictures, Rows, Slot, Structure
 from accel.runtime import compute
 from accel.switch import active
 from tests.support import helpers
-from tests.support.rows import random_rows
+from tests.support.rows import lacking, random_rows
 
 SIZES = [(90, 61), (200, 175), (33, 48), (64, 64), (16, 9), (120, 40)]
 FILES = [*(helpers.jpeg(*size) for size in SIZES), helpers.jpeg(50, 70, "L"), helpers.jpeg(40, 60, progressive=True)]
@@ -132,3 +132,10 @@ def test_a_damaged_file(decoder: str, by_columns: list[ColumnPlan]) -> None:
     with accel.image_backend("cuda", device="cpu", threads=1, decode=decoder, on_error="replace"):
         equal(cropped(files), cropped(files), False)
     assert len(by_columns) == 2
+
+
+def test_steps_that_some_images_lack(by_columns: list[ColumnPlan]) -> None:
+    files = [*COLOUR, FILES[-2], *COLOUR, FILES[-2]]
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        equal(lacking(sources(files)), lacking(sources(files)), False)
+    assert by_columns
