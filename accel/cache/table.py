@@ -44,6 +44,7 @@ class Table:
         self._file, self._writable = file, writable
         self._connection: Any = None
         self._connections = 0
+        self._patience = _BUSY_AT_OPENING
         _tables.add(self)
 
     # -- what is asked ----------------------------------------------------------------------------------------
@@ -81,10 +82,20 @@ class Table:
             found = connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
         return found[0] if found else None
 
-    def used(self, above: int = 0) -> int:
-        """The bytes of the budget that are taken, by kinds above this one."""
+    def used(self) -> int:
+        """The bytes of the budget that are taken."""
         with _lock:
-            return budget.used(self._connection or self._connect(), above)
+            return budget.used(self._connection or self._connect())
+
+    def left(self, kind: int, size: int) -> int:
+        """The bytes of a budget of this size that entries of a kind may have."""
+        with _lock:
+            return budget.left(self._connection or self._connect(), kind, size)
+
+    def reopen(self) -> None:
+        """Let kinds grow again that were taken back from."""
+        with self._transaction() as connection:
+            budget.reopen(connection)
 
     def contents(self) -> list[tuple[int, int, int]]:
         """Each kind: how many segments it has, and their bytes."""
@@ -113,14 +124,13 @@ class Table:
         """Make the tables if there are none, and tell of the whole."""
         with _lock:
             self.close()
-            connection = self._connect(_BUSY_AT_OPENING)
+            connection = self._connect()
             connection.execute("PRAGMA journal_mode=WAL")
             with self._transaction():
                 if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
                     for statement in _MADE:
                         connection.execute(statement)
                     connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-            self.close()
         self._file.chmod(0o600)
 
     def claim(self, wanted: Wanted) -> Claim | None:
@@ -178,10 +188,17 @@ class Table:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    def _connect(self, timeout: float = _BUSY) -> Any:
+    def hurry(self) -> None:
+        """Wait for other processes no longer than training may."""
+        self._patience = _BUSY
+        self.close()
+
+    def _connect(self) -> Any:
         mode = "rwc" if self._writable else "ro&immutable=1"
         where = f"{self._file.absolute().as_uri()}?mode={mode}"
-        self._connection = sqlite3.connect(where, timeout, uri=True, isolation_level=None, check_same_thread=False)
+        self._connection = sqlite3.connect(
+            where, self._patience, uri=True, isolation_level=None, check_same_thread=False
+        )
         self._connections += 1
         try:
             for pragma in _PRAGMAS if self._writable else _PRAGMAS[1:]:
