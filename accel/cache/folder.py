@@ -98,15 +98,18 @@ def _network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str |
     return kind if kind in _NETWORK.split("|") else None
 
 
-def locked(file: Path, *, exclusive: bool, patience: float = 0.0) -> int | None:
+def locked(file: Path | str, *, exclusive: bool, patience: float = 0.0, folder: int | None = None) -> int | None:
     """A descriptor that holds a file's lock until all copies of it are closed; None where others hold it.
+
+    ``folder``: the descriptor of the one that the file is named in.
 
     Raises:
         OSError: the file cannot be opened.
     """
     import fcntl
 
-    descriptor = os.open(file, (os.O_RDWR | os.O_CREAT) if exclusive else os.O_RDONLY | os.O_CREAT, 0o600)
+    flags = os.O_CREAT | (os.O_RDWR if exclusive else os.O_RDONLY)
+    descriptor = os.open(file, flags, 0o600, dir_fd=folder)
     until = monotonic() + patience
     while True:
         try:
