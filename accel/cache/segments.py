@@ -12,10 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from accel.cache.folder import locked
-from accel.system.imports import LazyModule
-
-fcntl: Any = LazyModule("fcntl")  # which not every system has
+from accel.cache.folder import fcntl, locked
 
 _OPEN = 256  # files that are kept open for reading
 _AT_ONCE = 512  # buffers in one call; systems take 1024

@@ -25,7 +25,8 @@ sqlite3: Any = LazyModule("sqlite3")
 Row = tuple[int, Any]
 """Its number, which is its key's (``entry.place_of``) and its kind, and what ``entry.packed`` made."""
 
-_PRAGMAS = ("synchronous=NORMAL", "cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
+_PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
+_PRAGMAS_TO_WRITE = ("synchronous=NORMAL", "journal_size_limit=4194304")
 _MADE = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT)",
     "CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER, size INTEGER, charge INTEGER,"
@@ -216,7 +217,7 @@ class Table:
         )
         self._connections += 1
         try:
-            for pragma in _PRAGMAS if self._writable else _PRAGMAS[1:]:
+            for pragma in (*_PRAGMAS, *(_PRAGMAS_TO_WRITE if self._writable else ())):
                 self._connection.execute(f"PRAGMA {pragma}")
         except BaseException:
             self.close()
