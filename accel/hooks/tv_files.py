@@ -25,6 +25,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
+from accel.runtime import cached
 from accel.system import counters
 from accel.system.memory import file_buffers
 from accel.system.private_names import private
@@ -63,7 +64,14 @@ def _default_loader(original: Function, path: Any) -> Any:
 def _pil_loader(original: Function, path: Any) -> Any:
     """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
     selection = switch.active()
-    source = None if selection is None else _read(path, selection, _claimed_by_pillow)
+    source = None
+    if selection is not None:
+        if cached.in_use:
+            source = cached.opened(path, selection)
+            if source is not None and not cached.allowed(source.header):
+                return original(path)  # which says so as well
+        if source is None:
+            source = _read(path, selection, _claimed_by_pillow)
     return original(path) if source is None else LazyImage.load_rgb(source)
 
 

@@ -1,0 +1,96 @@
+"""Steps that are the same each time a file comes: the longest prefix of a recipe whose result is worth keeping.
+
+A guess from what came before: of each step in turn it is noted whether it was the same for all images, or the same
+function of their size. A wrong guess costs bytes: a result is found by the exact steps that it is of.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from accel.ops import OPS
+from accel.ops.row import IndexOp, ResampleOp
+from accel.planning.order import Steps
+from accel.recipe import Step
+
+Size = tuple[int, int]
+
+ENOUGH = 8
+"""Images for which a step came alike before it is taken for one that always does."""
+
+_MOST = 256  # steps that are told apart: of many pipelines at once none would be deterministic
+_END: Step = ("", ())
+
+
+class _Came:
+    """A step that came behind steps of certain names: how often, and with what."""
+
+    __slots__ = ("count", "essence", "varies")
+
+    def __init__(self, essence: tuple[Any, ...]) -> None:
+        self.count, self.essence, self.varies = 0, essence, False
+
+
+class Prefixes:
+    """What was seen of recipes so far.
+
+    Pipelines of one process (for training and for evaluation) are told apart by their first steps. Where further on
+    now this step comes and now that one, neither does each time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: dict[tuple[str, ...], dict[str, _Came]] = {}
+
+    def length(self, size: Size, steps: Steps) -> int:
+        """How many of the steps on the pixels of an image of this (height, width) come each time; notes these."""
+        names: tuple[str, ...] = ()
+        alike, length = True, 0
+        with self._lock:
+            for number, (name, params) in enumerate((*steps, _END)):
+                place = self._places.get(names)
+                if place is None:
+                    if len(self._places) >= _MOST:
+                        break
+                    place = self._places[names] = {}
+                came, essence = place.get(name), _essence(size, name, params)
+                if came is None:
+                    came = place[name] = _Came(essence)
+                came.count += 1
+                came.varies |= came.essence != essence
+                if came.varies or (names and len(place) > 1):
+                    break
+                alike = alike and came.count >= ENOUGH
+                if number < len(steps):
+                    size, names = OPS[name].size(size, params), (*names, name)
+                    length = number + 1 if alike else length
+        return length
+
+
+def _essence(size: Size, name: str, params: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What is the same of a step for images of all sizes, where the size alone decides the rest."""
+    op = OPS.get(name)
+    if isinstance(op, ResampleOp):
+        return name, min(params[:2]), *params[2:]
+    if name == "crop":
+        top, left, height, width = params
+        centred = abs(size[0] - height - 2 * top) <= 1 and abs(size[1] - width - 2 * left) <= 1
+        return name, centred or (top, left), height, width
+    return name, *params
+
+
+def text(steps: Steps) -> bytes | None:
+    """Steps as a text that no others have; None where a parameter is no plain value."""
+    return repr(steps).encode() if all(_is_plain(params) for _, params in steps) else None
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (int, float, str, bool, bytes)
+
+
+def resamples(steps: Steps) -> bool:
+    """Whether steps do more than to show some of the pixels."""
+    return not all(isinstance(OPS[name], IndexOp) for name, _ in steps)

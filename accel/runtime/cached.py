@@ -1,0 +1,161 @@
+"""Files of which a cache has something: looked up by their keys when they are opened, and not opened then.
+
+What is found is believed if it was made by the same versions of everything that has a part in pixels. What it lacks,
+the file itself has, which is read then (``accel.recipe.Source``).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import struct
+from functools import cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import torch
+import torchvision
+from PIL import Image, ImageFile, features
+
+from accel.cache import PLANES, RESULT, Cache, Entry
+from accel.codec.header import Header, Raw
+from accel.options import Options, Selection, cache_place
+from accel.recipe import Source
+from accel.system import fork
+from accel.system.memory import Key, key_of
+from accel.system.private_names import private
+from accel.version import __version__
+
+private("PIL.Image", "_decompression_bomb_check")
+
+FORMAT = "1"
+"""Of what is kept: headers, and what is said of an entry (``meta``)."""
+
+in_use = False
+"""Whether any cache was opened in this process: where none was, nobody need ask for one."""
+
+_caches: dict[str, Cache | None] = {}
+_lock = fork.Lock()
+
+
+class Known(NamedTuple):
+    """What a cache has of a file, but for stream indexes."""
+
+    cache: Cache
+    results: tuple[Entry, ...]
+    planes: Entry | None
+
+
+def prepare(options: Options) -> None:
+    """Open the cache that the options name, unless this process has it already."""
+    global in_use
+    name = options.cache
+    if name is None or name == "auto" or name in _caches:
+        return
+    with _lock:
+        if name not in _caches:
+            folder, size = cache_place(name)
+            _caches[name] = Cache.open(folder, size, version=FORMAT)
+            in_use = in_use or _caches[name] is not None
+
+
+def of(options: Options) -> Cache | None:
+    """The cache for images of a backend with these options; None: there is none, or not for inexact ones."""
+    found = _caches.get(options.cache or "")
+    return found if found is not None and options.exact and not ImageFile.LOAD_TRUNCATED_IMAGES else None
+
+
+def flush() -> None:
+    """Have what was put in be written, at the end of a batch."""
+    for each in tuple(_caches.values()):
+        if each is not None:
+            each.flush()
+
+
+# -- what was opened before ---------------------------------------------------------------------------------
+
+
+def opened(path: Any, selection: Selection, status: os.stat_result | None = None) -> Source | None:
+    """A file that need not be read, as far as the cache goes; None for all others.
+
+    ``status``: of a file that is open already; else it is looked up, and whether it may be read.
+    """
+    cache = of(selection.options)
+    if cache is None:
+        return None
+    try:
+        key = key_of(status or os.stat(path))
+    except (OSError, ValueError, TypeError):
+        return None
+    file = None if key is None else cache.look(key)
+    if file is None or not (status or os.access(path, os.R_OK)):
+        return None
+    known = _known(cache, file.entries)
+    header = None if known is None else _unpacked(file.header)
+    if header is None:
+        return None
+    return Source(None, header, _name(path), selection, key=key, path=path, cached=known)
+
+
+def _name(path: Any) -> str:
+    return os.fsdecode(path) if isinstance(path, bytes) else str(path)
+
+
+def _known(cache: Cache, entries: tuple[Entry, ...]) -> Known | None:
+    mark, planes, results = tag(), None, []
+    for entry in entries:
+        if entry.meta.startswith(mark):
+            if entry.kind == RESULT:
+                results.append(entry)
+            elif entry.kind == PLANES:
+                planes = entry
+    return Known(cache, tuple(results), planes) if results or planes else None
+
+
+def allowed(header: Header | Raw) -> bool:
+    """Whether Pillow would open a picture of this size; it warns as Pillow does."""
+    try:
+        Image._decompression_bomb_check((header.width, header.height))
+    except Image.DecompressionBombError:
+        return False
+    return True
+
+
+# -- what is said of a file ---------------------------------------------------------------------------------
+
+_HEADER = struct.Struct("<BBIII")  # mode, flags, width, height, scan
+_MODES = ("", "L", "RGB")
+_PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
+
+
+def packed(source: Source) -> bytes | None:
+    """What is to be known of a file to open it without reading it; None: it must be read."""
+    header = source.header
+    if isinstance(header, Raw):
+        return _HEADER.pack(_MODES.index(header.mode), _RAW, header.width, header.height, 0)
+    if not (header.complete and header.ordinary) or header.pictures:
+        return None
+    exif = b"Exif" in bytes(source.data[: header.scan])
+    flags = _PROGRESSIVE * header.progressive | _EXIF * exif
+    return _HEADER.pack(_MODES.index(header.mode), flags, header.width, header.height, header.scan)
+
+
+def _unpacked(content: bytes) -> Header | Raw | None:
+    if len(content) != _HEADER.size:
+        return None
+    mode, flags, width, height, scan = _HEADER.unpack(content)
+    if not 0 < mode < len(_MODES):
+        return None
+    if flags & _RAW:
+        return Raw(width, height, _MODES[mode])
+    return Header(width, height, _MODES[mode], bool(flags & _PROGRESSIVE), scan=scan)
+
+
+@cache
+def tag() -> bytes:
+    """The versions of all that has a part in pixels, as what every entry's meta begins with."""
+    parts = (
+        *(FORMAT, __version__, platform.machine(), torch.__version__, torchvision.__version__, Image.__version__),
+        *(str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib")),
+    )
+    return blake2b(" ".join(parts).encode(), digest_size=8).digest()
