@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,11 +19,9 @@ class Options:
         on_error: ``"raise"``, or ``"replace"`` the pixels of a file that cannot be read by black ones of its size, or
             256 x 256 where it has none; it is counted and named in ``accel.stats()``, and the first is warned of.
             A file that is missing, or may not be read, raises all the same.
-        cache: what is kept of files from one epoch to the next; it changes no pixel. ``"auto"``: where things are in
-            their streams, in memory that all processes share, at most 2% of the files' bytes, and in all a sixteenth
-            of the memory that is left. None: nothing. A size as ``"64GB"``, or a folder on a local disk with a size as
-            ``"/nvme/accel:400GB"``: half-decoded pictures and the results of steps that are the same each time as
-            well, in so many bytes that workers, ranks and later runs share (``docs/cache.md``).
+        cache: what is kept of files from one epoch to the next, in memory that all processes share. ``"auto"``: where
+            things are in their streams, at most 2% of their bytes, and in all a sixteenth of the memory that is left;
+            None: nothing. It changes no pixel.
 
     Raises:
         TypeError: a value is of the wrong type.
@@ -33,7 +30,7 @@ class Options:
 
     exact: bool = True
     on_error: Literal["raise", "replace"] = "raise"
-    cache: str | None = dataclasses.field(default="auto", kw_only=True)
+    cache: Literal["auto"] | None = dataclasses.field(default="auto", kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.exact, bool):
@@ -41,26 +38,7 @@ class Options:
         if self.on_error not in ("raise", "replace"):
             raise ValueError(f"on_error must be 'raise' or 'replace', got {self.on_error!r}")
         if self.cache not in ("auto", None):
-            cache_place(self.cache)
-
-
-_SIZE = re.compile(r"(?:(.*):)?\s*(\d+(?:\.\d+)?)\s*([kKMGT])(i?)B", re.DOTALL)
-_POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
-
-
-def cache_place(cache: object) -> tuple[str | None, int]:
-    """The folder (None: in memory) and the bytes that an option ``cache`` speaks of.
-
-    Raises:
-        ValueError: it speaks of none.
-    """
-    found = _SIZE.fullmatch(cache) if isinstance(cache, str) else None
-    if found is None or found[1] == "":
-        hint = f"; a folder needs a size, as '{cache}:100GB'" if isinstance(cache, str) and "/" in cache else ""
-        form = "'auto' or None, a size such as '64GB', or a folder and a size such as '/nvme/accel:400GB'"
-        raise ValueError(f"cache must be {form}; got {cache!r}{hint}")
-    folder, number, letter, binary = found.groups()
-    return folder, int(float(number) * (1024 if binary else 1000) ** _POWERS[letter])
+            raise ValueError(f"cache must be 'auto' or None, got {self.cache!r}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,29 +43,38 @@ class Prefixes:
         self._lock = threading.Lock()
         self._places: dict[tuple[str, ...], dict[str, _Came]] = {}
 
-    def length(self, size: Size, steps: Steps) -> int:
-        """How many of the steps on the pixels of an image of this (height, width) come each time; notes these."""
+    def note(self, size: Size, steps: Steps) -> None:
+        """Note the steps on the pixels of an image of this (height, width)."""
         names: tuple[str, ...] = ()
-        alike, length = True, 0
         with self._lock:
-            for number, (name, params) in enumerate((*steps, _END)):
+            for name, params in (*steps, _END):
                 place = self._places.get(names)
                 if place is None:
                     if len(self._places) >= _MOST:
-                        break
+                        return
                     place = self._places[names] = {}
                 came, essence = place.get(name), _essence(size, name, params)
                 if came is None:
                     came = place[name] = _Came(essence)
                 came.count += 1
                 came.varies |= came.essence != essence
-                if came.varies or (names and len(place) > 1):
-                    break
-                alike = alike and came.count >= ENOUGH
-                if number < len(steps):
-                    size, names = OPS[name].size(size, params), (*names, name)
-                    length = number + 1 if alike else length
-        return length
+                if came.varies or (names and len(place) > 1) or name == "":
+                    return
+                size, names = OPS[name].size(size, params), (*names, name)
+
+    def length(self, steps: Steps) -> int | None:
+        """How many of the first steps on pixels come each time; None where too few were seen to say so."""
+        names: tuple[str, ...] = ()
+        for number, (name, params) in enumerate((*steps, _END)):
+            place = self._places.get(names, {})
+            came = place.get(name)
+            if came is None or came.varies or (names and len(place) > 1):
+                return number
+            if came.count < ENOUGH:
+                return None
+            if name:
+                names = (*names, name)
+        return len(steps)
 
 
 def _essence(size: Size, name: str, params: tuple[Any, ...]) -> tuple[Any, ...]:

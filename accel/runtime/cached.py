@@ -17,9 +17,11 @@ import torch
 import torchvision
 from PIL import Image, ImageFile, features
 
-from accel.cache import PLANES, RESULT, Cache, Entry
+from accel.cache.cache import Cache
+from accel.cache.entry import PLANES, RESULT, Entry, packed_key
+from accel.cache.folder import in_memory
 from accel.codec.header import Header, Raw
-from accel.options import Options, Selection, cache_place
+from accel.options import Options, Selection
 from accel.recipe import Source
 from accel.system import fork
 from accel.system.memory import Key, key_of
@@ -34,29 +36,33 @@ FORMAT = "1"
 in_use = False
 """Whether any cache was opened in this process: where none was, nobody need ask for one."""
 
+MARK = 8
+"""Bytes of ``tag``."""
+
 _caches: dict[str, Cache | None] = {}
 _lock = fork.Lock()
 
 
 class Known(NamedTuple):
-    """What a cache has of a file, but for stream indexes."""
+    """What a cache has of a file, but for its stream index: a result, and planes."""
 
     cache: Cache
-    results: tuple[Entry, ...]
-    planes: Entry | None
+    result: Entry | None = None
+    planes: Entry | None = None
+    fills: bool = False  # planes are to be put in
 
 
 def prepare(options: Options) -> None:
     """Open the cache that the options name, unless this process has it already."""
     global in_use
-    name = options.cache
-    if name is None or name == "auto" or name in _caches:
+    place = options.cache_size
+    if place is None or options.cache is None or options.cache in _caches:
         return
     with _lock:
-        if name not in _caches:
-            folder, size = cache_place(name)
-            _caches[name] = Cache.open(folder, size, version=FORMAT)
-            in_use = in_use or _caches[name] is not None
+        if options.cache not in _caches:
+            opened = Cache.open(place.folder or in_memory(), place.size, version=FORMAT)
+            _caches[options.cache] = opened
+            in_use = in_use or opened is not None
 
 
 def of(options: Options) -> Cache | None:
@@ -101,15 +107,18 @@ def _name(path: Any) -> str:
     return os.fsdecode(path) if isinstance(path, bytes) else str(path)
 
 
-def _known(cache: Cache, entries: tuple[Entry, ...]) -> Known | None:
-    mark, planes, results = tag(), None, []
-    for entry in entries:
-        if entry.meta.startswith(mark):
-            if entry.kind == RESULT:
-                results.append(entry)
-            elif entry.kind == PLANES:
-                planes = entry
-    return Known(cache, tuple(results), planes) if results or planes else None
+def _known(cache: Cache, entries: dict[int, Entry]) -> Known | None:
+    mark, result, planes = tag(), entries.get(RESULT), entries.get(PLANES)
+    if result is not None and not result.meta.startswith(mark):
+        result = None
+    if planes is not None and not planes.meta.startswith(mark):
+        planes = None
+    return None if result is planes else Known(cache, result, planes)  # that is, both are None
+
+
+def variant(key: Key, of: bytes) -> bytes:
+    """The key of what is kept of a file besides the one entry of its kind; ``of`` tells which it is."""
+    return packed_key(key) + blake2b(of, digest_size=16).digest()
 
 
 def allowed(header: Header | Raw) -> bool:
@@ -158,4 +167,4 @@ def tag() -> bytes:
         *(FORMAT, __version__, platform.machine(), torch.__version__, torchvision.__version__, Image.__version__),
         *(str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib")),
     )
-    return blake2b(" ".join(parts).encode(), digest_size=8).digest()
+    return blake2b(" ".join(parts).encode(), digest_size=MARK).digest()

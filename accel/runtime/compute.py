@@ -75,21 +75,20 @@ def several(
 
 def from_cache(recipes: Sequence[Recipe]) -> Sequence[Recipe]:
     """The recipes with pixels that a cache has, or takes now, in place of sources and first steps (``results``)."""
-    recipes = results.used(recipes, pixels)
-    wanted = results.wanted(recipes)
+    recipes, wanted = results.begun(recipes, pixels)
     if not wanted:
         return recipes
     selection = selection_of(recipes)
     # black in the place of a damaged file is nothing to be kept
     strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
     plans = plans_of([(*each.before, (), ()) for each in wanted], (True,) * len(wanted))
-    made = _run_all(strict, [each for each, _ in plans], memory.results.empty)
+    made = _run_all(strict, [part for part, _ in plans], memory.results.empty)
     begun = list(recipes)
     for (_, numbers), values in zip(plans, made, strict=True):
         if isinstance(values, torch.Tensor):  # else the recipe itself will tell
             for number, image in zip(numbers, values.permute(0, 2, 3, 1).numpy(), strict=True):
-                place, before = wanted[number]
-                begun[place] = results.kept(before, recipes[place], image)
+                each = wanted[number]
+                begun[each.number] = results.kept(each, recipes[each.number], image)
     cached.flush()
     return begun
 

@@ -12,7 +12,7 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import kept
+from accel.runtime import kept, planes
 from accel.system.replaced import replaced
 
 
@@ -25,6 +25,12 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
     """
     source = wanted.source
+    if source.cached is not None and source.picture is None and not isinstance(source.header, Raw):
+        found = planes.region(source, wanted.box, wanted.channels)
+        if found is None and source.cached.fills:
+            found = planes.decoded(source, wanted.box, wanted.channels, engine)
+        if found is not None:
+            return found
     whole = picture(source, engine)
     if isinstance(source.header, Raw):
         return view(source.data, source.header, wanted.box, wanted.channels)

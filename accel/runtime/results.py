@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel.cache import RESULT, Entry
+from accel.cache.entry import RESULT, Entry
 from accel.codec.header import Header, Raw
 from accel.ops import OPS
 from accel.planning.order import Steps, parts
@@ -21,14 +21,15 @@ from accel.planning.prefix import Prefixes, resamples, text
 from accel.recipe import Branch, Recipe, Source
 from accel.runtime import cached
 from accel.system import counters, fork
+from accel.system.memory import Key
 
 _BAND = 1 << 15
 """Bytes of a part of a result, about: what is read is whole parts."""
 
-_MOST = 4  # results of a file
+_SMALL = 1 << 18  # bytes that any result may have; a larger one no more than the picture has samples
 _META = struct.Struct("<BBHII")  # the reference, the mode, how many steps, the width and height
 _REFERENCES = "pillow", "torchvision", "none"
-_MODES = "", "L", "RGB"
+_MODES, _CHANNELS = ("", "L", "RGB"), (0, 1, 3)
 
 prefixes = Prefixes()
 fork.register(in_child=prefixes.__init__)  # type: ignore[misc]  # its lock may have been held
@@ -44,8 +45,8 @@ class Result(Source):
         self.cached, self.entry, self.instead = source.cached, entry, instead
 
     def _read(self) -> bytes | memoryview:
-        pixels = np.empty(sum(self.entry.part_sizes), np.uint8)
-        if self.cached.cache.read(self.entry, 0, len(self.entry.part_sizes), pixels):
+        pixels = np.empty(self.entry.size, np.uint8)
+        if self.cached.cache.read(self.entry, 0, len(self.entry.ends), pixels):
             counters.count(counters.RESULT_HITS)
             return pixels.data
         return memoryview(np.ascontiguousarray(self.instead()).reshape(-1))
@@ -54,52 +55,87 @@ class Result(Source):
 # -- recipes that begin with a result -----------------------------------------------------------------------
 
 
-def used(recipes: Sequence[Recipe], compute: Callable[[Recipe], npt.NDArray[np.uint8]]) -> Sequence[Recipe]:
-    """The recipes, with the pixels that a cache has in place of sources and first steps.
+class Wanted(NamedTuple):
+    """A result to be made: the number of its recipe, its steps, and the key that it is to be found by."""
 
-    ``compute``: the pixels of a recipe, for what is damaged.
+    number: int
+    before: Recipe
+    key: Key | bytes
+
+
+def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe], list[Wanted]]:
+    """The recipes, with pixels that a cache has for their sources; and the results to be made of others.
+
+    Of files whose recipes begin otherwise each time, the planes are to be kept (``Known.fills``).
+
+    Args:
+        compute: the pixels of a recipe, for what is damaged.
     """
-    if all(recipe.source.cached is None or not recipe.source.cached.results for recipe in recipes):
-        return recipes
+    changed: dict[int, Recipe] = {}
     made: dict[tuple[int, int], Result] = {}
-
-    def begun(recipe: Recipe) -> Recipe:
-        source = recipe.source
-        if source.cached is None or not source.cached.results:
-            return recipe
-        found = _found(recipe)
-        if found is None:
-            return recipe
-        number, raw, count, on_pixels, others = found
-        result = made.get((id(source), number))
-        if result is None:
-            before = Recipe(source, on_pixels[:count])
-            entry = source.cached.results[number]
-            result = made[id(source), number] = Result(source, entry, raw, lambda: compute(before))
-        return Recipe(result, (*on_pixels[count:], *others))
-
-    return [begun(recipe) for recipe in recipes]
-
-
-def _found(recipe: Recipe) -> tuple[int, Raw, int, Steps, Steps] | None:
-    """The longest result that a recipe begins with: its number, what it is, of how many of the steps on pixels; these,
-    and all others."""
-    source, steps = recipe
-    on_pixels, on_values, tail = parts(steps)
-    if tail and _branches(tail):
-        return None
-    reference, best = _reference(source), None
-    for number, entry in enumerate(source.cached.results):
-        which, mode, count, width, height = _META.unpack_from(entry.meta, _MARK)
-        if which != reference or count > len(on_pixels) or (best is not None and best[2] >= count):
+    others: list[tuple[int, Steps, Steps]] = []
+    for number, (source, steps) in enumerate(recipes):
+        known = source.cached
+        if known is None and (source.key is None or cached.of(source.selection.options) is None):
             continue
-        size = width * height * (3 if mode == 2 else 1)
-        if repr(on_pixels[:count]).encode() == entry.meta[_MARK + _META.size :] and sum(entry.part_sizes) == size:
-            best = number, Raw(width, height, _MODES[mode]), count, on_pixels, (*on_values, *tail)
-    return best
+        on_pixels, on_values, tail = parts(steps)
+        if tail and _branches(tail):
+            continue
+        found = None if known is None or known.result is None else _fits(source, on_pixels, known.result)
+        if found is None:
+            prefixes.note((source.header.height, source.header.width), on_pixels)
+            others.append((number, on_pixels, (*on_values, *tail)))
+        else:
+            changed[number] = _after(source, known.result, found, on_pixels, (*on_values, *tail), compute, made)
+    wanted = []
+    for number, on_pixels, rest in others:
+        count, source = prefixes.length(on_pixels), recipes[number].source
+        cache = cached.of(source.selection.options)
+        if count is None or cache is None or source.key is None:
+            continue
+        before = Recipe(source, on_pixels[:count])
+        if not _is_worth_it(before):
+            if (source.cached is None or source.cached.planes is None) and isinstance(source.header, Header):
+                source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
+            continue
+        key: Key | bytes = source.key
+        if source.cached is not None and source.cached.result is not None:
+            key = cached.variant(source.key, text(before.steps) or b"")
+            file = cache.look(key)
+            entry = None if file is None else file.entries.get(RESULT)
+            found = None if entry is None else _fits(source, before.steps, entry)
+            if entry is not None and found is not None:
+                changed[number] = _after(source, entry, found, on_pixels, rest, compute, made)
+                continue
+        if cache.room(RESULT, _size(before)):
+            wanted.append(Wanted(number, before, key))
+    if not changed:
+        return recipes, wanted
+    return [changed.get(number, recipe) for number, recipe in enumerate(recipes)], wanted
 
 
-_MARK = 8  # bytes of ``cached.tag``
+Compute = Callable[[Recipe], npt.NDArray[np.uint8]]
+
+
+def _after(
+    source: Source, entry: Entry, raw: Raw, on_pixels: Steps, rest: Steps, compute: Compute, made: dict[Any, Result]
+) -> Recipe:
+    """The recipe after an entry, which is one source for all recipes of a file."""
+    count = _META.unpack_from(entry.meta, cached.MARK)[2]
+    result = made.get((id(source), count))
+    if result is None:
+        before = Recipe(source, on_pixels[:count])
+        result = made[id(source), count] = Result(source, entry, raw, lambda: compute(before))
+    return Recipe(result, (*on_pixels[count:], *rest))
+
+
+def _fits(source: Source, on_pixels: Steps, entry: Entry) -> Raw | None:
+    """What an entry holds, if that is a result of the first steps; None: it is not."""
+    reference, mode, count, width, height = _META.unpack_from(entry.meta, cached.MARK)
+    if reference != _reference(source) or count > len(on_pixels):
+        return None
+    same = repr(on_pixels[:count]).encode() == entry.meta[cached.MARK + _META.size :]
+    return Raw(width, height, _MODES[mode]) if same and entry.size == width * height * _CHANNELS[mode] else None
 
 
 def _branches(steps: Steps) -> bool:
@@ -114,59 +150,39 @@ def _reference(source: Source) -> int:
 # -- results that are to be made ----------------------------------------------------------------------------
 
 
-class Wanted(NamedTuple):
-    """A result to be made: the number of its recipe, and its steps."""
-
-    number: int
-    before: Recipe
-
-
-def wanted(recipes: Sequence[Recipe]) -> list[Wanted]:
-    """The results that the recipes, none of which begins with one, would be worth keeping."""
-    found = []
-    for number, recipe in enumerate(recipes):
-        source, steps = recipe
-        header = source.header
-        if source.key is None or isinstance(source, Result):
-            continue
-        cache = cached.of(source.selection.options)
-        if cache is None or (source.cached is not None and len(source.cached.results) >= _MOST):
-            continue
-        on_pixels, _, tail = parts(steps)
-        count = prefixes.length((header.height, header.width), on_pixels)
-        before = on_pixels[:count]
-        if count == 0 or (tail and _branches(tail)) or not resamples(before) or text(before) is None:
-            continue
-        height, width, channels = _shape(header, before)
-        size = height * width * channels
-        if 2 * size <= 3 * header.height * header.width and cache.room(size):
-            found.append(Wanted(number, Recipe(source, before)))
-    return found
+def _is_worth_it(before: Recipe) -> bool:
+    """Whether a result is to be kept: of steps that make new pixels, and of a size that is worth its bytes."""
+    source, steps = before
+    if not steps or not resamples(steps) or text(steps) is None:
+        return False
+    return _size(before) <= max(3 * source.header.height * source.header.width, _SMALL)
 
 
-def _shape(header: Header | Raw, steps: Steps) -> tuple[int, int, int]:
+def _size(before: Recipe) -> int:
+    """The bytes of a result."""
+    header, steps = before.source.header, before.steps
     size, channels = (header.height, header.width), 3 if header.mode == "RGB" else 1
     if any(name == "convert" for name, _ in steps):
         channels = 3
     for name, params in steps:
         op = OPS[name]
         size, channels = op.size(size, params), op.channels(channels, params)
-    return *size, channels
+    return size[0] * size[1] * channels
 
 
-def kept(before: Recipe, recipe: Recipe, pixels: npt.NDArray[np.uint8]) -> Recipe:
-    """Keep a result, uint8 [height, width, channels]; the recipe that began with these steps, with it for a source."""
-    source, steps = before
+def kept(wanted: Wanted, recipe: Recipe, pixels: npt.NDArray[np.uint8]) -> Recipe:
+    """Keep a result, uint8 [height, width, channels]; the recipe that began with its steps, with it for a source."""
+    source, steps = wanted.before
     height, width, channels = pixels.shape
-    raw = Raw(width, height, _MODES[1 if channels == 1 else 2])
+    mode = _CHANNELS.index(channels)
     cache, header, as_text = cached.of(source.selection.options), cached.packed(source), text(steps)
     content = pixels.reshape(-1).data
-    if cache is not None and header is not None and as_text is not None and source.key is not None:
+    if cache is not None and header is not None and as_text is not None:
         rows = max(_BAND // (width * channels), 1) * width * channels
         bands = [content[at : at + rows] for at in range(0, len(content), rows)]
-        said = _META.pack(_reference(source), 1 if channels == 1 else 2, len(steps), width, height)
-        if cache.put(source.key, header, RESULT, bands, cached.tag() + said + as_text):
+        said = _META.pack(_reference(source), mode, len(steps), width, height)
+        if cache.put(wanted.key, header, RESULT, bands, cached.tag() + said + as_text):
             counters.count(counters.RESULTS)
     on_pixels, on_values, tail = parts(recipe.steps)
     after = (*on_pixels[len(steps) :], *on_values, *tail)
-    return Recipe(Source(content, raw, source.name, source.selection), after)
+    return Recipe(Source(content, Raw(width, height, _MODES[mode]), source.name, source.selection), after)
