@@ -7,7 +7,8 @@
     scan.py      the walk over all that are needed      rows.py, pixels.py   upsampling, colour, rows out
     points.py    where in the scan what begins          digest.py   the file's bytes in one number
     index.py     the points of one picture, in bytes    simd.py, memory.py   vectors and pointers for numba
-    header_fields.py, layout_fields.py, index_fields.py, scratch.py   what is in the arrays that these work on
+    planes.py    pictures as planes, for a cache     pack.py, unpack.py, packed_block.py   what is in them
+    *_fields.py, scratch.py   what is in the arrays that these work on
 
 Everything below `decode` is compiled (accel/native/units.py): nothing here imports numba.
 """
@@ -46,7 +47,7 @@ first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int
 _KEPT = 1 << 25  # scratch bytes of one kind that a thread keeps; what a larger picture needs is given back
 
 
-class _Scratch(threading.local):
+class Working(threading.local):
     """A thread's working memory, kept from picture to picture."""
 
     def __init__(self) -> None:
@@ -64,7 +65,8 @@ class _Scratch(threading.local):
         self.ends = np.empty(1 << 8, np.int64)
         self.stuffed = np.empty(1 << 17, np.uint32)
         self.stream = np.empty(1 << 18, np.uint8)
-        self.planes = np.empty(1 << 20, np.uint8)
+        self.planes, self.packed = np.empty(1 << 20, np.uint8), np.empty(0, np.uint8)
+        self.span = np.empty(2, np.int64)  # the parts that a region needs
 
     def room(self, name: str, size: int) -> Any:
         """The array `name`, grown to at least `size` items."""
@@ -76,7 +78,7 @@ class _Scratch(threading.local):
         return array
 
 
-_scratch = _Scratch()
+working = Working()
 _NONE = np.empty(0, np.uint16)
 _GOOD, _USED, _GROWN, _DROPPED = 1, 2, 4, 8  # as in scan.py
 
@@ -110,16 +112,41 @@ def decode(
     Raises:
         ValueError: channels is neither None, 1 nor 3, or out does not fit.
     """
+    found = _decode(data, box, channels, out, index, whole=False)
+    return None if found is None else found[0]
+
+
+def decode_whole(
+    data: bytes | memoryview, box: tuple[int, int, int, int] | None, channels: int | None, index: Index | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The same of a box, though all of the file is decoded; and the planes that it leaves, as `working` describes.
+
+    They lie in the thread's working memory until it decodes again.
+    """
+    return _decode(data, box, channels, None, index, whole=True)
+
+
+def _decode(
+    data: bytes | memoryview,
+    box: tuple[int, int, int, int] | None,
+    channels: int | None,
+    out: np.ndarray | None,
+    index: Index | None,
+    whole: bool,
+) -> tuple[np.ndarray, np.ndarray] | None:
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be None, 1 or 3, not {channels}")
-    scratch, header, words = _scratch, _scratch.header, _NONE
+    header, words = working.header, _NONE
     source = np.frombuffer(data, np.uint8)
     top, left, height, width = (0, 0, 0, 0) if box is None else (int(edge) for edge in box)
-    size = _prepare(source, header, scratch.layout, box is None, top, left, height, width)
+    size = _prepare(source, header, working.layout, whole or box is None, top, left, height, width)
     if size == 0:
         return _nothing(index)
+    rows, columns = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
     if box is None:
-        height, width = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
+        height, width = rows, columns
+    elif whole and not (0 <= top < top + height <= rows and 0 <= left < left + width <= columns):
+        return _nothing(index)
     own = int(header[hd.COMPONENTS])
     if channels == 1 and own == 3:
         return _nothing(index)
@@ -130,39 +157,39 @@ def decode(
         raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
     if index is not None:
         words = index.of(int(header[hd.INDEX_BYTES]))
+    planes = working.room("planes", size)
     done = _decode_scan(
-        source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order, scratch.quant,
-        scratch.block, scratch.slots, scratch.predictions, scratch.spare,
-        scratch.room("ends", int(header[hd.INTERVALS])), scratch.room("stuffed", len(source) // 2 + 1),
-        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), scratch.trail, scratch.sums,
+        source, header, working.layout, top, left, working.look, working.codes, working.order, working.quant,
+        working.block, working.slots, working.predictions, working.spare,
+        working.room("ends", int(header[hd.INTERVALS])), working.room("stuffed", len(source) // 2 + 1),
+        working.room("stream", len(source) + SLACK), planes, working.trail, working.sums,
         words, out,
     )  # fmt: skip
     if not done:
         return _nothing(index)
     if index is not None:
         index.said(done & _USED != 0, done & _GROWN != 0, done & _DROPPED != 0)
-    return out
+    return out, planes
 
 
-def _nothing(index: Index | None) -> np.ndarray | None:
+def _nothing(index: Index | None) -> None:
     if index is not None:
         index.begin()
         index.clear()
-    return None
 
 
 def digest(data: bytes | memoryview) -> int:
     """A digest of all bytes of a file, a signed number of 64 bits: equal files have equal ones, others hardly ever."""
-    return _digest(np.frombuffer(data, np.uint8), _scratch.sums)
+    return _digest(np.frombuffer(data, np.uint8), working.sums)
 
 
 def index_size(data: bytes | memoryview) -> int:
     """The bytes that an index of the file takes; 0: it has none."""
-    found = _prepare(np.frombuffer(data, np.uint8), _scratch.header, _scratch.layout, True, 0, 0, 0, 0)
-    return int(_scratch.header[hd.INDEX_BYTES]) if found else 0
+    found = _prepare(np.frombuffer(data, np.uint8), working.header, working.layout, True, 0, 0, 0, 0)
+    return int(working.header[hd.INDEX_BYTES]) if found else 0
 
 
 def known_points(data: bytes | memoryview, index: np.ndarray) -> int:
     """How many points of the file are known by the bytes of an index (``Index.bytes``); 0 if it is not the file's."""
     words = np.ascontiguousarray(index).view(np.uint16) if index.nbytes % 8 == 0 else _NONE
-    return _known_points(np.frombuffer(data, np.uint8), _scratch.header, words, _scratch.sums)
+    return _known_points(np.frombuffer(data, np.uint8), working.header, words, working.sums)
