@@ -44,7 +44,7 @@ def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | No
     known, key, header = source.cached, source.key, source.header
     if key is None or not fits(source, engine) or not known.cache.room(PLANES, header.height * header.width):
         return None
-    said, made = cached.packed(source), planes.encode(source.data, box, channels)
+    said, made = cached.packed(source), planes.encode(source.data, box, channels=channels)
     if said is None or made is None:
         return None
     if known.cache.put(key, said, PLANES, made.parts, cached.tag() + made.meta):
