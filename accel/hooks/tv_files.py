@@ -170,7 +170,15 @@ def _warn_as(original: Function) -> None:
 def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     if not _takes(mode):
         return None
-    source = _read(path, switch.current(), lambda data, size: _claimed(data, size, mode, turned))
+    selection = switch.current()
+    source = cached.opened(path, selection) if cached.in_use else None
+    if source is None:
+        source = _read(path, selection, lambda data, size: _claimed(data, size, mode, turned))
+    else:
+        header = _left(source.header, mode, turned and source.cached.has_exif)
+        if header is None:
+            return None
+        source.header = header
     return None if source is None else _lazy(source, mode)
 
 
@@ -201,9 +209,15 @@ def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Head
     header = claim(data, size)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")
-    elif _name(mode) == _GRAY and header.mode != "L":
+        return None
+    return _left(header, mode, turned and b"Exif" in data[: header.scan])
+
+
+def _left(header: Header, mode: Any, turned: bool) -> Header | None:
+    """The header of a file that accel claims, unless its pixels are left to torchvision.io."""
+    if _name(mode) == _GRAY and header.mode != "L":
         counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")
-    elif turned and b"Exif" in data[: header.scan]:
+    elif turned:
         counters.fallback("apply_exif_orientation of a file with EXIF was left to torchvision.io itself")
     else:
         return header._replace(reference="torchvision")

@@ -7,6 +7,7 @@ function of their size. A wrong guess costs bytes: a result is found by the exac
 from __future__ import annotations
 
 import threading
+from enum import Enum
 from typing import Any
 
 from accel.ops import OPS
@@ -97,7 +98,7 @@ def text(steps: Steps) -> bytes | None:
 def _is_plain(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_plain, value))
-    return value is None or type(value) in (int, float, str, bool, bytes)
+    return value is None or isinstance(value, Enum) or type(value) in (int, float, str, bool, bytes)
 
 
 def resamples(steps: Steps) -> bool:

@@ -50,6 +50,7 @@ class Known(NamedTuple):
     result: Entry | None = None
     planes: Entry | None = None
     fills: bool = False  # planes are to be put in
+    has_exif: bool = False
 
 
 def prepare(options: Options) -> None:
@@ -96,15 +97,20 @@ def opened(path: Any, selection: Selection, status: os.stat_result | None = None
     file = None if key is None else cache.look(key)
     if file is None or not (status or os.access(path, os.R_OK)):
         return None
-    known = _known(cache, file.entries)
-    header = None if known is None else _unpacked(file.header)
-    if header is None:
+    known, said = _known(cache, file.entries), file.header
+    if known is None or len(said) != _HEADER.size:
         return None
-    return Source(None, header, _name(path), selection, key=key, path=path, cached=known)
+    mode, flags, width, height, scan = _HEADER.unpack(said)
+    header = Header(width, height, _MODES[mode], bool(flags & _PROGRESSIVE), scan=scan)
+    if flags & _EXIF:
+        known = known._replace(has_exif=True)
+    name = os.fsdecode(path) if isinstance(path, bytes) else str(path)
+    return Source(None, header, name, selection, key=key, path=_whole(path), cached=known)
 
 
-def _name(path: Any) -> str:
-    return os.fsdecode(path) if isinstance(path, bytes) else str(path)
+def _whole(path: Any) -> Any:
+    """A path that stays right when the process goes to another folder."""
+    return path if type(path) is str and path[:1] == os.sep else os.path.abspath(path)
 
 
 def _known(cache: Cache, entries: dict[int, Entry]) -> Known | None:
@@ -147,17 +153,6 @@ def packed(source: Source) -> bytes | None:
     exif = b"Exif" in bytes(source.data[: header.scan])
     flags = _PROGRESSIVE * header.progressive | _EXIF * exif
     return _HEADER.pack(_MODES.index(header.mode), flags, header.width, header.height, header.scan)
-
-
-def _unpacked(content: bytes) -> Header | Raw | None:
-    if len(content) != _HEADER.size:
-        return None
-    mode, flags, width, height, scan = _HEADER.unpack(content)
-    if not 0 < mode < len(_MODES):
-        return None
-    if flags & _RAW:
-        return Raw(width, height, _MODES[mode])
-    return Header(width, height, _MODES[mode], bool(flags & _PROGRESSIVE), scan=scan)
 
 
 @cache

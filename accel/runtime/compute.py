@@ -89,7 +89,6 @@ def from_cache(recipes: Sequence[Recipe]) -> Sequence[Recipe]:
             for number, image in zip(numbers, values.permute(0, 2, 3, 1).numpy(), strict=True):
                 each = wanted[number]
                 begun[each.number] = results.kept(each, recipes[each.number], image)
-    cached.flush()
     return begun
 
 
@@ -99,6 +98,8 @@ def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) ->
         return host.run_all(plans, allocate) if supports_all(host) else sharing.run_all(host, plans, allocate)
     finally:
         stream_index.flush()
+        if cached.in_use:
+            cached.flush()
 
 
 def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
