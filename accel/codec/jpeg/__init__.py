@@ -47,7 +47,7 @@ first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int
 _KEPT = 1 << 25  # scratch bytes of one kind that a thread keeps; what a larger picture needs is given back
 
 
-class Working(threading.local):
+class _Scratch(threading.local):
     """A thread's working memory, kept from picture to picture."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Working(threading.local):
         return array
 
 
-working = Working()
+_scratch = _Scratch()
 _NONE = np.empty(0, np.uint16)
 _GOOD, _USED, _GROWN, _DROPPED = 1, 2, 4, 8  # as in scan.py
 
@@ -112,44 +112,53 @@ def decode(
     Raises:
         ValueError: channels is neither None, 1 nor 3, or out does not fit.
     """
-    found = _decode(data, box, channels, out, index, whole=False)
+    found = _decode(data, box, channels, out, index=index, whole=False)
     return None if found is None else found[0]
 
 
 def decode_whole(
     data: bytes | memoryview, box: tuple[int, int, int, int] | None, channels: int | None, index: Index | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The same of a box, though all of the file is decoded; and the planes that it leaves, as `working` describes.
+    """The same of a box, though all of the file is decoded; and the planes that it leaves, as `_scratch` describes.
 
     They lie in the thread's working memory until it decodes again.
     """
-    return _decode(data, box, channels, None, index, whole=True)
+    return _decode(data, box, channels, None, index=index, whole=True)
 
 
-def _decode(
+def _decode(*arguments: Any, index: Index | None, whole: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    found = _tried(*arguments, index=index, whole=whole)
+    if found is None and index is not None:
+        index.begin()
+        index.clear()
+    return found
+
+
+def _tried(
     data: bytes | memoryview,
     box: tuple[int, int, int, int] | None,
     channels: int | None,
     out: np.ndarray | None,
+    *,
     index: Index | None,
     whole: bool,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be None, 1 or 3, not {channels}")
-    header, words = working.header, _NONE
+    header, words = _scratch.header, _NONE
     source = np.frombuffer(data, np.uint8)
     top, left, height, width = (0, 0, 0, 0) if box is None else (int(edge) for edge in box)
-    size = _prepare(source, header, working.layout, whole or box is None, top, left, height, width)
+    size = _prepare(source, header, _scratch.layout, whole or box is None, top, left, height, width)
     if size == 0:
-        return _nothing(index)
+        return None
     rows, columns = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
     if box is None:
         height, width = rows, columns
     elif whole and not (0 <= top < top + height <= rows and 0 <= left < left + width <= columns):
-        return _nothing(index)
+        return None
     own = int(header[hd.COMPONENTS])
     if channels == 1 and own == 3:
-        return _nothing(index)
+        return None
     shape = (height, width, channels or own)
     if out is None:
         out = np.empty(shape, np.uint8)
@@ -157,39 +166,33 @@ def _decode(
         raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
     if index is not None:
         words = index.of(int(header[hd.INDEX_BYTES]))
-    planes = working.room("planes", size)
+    planes = _scratch.room("planes", size)
     done = _decode_scan(
-        source, header, working.layout, top, left, working.look, working.codes, working.order, working.quant,
-        working.block, working.slots, working.predictions, working.spare,
-        working.room("ends", int(header[hd.INTERVALS])), working.room("stuffed", len(source) // 2 + 1),
-        working.room("stream", len(source) + SLACK), planes, working.trail, working.sums,
+        source, header, _scratch.layout, top, left, _scratch.look, _scratch.codes, _scratch.order, _scratch.quant,
+        _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
+        _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + 1),
+        _scratch.room("stream", len(source) + SLACK), planes, _scratch.trail, _scratch.sums,
         words, out,
     )  # fmt: skip
     if not done:
-        return _nothing(index)
+        return None
     if index is not None:
         index.said(done & _USED != 0, done & _GROWN != 0, done & _DROPPED != 0)
     return out, planes
 
 
-def _nothing(index: Index | None) -> None:
-    if index is not None:
-        index.begin()
-        index.clear()
-
-
 def digest(data: bytes | memoryview) -> int:
     """A digest of all bytes of a file, a signed number of 64 bits: equal files have equal ones, others hardly ever."""
-    return _digest(np.frombuffer(data, np.uint8), working.sums)
+    return _digest(np.frombuffer(data, np.uint8), _scratch.sums)
 
 
 def index_size(data: bytes | memoryview) -> int:
     """The bytes that an index of the file takes; 0: it has none."""
-    found = _prepare(np.frombuffer(data, np.uint8), working.header, working.layout, True, 0, 0, 0, 0)
-    return int(working.header[hd.INDEX_BYTES]) if found else 0
+    found = _prepare(np.frombuffer(data, np.uint8), _scratch.header, _scratch.layout, True, 0, 0, 0, 0)
+    return int(_scratch.header[hd.INDEX_BYTES]) if found else 0
 
 
 def known_points(data: bytes | memoryview, index: np.ndarray) -> int:
     """How many points of the file are known by the bytes of an index (``Index.bytes``); 0 if it is not the file's."""
     words = np.ascontiguousarray(index).view(np.uint16) if index.nbytes % 8 == 0 else _NONE
-    return _known_points(np.frombuffer(data, np.uint8), working.header, words, working.sums)
+    return _known_points(np.frombuffer(data, np.uint8), _scratch.header, words, _scratch.sums)

@@ -57,7 +57,7 @@ def pack(header: Any, layout: Any, codes: Any, planes: Any, meta: Any, parts: An
         parts: uint8[n]; as many as the decode's planes took and 1/32 more.
         ends: int64[PARTS], where each part ends.
     """
-    columns, rows = mcus(header)
+    _, rows = mcus(header)
     band = -(-rows // pf.PARTS)
     meta[pf.FORM], meta[pf.BAND] = pf.VERSION, band
     meta[pf.WIDTH], meta[pf.HEIGHT] = header[hd.WIDTH], header[hd.HEIGHT]

@@ -10,20 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accel.codec import jpeg
 from accel.codec.header import Header
 from accel.native import units
 
-from . import SOURCES, Index, decode_whole, working
 from . import planes_fields as pf
 
 __all__ = ["UNIT", "Encoded", "encode", "fits", "needed", "region"]
 
-UNIT = units.Unit("planes", *SOURCES, seconds=3.5)
+UNIT = units.Unit("planes", *jpeg.SOURCES, seconds=3.5)
 _pack = UNIT.function("codec.jpeg.pack", "pack", "i8[1] i8[2] u8[2] u1[1]w u2[1]w u1[1]w i8[1]w")
 _needed = UNIT.function("codec.jpeg.unpack", "needed", "u2[1] i8[1]w i8[2]w int int int int i8[1]w")
-_unpack = UNIT.function(
-    "codec.jpeg.unpack", "unpack", "u2[1] i8[1] i8[2] u8[2] u1[1] int int int u1[1]w u1[1]w u1[3]w"
-)
+_unpack = UNIT.function("codec.jpeg.unpack", "unpack", "u2[1] i8[1] i8[2] u8[2] u1[1] int int int u1[1]w u1[1]w u1[3]w")
 _CODES = pf.code_table()
 
 
@@ -48,19 +46,19 @@ def encode(
     box: tuple[int, int, int, int] | None = None,
     *,
     channels: int | None = None,
-    index: Index | None = None,
+    index: jpeg.Index | None = None,
 ) -> Encoded | None:
     """Decode all of a file once, and pack it; arguments as for `accel.codec.jpeg.decode`, which gives the pixels.
 
     None where `decode` would say so of the whole file; a region of it may be decoded nevertheless.
     """
-    found = decode_whole(data, box, channels, index)
+    found = jpeg.decode_whole(data, box, channels, index)
     if found is None:
         return None
     pixels, planes = found
-    meta, ends = np.empty(pf.META_SIZE, np.uint16), np.empty(pf.PARTS, np.int64)
-    packed = working.room("packed", len(planes) + len(planes) // 32)
-    count = _pack(working.header, working.layout, _CODES, planes, meta, packed, ends)
+    scratch, meta, ends = jpeg._scratch, np.empty(pf.META_SIZE, np.uint16), np.empty(pf.PARTS, np.int64)
+    packed = scratch.room("packed", len(planes) + len(planes) // 32)
+    count = _pack(scratch.header, scratch.layout, _CODES, planes, meta, packed, ends)
     starts = [0, *ends[: count - 1].tolist()]
     parts = [packed[start:end] for start, end in zip(starts, ends[:count].tolist(), strict=True)]
     return Encoded(meta.tobytes(), parts, pixels)
@@ -68,10 +66,10 @@ def encode(
 
 def needed(meta: bytes, box: tuple[int, int, int, int]) -> tuple[int, int]:
     """The first part that a region needs, and the one behind the last; (0, 0): there is no such region."""
-    span = working.span
-    if not _needed(_words(meta), working.header, working.layout, *(int(edge) for edge in box), span):
+    scratch = jpeg._scratch
+    if not _needed(_words(meta), scratch.header, scratch.layout, *(int(edge) for edge in box), scratch.span):
         return 0, 0
-    first, last = span.tolist()
+    first, last = scratch.span.tolist()
     return first, last
 
 
@@ -97,15 +95,21 @@ def region(
         C-contiguous uint8[height, width, channels]; None where meta or the parts are damaged (as far as can be seen:
         what has become of samples cannot), where there is no such region, or a colour picture is asked for in one
         channel.
+
+    Raises:
+        ValueError: out does not fit.
     """
+    scratch, words = jpeg._scratch, _words(meta)
     top, left, height, width = (int(edge) for edge in box)
-    words, span = _words(meta), working.span
-    size = _needed(words, working.header, working.layout, top, left, height, width, span)
-    if size == 0 or first != span[0] or channels < words[pf.COMPONENTS]:
+    size = _needed(words, scratch.header, scratch.layout, top, left, height, width, scratch.span)
+    if size == 0 or first != scratch.span[0] or channels < words[pf.COMPONENTS]:
         return None
-    out = np.empty((height, width, channels), np.uint8) if out is None else out
-    planes = working.room("planes", size)
-    done = _unpack(words, working.header, working.layout, _CODES, parts, first, top, left, planes, working.spare, out)
+    if out is None:
+        out = np.empty((height, width, channels), np.uint8)
+    elif out.shape != (height, width, channels):
+        raise ValueError(f"out must be a uint8 array of shape {(height, width, channels)}")
+    planes = scratch.room("planes", size)
+    done = _unpack(words, scratch.header, scratch.layout, _CODES, parts, first, top, left, planes, scratch.spare, out)
     return out if done else None
 
 
