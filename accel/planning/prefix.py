@@ -22,6 +22,7 @@ ENOUGH = 8
 
 _MOST = 256  # steps that are told apart: of many pipelines at once none would be deterministic
 _END: Step = ("", ())
+_OF_THE_FILE = ("convert",)  # grey files' alone
 
 
 class _Came:
@@ -42,40 +43,49 @@ class Prefixes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._places: dict[tuple[str, ...], dict[str, _Came]] = {}
+        self._places: dict[tuple[str, ...], dict[str, _Came]] = {}  # by the labels before, and its own
 
     def note(self, size: Size, steps: Steps) -> None:
         """Note the steps on the pixels of an image of this (height, width)."""
         names: tuple[str, ...] = ()
         with self._lock:
             for name, params in (*steps, _END):
+                if name in _OF_THE_FILE:
+                    continue
                 place = self._places.get(names)
                 if place is None:
                     if len(self._places) >= _MOST:
                         return
                     place = self._places[names] = {}
-                came, essence = place.get(name), _essence(size, name, params)
+                label, essence = _label(name, params), _essence(size, name, params)
+                came = place.get(label)
                 if came is None:
-                    came = place[name] = _Came(essence)
+                    came = place[label] = _Came(essence)
                 came.count += 1
                 came.varies |= came.essence != essence
                 if came.varies or (names and len(place) > 1) or name == "":
                     return
-                size, names = OPS[name].size(size, params), (*names, name)
+                size, names = OPS[name].size(size, params), (*names, label)
 
     def length(self, steps: Steps) -> int | None:
         """How many of the first steps on pixels come each time; None where too few were seen to say so."""
         names: tuple[str, ...] = ()
         for number, (name, params) in enumerate((*steps, _END)):
-            place = self._places.get(names, {})
-            came = place.get(name)
+            if name in _OF_THE_FILE:
+                continue
+            place, label = self._places.get(names, {}), _label(name, params)
+            came = place.get(label)
             if came is None or came.varies or (names and len(place) > 1):
                 return number
             if came.count < ENOUGH:
                 return None
-            if name:
-                names = (*names, name)
+            names = (*names, label)
         return len(steps)
+
+
+def _label(name: str, params: tuple[Any, ...]) -> str:
+    """What a step is called; filters of a resize are of different pipelines."""
+    return f"{name} {params[2:]}" if name and isinstance(OPS[name], ResampleOp) else name
 
 
 def _essence(size: Size, name: str, params: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -32,21 +32,30 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         if found is not None:
             return found
     whole = picture(source, engine)
+    try:
+        data = source.data
+    except DecodeError as error:  # what was not read when it was opened is another file now, or gone
+        raise _failure(error, str(error), wanted, of) from error
     if isinstance(source.header, Raw):
-        return view(source.data, source.header, wanted.box, wanted.channels)
+        return view(data, source.header, wanted.box, wanted.channels)
     if whole is not None:
         return region(whole, wanted.box, wanted.channels)
     try:
         key = None if options.cache is None else source.key
-        return stream_index.decoded(source.data, source.header, wanted.box, wanted.channels, engine, key)
+        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key)
     except DecodeError as error:
-        place = f" (image {wanted.items[0].position} of a batch of {of})" if of > 1 else ""
         if options.on_error == "raise":
-            failure = type(error)(f"{source.name}: {error}{place}")
-            failure.position = wanted.items[0].position
-            raise failure from error
+            raise _failure(error, f"{source.name}: {error}", wanted, of) from error
         replaced(source.name, str(error), len(wanted.items))
     return np.zeros((*wanted.box[2:], wanted.channels), np.uint8)
+
+
+def _failure(error: DecodeError, text: str, wanted: Decode, of: int) -> DecodeError:
+    """The error of an image of a plan of ``of``."""
+    position = wanted.items[0].position
+    failure = type(error)(text + (f" (image {position} of a batch of {of})" if of > 1 else ""))
+    failure.position = position
+    return failure
 
 
 def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pixels | None:

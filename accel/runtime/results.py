@@ -35,21 +35,26 @@ prefixes = Prefixes()
 fork.register(in_child=prefixes.__init__)  # type: ignore[misc]  # its lock may have been held
 
 
+Compute = Callable[[Recipe], npt.NDArray[np.uint8]]
+
+
 class Result(Source):
-    """Pixels that a cache has; ``instead`` gives the same where it turns out that they are damaged."""
+    """Pixels that a cache has; where they are damaged, what they are ``of`` is computed anew."""
 
-    __slots__ = ("entry", "instead")
+    __slots__ = ("compute", "entry", "of")
 
-    def __init__(self, source: Source, entry: Entry, raw: Raw, instead: Callable[[], Any]) -> None:
-        super().__init__(None, raw, source.name, source.selection)
-        self.cached, self.entry, self.instead = source.cached, entry, instead
+    def __init__(self, of: Recipe, entry: Entry, raw: Raw, compute: Compute) -> None:
+        super().__init__(None, raw, of.source.name, of.source.selection)
+        self.of, self.entry, self.compute = of, entry, compute
 
     def _read(self) -> bytes | memoryview:
         pixels = np.empty(self.entry.size, np.uint8)
-        if self.cached.cache.read(self.entry, 0, len(self.entry.ends), pixels):
+        source = self.of.source
+        if source.cached.cache.read(self.entry, 0, len(self.entry.ends), pixels):
             counters.count(counters.RESULT_HITS)
             return pixels.data
-        return memoryview(np.ascontiguousarray(self.instead()).reshape(-1))
+        source.cached = source.cached._replace(result=None)
+        return memoryview(np.ascontiguousarray(self.compute(self.of)).reshape(-1))
 
 
 # -- recipes that begin with a result -----------------------------------------------------------------------
@@ -114,9 +119,6 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
     return [changed.get(number, recipe) for number, recipe in enumerate(recipes)], wanted
 
 
-Compute = Callable[[Recipe], npt.NDArray[np.uint8]]
-
-
 def _after(
     source: Source, entry: Entry, raw: Raw, on_pixels: Steps, rest: Steps, compute: Compute, made: dict[Any, Result]
 ) -> Recipe:
@@ -125,7 +127,7 @@ def _after(
     result = made.get((id(source), count))
     if result is None:
         before = Recipe(source, on_pixels[:count])
-        result = made[id(source), count] = Result(source, entry, raw, lambda: compute(before))
+        result = made[id(source), count] = Result(before, entry, raw, compute)
     return Recipe(result, (*on_pixels[count:], *rest))
 
 
