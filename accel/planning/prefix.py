@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from accel.ops import OPS
-from accel.ops.row import IndexOp, ResampleOp
+from accel.ops.row import ResampleOp
 from accel.planning.order import Steps
 from accel.recipe import Step
 
@@ -112,5 +112,5 @@ def _is_plain(value: Any) -> bool:
 
 
 def resamples(steps: Steps) -> bool:
-    """Whether steps do more than to show some of the pixels."""
-    return not all(isinstance(OPS[name], IndexOp) for name, _ in steps)
+    """Whether a resize is among the steps."""
+    return any(isinstance(OPS[name], ResampleOp) for name, _ in steps)

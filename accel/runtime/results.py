@@ -153,11 +153,12 @@ def _reference(source: Source) -> int:
 
 
 def _is_worth_it(before: Recipe) -> bool:
-    """Whether a result is to be kept: of steps that make new pixels, and of a size that is worth its bytes."""
+    """Whether a result is to be kept: of a resize, or of a small part, and of a size that is worth its bytes."""
     source, steps = before
-    if not steps or not resamples(steps) or text(steps) is None:
+    if not steps or text(steps) is None:
         return False
-    return _size(before) <= max(3 * source.header.height * source.header.width, _SMALL)
+    pixels, size = source.header.height * source.header.width, _size(before)
+    return size <= max(3 * pixels, _SMALL) if resamples(steps) else size <= pixels
 
 
 def _size(before: Recipe) -> int:
