@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -13,40 +14,55 @@ from accel.system.memory import Key
 INDEX, RESULT, PLANES = 1, 2, 3
 """Kinds of entries, the worthiest of a byte first: for a smaller one larger ones are taken back, never the reverse."""
 
+KINDS = 16
+"""Kinds are below."""
+
 FORMAT = 1
 """Changes with what is written: rows, segments, and the digest of a part."""
 
-LARGEST = (1 << 32) - 1
-"""The bytes that an entry may have."""
+LARGEST, MOST_PARTS, LONGEST = (1 << 32) - 1, (1 << 16) - 1, (1 << 16) - 1
+"""Limits of an entry: its bytes, its parts, the bytes of its key, header or meta."""
 
 _KEY = struct.Struct("=QQQqq")
-_HEAD = struct.Struct("=IQHHI")  # checksum, where the content begins, the sizes of header and meta, how many parts
-_PLACE = struct.Struct("=QQ")
+_HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, how many parts, the sizes of key, header and meta
 
 
 class Entry(NamedTuple):
     """Where one thing lies, in parts that are read and checked one by one.
 
-    ``ends``: where each part ends, in bytes from ``offset``. ``digests``: one of each part's bytes.
+    ``numbers``: the parts' digests, int64, and then where each ends, uint32, in bytes from ``offset``.
     """
 
     key: bytes
     kind: int
     segment: int
     offset: int
-    ends: Sequence[int]
-    digests: Sequence[int]
     header: bytes
     meta: bytes
+    numbers: bytes
+
+    @property
+    def digests(self) -> Sequence[int]:
+        return memoryview(self.numbers)[: len(self.numbers) // 12 * 8].cast("q")
+
+    @property
+    def ends(self) -> Sequence[int]:
+        return memoryview(self.numbers)[len(self.numbers) // 12 * 8 :].cast("I")
 
     @property
     def size(self) -> int:
         """All bytes of the content."""
-        return self.ends[-1] if self.ends else 0
+        ends = self.ends
+        return ends[-1] if ends else 0
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Where the parts first to last (excluded) begin and end, in bytes from ``offset``."""
-        return (self.ends[first - 1] if first else 0), (self.ends[last - 1] if last else 0)
+        ends = self.ends
+        return (ends[first - 1] if first else 0), (ends[last - 1] if last else 0)
+
+    def is_as(self, other: Entry) -> bool:
+        """Whether they say the same, wherever it lies."""
+        return self._replace(segment=0, offset=0) == other._replace(segment=0, offset=0)
 
 
 class File(NamedTuple):
@@ -61,39 +77,35 @@ def packed_key(key: Key | bytes) -> bytes:
     return key if isinstance(key, bytes) else _KEY.pack(*key)
 
 
+def place_of(key: bytes) -> int:
+    """The first of the ``KINDS`` numbers that rows of a key have in the table: another key's hardly ever."""
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS
+
+
+def numbers_of(parts: Sequence[Any], digests: Sequence[int]) -> bytes:
+    """``Entry.numbers`` of parts that lie side by side."""
+    ends = accumulate(memoryview(part).nbytes for part in parts)
+    return struct.pack(f"={len(parts)}q{len(parts)}I", *digests, *ends)
+
+
 def packed(entry: Entry) -> bytes:
-    """The row of an entry, without what has columns of its own."""
-    count = len(entry.ends)
-    content = struct.pack(f"={count}I{count}q", *entry.ends, *entry.digests)
-    sizes = (len(entry.header), len(entry.meta), count)
-    row = _HEAD.pack(0, entry.offset, *sizes) + entry.header + entry.meta + content
-    return _checksum(entry.key, entry.kind, entry.segment, row).to_bytes(4, _ORDER) + row[4:]
+    """The row of an entry."""
+    key, kind, segment, offset, header, meta, numbers = entry
+    head = _HEAD.pack(0, kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
+    row = b"".join((head[4:], numbers, key, header, meta))
+    return struct.pack("=I", crc32(row)) + row
 
 
-def unpacked(key: bytes, kind: Any, segment: Any, row: Any) -> Entry | None:
+def unpacked(row: Any) -> Entry | None:
     """The entry that a row is of; None if it is damaged."""
     try:
-        checksum, offset, header, meta, count = _HEAD.unpack_from(row)
-        if _checksum(key, kind, segment, row) != checksum:
-            return None
+        checksum, kind, segment, offset, count, *sizes = _HEAD.unpack_from(row)
+        sound = crc32(memoryview(row)[4:]) == checksum
     except (struct.error, TypeError):
         return None
-    at = _HEAD.size
-    texts, ends, digests = at + header + meta, at + header + meta + 4 * count, at + header + meta + 12 * count
-    if digests != len(row):
+    numbers = _HEAD.size + 12 * count
+    key = numbers + sizes[0]
+    header = key + sizes[1]
+    if not sound or header + sizes[2] != len(row):
         return None
-    view = memoryview(row)
-    numbers = view[texts:ends].cast("I"), view[ends:].cast("q")
-    return Entry(key, kind, segment, offset, *numbers, row[at : at + header], row[at + header : texts])
-
-
-def ends_of(parts: Sequence[Any]) -> tuple[int, ...]:
-    """Where each of these buffers ends once they lie side by side."""
-    return tuple(accumulate(memoryview(part).nbytes for part in parts))
-
-
-_ORDER: Any = "little" if struct.pack("=H", 1) == b"\1\0" else "big"
-
-
-def _checksum(key: bytes, kind: int, segment: int, row: bytes) -> int:
-    return crc32(memoryview(row)[4:], crc32(_PLACE.pack(kind, segment) + key))
+    return Entry(row[numbers:key], kind, segment, offset, row[key:header], row[header:], row[_HEAD.size : numbers])

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+
+from accel.codec import store
+from accel.system import log
 
 TABLE, SEGMENTS, IN_USE, OPENING, DAMAGED = "table.sqlite", "segments", "in-use", "opening", "damaged"
 """The names in it."""
@@ -33,6 +35,19 @@ def in_memory() -> Path:
     user = os.getuid() if hasattr(os, "getuid") else "user"
     parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     return parent / f"accel-cache-{user}"
+
+
+def limited(folder: Path, size: int) -> int:
+    """A budget for the folder in memory, which is ``size`` or as much as there is; a quarter is left to others."""
+    parent = folder.parent
+    there = os.statvfs(parent)
+    own = size_of(folder)
+    left = [own + there.f_bavail * there.f_frsize]
+    if parent == SHARED_MEMORY and (memory := store.left()):
+        left.append(own + memory)
+    if size > (most := min(left) // 4 * 3):
+        log.once(log.WARNING, "the cache takes %d MB, not %d: %s has no more", most >> 20, size >> 20, str(parent))
+    return min(size, most)
 
 
 def prepared(folder: Path) -> bool:
@@ -132,6 +147,9 @@ def empty(folder: Path) -> None:
 
 
 def size_of(folder: Path) -> int:
-    """The bytes that its files take."""
-    files: Any = (path for path in folder.rglob("*") if path.is_file())
-    return sum(path.stat().st_size for path in files)
+    """The bytes that its files have."""
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # it was there
+            size += path.stat().st_size if path.is_file() else 0
+    return size

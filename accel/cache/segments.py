@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from accel.cache.folder import locked
+from accel.system.imports import LazyModule
+
+fcntl: Any = LazyModule("fcntl")  # which not every system has
 
 _OPEN = 256  # files that are kept open for reading
 _AT_ONCE = 512  # buffers in one call; systems take 1024
@@ -101,7 +104,7 @@ class Segments:
                 os.ftruncate(file, 0)
             with suppress(OSError):
                 self.path(segment).unlink()
-            os.close(file)
+        release(taken)
 
     def remove_others(self, known: set[int]) -> None:
         """Remove the files that are no segment's: of those that were being taken back when a process was killed."""
@@ -109,3 +112,11 @@ class Segments:
             if not name.isdecimal() or int(name) not in known:
                 with suppress(OSError):
                     (self._folder / name).unlink()
+
+
+def release(held: Iterable[tuple[int, int]]) -> None:
+    """Let go of segments' locks, whoever else has copies of the descriptors."""
+    for _, file in held:
+        if file >= 0:
+            fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)

@@ -7,61 +7,34 @@ close the parent's connection there would write.)
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
+from accel.cache import budget, segments
+from accel.cache.budget import Claim, Wanted
+from accel.cache.entry import KINDS
 from accel.system import fork
 from accel.system.imports import LazyModule
 
 sqlite3: Any = LazyModule("sqlite3")
 
-Row = tuple[bytes, int, int, bytes]
-"""A row of entries: key, kind, segment, and what ``entry.packed`` made."""
+Row = tuple[int, Any]
+"""Its number, which is its key's (``entry.place_of``) and its kind, and what ``entry.packed`` made."""
 
-_PRAGMAS = ("synchronous=NORMAL", "cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "journal_size_limit=0")
+_PRAGMAS = ("synchronous=NORMAL", "cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
 _MADE = (
-    "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS segments (id INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER, size INTEGER,"
-    " charge INTEGER, claimed INTEGER)",
-    "CREATE TABLE IF NOT EXISTS entries (key BLOB, kind INTEGER, segment INTEGER, row BLOB, PRIMARY KEY (key, kind))"
-    " WITHOUT ROWID",
-    "CREATE INDEX IF NOT EXISTS of_segment ON entries (segment)",
+    "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT)",
+    "CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER, size INTEGER, charge INTEGER,"
+    " claimed INTEGER)",
+    "CREATE TABLE entries (id INTEGER PRIMARY KEY, segment INTEGER, row BLOB)",
+    "CREATE INDEX of_segment ON entries (segment)",
 )
-_ROWS = "SELECT kind, segment, row FROM entries WHERE key = ?"
+_ROWS = "SELECT id, row FROM entries WHERE id BETWEEN ? AND ?"
+_NO_DAMAGE = ("locked", "disk", "readonly", "read-only", "unable to open", "out of memory", "locking protocol")
 _BUSY, _BUSY_AT_OPENING = 0.05, 10.0  # seconds to wait for another process that writes
-_CANDIDATES = 32  # segments that might be filled further, or taken back, looked at each time
-
-
-class Wanted(NamedTuple):
-    """What somebody has to write: ``size`` bytes of a segment, ``charge`` of the budget.
-
-    ``limit``: the bytes after which a segment gets no more. ``own``: the segment that the caller fills already.
-    ``lock(segment, whether it is new)`` gives a descriptor that holds its lock, None where another has that.
-    """
-
-    kind: int
-    size: int
-    charge: int
-    budget: int
-    limit: int
-    own: int | None
-    lock: Callable[[int, bool], int | None]
-
-
-class Claim(NamedTuple):
-    """Bytes that may be written: in which segment, from where on; ``file``: the segment's, if it was not the writer's.
-
-    ``taken``: the segments that were taken back for it, with the descriptors that hold their locks.
-    """
-
-    segment: int
-    offset: int
-    file: int | None
-    taken: Sequence[tuple[int, int]] = ()
 
 
 class Table:
@@ -70,52 +43,74 @@ class Table:
     def __init__(self, file: Path, *, writable: bool) -> None:
         self._file, self._writable = file, writable
         self._connection: Any = None
+        self._connections = 0
+        self._patience = _BUSY_AT_OPENING
         _tables.add(self)
 
     # -- what is asked ----------------------------------------------------------------------------------------
 
-    def rows(self, key: bytes) -> list[tuple[int, int, bytes]]:
-        """Kind, segment and row of all that is kept under a key."""
-        with _lock:
-            return (self._connection or self._connect()).execute(_ROWS, (key,)).fetchall()  # type: ignore[no-any-return]
-
-    def rows_of(self, keys: Iterable[bytes]) -> list[list[tuple[int, int, bytes]]]:
-        """``rows`` of many keys, for less."""
-        with self._transaction("BEGIN") as connection:
-            return [connection.execute(_ROWS, (key,)).fetchall() for key in keys]
-
-    def all_rows(self, after: Row | None = None, count: int = 1000) -> list[Row]:
-        """So many rows in their order, after this one."""
-        where = "" if after is None else "WHERE (key, kind) > (?, ?)"
-        query = f"SELECT key, kind, segment, row FROM entries {where} ORDER BY key, kind LIMIT {count}"
+    def rows(self, place: int) -> list[Row]:
+        """All that is kept at a place."""
         with _lock:
             connection = self._connection or self._connect()
-            return connection.execute(query, () if after is None else after[:2]).fetchall()  # type: ignore[no-any-return]
+            return connection.execute(_ROWS, (place, place + KINDS - 1)).fetchall()  # type: ignore[no-any-return]
+
+    def rows_of(self, places: Iterable[int]) -> list[list[Row]]:
+        """``rows`` of many, for less."""
+        with self._transaction("BEGIN") as connection:
+            return [connection.execute(_ROWS, (place, place + KINDS - 1)).fetchall() for place in places]
+
+    def rows_after(self, number: int, count: int = 256) -> list[Row]:
+        """So many rows in their order, after a number."""
+        with _lock:
+            connection = self._connection or self._connect()
+            query = "SELECT id, row FROM entries WHERE id > ? ORDER BY id LIMIT ?"
+            return connection.execute(query, (number, count)).fetchall()  # type: ignore[no-any-return]
+
+    def version(self) -> tuple[int, int]:
+        """What changes when another process changes the table."""
+        with _lock:
+            connection = self._connection or self._connect()
+            return self._connections, connection.execute("PRAGMA data_version").fetchone()[0]
 
     def about(self, name: str) -> str | None:
-        """What was told of the whole."""
-        with self._transaction("BEGIN") as connection:
+        """What was told of the whole; None where nothing was."""
+        with _lock:
+            connection = self._connection or self._connect()
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
+                return None
             found = connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
         return found[0] if found else None
 
     def used(self) -> int:
         """The bytes of the budget that are taken."""
         with _lock:
-            return _used(self._connection or self._connect())
+            return budget.used(self._connection or self._connect())
 
-    def spare(self, kind: int) -> int:
-        """The bytes of the budget that lie in what would be taken back for an entry of this kind."""
+    def left(self, kind: int, size: int) -> int:
+        """The bytes of a budget of this size that entries of a kind may have."""
         with _lock:
-            return _used(self._connection or self._connect(), kind)
+            return budget.left(self._connection or self._connect(), kind, size)
 
-    def kinds(self) -> list[tuple[int, int, int, int]]:
-        """Each kind: how many entries, in how many segments, and their bytes."""
-        query = (
-            "SELECT kind, (SELECT count(*) FROM entries WHERE entries.kind = segments.kind), count(*), sum(size)"
-            " FROM segments GROUP BY kind ORDER BY kind"
-        )
+    def reopen(self) -> None:
+        """Let kinds grow again that were taken back from."""
+        with self._transaction() as connection:
+            budget.reopen(connection)
+
+    def contents(self) -> list[tuple[int, int, int]]:
+        """Each kind: how many segments it has, and their bytes."""
         with _lock:
-            return (self._connection or self._connect()).execute(query).fetchall()  # type: ignore[no-any-return]
+            connection = self._connection or self._connect()
+            query = "SELECT kind, count(*), sum(size) FROM segments GROUP BY kind ORDER BY kind"
+            return connection.execute(query).fetchall()  # type: ignore[no-any-return]
+
+    def counts(self) -> dict[int, int]:
+        """How many entries each kind has; at -1, how many keys have any."""
+        with _lock:
+            connection = self._connection or self._connect()
+            kinds = connection.execute(f"SELECT id & {KINDS - 1}, count(*) FROM entries GROUP BY 1").fetchall()
+            keys = connection.execute(f"SELECT count(DISTINCT id & {-KINDS}) FROM entries").fetchone()
+        return {**dict(kinds), -1: keys[0]}
 
     def faults(self) -> list[str]:
         """What sqlite3 finds wrong with the table's file."""
@@ -126,34 +121,32 @@ class Table:
     # -- what is changed ----------------------------------------------------------------------------------------
 
     def make(self, about: dict[str, str]) -> None:
-        """Make the tables where there are none, and tell of the whole what was not told before."""
+        """Make the tables if there are none, and tell of the whole."""
         with _lock:
-            connection = self._connect(_BUSY_AT_OPENING)
-            connection.execute("PRAGMA journal_mode=WAL")
-            with self._transaction() as connection:
-                for statement in _MADE:
-                    connection.execute(statement)
-                connection.executemany("INSERT OR IGNORE INTO about VALUES (?, ?)", about.items())
             self.close()
+            connection = self._connect()
+            connection.execute("PRAGMA journal_mode=WAL")
+            with self._transaction():
+                if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                    for statement in _MADE:
+                        connection.execute(statement)
+                    connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        self._file.chmod(0o600)
 
     def claim(self, wanted: Wanted) -> Claim | None:
         """Claim bytes of a segment, and of the budget; None: it has not so many left."""
         held: list[tuple[int, int]] = []
         try:
             with self._transaction() as connection:
-                over = _used(connection) + wanted.charge - wanted.budget
-                if over > 0 and not _take_back(connection, wanted, over, held):
+                claim = budget.claim(connection, wanted, held)
+                if claim is None:
                     connection.execute("ROLLBACK")
-                    release(held)
-                    return None
-                claim = _place(connection, wanted)
-                if claim.file is not None:
-                    held.append((claim.segment, claim.file))
-                connection.execute("UPDATE segments SET claimed = ? WHERE id = ?", (wanted.charge, claim.segment))
-            return claim._replace(taken=[each for each in held if each[0] != claim.segment])
         except BaseException:
-            release(held)
+            segments.release(held)
             raise
+        if claim is None:
+            segments.release(held)
+        return claim
 
     def unclaim(self, segment: int) -> None:
         """Give back what was claimed of a segment and not written."""
@@ -165,17 +158,17 @@ class Table:
         with self._transaction() as connection:
             update = "UPDATE segments SET size = ?, charge = charge + ?, claimed = 0 WHERE id = ? AND size = ?"
             changed = connection.execute(update, (claim.offset + size, charge, claim.segment, claim.offset))
-            if changed.rowcount != 1:
-                return False
-            connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
-        return True
+            if changed.rowcount == 1:
+                insert = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)"
+                connection.executemany(insert, [(number, claim.segment, row) for number, row in rows])
+        return bool(changed.rowcount == 1)
 
-    def drop(self, rows: Iterable[tuple[bytes, int, int]]) -> None:
-        """Forget entries, by key, kind and segment."""
+    def drop(self, rows: Iterable[Row]) -> None:
+        """Forget rows, if they are still the same."""
         with self._transaction() as connection:
-            connection.executemany("DELETE FROM entries WHERE key = ? AND kind = ? AND segment = ?", rows)
+            connection.executemany("DELETE FROM entries WHERE id = ? AND row IS ?", rows)
 
-    def forget_unless(self, known: Callable[[set[int]], None]) -> None:
+    def tell_segments(self, known: Callable[[set[int]], None]) -> None:
         """Call ``known`` with all segments that there are, while nobody makes or takes back any."""
         with self._transaction() as connection:
             known({segment for (segment,) in connection.execute("SELECT id FROM segments")})
@@ -195,14 +188,25 @@ class Table:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    def _connect(self, timeout: float = _BUSY) -> Any:
+    def hurry(self) -> None:
+        """Wait for other processes no longer than training may."""
+        self._patience = _BUSY
+        self.close()
+
+    def _connect(self) -> Any:
         mode = "rwc" if self._writable else "ro&immutable=1"
         where = f"{self._file.absolute().as_uri()}?mode={mode}"
-        connection = sqlite3.connect(where, timeout, uri=True, isolation_level=None, check_same_thread=False)
-        for pragma in _PRAGMAS if self._writable else _PRAGMAS[1:4]:
-            connection.execute(f"PRAGMA {pragma}")
-        self._connection = connection
-        return connection
+        self._connection = sqlite3.connect(
+            where, self._patience, uri=True, isolation_level=None, check_same_thread=False
+        )
+        self._connections += 1
+        try:
+            for pragma in _PRAGMAS if self._writable else _PRAGMAS[1:]:
+                self._connection.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            self.close()
+            raise
+        return self._connection
 
     def close(self) -> None:
         """Close the connection; the next use opens one."""
@@ -218,59 +222,14 @@ class Table:
             self._connection = None
 
 
-def release(held: Iterable[tuple[int, int]]) -> None:
-    """Let go of segments' locks."""
-    for _, file in held:
-        os.close(file)
-
-
 def is_busy(error: Exception) -> bool:
     """Whether another process was at it, so that the same may work later."""
-    return isinstance(error, sqlite3.OperationalError) and ("locked" in str(error) or "busy" in str(error))
+    return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether the file is not what it should be; else it is the disk, or a right, that is missing."""
-    return not isinstance(error, sqlite3.OperationalError) or "no such" in str(error)
-
-
-def _used(connection: Any, above: int = 0) -> int:
-    query = "SELECT coalesce(sum(charge + claimed), 0) FROM segments WHERE kind > ?"
-    return int(connection.execute(query, (above,)).fetchone()[0])
-
-
-def _take_back(connection: Any, wanted: Wanted, over: int, held: list[tuple[int, int]]) -> bool:
-    """Take segments back until ``over`` bytes are free, those of the least worthy kind and the oldest first."""
-    query = "SELECT id, charge + claimed FROM segments WHERE kind > ? ORDER BY kind DESC, id LIMIT ?"
-    for segment, freed in connection.execute(query, (wanted.kind, _CANDIDATES)).fetchall():
-        if (file := wanted.lock(segment, False)) is not None:
-            held.append((segment, file))
-            connection.execute("DELETE FROM entries WHERE segment = ?", (segment,))
-            connection.execute("DELETE FROM segments WHERE id = ?", (segment,))
-            over -= freed
-            if over <= 0:
-                return True
-    return False
-
-
-def _place(connection: Any, wanted: Wanted) -> Claim:
-    """Where the bytes are to be written: in the caller's segment, in one that nobody fills any more, or a new one."""
-    if wanted.own is not None:
-        query = "SELECT size FROM segments WHERE id = ? AND kind = ?"
-        found = connection.execute(query, (wanted.own, wanted.kind)).fetchone()
-        if found and (found[0] == 0 or found[0] + wanted.size <= wanted.limit):
-            return Claim(wanted.own, found[0], None)
-    query = "SELECT id, size FROM segments WHERE kind = ? AND size <= ? ORDER BY id DESC LIMIT ?"
-    left = wanted.limit - wanted.size
-    for segment, offset in connection.execute(query, (wanted.kind, left, _CANDIDATES)).fetchall():
-        if segment != wanted.own and (file := wanted.lock(segment, False)) is not None:
-            return Claim(segment, offset, file)
-    insert = "INSERT INTO segments (kind, size, charge, claimed) VALUES (?, 0, 0, 0)"
-    new = connection.execute(insert, (wanted.kind,)).lastrowid
-    file = wanted.lock(new, True)
-    if file is None:
-        raise OSError(f"the new segment {new} is somebody's already")
-    return Claim(new, 0, file)
+    """Whether the file is not what it should be; else it is the disk, a right, or memory that is missing."""
+    return isinstance(error, sqlite3.Error) and not any(said in str(error) for said in _NO_DAMAGE)
 
 
 # -- around a fork --------------------------------------------------------------------------------------------
@@ -285,10 +244,7 @@ class _Apart:
     def acquire(self) -> None:
         _lock.acquire()
         for table in tuple(_tables):
-            try:
-                table.close()
-            except sqlite3.Error:
-                table.leave()
+            table.close()
 
     def release(self) -> None:
         _lock.release()
