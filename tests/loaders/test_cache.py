@@ -398,7 +398,6 @@ def test_a_full_cache_stops_growing_and_serves_what_it_has(files: list[str], tmp
         counts = Counts()
         check(Files(files, TRAIN), place, number)
         shares.append(counts())
-    print(shares)
     assert 0 < shares[0]["planes"] < COUNT
     assert all(each == {"planes used": shares[0]["planes"]} for each in shares[2:])
 
