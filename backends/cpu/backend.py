@@ -15,6 +15,7 @@ from accel.backend import HostBackend, Options
 from accel.backends.cpu import effects, passes, stages
 from accel.backends.shared.options import check_positive
 from accel.codec import decode, stream_index
+from accel.codec.jpeg import planes as jpeg_planes
 from accel.native import units
 from accel.planning.plan import Decode, Plan, bits
 from accel.runtime import read
@@ -64,7 +65,8 @@ class CpuBackend(HostBackend):
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                units.ready([passes.UNIT, *decode.UNITS])
+                planes = [] if self.options.cache_size is None else [jpeg_planes.UNIT]
+                units.ready([passes.UNIT, *decode.UNITS, *planes])
                 decode.prepare(self.options.decode)
                 stages.resizes_as_pillow()
                 self._prepared = True
