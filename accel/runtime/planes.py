@@ -1,4 +1,4 @@
-"""Half-decoded pictures (``accel.codec.jpeg.planes``) in a cache: read in place of a file, and put in as one is decoded."""
+"""Half-decoded pictures (``accel.codec.jpeg.planes``) in a cache: read in place of a file, and put in as it is decoded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from accel.runtime import cached
 from accel.system import counters
 
 
-def region(source: Source, box: Box, channels: int) -> Pixels | None:
-    """The region of a file of which the cache has planes; None where it has none, or they are damaged."""
-    entry = source.cached.planes
+def packed(source: Source, box: Box) -> planes.Packed | None:
+    """What a cache has of a file's planes, as far as a region needs it; None where it has none, or they are damaged."""
+    entry = None if source.cached is None else source.cached.planes
     if entry is None:
         return None
     meta = entry.meta[cached.MARK :]
@@ -27,10 +27,14 @@ def region(source: Source, box: Box, channels: int) -> Pixels | None:
     parts = np.empty(end - begin, np.uint8)
     if not source.cached.cache.read(entry, first, last, parts):
         return None
-    pixels: Pixels | None = planes.region(meta, parts, first, box, channels)
-    if pixels is not None:
-        counters.count(counters.PLANE_HITS)
-    return pixels
+    counters.count(counters.PLANE_HITS)
+    return planes.Packed(meta, first, parts)
+
+
+def region(source: Source, box: Box, channels: int) -> Pixels | None:
+    """The region of a file of which the cache has planes; None where it has none, or they are damaged."""
+    found = packed(source, box)
+    return None if found is None else planes.region(found.meta, found.parts, found.first, box, channels)
 
 
 def fits(source: Source, engine: str = "auto") -> bool:

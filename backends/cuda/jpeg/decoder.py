@@ -20,8 +20,11 @@ from accel.codec.header import Header, Raw
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes import Packed
+from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
+from accel.recipe import Source
+from accel.runtime.planes import packed
 from accel.system import counters
 
 _ALIGNED = 64
@@ -45,11 +48,20 @@ class Wanted(NamedTuple):
 
 
 def wanted_of(decode: Decode, options: Options) -> Wanted | None:
-    """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it."""
+    """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it.
+
+    None, too, for a file that was not read when it was opened, and cannot be now: the host says what that means.
+    """
     if not is_plain(decode.source.header):
         return None
+    found = packed(decode.source, decode.box)
+    if found is not None:
+        return Wanted(found, decode.box, decode.channels)
     key = None if options.cache is None else decode.source.key
-    return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))
+    try:
+        return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))
+    except DecodeError:
+        return None
 
 
 def is_plain(header: Header | Raw | None) -> bool:
@@ -65,7 +77,18 @@ def device_bytes(decode: Decode) -> int:
     _, _, height, width = decode.box
     samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs, at most
     blocks = 3 * (header.height + 32) * (header.width + 32) // 64
-    return _FIXED + 4 * len(decode.source.data) + 3 * samples + 8 * blocks + height * width * decode.channels
+    return _FIXED + 4 * _size(decode.source) + 3 * samples + 8 * blocks + height * width * decode.channels
+
+
+def _size(source: Source) -> int:
+    """The bytes that may be uploaded of it."""
+    if source.cached is not None and source.cached.planes is not None:
+        kept: int = source.cached.planes.size
+        return kept
+    try:
+        return len(source.data)
+    except DecodeError:
+        return 0
 
 
 _Watched = tuple[PinnedPool, torch.Tensor, Mark | None]

@@ -1,11 +1,16 @@
 """The device makes pixels of planes that are kept, and looks at no entropy-coded data of them."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
 
+import accel
 from accel.backends.cuda import host
 from accel.backends.cuda.jpeg import Wanted
 from accel.codec import jpeg
@@ -13,10 +18,14 @@ from accel.codec.engines import Box
 from accel.codec.jpeg import planes
 from accel.codec.jpeg import planes_fields as pf
 from accel.codec.jpeg.planes import Packed
+from accel.runtime import results
+from accel.system import memory
 from tests.backends.cuda.test_jpeg_index import FILES, boxes_of, by_host, decoded, whole
 from tests.codec.test_planes import grey, kept, some_samples, spoilt
 from tests.codec.test_stream_index import intact
-from tests.support.cuda import host_only, needs_compiler
+from tests.support import helpers
+from tests.support.cuda import host_only, needs_compiler, on_device
+from tests.support.helpers import assert_same
 from tests.support.jpeg import shape
 
 pytestmark = needs_compiler
@@ -140,3 +149,39 @@ def test_what_is_flagged(what: str) -> None:
         parts = parts[:-1]
     assert decoded([Wanted(own._replace(parts=parts), box, 3)]).flagged() == [0]
     assert decoded([Wanted(own, box, 3)]).flagged() == []
+
+
+@host_only
+def test_a_cache_that_another_run_has_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its planes are uploaded, and no file is read."""
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
+    monkeypatch.setattr(results, "prefixes", results.Prefixes())
+    for number, name in enumerate(("420", "444", "grey", "intervals")):
+        path = tmp_path / "data" / "class" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(FILES[name])
+    dataset = ImageFolder(tmp_path / "data", T.Compose([T.RandomResizedCrop(40), T.ToTensor()]))
+    cache = f"{tmp_path / 'cache'}:64MB"
+
+    def epoch() -> torch.Tensor:
+        return torch.stack([dataset[number][0] for number in range(4)])
+
+    for seed in (0, 1):
+        helpers.run("cpu", lambda: epoch() + 0, seed, cache=cache)
+    launched: list[str] = []
+    launch = host.HostDevice.launch
+
+    def noted(self: Any, kernel: str, *rest: int) -> None:
+        launched.append(kernel)
+        launch(self, kernel, *rest)
+
+    monkeypatch.setattr(host.HostDevice, "launch", noted)
+    for seed in (2, 3):
+        expected, _ = helpers.run("torchvision", epoch, seed)
+        before = accel.stats()["planes used"]
+        launched.clear()
+        helpers.seed_everything(seed)
+        assert_same(on_device(epoch, cache=cache), expected)
+        assert accel.stats()["planes used"] == before + 4
+        assert "jpeg_unpack" in launched
+        assert "jpeg_segments" not in launched
