@@ -14,27 +14,20 @@ import accel
 from accel.backends.cuda import host
 from accel.backends.cuda.jpeg import Wanted
 from accel.codec import jpeg
-from accel.codec.engines import Box
 from accel.codec.jpeg import planes
 from accel.codec.jpeg import planes_fields as pf
 from accel.codec.jpeg.planes import Packed
 from accel.runtime import results
 from accel.system import memory
 from tests.backends.cuda.test_jpeg_index import FILES, boxes_of, by_host, decoded, whole
-from tests.codec.test_planes import grey, kept, some_samples, spoilt
+from tests.codec.test_planes import grey, some_samples, spoilt
 from tests.codec.test_stream_index import intact
 from tests.support import helpers
 from tests.support.cuda import host_only, needs_compiler, on_device
 from tests.support.helpers import assert_same
-from tests.support.jpeg import shape
+from tests.support.jpeg import packed, shape
 
 pytestmark = needs_compiler
-
-
-def packed(data: bytes, box: Box) -> Packed:
-    meta, parts = kept(data) or (b"", [])
-    first, last = planes.needed(meta, box)
-    return Packed(meta, first, np.concatenate(parts[first:last]))
 
 
 def check(wanted: list[Wanted], files: list[bytes]) -> None:
