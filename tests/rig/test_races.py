@@ -150,6 +150,7 @@ REACHED_BY: dict[str, tuple[str, ...]] = {
     "points.cu": ("decoded, indexes made",),
     "segments.cu": ("decoded, indexes known",),
     "coefficients.cu": ("ragged (3, 50) bicubic",),
+    "unpack.cu": (),  # of what is kept: ``unpacked``
 }
 
 
