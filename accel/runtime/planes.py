@@ -42,7 +42,7 @@ def fits(source: Source, engine: str = "auto") -> bool:
 def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
     """The region of a file whose planes the cache takes as it is decoded; None where it has to be decoded otherwise."""
     known, key, header = source.cached, source.key, source.header
-    if key is None or not fits(source, engine) or not known.cache.room(PLANES, header.height * header.width):
+    if not (known.fills or known.planes) or key is None or not fits(source, engine) or not known.cache.room(PLANES, header.height * header.width):
         return None
     said, made = cached.packed(source), planes.encode(source.data, box, channels=channels)
     if said is None or made is None:

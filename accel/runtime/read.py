@@ -27,7 +27,7 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
     source = wanted.source
     if source.cached is not None and source.picture is None and not isinstance(source.header, Raw):
         found = planes.region(source, wanted.box, wanted.channels)
-        if found is None and source.cached.fills:
+        if found is None:
             found = planes.decoded(source, wanted.box, wanted.channels, engine)
         if found is not None:
             return found
