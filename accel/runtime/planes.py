@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from accel.cache.entry import PLANES
 from accel.codec.decode import choose
 from accel.codec.engines import Box, Pixels
@@ -12,6 +10,9 @@ from accel.codec.jpeg import planes
 from accel.recipe import Source
 from accel.runtime import cached
 from accel.system import counters
+from accel.system.memory import Scratch
+
+_packed, _pixels = Scratch(), Scratch()
 
 
 def region(source: Source, box: Box, channels: int) -> Pixels | None:
@@ -24,10 +25,11 @@ def region(source: Source, box: Box, channels: int) -> Pixels | None:
     if not 0 <= first < last <= len(entry.ends):
         return None
     begin, end = entry.span(first, last)
-    parts = np.empty(end - begin, np.uint8)
+    parts = _packed.take(end - begin)
     if not source.cached.cache.read(entry, first, last, parts):
         return None
-    pixels: Pixels | None = planes.region(meta, parts, first, box, channels)
+    out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
+    pixels: Pixels | None = planes.region(meta, parts, first, box, channels, out)
     if pixels is not None:
         counters.count(counters.PLANE_HITS)
     return pixels
@@ -42,7 +44,9 @@ def fits(source: Source, engine: str = "auto") -> bool:
 def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
     """The region of a file whose planes the cache takes as it is decoded; None where it has to be decoded otherwise."""
     known, key, header = source.cached, source.key, source.header
-    if not (known.fills or known.planes) or key is None or not fits(source, engine) or not known.cache.room(PLANES, header.height * header.width):
+    if key is None or not (known.fills or known.planes) or not fits(source, engine):
+        return None
+    if not known.cache.room(PLANES, header.height * header.width):
         return None
     said, made = cached.packed(source), planes.encode(source.data, box, channels=channels)
     if said is None or made is None:
