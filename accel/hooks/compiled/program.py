@@ -29,7 +29,8 @@ class Program:
 
     kind: Kind
 
-    def __init__(self, transforms: Sequence[Any], given: Sequence[known.Attributes]) -> None:
+    def __init__(self, transforms: Sequence[Any], given: Sequence[known.Attributes], begin: Kind) -> None:
+        self._begin = begin
         self._transforms, self._given = copy.deepcopy(list(transforms)), given
         self._ops: list[Op] = []
         self._trusted: bool | None = None
@@ -59,7 +60,7 @@ class Program:
 
     def _build(self, size: Size) -> None:
         """Make it, by what the transforms do to an image of this size."""
-        kind = RGB
+        kind = self._begin
         ops: list[Op] = []
         parts = zip(self._transforms, self._given, strict=True)
         for drawing, group in groupby(parts, lambda part: known.DRAWING.get(type(part[0]))):
@@ -103,7 +104,7 @@ class Program:
             return True  # it will then be refused as well
         state = torch.default_generator.get_state()
         try:
-            image = transform(RGB.image(size, ()))
+            image = transform(self._begin.image(size, ()))
             left = torch.default_generator.get_state()
         finally:
             torch.default_generator.set_state(state)
@@ -152,20 +153,22 @@ _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 22
 _TO_RGB = Piece(Form("convert", ("RGB",)))
 
 
-def compiled(transform: Any) -> Program:
-    """The program of a transform as it is now.
+def compiled(transform: Any, begin: Kind = RGB) -> Program:
+    """The program of a transform as it is now, for images that begin as this kind.
 
     Raises:
         Refused: it has none.
     """
     stock.surroundings()
     found = stock.leaves(transform, known.NAMES)
-    key = tuple([leaf for _, leaf in found])
+    key = begin, *[leaf for _, leaf in found]
     program = _programs.get(key)
     if program is None:
         if len(_programs) > _MOST:
             _programs.clear()
-        program = _programs[key] = Program([part for part, *_ in found], [dict(values) for _, (_, values, *_) in found])
+        program = _programs[key] = Program(
+            [part for part, *_ in found], [dict(values) for _, (_, values, *_) in found], begin
+        )
     return program
 
 
