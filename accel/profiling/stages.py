@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 from accel import hooks, switch
 from accel.hooks.patch import Undo, attribute, body, found
 from accel.profiling import copying, ending, fetching, loading
-from accel.profiling.sampler import sampler
+from accel.profiling.sampler import of_stages, sampler
 from accel.system import clocks, measuring
 from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, TRANSFORM, USER
 from accel.system.private_names import private
@@ -85,6 +85,8 @@ def _install() -> None:
     for name, stage in (*_ATTRIBUTES.items(), *_SECTIONS.items()):
         timed = clocks.section if name in _SECTIONS else partial(clocks.timed, of_image=stage != COPY)
         _around(name, partial(timed if measuring.measuring() else clocks.shown, stage))
+        if stage not in (USER, COLLATE):
+            _known(found(name))
     if not measuring.measuring():
         return
     _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
@@ -94,6 +96,7 @@ def _install() -> None:
         function = found(name)
         _undo.append(body(function, replacement))
         clocks.put_aside(function.__kwdefaults__, "_accel_instead", function.__wrapped__)
+        _known(function)
     for name, stage in _ATTRIBUTES.items():
         owner, _, attribute_name = name.rpartition(".")
         if stage != COPY and inspect.ismodule(found(owner)):
@@ -107,12 +110,20 @@ def _install() -> None:
         for method in ("forward", "__call__"):
             if method in vars(cls):
                 _undo.append(attribute(cls, method, fetching.applied(vars(cls)[method])))
+                _known(vars(cls)[method])
 
 
 def _around(name: str, make: Callable[[Function], Function]) -> None:
     owner, _, attribute_name = name.rpartition(".")
     place = found(owner)
     _undo.append(attribute(place, attribute_name, make(_own(place, attribute_name))))
+
+
+def _known(clocked: Any) -> None:
+    """Have the sampler know a stage by the function that is timed, for that is called while stages are not told apart."""
+    code = getattr(clocked.__wrapped__, "__code__", None)
+    if code is not None:
+        of_stages.add(code)
 
 
 def _own(place: Any, name: str) -> Any:

@@ -6,7 +6,7 @@ which also says when clocks run; only then they are put around the functions (``
 
 What is done for each image, in a ``section``, is counted in some batches only. All that sections take in the others
 is counted as ``fetch``, and divided among the stages in proportion to what they took where they were counted
-(``divided``).
+(``divided``); how often each came is taken to be in proportion to how many sections there were.
 """
 
 from __future__ import annotations
@@ -297,14 +297,14 @@ def divided(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The stages [stages, WIDTH] of what ``sums`` gives, with sections divided among them."""
     whole, told = sums.copy()
     lump = whole[FETCH] - told[FETCH]
-    told_ns = int(told[FETCH, NS])
+    told_ns, told_count = int(told[FETCH, NS]), int(told[FETCH, COUNT])
     whole[FETCH] = told[FETCH] = 0
-    if lump[NS] > 0:
+    if lump[COUNT] > 0:
         if not told_ns:
             whole[USER] += lump
             return whole
         times = int(lump[NS]) / told_ns
-        more = np.rint(told[:, HISTOGRAM:] * times).astype(np.int64)
+        more = np.rint(told[:, HISTOGRAM:] * (int(lump[COUNT]) / told_count)).astype(np.int64)
         whole[:, HISTOGRAM:] += more
         whole[:, COUNT] += more.sum(1)
         whole[:, NS] += np.rint(told[:, NS] * times).astype(np.int64)
