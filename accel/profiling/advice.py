@@ -8,7 +8,7 @@ from typing import Any
 
 from accel.profiling import predict
 from accel.profiling.flow import Flow
-from accel.profiling.measured import Measured
+from accel.profiling.measured import Measured, Trial
 from accel.profiling.verdict import HELPS, Verdict, hottest, loading, place
 
 MOST = 3
@@ -148,21 +148,26 @@ def _persistent(its: Flow) -> Iterator[Advice]:
 def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
     """Another backend: accel's under "torchvision", by a trial; the GPU's, as a bound."""
     for name, trial in measured.trials.items():
-        now, base = predict.present(its), trial.base_seconds * its.images * 1e9
-        made = now.made * trial.seconds / trial.base_seconds
-        if (
-            base < 0.6 * its.alone
-        ):  # files that are slow at first are not in a trial, so they are no part of what it saves
-            made = max(now.made - base * (1 - trial.seconds / trial.base_seconds), 0.02 * now.made)
-        cpu_made = now.cpu_made * trial.cpu_s / trial.base_cpu_s if trial.base_cpu_s else now.cpu_made
-        rate = predict.rate(its, replace(now, made=made, cpu_made=cpu_made))
-        yield Advice(f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, rate, "nothing", True)
+        yield Advice(
+            f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, _switched(its, trial), "nothing", True
+        )
     if its.machine.gpu and "cuda" in measured.backends and measured.backend != "cuda":
         computed = sum(its.stages.get(name, 0.0) for name in ("decode", "transform", "kernels"))
         now = predict.present(its)
         rate = predict.rate(its, replace(now, made=max(now.made - computed, 0.02 * now.made), cpu_made=0.0))
         text, change = 'accel.set_image_backend("cuda")', {"backend": "cuda"}
         yield Advice(text, change, its.rate, rate, "time and memory of the GPU", True, at_most=True)
+
+
+def _switched(its: Flow, trial: Trial) -> float:
+    """The rate under a backend that was tried: what is computed, and the waiting for a core for that, becomes quicker
+    as in the trial; of the other waiting, only what the trial has seen: files that are slow at first are not in it."""
+    now, images = predict.present(its), its.images * 1e9
+    busy, base = min(trial.cpu_s, trial.seconds), max(min(trial.base_cpu_s, trial.base_seconds), 1e-9)
+    computed = min(now.cpu_made, its.alone)
+    waited = max(its.alone - computed - (trial.base_seconds - base) * images, 0.0) + (trial.seconds - busy) * images
+    made = (now.made - its.alone + computed) * busy / base + waited
+    return predict.rate(its, replace(now, made=made, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9)))
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:

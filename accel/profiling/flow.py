@@ -190,23 +190,22 @@ def _flow(
     if not in_workers or mean > 0.9 * sum(stages.values()):  # it is part of what a worker does with a batch
         sending = 0.0
     cpu_main = _cpu(main) / max(len(all_batches), 1) if main is not None else 0.0
+    queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
     idle: float | None = None
     delayed = 0.0
     if in_workers:
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
         ours, others = in_use(measured)  # what other programs take will be taken under any setting
-        delayed = sum(worker.delayed_s or 0.0 for worker in workers) * 1e9 / batches * ours / max(ours + others, 1e-9)
-        delayed = min(delayed, max(mean - sum(map(_cpu, workers)) / batches, 0.0))
+        delayed = min(queued * ours / max(ours + others, 1e-9), max(mean - sum(map(_cpu, workers)) / batches, 0.0))
         cpu_made = sum(map(_cpu, workers)) / batches
         if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest is what starting a worker takes
             cpu_made = min(cpu_made, mean - delayed)
-        cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - delayed)
+        cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
     else:
         stepped = [batch.step_cpu_ns for batch in chain if batch.step_cpu_ns is not None]
         cpu_step = min(sum(stepped) / len(stepped) if stepped else cpu_main, cpu_main, step + copy)
         cpu_made, cpu_main = max(cpu_main - cpu_step, 0.0), cpu_step
-    queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
     alone = max(mean - queued, min(cpu_made, mean))
     typical, length = _epochs(loader, chain, all_batches, wait)
     fill = max(mean - wait, 0.0)

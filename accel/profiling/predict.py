@@ -42,7 +42,7 @@ def present(flow: Flow) -> Setting:
 def rate(flow: Flow, setting: Setting, whole_epochs: bool = False) -> float:
     """Images a second of all ranks under a setting; over whole epochs, with their beginning, or once they run."""
     now = present(flow)
-    period = flow.period * _period(flow, setting) / _period(flow, now)
+    period = max(flow.period * _period(flow, setting) / _period(flow, now), _on_cores(flow, setting))
     if whole_epochs:
         period += setting.startup / flow.length
     return flow.images / period * 1e9 * flow.ranks
@@ -50,15 +50,14 @@ def rate(flow: Flow, setting: Setting, whole_epochs: bool = False) -> float:
 
 def gain(flow: Flow, **changes: float) -> float:
     """How many times as fast with these fields of the setting changed."""
-    now = present(flow)
-    return _period(flow, now) / _period(flow, replace(now, **changes))  # type: ignore[arg-type]
+    return rate(flow, replace(present(flow), **changes)) / flow.rate  # type: ignore[arg-type]
 
 
 def _period(flow: Flow, setting: Setting) -> float:
     """Nanoseconds a batch takes under a setting, by the model alone."""
     unpacked = _unpacked(flow)
     busy = [max(each - setting.busy_less, 0.0) + unpacked for each in flow.busy]
-    on_cores = (setting.cpu_made + flow.cpu_main) / flow.cores
+    on_cores = _on_cores(flow, setting)
     if setting.workers and flow.loader.num_workers == 0:  # one thread, where there was a pool
         setting = replace(setting, made=max(setting.made, setting.cpu_made))
     if setting.workers == 0:
@@ -69,6 +68,11 @@ def _period(flow: Flow, setting: Setting) -> float:
         period = _carried_on(flow, setting, busy, typical, on_cores)
         at_work = min((at_work + typical / max(setting.workers * period, 1.0)) / 2, 1.0)
     return period
+
+
+def _on_cores(flow: Flow, setting: Setting) -> float:
+    """What a batch takes of all cores: however it is made, no rate is higher."""
+    return (setting.cpu_made + flow.cpu_main) / max(flow.cores, flow.in_use)
 
 
 def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float, on_cores: float) -> float:
