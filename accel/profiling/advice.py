@@ -49,17 +49,21 @@ class Advice:
 
 def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
     """What would help, the most first; a change that any program can make before one of the user's code."""
+    found = [each for each in candidates(measured, verdict) if each.predicted_rate is None or each.gain > HELPS]
+    found.sort(
+        key=lambda each: (each.predicted_rate is None, each.at_most, -round(20 * each.gain), not each.bit_identical)
+    )
+    return found[:MOST]
+
+
+def candidates(measured: Measured, verdict: Verdict) -> list[Advice]:
+    """What could be changed, whether it helps or not."""
     its = verdict.flow
     if verdict.bottleneck == "shm" and measured.failed:
         return list(_shared_memory(measured, its))
     if its is None or verdict.bottleneck in ("none", "step", "gil"):
         return []
-    made = list(_threads(measured, its) if verdict.bottleneck == "threads" else _changes(measured, its, verdict))
-    found = [each for each in made if each.predicted_rate is None or each.gain > HELPS]
-    found.sort(
-        key=lambda each: (each.predicted_rate is None, each.at_most, -round(20 * each.gain), not each.bit_identical)
-    )
-    return found[:MOST]
+    return list(_threads(measured, its) if verdict.bottleneck == "threads" else _changes(measured, its, verdict))
 
 
 def results(bit_identical: bool | None) -> str:
@@ -167,7 +171,8 @@ def _switched(its: Flow, trial: Trial) -> float:
     computed = min(now.cpu_made, its.alone)
     waited = max(its.alone - computed - (trial.base_seconds - base) * images, 0.0) + (trial.seconds - busy) * images
     made = (now.made - its.alone + computed) * busy / base + waited
-    return predict.rate(its, replace(now, made=made, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9)))
+    free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too
+    return predict.rate(its, replace(now, made=made, busy_less=free, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9)))
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
@@ -195,11 +200,13 @@ def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
     """The user's own statement that costs most."""
     sample = hottest(measured)
     if verdict.stage in ("user", "collate") and sample is not None:
-        share = sample.count / max(sum(each.count for each in loading(measured)), 1)
-        less = its.stages[verdict.stage] * share
+        others = sum(each.count for each in loading(measured)) - sample.count
+        others = max(others - 2 * others**0.5, 0.0)  # at least, as far as so few samples tell: it is a bound
+        less = its.stages[verdict.stage] * sample.count / (sample.count + others)
         now = predict.present(its)
-        cpu = max(now.cpu_made - less, 0.0)
-        rate = predict.rate(its, replace(now, made=max(now.made - less, 0.02 * now.made), cpu_made=cpu))
+        cpu, made = max(now.cpu_made - less, 0.0), max(now.made - less, 0.02 * now.made)
+        free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too
+        rate = predict.rate(its, replace(now, made=made, cpu_made=cpu, busy_less=free))
         text = f"without {place(sample)}, in {sample.function}"
         yield Advice(text, None, its.rate, rate, "a change of that line", None, at_most=True)
 

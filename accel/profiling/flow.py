@@ -246,7 +246,8 @@ def _cores(measured: Measured, flow: Flow) -> float:
     """The cores that a rank may have: its share of those that other programs leave."""
     machine = measured.machine
     others = in_use(measured)[1] if machine.world_size == flow.ranks else 0.0
-    return max((machine.cores - others) / max(machine.world_size, flow.ranks), 1.0, min(flow.in_use, machine.cores))
+    free = (machine.cores - others) / max(machine.world_size, flow.ranks)
+    return max(free, min(flow.in_use, machine.cores), 0.1)
 
 
 def _epochs(loader: Loader, chain: Sequence[Batch], all_batches: Sequence[Batch], wait: float) -> tuple[float, float]:

@@ -55,8 +55,8 @@ def gain(flow: Flow, **changes: float) -> float:
 
 def _period(flow: Flow, setting: Setting) -> float:
     """Nanoseconds a batch takes under a setting, by the model alone."""
-    unpacked = _unpacked(flow)
-    busy = [max(each - setting.busy_less, 0.0) + unpacked for each in flow.busy]
+    taking = unpacked(flow)
+    busy = [max(each + taking - setting.busy_less, 0.0) for each in flow.busy]
     on_cores = _on_cores(flow, setting)
     if setting.workers and flow.loader.num_workers == 0:  # one thread, where there was a pool
         setting = replace(setting, made=max(setting.made, setting.cpu_made))
@@ -114,9 +114,13 @@ def _on_shared_cores(flow: Flow, setting: Setting, busy: float, at_work: float) 
     return took
 
 
-def _unpacked(flow: Flow) -> float:
+def unpacked(flow: Flow, *, computed: bool = False) -> float:
+    """What unpacking a batch takes of the main process; of that, what is ``computed``, if that is known."""
     spent = flow.main.stages.get("unpack") if flow.main is not None and flow.loader.num_workers else None
-    return min(spent.ns / spent.count, flow.wait) if spent is not None and spent.count else 0.0
+    if spent is None or not spent.count:
+        return 0.0
+    ns = spent.ns if spent.cpu_ns is None or not computed else min(spent.cpu_ns, spent.ns)
+    return min(ns / spent.count, flow.wait)
 
 
 def _drawn(flow: Flow, mean: float) -> list[float]:

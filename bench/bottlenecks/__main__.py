@@ -78,7 +78,8 @@ def _row(plant: Plant, found: dict[str, Any] | processes.NotRun, keep: Path | No
     if keep is not None:
         (keep / f"{plant.name}.txt").write_text(screen_text)
         (keep / f"{plant.name}.json").write_text(json.dumps(measured))
-    found["advice"] = [_sum_up(each) for each in found["advice"]]
+    for key in ("advice", "not advised"):
+        found[key] = [_sum_up(each) for each in found[key]]
     return {**row, **found, "wrong advice": plant.wrong(found["advice"], found["why"])}
 
 
@@ -98,15 +99,22 @@ def _sum_up(advice: dict[str, Any]) -> dict[str, Any]:
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     run = [row for row in rows if "not run" not in row]
-    tried = [each for row in run for each in row["advice"] if each.get("error") is not None]
-    errors = [each["error"] for each in tried]
     return {
         "plants": len(run),
         "named": sum(row["found"] == row["expected"] for row in run),
         "with wrong advice": [row["name"] for row in run if row["wrong advice"]],
-        "predictions": len(errors),
-        "within 15%": sum(abs(error) <= _TOLERANCE for error in errors),
-        "bounds among them": sum(each["at_most"] for each in tried),
+        "predictions": _right(run, "advice"),
+        "of what is not advised": _right(run, "not advised"),
+    }
+
+
+def _right(rows: Sequence[dict[str, Any]], key: str) -> dict[str, int]:
+    """How many predictions were tried, how many held, and how many are bounds."""
+    tried = [each for row in rows for each in row.get(key, ()) if each.get("error") is not None]
+    return {
+        "tried": len(tried),
+        "within 15%": sum(abs(each["error"]) <= _TOLERANCE for each in tried),
+        "bounds": sum(each["at_most"] for each in tried),
     }
 
 
@@ -120,15 +128,16 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
             lines.append((row["name"], row["expected"], "WRONG: error", row["error"].splitlines()[-1], "", "", ""))
             continue
         found = row["found"] if row["found"] == row["expected"] else f"WRONG: {row['found']}"
-        said = row["advice"] or [None]
+        said = [*(row["advice"] or [None]), *row.get("not advised", ())]
         for number, each in enumerate(said):
             begin = (row["name"], row["expected"], found) if number == 0 else ("", "", "")
             lines.append((*begin, *_advice(each)))
         lines += [("", "", "", f"WRONG: {wrong}", "", "", "") for wrong in row["wrong advice"]]
     total = _summary(rows)
     notes = [f"{total['named']} of {total['plants']} named; wrong advice: {len(total['with wrong advice'])}; "]
-    notes[0] += f"{total['within 15%']} of {total['predictions']} predictions within 15%"
-    notes[0] += f" ({total['bounds among them']} of them bounds)"
+    for key, words in (("predictions", "predictions"), ("of what is not advised", "of what is not advised")):
+        its = total[key]
+        notes.append(f"{words}: {its['within 15%']} of {its['tried']} within 15%, of these {its['bounds']} bounds")
     columns = ("plant", "expected", "found", "advice", "predicted", "measured", "error")
     return Table("planted bottlenecks", columns, lines, notes, text=4)
 

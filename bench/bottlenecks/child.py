@@ -20,6 +20,7 @@ from typing import Any
 
 import accel
 from accel.profiling import predict
+from accel.profiling.advice import candidates
 from accel.profiling.report import Report
 from accel.system.cores import cores
 from bench.bottlenecks import PLANTS, steps
@@ -30,6 +31,7 @@ from bench.bottlenecks.script import Script
 _LIMIT = 150  # seconds, of a plant; and from when on there are no more rounds than are wanted
 _ENOUGH = 60
 _ALIKE = 0.15  # of the cores
+_QUIET = 0.3  # cores
 _WITHOUT = "without "
 
 
@@ -115,9 +117,10 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
     advice: list[dict[str, Any]] = [
         {**{name: getattr(each, name) for name in names}, "rounds": []} for each in report.advice
     ]
+    left = [] if any(each["change"] for each in advice) else _not_advised(report, load)
     found, all_measured, fresh = [report.bottleneck], [report.measured.to_dict()], True
     again = report
-    for each in advice:
+    for each in [*advice, *left]:
         script = _followed(plant, each)
         while script is not None and _wanted(each["rounds"], rounds, time.monotonic() - begun):
             if not fresh:
@@ -135,9 +138,31 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
         "why": report.verdict.why,
         "failed": failed,
         "advice": advice,
+        "not advised": left,
         "screen": str(report),
         "measured": all_measured,
     }
+
+
+def _not_advised(report: Report, load: Load) -> list[dict[str, Any]]:
+    """A change that nothing advises, as nothing is predicted to come of it; [] where nothing is predicted, or where more
+    workers have a larger share of a machine that others are busy on."""
+    its = report.verdict.flow
+    if its is None or report.bottleneck in ("none", "threads", "shm", "startup") or (load.others or 0.0) > _QUIET:
+        return []
+    number = 2 * its.loader.num_workers or 2
+    return [
+        {
+            "text": f"(not advised: num_workers={number})",
+            "change": {"num_workers": number},
+            "rate": its.rate,
+            "predicted_rate": None,
+            "at_most": False,
+            "cost": "",
+            "whole_epochs": False,
+            "rounds": [],
+        }
+    ]
 
 
 def _wanted(rounds: list[dict[str, Any]], number: int, took: float) -> bool:
@@ -174,7 +199,7 @@ def _report(plant: Plant, folder: Path) -> tuple[Report, str | None, Load]:
 
 def predicted(report: Report, advice: dict[str, Any]) -> float | None:
     """What a report predicts of a change that was advised by another, on the same script."""
-    for each in report.advice:
+    for each in candidates(report.measured, report.verdict):
         if each.change == advice["change"] and (each.change or each.text.startswith(_WITHOUT)):
             return each.predicted_rate
     its, fields = report.verdict.flow, {"num_workers": "workers", "prefetch_factor": "prefetch"}
