@@ -172,7 +172,9 @@ def _switched(its: Flow, trial: Trial) -> float:
     waited = max(its.alone - computed - (trial.base_seconds - base) * images, 0.0) + (trial.seconds - busy) * images
     made = (now.made - its.alone + computed) * busy / base + waited
     free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too
-    return predict.rate(its, replace(now, made=made, busy_less=free, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9)))
+    return predict.rate(
+        its, replace(now, made=made, busy_less=free, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9))
+    )
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:

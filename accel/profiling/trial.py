@@ -62,8 +62,10 @@ def samples(loader: DataLoader[Any]) -> Samples | None:
     return Samples(loader.dataset, loader.collate_fn, loader.num_workers, loader.worker_init_fn)
 
 
-def measure(its: Samples, name: str = "cpu") -> Trial | None:
+def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None = None) -> Trial | None:
     """Compare a backend, with its default options, with the one in force on some samples, which takes a second.
+
+    ``say`` is told before it begins, if it does.
 
     Returns:
         None where it cannot be done here, a sample fails or takes too long; the log says why.
@@ -73,11 +75,14 @@ def measure(its: Samples, name: str = "cpu") -> Trial | None:
         return None
     if threading.current_thread() is not threading.main_thread():
         return None
+    if say is not None:
+        say(f'accel: some samples are made under "{name}" as well, to predict what it would bring: about a second')
+    begun = time.perf_counter()
     said = _said_by_child(lambda: _compared(its, present, name))
     if "error" in said:
         log.note(log.INFO, "the backend %s was not tried on these samples: %s", name, said["error"])
         return None
-    return Trial(**said)
+    return Trial(**said, took_s=time.perf_counter() - begun)
 
 
 def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

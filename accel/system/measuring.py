@@ -286,8 +286,7 @@ def write_text(found: npt.NDArray[np.int64], number: int, text: str, times: int)
 
 
 def delayed_ns(*, of_thread: bool = False) -> int | None:
-    """How long threads of this process, or this one, could have run and had no core; None if the system does not tell.
-    """
+    """How long threads of this process, or this one, could have run and had no core; None if nobody tells."""
     total = 0
     try:
         for thread in [threading.get_native_id()] if of_thread else os.listdir("/proc/self/task"):

@@ -145,8 +145,8 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def _not_advised(report: Report, load: Load) -> list[dict[str, Any]]:
-    """A change that nothing advises, as nothing is predicted to come of it; [] where nothing is predicted, or where more
-    workers have a larger share of a machine that others are busy on."""
+    """A change that nothing advises, as nothing is predicted to come of it; [] where nothing is predicted, or where
+    others are busy on the machine, of which more workers have a larger share."""
     its = report.verdict.flow
     if its is None or report.bottleneck in ("none", "threads", "shm", "startup") or (load.others or 0.0) > _QUIET:
         return []
