@@ -99,9 +99,9 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
 
 
 def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
-    """The least of the values that gives nearly the best rate, and that rate."""
+    """The least of the values that gives nearly the best rate, and that rate, where other programs keep their cores."""
     now = predict.present(its)
-    rates = {value: predict.rate(its, replace(now, **{field: value})) for value in values}
+    rates = {value: predict.rate(its, replace(now, **{field: value}), modest=True) for value in values}
     return next(((value, rate) for value, rate in rates.items() if rate >= _NEARLY * max(rates.values())), None)
 
 
@@ -119,6 +119,9 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
     if best is None or verdict.bottleneck in ("shm", "startup"):
         return
     number, rate = best
+    if rate < HELPS * its.rate:
+        return
+    rate = predict.rate(its, replace(predict.present(its), workers=number))
     cores = its.cpu_made * rate / its.ranks / its.images / 1e9 - its.cpu_made / its.period
     cost = f"{number - now} processes, {max(cores, 0.0):.1f} cores"
     if its.bytes:
@@ -156,7 +159,7 @@ def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
             f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, _switched(its, trial), "nothing", True
         )
     if its.machine.gpu and "cuda" in measured.backends and measured.backend != "cuda":
-        computed = sum(its.stages.get(name, 0.0) for name in ("decode", "transform", "kernels"))
+        computed = its.undelayed("decode", "transform", "kernels")
         now = predict.present(its)
         rate = predict.rate(its, replace(now, made=max(now.made - computed, 0.02 * now.made), cpu_made=0.0))
         text, change = 'accel.set_image_backend("cuda")', {"backend": "cuda"}
@@ -170,7 +173,7 @@ def _switched(its: Flow, trial: Trial) -> float:
     busy, base = min(trial.cpu_s, trial.seconds), max(min(trial.base_cpu_s, trial.base_seconds), 1e-9)
     computed = min(now.cpu_made, its.alone)
     waited = max(its.alone - computed - (trial.base_seconds - base) * images, 0.0) + (trial.seconds - busy) * images
-    made = (now.made - its.alone + computed) * busy / base + waited
+    made = computed * busy / base + waited
     free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too
     return predict.rate(
         its, replace(now, made=made, busy_less=free, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9))
@@ -181,7 +184,7 @@ def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
     """More of accel's own threads, where the process loads itself."""
     threads, cores = measured.options.get("threads"), int(its.cores)
     if its.loader.num_workers == 0 and measured.backend not in ("torchvision", "cuda", "dali") and threads:
-        computed = sum(its.stages.get(name, 0.0) for name in ("decode", "transform", "kernels"))
+        computed = its.undelayed("decode", "transform", "kernels")
         now = predict.present(its)
         made = now.made - computed * (1 - threads / cores) if cores > threads else now.made
         rate = predict.rate(its, replace(now, made=max(made, 0.02 * now.made)))
@@ -204,7 +207,7 @@ def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
     if verdict.stage in ("user", "collate") and sample is not None:
         others = sum(each.count for each in loading(measured)) - sample.count
         others = max(others - 2 * others**0.5, 0.0)  # at least, as far as so few samples tell: it is a bound
-        less = its.stages[verdict.stage] * sample.count / (sample.count + others)
+        less = its.undelayed(verdict.stage) * sample.count / (sample.count + others)
         now = predict.present(its)
         cpu, made = max(now.cpu_made - less, 0.0), max(now.made - less, 0.02 * now.made)
         free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too

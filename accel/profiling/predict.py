@@ -26,6 +26,7 @@ class Setting:
     workers: int
     prefetch: int
     made: float
+    """In a worker that never waits for a core."""
     cpu_made: float
     busy_less: float = 0.0
     """Taken off what the main process does with a batch."""
@@ -34,15 +35,19 @@ class Setting:
 
 def present(flow: Flow) -> Setting:
     """The settings that were measured."""
-    made = flow.made.ns / max(flow.made.count, 1) - flow.delayed
     workers = flow.loader.num_workers
-    return Setting(workers, flow.loader.prefetch_factor or 2, made, flow.cpu_made, startup=flow.startup)
+    return Setting(workers, flow.loader.prefetch_factor or 2, flow.alone, flow.cpu_made, startup=flow.startup)
 
 
-def rate(flow: Flow, setting: Setting, whole_epochs: bool = False) -> float:
-    """Images a second of all ranks under a setting; over whole epochs, with their beginning, or once they run."""
+def rate(flow: Flow, setting: Setting, *, whole_epochs: bool = False, modest: bool = False) -> float:
+    """Images a second of all ranks under a setting.
+
+    Args:
+        whole_epochs: with their beginning; else once they run.
+        modest: where it leaves other programs the cores that they have; else it competes for them.
+    """
     now = present(flow)
-    period = max(flow.period * _period(flow, setting) / _period(flow, now), _on_cores(flow, setting))
+    period = max(flow.period * _period(flow, setting) / _period(flow, now), _on_cores(flow, setting, modest))
     if whole_epochs:
         period += setting.startup / flow.length
     return flow.images / period * 1e9 * flow.ranks
@@ -61,7 +66,9 @@ def _period(flow: Flow, setting: Setting) -> float:
     if setting.workers and flow.loader.num_workers == 0:  # one thread, where there was a pool
         setting = replace(setting, made=max(setting.made, setting.cpu_made))
     if setting.workers == 0:
-        return max(setting.made + sum(busy) / len(busy), on_cores)
+        computed = min(setting.cpu_made, setting.made)
+        slower = max(1.0, (1 + flow.rivals) / flow.shared)
+        return max(setting.made + computed * (slower - 1) + sum(busy) / len(busy), on_cores)
     at_work, period = 1.0, 0.0  # who waits for an index leaves the cores to the others
     for _ in range(3):
         typical = _on_shared_cores(flow, setting, sum(busy) / len(busy), at_work)
@@ -70,9 +77,12 @@ def _period(flow: Flow, setting: Setting) -> float:
     return period
 
 
-def _on_cores(flow: Flow, setting: Setting) -> float:
+def _on_cores(flow: Flow, setting: Setting, modest: bool = False) -> float:
     """What a batch takes of all cores: however it is made, no rate is higher."""
-    return (setting.cpu_made + flow.cpu_main) / max(flow.cores, flow.in_use)
+    entitled = flow.cores if modest else flow.shared
+    if flow.rivals and not modest:
+        entitled = max(entitled * (n := setting.workers + 1) / (n + flow.rivals), flow.cores)
+    return (setting.cpu_made + flow.cpu_main) / max(entitled, flow.in_use)
 
 
 def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float, on_cores: float) -> float:
@@ -107,7 +117,7 @@ def _on_shared_cores(flow: Flow, setting: Setting, busy: float, at_work: float) 
             comb(others, count)
             * now**count
             * (1 - now) ** (others - count)
-            * max(1.0, (count + 1 + in_main) / flow.cores)
+            * max(1.0, (count + 1 + in_main + flow.rivals) / flow.shared)
             for count in range(others + 1)
         )
         took = (took + setting.made + computed * (slower - 1)) / 2

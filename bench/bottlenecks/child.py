@@ -31,7 +31,6 @@ from bench.bottlenecks.script import Script
 _LIMIT = 150  # seconds, of a plant; and from when on there are no more rounds than are wanted
 _ENOUGH = 60
 _ALIKE = 0.15  # of the cores
-_QUIET = 0.3  # cores
 _WITHOUT = "without "
 
 
@@ -117,7 +116,7 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
     advice: list[dict[str, Any]] = [
         {**{name: getattr(each, name) for name in names}, "rounds": []} for each in report.advice
     ]
-    left = [] if any(each["change"] for each in advice) else _not_advised(report, load)
+    left = [] if any(each["change"] for each in advice) else _not_advised(report)
     found, all_measured, fresh = [report.bottleneck], [report.measured.to_dict()], True
     again = report
     for each in [*advice, *left]:
@@ -144,11 +143,10 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def _not_advised(report: Report, load: Load) -> list[dict[str, Any]]:
-    """A change that nothing advises, as nothing is predicted to come of it; [] where nothing is predicted, or where
-    others are busy on the machine, of which more workers have a larger share."""
+def _not_advised(report: Report) -> list[dict[str, Any]]:
+    """A change that nothing advises, as nothing is predicted to come of it; [] where nothing is predicted."""
     its = report.verdict.flow
-    if its is None or report.bottleneck in ("none", "threads", "shm", "startup") or (load.others or 0.0) > _QUIET:
+    if its is None or report.bottleneck in ("none", "threads", "shm", "startup"):
         return []
     number = 2 * its.loader.num_workers or 2
     return [
