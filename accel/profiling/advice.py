@@ -202,18 +202,21 @@ def _copying(its: Flow) -> Iterator[Advice]:
 
 
 def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
-    """The user's own statement that costs most."""
+    """The function of the user's that has the statement that costs most."""
     sample = hottest(measured)
     if verdict.stage in ("user", "collate") and sample is not None:
-        others = sum(each.count for each in loading(measured)) - sample.count
+        where = sample.file, sample.function  # a loop has several statements
+        found = [((each.file, each.function) == where, each.count) for each in loading(measured)]
+        its_own = sum(count for inside, count in found if inside)
+        others = sum(count for inside, count in found if not inside)
         others = max(others - 2 * others**0.5, 0.0)  # at least, as far as so few samples tell: it is a bound
-        less = its.undelayed(verdict.stage) * sample.count / (sample.count + others)
+        less = its.undelayed(verdict.stage) * its_own / (its_own + others)
         now = predict.present(its)
         cpu, made = max(now.cpu_made - less, 0.0), max(now.made - less, 0.02 * now.made)
         free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too
         rate = predict.rate(its, replace(now, made=made, cpu_made=cpu, busy_less=free))
         text = f"without {place(sample)}, in {sample.function}"
-        yield Advice(text, None, its.rate, rate, "a change of that line", None, at_most=True)
+        yield Advice(text, None, its.rate, rate, "a change of that code", None, at_most=True)
 
 
 def _shared_memory(measured: Measured, its: Flow | None) -> Iterator[Advice]:

@@ -14,6 +14,7 @@ from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Meas
 COMPUTED = ("record", "decode", "transform", "kernels", "collate")
 """Stages that take a core for as long as they last."""
 _ENOUGH = 4
+_IDLE = 0.1  # of the cores; less than that may as well be what was measured at another time
 _BY_POOL = ("decode", "transform", "kernels")
 
 
@@ -204,7 +205,8 @@ def _flow(
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
         cpu_made = sum(map(_cpu, workers)) / batches
         if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest is what starting a worker takes
-            cpu_made = min(cpu_made, max(mean - queued, 0.0))
+            more = max((cpu_made + queued) / mean, 1.0)  # or what its other threads wait for cores
+            cpu_made, queued = cpu_made / more, queued / more
         cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
     else:
         stepped = [batch.step_cpu_ns for batch in chain if batch.step_cpu_ns is not None]
@@ -258,7 +260,8 @@ def _share_cores(measured: Measured, flow: Flow) -> None:
     got = sum((each.cpu_s or 0.0) / each.seconds for each in known)
     wanted = got + sum((each.delayed_s or 0.0) / each.seconds for each in known)
     share = got / wanted if wanted else 1.0
-    flow.cores = max((machine.cores - others) / ranks, min(flow.in_use, machine.cores), share)
+    free, used = (machine.cores - others) / ranks, min(flow.in_use, machine.cores)
+    flow.cores = max(free if free - used > _IDLE * machine.cores / ranks else used, share)
     flow.shared, flow.rivals = machine.cores / ranks, others / share / ranks
 
 
