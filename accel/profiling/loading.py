@@ -162,6 +162,11 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
     )
 
 
+def kind(loader: Loader) -> tuple[str, int | None, int]:
+    """What loaders have in common that do the same work."""
+    return loader.dataset, loader.batch_size, loader.num_workers
+
+
 def dataset_name(dataset: Any) -> str:
     """What a loader's dataset is called."""
     return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
