@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from accel.cache.entry import PLANES
 from accel.codec.decode import choose
 from accel.codec.engines import Box, Pixels
@@ -12,6 +10,9 @@ from accel.codec.jpeg import planes
 from accel.recipe import Source
 from accel.runtime import cached
 from accel.system import counters
+from accel.system.memory import Scratch
+
+_packed, _pixels = Scratch(), Scratch()
 
 
 def packed(source: Source, box: Box) -> planes.Packed | None:
@@ -24,7 +25,7 @@ def packed(source: Source, box: Box) -> planes.Packed | None:
     if not 0 <= first < last <= len(entry.ends):
         return None
     begin, end = entry.span(first, last)
-    parts = np.empty(end - begin, np.uint8)
+    parts = _packed.take(end - begin)
     if not source.cached.cache.read(entry, first, last, parts):
         return None
     counters.count(counters.PLANE_HITS)
@@ -34,7 +35,10 @@ def packed(source: Source, box: Box) -> planes.Packed | None:
 def region(source: Source, box: Box, channels: int) -> Pixels | None:
     """The region of a file of which the cache has planes; None where it has none, or they are damaged."""
     found = packed(source, box)
-    return None if found is None else planes.region(found.meta, found.parts, found.first, box, channels)
+    if found is None:
+        return None
+    out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
+    return planes.region(found.meta, found.parts, found.first, box, channels, out)
 
 
 def fits(source: Source, engine: str = "auto") -> bool:
@@ -46,7 +50,9 @@ def fits(source: Source, engine: str = "auto") -> bool:
 def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
     """The region of a file whose planes the cache takes as it is decoded; None where it has to be decoded otherwise."""
     known, key, header = source.cached, source.key, source.header
-    if key is None or not fits(source, engine) or not known.cache.room(PLANES, header.height * header.width):
+    if key is None or not (known.fills or known.planes) or not fits(source, engine):
+        return None
+    if not known.cache.room(PLANES, header.height * header.width):
         return None
     said, made = cached.packed(source), planes.encode(source.data, box, channels=channels)
     if said is None or made is None:

@@ -12,8 +12,11 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import kept, planes
+from accel.runtime import kept, planes, results
+from accel.system.memory import Scratch
 from accel.system.replaced import replaced
+
+_room = Scratch()
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
@@ -27,12 +30,14 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
     source = wanted.source
     if source.cached is not None and source.picture is None and not isinstance(source.header, Raw):
         found = planes.region(source, wanted.box, wanted.channels)
-        if found is None and source.cached.fills:
+        if found is None:
             found = planes.decoded(source, wanted.box, wanted.channels, engine)
         if found is not None:
             return found
     whole = picture(source, engine)
     try:
+        if isinstance(source, results.Result):
+            return region(source.pixels(_room.take(source.entry.size)), wanted.box, wanted.channels)
         data = source.data
     except DecodeError as error:  # what was not read when it was opened is another file now, or gone
         raise _failure(error, str(error), wanted, of) from error

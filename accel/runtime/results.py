@@ -48,13 +48,16 @@ class Result(Source):
         self.of, self.entry, self.compute = of, entry, compute
 
     def _read(self) -> bytes | memoryview:
-        pixels = np.empty(self.entry.size, np.uint8)
-        source = self.of.source
-        if source.cached.cache.read(self.entry, 0, len(self.entry.ends), pixels):
+        return self.pixels(np.empty(self.entry.size, np.uint8)).reshape(-1).data
+
+    def pixels(self, out: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """The pixels, uint8 [height, width, channels]: in ``out``, unless they are damaged."""
+        source, shape = self.of.source, (self.header.height, self.header.width, -1)
+        if source.cached.cache.read(self.entry, 0, len(self.entry.ends), out):
             counters.count(counters.RESULT_HITS)
-            return pixels.data
+            return out.reshape(shape)
         source.cached = source.cached._replace(result=None)
-        return memoryview(np.ascontiguousarray(self.compute(self.of)).reshape(-1))
+        return np.ascontiguousarray(self.compute(self.of)).reshape(shape)
 
 
 # -- recipes that begin with a result -----------------------------------------------------------------------
