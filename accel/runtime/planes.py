@@ -1,4 +1,4 @@
-"""Half-decoded pictures (``accel.codec.jpeg.planes``) in a cache: read in place of a file, and put in as it is decoded."""
+"""Half-decoded pictures (``accel.codec.jpeg.planes``) of a cache: read in place of a file, and put in as it is decoded."""
 
 from __future__ import annotations
 
