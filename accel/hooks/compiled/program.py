@@ -45,10 +45,20 @@ class Program:
         Raises:
             Refused: that is left to torchvision.
         """
+        self.prepare(transform, sizes)
+        return self._run(sizes, grey)
+
+    def prepare(self, transform: Any, sizes: Sequence[Size] = ()) -> None:
+        """Make it, and try it, unless that has been done.
+
+        Raises:
+            Refused: it cannot be used.
+        """
         if self._trusted is None and self._failed < _TRIES:
+            tried = (*sizes[:4], *_SIZES)
             try:
-                self._build(sizes[0])
-                self._trusted = all(self._does_as(transform, size) for size in (*sizes[:4], *_SIZES))
+                self._build(tried[0])
+                self._trusted = all(self._does_as(transform, size) for size in tried)
             except Exception:
                 self._failed += 1
                 raise
@@ -56,7 +66,6 @@ class Program:
                 counters.fallback("a pipeline is not compiled, for it did not record what torchvision's classes do")
         if not self._trusted:
             raise Refused("it records something else")
-        return self._run(sizes, grey)
 
     def _build(self, size: Size) -> None:
         """Make it, by what the transforms do to an image of this size."""
