@@ -99,8 +99,7 @@ def describe(x: Any) -> str | None:
     try:
         if isinstance(dataset, Dataset) and hasattr(dataset, "__getitem__"):
             images, _, transform = _samples(dataset, [0])
-            begin = images.begin
-            told = "batches are drawn in one go, for its pipeline is compiled"
+            begin, told = images.begin, "batches are drawn in one go, for its pipeline is compiled"
         elif type(dataset) in _PIPELINES or type(dataset) in known.NAMES:
             transform, told = dataset, "compiled"
         else:

@@ -95,10 +95,12 @@ class Program:
     def _drawn(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
         runs, made = [], []
         steps = [op.draw for op in self._ops]
+        any_grey = True in grey
         for (height, width), is_grey in zip(sizes, grey, strict=True):
             run = Run(tape)
-            if is_grey:
+            if any_grey:
                 run.pieces.append(_TO_RGB)
+                run.row.append(is_grey)
             for draw in steps:
                 height, width = draw(run, height, width)
             runs.append(run)
@@ -159,7 +161,7 @@ _TRIES = 8
 _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
 """Of images that a program is tried on: of some no crop fits."""
 
-_TO_RGB = Piece(Form("convert", ("RGB",)))
+_TO_RGB = Piece(Form("convert", ("RGB",), 0))
 
 
 def compiled(transform: Any, begin: Kind = RGB) -> Program:
