@@ -7,17 +7,21 @@ usual way from the beginning.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from operator import index as whole_number
 from typing import Any, NamedTuple
 
 import torchvision
-from torch.utils.data import Subset, default_collate
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from torch.utils.data._utils import collate
+from torchvision import transforms as v1
 from torchvision.datasets import folder
+from torchvision.transforms import v2
 
-from accel import switch
+from accel import explanation, switch
 from accel.hooks import tv_files
-from accel.hooks.compiled import arrays, program, stock, tape
+from accel.hooks.compiled import arrays, known, program, stock, tape
 from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import RGB, Kind
 from accel.hooks.compiled.stock import Refused
@@ -78,6 +82,37 @@ def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | None:
         reason = f"it raises {type(error).__name__}"
     counters.way("drawn together" if reason is None else f"one by one: {reason}", len(indices))
     return made if reason is None else None
+
+
+def prepare(dataset: Any) -> None:
+    """Have its pipeline compiled, and tried, before processes are started that will use it."""
+    with suppress(Exception):
+        images, _, transform = _samples(dataset, [0])
+        if tape.agrees():
+            program.compiled(transform, images.begin).prepare(transform)
+
+
+def describe(x: Any) -> str | None:
+    """Say of a dataset, its loader or a transform whether it is compiled; None of anything else."""
+    dataset = x.dataset if isinstance(x, DataLoader) else x
+    name, begin = type(dataset).__name__, RGB
+    try:
+        if isinstance(dataset, Dataset) and hasattr(dataset, "__getitem__"):
+            images, _, transform = _samples(dataset, [0])
+            begin, told = images.begin, "batches are drawn in one go, for its pipeline is compiled"
+        elif type(dataset) in _PIPELINES or type(dataset) in known.NAMES:
+            transform, told = dataset, "compiled"
+        else:
+            return None
+        program.compiled(transform, begin).prepare(transform)
+    except Exception as error:
+        reason = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
+        return f"{name}: {'images are made one by one' if isinstance(dataset, Dataset) else 'not compiled'}: {reason}"
+    return f"{name}: {told}"
+
+
+_PIPELINES = (v1.Compose, v2.Compose, nn.Sequential)
+explanation.also(describe)
 
 
 def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
