@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -57,7 +58,7 @@ def explain(x: Any) -> str:
     return f"{type(x).__name__}: nothing of accel's. {in_force}"
 
 
-def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: tuple[Step, ...] = ()) -> str:
+def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tuple[Step, ...] = ()) -> str:
     selection = recipes[0].source.selection
     if has_tail(recipes):
         whole = tailed_plans(recipes)

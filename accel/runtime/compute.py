@@ -18,10 +18,12 @@ from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
 from accel.codec import stream_index
 from accel.errors import DecodeError, attempt, only
 from accel.options import Selection
+from accel.planning import columns
 from accel.planning.order import has_tail
 from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
+from accel.rows import Rows
 from accel.runtime import sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, memory
@@ -61,13 +63,18 @@ def several(
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
-            plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in plain]
+            plans = [_plan(*batches[place]) for place in plain]
             results.update(zip(plain, _run_all(selection, plans, allocate), strict=True))
         others = [place for place in own if place not in results]
         if others:
             finished = _finished([batches[place] for place in others], selection, allocate)
             results.update(zip(others, finished, strict=True))
     return [results[place] for place in range(len(batches))]
+
+
+def _plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
+    planned = columns.plan(recipes, interleaved=interleaved) if isinstance(recipes, Rows) else None
+    return planned or plan(recipes, interleaved=interleaved)
 
 
 def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
@@ -86,7 +93,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     counters.count(counters.IMAGES, len(recipes))
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
     if not has_tail(recipes):
-        return _run_on(backend, plan(recipes, interleaved=interleaved), device)
+        return _run_on(backend, _plan(recipes, interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
     whole = _tailed_plans(recipes)
