@@ -357,7 +357,7 @@ def test_what_is_changed_around_transforms_counts(name: str, root: Path, monkeyp
     dataset = ImageFolder(str(root), PIPELINES["train"]())
     assert check(dataset, seeds=1) == {TOGETHER: 26}
     enter, why = SURROUNDINGS[name]
-    with monkeypatch.context() as patch, enter(patch):
+    with accel.image_backend("cpu"), monkeypatch.context() as patch, enter(patch):
         assert_one_by_one(dataset, why)
     torch.set_default_dtype(torch.float32)
     assert check(dataset, seeds=1) == {TOGETHER: 26}
@@ -412,7 +412,7 @@ def test_errors_are_torchvisions_and_leave_its_states(name: str, workers: int, t
     actual, _ = helpers.run("cpu", run)
     if name == "cut":  # decoding is later, by design, and fails later
         actual, expected = actual[2:], expected[2:]
-        actual[1::2] = expected[1::2] = []
+        actual, expected = actual[::2], expected[::2]
     helpers.assert_same(actual, expected)
 
 

@@ -11,7 +11,6 @@ import torch
 
 from accel import switch
 from accel.codec.header import Raw
-from accel.hooks.compiled import draws
 from accel.hooks.compiled.draws import Piece, Run, Size
 from accel.hooks.compiled.stock import Refused
 from accel.lazy.image import LazyImage, LazyPlainImage
@@ -78,7 +77,7 @@ class Fixed:
     def draw(self, run: Run, height: int, width: int) -> Size:
         known = self._known.get((height, width))
         if known is None:
-            recorded = draws.structure(tuple(run.pieces)).steps(run.row)
+            recorded = run.steps()
             if len(self._known) > _SIZES:
                 self._known.clear()
             known = self._known[height, width] = self.found(recorded, (height, width))

@@ -122,7 +122,7 @@ class Program:
         found = kind_of(image, self.kind)
         (run,), (after,) = drawn.runs, drawn.sizes
         same = found is not None and found[:2] == (self.kind, after) and torch.equal(left, drawn.tape.after())
-        return same and equal(found[2], draws.structure(tuple(run.pieces)).steps(run.row))  # type: ignore[index]
+        return same and equal(found[2], run.steps())  # type: ignore[index]
 
 
 class Drawn(NamedTuple):
@@ -134,15 +134,12 @@ class Drawn(NamedTuple):
 
     def recipes(self, sources: Sequence[Source]) -> Rows | tuple[Recipe, ...]:
         """What was drawn, as rows where the images have one structure."""
-        pieces = [tuple(run.pieces) for run in self.runs]
-        first = draws.structure(pieces[0])
-        if pieces.count(pieces[0]) == len(pieces):
-            numbers = np.array([run.row for run in self.runs], np.int64).reshape(len(sources), first.columns)
-            return Rows(sources, first, numbers)
-        return tuple(
-            Recipe(source, draws.structure(each).steps(run.row))
-            for source, each, run in zip(sources, pieces, self.runs, strict=True)
-        )
+        first = self.runs[0].pieces
+        if all(run.pieces == first for run in self.runs):
+            structure = draws.structure(tuple(first))
+            numbers = np.array([run.row for run in self.runs], np.int64).reshape(len(sources), structure.columns)
+            return Rows(sources, structure, numbers)
+        return tuple(Recipe(source, run.steps()) for source, run in zip(sources, self.runs, strict=True))
 
 
 def equal(one: Any, other: Any) -> bool:
