@@ -54,6 +54,27 @@ PIPELINES: dict[str, Callable[[], Any]] = {
         ]
     ),
     "grey": lambda: T.Compose([T.Grayscale(), T.Pad((1, 2, 3, 4), 9), T.RandomResizedCrop(16, (0.5, 1)), T.ToTensor()]),
+    "jitter": lambda: T.Compose(
+        [T.RandomResizedCrop(24), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomGrayscale(0.3), T.ToTensor()]
+    ),
+    "jitter of v2": lambda: v2.Compose(
+        [v2.Resize((24, 24)), v2.ColorJitter(0.4, (1, 3)), v2.RandomGrayscale(), v2.PILToTensor()]
+    ),
+    "applied": lambda: T.Compose(
+        [
+            T.RandomApply([T.RandomResizedCrop(24), T.RandomApply([T.ColorJitter(0.3)], 0.6), T.Pad(2)], 0.7),
+            T.RandomApply(torch.nn.ModuleList([T.RandomHorizontalFlip(), T.CenterCrop(28)]), 1),
+            T.RandomCrop((20, 16)),
+            T.ToTensor(),
+        ]
+    ),
+    "applied by v2": lambda: v2.Compose(
+        [v2.Resize((24, 24)), v2.RandomApply([v2.ColorJitter(0.3), v2.Pad(0)]), v2.PILToTensor()]
+    ),
+    "RandAugment": lambda: T.Compose([T.RandomResizedCrop(24), T.RandAugment(fill=[1, 2, 3]), T.ToTensor()]),
+    "RandAugment of v2": lambda: v2.Compose([v2.RandAugment(3, 7), v2.CenterCrop(24), v2.PILToTensor()]),
+    "TrivialAugment": lambda: T.Compose([T.TrivialAugmentWide(), T.Resize((24, 24)), T.ToTensor()]),
+    "TrivialAugment of v2": lambda: v2.Compose([v2.CenterCrop(24), v2.TrivialAugmentWide(), v2.PILToTensor()]),
     "in Sequential": lambda: torch.nn.Sequential(
         T.RandomResizedCrop(16, antialias=True), torch.nn.Sequential(T.RandomVerticalFlip(1)), v2.ToImage(), TO_FLOAT
     ),
@@ -297,7 +318,7 @@ STEPS: dict[str, tuple[Callable[[], Any], str]] = {
     "a method of one": (_shadowed, "methods of one"),
     "a user's own": (Jumpy, "Jumpy"),
     "a lambda": (lambda: T.Lambda(lambda image: image.rotate(180)), "Lambda"),
-    "a jitter": (lambda: T.ColorJitter(0.4, 0.4, 0.4), "ColorJitter"),
+    "a rotation": (lambda: T.RandomRotation(20), "RandomRotation"),
     "not finite": (lambda: T.RandomErasing(value=float("nan")), "not finite"),
 }
 
@@ -336,9 +357,8 @@ def _on_all(_: Any) -> AbstractContextManager[Any]:
 
 SURROUNDINGS: dict[str, tuple[Callable[[Any], AbstractContextManager[Any]], str]] = {
     "dtype": (_double, "default"),
-    "device": (lambda _: torch.device("cpu"), "default"),
+    "device": (lambda _: torch.device("cpu"), "mode of torch"),
     "hooks on all": (_on_all, "hooks on all"),
-    "torch.rand": (_set(torch, "rand", lambda own: lambda *size: 1 - own(*size)), "replaced"),
     "a function": (_set(T.functional, "to_tensor", lambda own: lambda image: 2 * own(image)), "replaced"),
     "forward": (
         _set(T.RandomHorizontalFlip, "forward", lambda own: lambda self, image: own(self, image).transpose(1)),

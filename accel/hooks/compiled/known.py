@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import torch
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled import draws, policies
+from accel.hooks.compiled import draws, policies, stock
 from accel.hooks.compiled.draws import Op, Size
 from accel.hooks.compiled.fixed import Fixed, Kind
 from accel.hooks.compiled.stock import Refused
@@ -96,10 +97,10 @@ def _grey(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind
 
 def _jitter(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     functional = v2.functional if isinstance(transform, v2.Transform) else v1.functional
-    forms: list[Form | None] = []
+    forms: list[Form] = []
     for name in _JITTERS:
         if given[name] is None:
-            forms.append(None)
+            forms.append(Form(""))
             continue
         done = partial(getattr(functional, f"adjust_{name}"), **{f"{name}_factor": _FACTOR})
         found = Fixed([done], kind).found((), (40, 50))[0].forms
@@ -117,6 +118,33 @@ def _choice(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Ki
     return [policies.Choice(transform, given, kind)], kind
 
 
+def _apply(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    ops, after = built(stock.within(transform, NAMES), kind)
+    if after != kind and after != _moved(kind):
+        raise Refused("RandomApply makes images of another kind")
+    also_equal = not isinstance(transform, v2.Transform)
+    return [policies.Perhaps(given["p"], ops, also_equal=also_equal)], after
+
+
+def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op], Kind]:
+    """The program of transforms, one after the other, for images of a kind, and the kind that they make.
+
+    Raises:
+        Refused: there is none.
+    """
+    ops: list[Op] = []
+    for maker, group in groupby(found, lambda part: DRAWING.get(type(part[0]))):
+        if maker is None:
+            ops.append(op := Fixed([transform for transform, _ in group], kind))
+            kind = op.tried(_SIZE)
+        else:
+            for transform, (_, values, *_) in group:
+                made, kind = maker[1](transform, dict(values), kind)
+                ops += made
+    return ops, kind
+
+
+_SIZE = 256, 320
 DRAWING: dict[type, tuple[tuple[str, ...], Maker]] = {}
 _FIXED: dict[type, tuple[str, ...]] = {}
 for _version in (v1, v2):
@@ -127,6 +155,7 @@ for _version in (v1, v2):
         _version.RandomCrop: (("size", "padding", "pad_if_needed", "fill", "padding_mode"), _crop),
         _version.RandomHorizontalFlip: (("p",), _flip("hflip")),
         _version.RandomVerticalFlip: (("p",), _flip("vflip")),
+        _version.RandomApply: ((), _apply),
         _version.RandomGrayscale: (("p",), _grey),
         _version.ColorJitter: (_JITTERS, _jitter),
         _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill"), _choice),

@@ -38,19 +38,20 @@ class Jitter:
     """``ColorJitter`` of either version: its steps are in an order that is drawn.
 
     Args:
-        bounds: of the factors, None of what is not done. forms: of the steps, in each of which slot 0 is its factor.
+        bounds: of the factors, None of what is not done. forms: of the steps, in each of which slot 0 is its
+            factor; any of what is not done.
     """
 
     most = 7
 
-    def __init__(self, bounds: Sequence[Bounds | None], forms: Sequence[Form | None]) -> None:
+    def __init__(self, bounds: Sequence[Bounds | None], forms: Sequence[Form]) -> None:
         self.bounds, self.forms = bounds, forms
         self.pieces: dict[tuple[int, ...], Piece] = {}
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         order = permuted(run.tape)
-        factors = [None if bounds is None else run.tape.uniform(bounds) for bounds in self.bounds]
-        done = tuple([each for each in order if factors[each] is not None])
+        factors = [0.0 if bounds is None else run.tape.uniform(bounds) for bounds in self.bounds]
+        done = tuple([each for each in order if self.bounds[each] is not None])
         piece = self.pieces.get(done)
         if piece is None:
             piece = self.pieces[done] = Piece(*[shifted(self.forms[each], place) for place, each in enumerate(done)])

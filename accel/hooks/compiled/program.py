@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 
 from accel.hooks.compiled import draws, known, stock
 from accel.hooks.compiled.draws import Op, Piece, Run, Size
-from accel.hooks.compiled.fixed import RGB, Fixed, Kind, kind_of
+from accel.hooks.compiled.fixed import RGB, Kind, kind_of
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Tape
 from accel.recipe import Recipe, Source
@@ -29,9 +28,9 @@ class Program:
 
     kind: Kind
 
-    def __init__(self, transforms: Sequence[Any], given: Sequence[known.Attributes], begin: Kind) -> None:
+    def __init__(self, found: Sequence[tuple[Any, stock.Leaf]], begin: Kind) -> None:
+        self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
         self._begin = begin
-        self._transforms, self._given = copy.deepcopy(list(transforms)), given
         self._ops: list[Op] = []
         self._trusted: bool | None = None
         self._failed = 0
@@ -57,7 +56,9 @@ class Program:
         if self._trusted is None and self._failed < _TRIES:
             tried = (*sizes[:4], *_SIZES)
             try:
-                self._build(tried[0])
+                self._ops, self.kind = known.built(self._found, self._begin)
+                if self.kind.cls is None:
+                    raise Refused("it makes no tensors")
                 self._trusted = all(self._does_as(transform, size) for size in tried)
             except Exception:
                 self._failed += 1
@@ -66,23 +67,6 @@ class Program:
                 counters.fallback("a pipeline is not compiled, for it did not record what torchvision's classes do")
         if not self._trusted:
             raise Refused("it records something else")
-
-    def _build(self, size: Size) -> None:
-        """Make it, by what the transforms do to an image of this size."""
-        kind = self._begin
-        ops: list[Op] = []
-        parts = zip(self._transforms, self._given, strict=True)
-        for drawing, group in groupby(parts, lambda part: known.DRAWING.get(type(part[0]))):
-            if drawing is None:
-                ops.append(op := Fixed([transform for transform, _ in group], kind))
-                kind = op.tried(size)
-            else:
-                for transform, given in group:
-                    made, kind = drawing[1](transform, given, kind)
-                    ops += made
-        if kind.cls is None:
-            raise Refused("it makes no tensors")
-        self.kind, self._ops = kind, ops
 
     def _run(self, sizes: Sequence[Size], grey: Sequence[bool]) -> Drawn:
         state = torch.default_generator.get_state()
@@ -174,9 +158,7 @@ def compiled(transform: Any, begin: Kind = RGB) -> Program:
     if program is None:
         if len(_programs) > _MOST:
             _programs.clear()
-        program = _programs[key] = Program(
-            [part for part, *_ in found], [dict(values) for _, (_, values, *_) in found], begin
-        )
+        program = _programs[key] = Program(found, begin)
     return program
 
 

@@ -125,6 +125,15 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
         if cls is not nn.Sequential and type(parts) not in (list, tuple):
             raise Refused(f"the transforms of {cls.__name__} are no list")
         return [leaf for part in parts for leaf in leaves(part, names)]
+    if cls is v1.RandomApply or cls is v2.RandomApply:
+        own = vars(transform)
+        found = check(transform, cls, own)
+        chance: list[type] = []
+        given = (
+            ("p", _frozen(own.get("p"), chance)),
+            ("transforms", tuple([leaf for _, leaf in within(transform, names)])),
+        )
+        return [(transform, (cls, given, tuple(chance), found))]
     wanted = names.get(cls)
     if wanted is None:
         raise Refused(f"{cls.__name__} is not compiled")
@@ -136,6 +145,16 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
     except KeyError:
         raise Refused(f"{cls.__name__} has other attributes than usual") from None
     return [(transform, (cls, values, tuple(kinds), found))]
+
+
+def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[Any, Leaf]]:
+    """The transforms that a ``RandomApply`` applies; see ``leaves``."""
+    parts = vars(transform).get("transforms", vars(transform)["_modules"].get("transforms"))
+    if type(parts) is nn.ModuleList:
+        parts = list(parts._modules.values())
+    if type(parts) not in (list, tuple):
+        raise Refused("the transforms of RandomApply are no list")
+    return [leaf for part in parts for leaf in leaves(part, names)]
 
 
 def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
