@@ -197,7 +197,8 @@ class Erasing:
 
     def __init__(self, probability: float, scale: Bounds, logs: Bounds, values: tuple[float, ...]) -> None:
         self.probability, self.scale, self.logs = rounded(probability), scale, logs
-        value = torch.tensor(values)[:, None, None]
+        with torch.inference_mode(False):  # else it could not be used outside of it
+            value = torch.tensor(values, device="cpu")[:, None, None]
         self.piece = Piece(Form("erase", (Slot(0), Slot(1), Slot(2), Slot(3), value)))
 
     def draw(self, run: Run, height: int, width: int) -> Size:

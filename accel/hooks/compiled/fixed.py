@@ -67,7 +67,9 @@ class Fixed:
 
     most = 0
 
-    def __init__(self, transforms: Sequence[Any], before: Kind) -> None:
+    def __init__(self, transforms: Sequence[Any], before: Kind, most_sizes: int = 1 << 13) -> None:
+        """``most_sizes``: of so many sizes it is remembered what they do."""
+        self._most_sizes = most_sizes
         self._transforms = copy.deepcopy(list(transforms))
         self._before = before
         self._known: dict[Size, tuple[Piece, list[int], Size]] = {}
@@ -78,7 +80,7 @@ class Fixed:
         known = self._known.get((height, width))
         if known is None:
             recorded = run.steps()
-            if len(self._known) > _SIZES:
+            if len(self._known) >= self._most_sizes:
                 self._known.clear()
             known = self._known[height, width] = self.found(recorded, (height, width))
         piece, numbers, size = known
@@ -118,7 +120,6 @@ class Fixed:
         return piece, numbers, size
 
 
-_SIZES = 1 << 14
 _NUMBERS = {"crop": 4, "resize": 2, "resize_nearest": 2, "nearest": 2, "nearest_exact": 2}
 
 

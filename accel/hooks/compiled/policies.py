@@ -112,7 +112,7 @@ class Choice:
             fixed = self._fixed.get((chosen, grade, negative))
             if fixed is None:
                 done = self._done(chosen, grade, negative=negative)
-                fixed = self._fixed[chosen, grade, negative] = Fixed([done], self._kind)
+                fixed = self._fixed[chosen, grade, negative] = Fixed([done], self._kind, most_sizes=64)
             height, width = fixed.draw(run, height, width)
             if fixed.after != self._kind:
                 raise Refused("a policy makes images of another kind")

@@ -33,48 +33,45 @@ class Program:
         self._begin = begin
         self._ops: list[Op] = []
         self._trusted: bool | None = None
-        self._failed = 0
+        self._why = "it records something else"
 
-    def run(self, sizes: Sequence[Size], grey: Sequence[bool], transform: Any) -> Drawn:
-        """Draw for images of these sizes from torch's generator, which stays as it is.
+    def run(self, sizes: Sequence[Size], grey: Sequence[bool]) -> Drawn:
+        """Draw for images of these sizes from torch's generator, which stays as it is; after ``prepare``.
 
         Args:
-            grey: which of them become RGB before anything else. transform: what this is the program of.
+            grey: which of them become RGB before anything else.
 
         Raises:
             Refused: that is left to torchvision.
         """
-        self.prepare(transform, sizes)
-        return self._run(sizes, grey)
-
-    def prepare(self, transform: Any, sizes: Sequence[Size] = ()) -> None:
-        """Make it, and try it, unless that has been done.
-
-        Raises:
-            Refused: it cannot be used.
-        """
-        if self._trusted is None and self._failed < _TRIES:
-            tried = (*sizes[:4], *_SIZES)
-            try:
-                self._ops, self.kind = known.built(self._found, self._begin)
-                if self.kind.cls is None:
-                    raise Refused("it makes no tensors")
-                self._trusted = all(self._does_as(transform, size) for size in tried)
-            except Exception:
-                self._failed += 1
-                raise
-            if not self._trusted:
-                counters.fallback("a pipeline is not compiled, for it did not record what torchvision's classes do")
-        if not self._trusted:
-            raise Refused("it records something else")
-
-    def _run(self, sizes: Sequence[Size], grey: Sequence[bool]) -> Drawn:
         state = torch.default_generator.get_state()
         most = sum(op.most for op in self._ops)
         try:
             return self._drawn(sizes, grey, Tape(state, len(sizes) * min(_USUAL, most) + 1))
         except IndexError:
             return self._drawn(sizes, grey, Tape(state, len(sizes) * most + 1))
+
+    def prepare(self, transform: Any) -> None:
+        """Make it, and try it beside the transform that it is made of, unless that has been done.
+
+        Raises:
+            Refused: it cannot be used.
+        """
+        if self._trusted is None:
+            try:
+                self._ops, self.kind = known.built(self._found, self._begin)
+                if self.kind.cls is None:
+                    raise Refused("it makes no tensors")
+                self._trusted = all(self._does_as(transform, size) for size in _SIZES)
+                if not self._trusted:
+                    counters.fallback(
+                        "a pipeline is not compiled, for it does not record what torchvision's classes do"
+                    )
+            except Exception as error:
+                self._trusted = False
+                self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
+        if not self._trusted:
+            raise Refused(self._why)
 
     def _drawn(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
         runs, made = [], []
@@ -94,7 +91,7 @@ class Program:
     def _does_as(self, transform: Any, size: Size) -> bool:
         """Whether this does with an image of a size, a retry and all, what the transform does."""
         try:
-            drawn = self._run([size], [False])
+            drawn = self.run([size], [False])
         except Refused:
             return True  # it will then be refused as well
         state = torch.default_generator.get_state()
@@ -138,7 +135,6 @@ def equal(one: Any, other: Any) -> bool:
 
 
 _USUAL = 8  # draws of an image
-_TRIES = 8
 _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
 """Of images that a program is tried on: of some no crop fits."""
 

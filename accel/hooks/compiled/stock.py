@@ -21,6 +21,7 @@ from torchvision.transforms.v2 import functional as F2
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop")
+policies = private("torchvision.transforms.autoaugment", "_apply_op")
 _torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
 _device = private("torch.utils._device", "CURRENT_DEVICE")
 
@@ -36,14 +37,22 @@ _ROOTS = (
 METHODS = (
     *("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "_compiled_call_impl", "__getattribute__"),
     *("__getattr__", "forward", "get_params", "make_params", "transform", "check_inputs", "_needs_transform_list"),
-    *("_call_kernel", "_transformed_types"),
+    *("_call_kernel", "_transformed_types", "_generate_value", "_get_random_item", "_augmentation_space"),
+    *("_AUGMENTATION_SPACE", "_apply_image_or_video_transform", "_flatten_and_extract_image_or_video"),
+    "_unflatten_and_insert_image_or_video",
 )
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
+_OF_COLOURS = (
+    "adjust_brightness adjust_contrast adjust_saturation adjust_hue adjust_sharpness posterize solarize autocontrast "
+    "equalize invert affine rotate"
+)
 _CALLED = (
     (torch, "rand empty randint exp log tensor"),
     (F1, "get_dimensions resized_crop resize crop center_crop pad hflip vflip to_tensor pil_to_tensor normalize"),
     (F1, "convert_image_dtype erase to_grayscale rgb_to_grayscale"),
+    (policies, "_apply_op"),
+    *[(functional, _OF_COLOURS) for functional in (F1, F2)],
     (F_pil, "get_dimensions resize crop pad hflip vflip to_grayscale"),
     (F2, "resized_crop resize crop center_crop pad horizontal_flip vertical_flip to_image pil_to_tensor to_dtype"),
     (F2, "convert_image_dtype normalize erase to_grayscale rgb_to_grayscale"),
