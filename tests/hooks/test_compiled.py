@@ -15,7 +15,9 @@ from torchvision.datasets import ImageFolder, folder, wrap_dataset_for_transform
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
-from accel.hooks.compiled import draws, program, tape
+from accel.hooks import tv_files
+from accel.hooks.compiled import batch, draws, program, tape
+from accel.system import memory
 from tests.support import helpers
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -84,6 +86,11 @@ PIPELINES: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "FEW", 1)
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return helpers.write_image_folder(tmp_path_factory.mktemp("compiled") / "photos", 13)
@@ -100,8 +107,8 @@ def epochs(dataset: Any, **options: Any) -> Callable[[], list[Any]]:
     def run() -> list[Any]:
         found: list[Any] = []
         for _ in range(2):
-            for batch in DataLoader(dataset, **{"batch_size": 5, "shuffle": True, **options}):
-                found += [batch, list(helpers.random_states()), torch.rand(1), torch.randn(1), random.random()]
+            for each in DataLoader(dataset, **{"batch_size": 5, "shuffle": True, **options}):
+                found += [each, list(helpers.random_states()), torch.rand(1), torch.randn(1), random.random()]
         return found
 
     return run
@@ -154,7 +161,7 @@ def test_collate_functions_get_torchvisions_samples(collate: Any, name: str, roo
 @pytest.mark.parametrize("name", ["train", "train of v2"])
 def test_workers_draw_from_their_own_seeds(context: str, name: str, root: Path) -> None:
     dataset = ImageFolder(str(root), PIPELINES[name]())
-    found = check(dataset, seeds=1, num_workers=2, multiprocessing_context=context)
+    found = check(dataset, seeds=1, batch_size=7, num_workers=2, multiprocessing_context=context)
     assert found == {TOGETHER: 26}
 
 
@@ -443,7 +450,7 @@ def test_notes_name_the_sample_as_before(root: Path, tmp_path: Path) -> None:
     for target_transform in (None, int):  # in one go, and one by one
         dataset.target_transform = target_transform
         with accel.image_backend("cpu"), pytest.raises(accel.DecodeError) as caught:
-            _ = [batch[0] + 0 for batch in DataLoader(dataset, 6)]
+            _ = [images + 0 for images, _ in DataLoader(dataset, 6)]
         texts.append((str(caught.value), getattr(caught.value, "__notes__", [])))
         with accel.image_backend("cpu"), pytest.raises(accel.DecodeError) as caught:
             _ = [*DataLoader(dataset, 6, num_workers=1)]
@@ -526,6 +533,24 @@ def test_explain_and_stats_say_which_way(root: Path) -> None:
         assert helpers.random_states() == state
         images, _ = next(iter(DataLoader(dataset, 4)))
         assert "compiled:" in accel.explain(images)
+
+
+def test_a_batch_of_few_is_made_one_by_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    found = check(ImageFolder(str(root), PIPELINES["train"]()), batch_size=5)
+    assert found == {TOGETHER: 40, "one by one: a batch of so few would take longer": 12}
+
+
+def test_files_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = helpers.write_image_folder(tmp_path / "photos", 8)
+    _png(place / "dog" / "006.jpg")
+    dataset = ImageFolder(str(place), PIPELINES["train"]())
+    read, own = [], memory.file_buffers.read
+    monkeypatch.setattr(memory.file_buffers, "read", lambda path: read.append(path) or own(path))
+    with accel.image_backend("cpu"):
+        _ = [*DataLoader(dataset, 8), *DataLoader(dataset, 8)]
+    assert all(read.count(path) == (4 if "006" in path else 2) for path, _ in dataset.samples)
+    assert tv_files.ahead.sources is None
 
 
 def test_measuring_takes_the_way_that_has_clocks(root: Path) -> None:

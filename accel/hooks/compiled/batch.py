@@ -62,6 +62,9 @@ class Made(NamedTuple):
         return [images, default_collate(self.targets)]
 
 
+FEW = 4
+"""Images: with fewer, what is looked at once a batch takes longer than it saves."""
+
 _COLLATED = tuple(collate.default_collate_fn_map.items())
 
 
@@ -116,6 +119,8 @@ explanation.also(describe)
 
 
 def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
+    if len(indices) < FEW:
+        raise Refused("a batch of so few would take longer")
     if measuring.measuring():
         raise Refused("what takes how long is being measured")
     images, targets, transform = _samples(dataset, indices)

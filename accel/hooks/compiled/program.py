@@ -64,9 +64,7 @@ class Program:
                     raise Refused("it makes no tensors")
                 self._trusted = all(self._does_as(transform, size) for size in _SIZES)
                 if not self._trusted:
-                    counters.fallback(
-                        "a pipeline is not compiled, for it does not record what torchvision's classes do"
-                    )
+                    counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
             except Exception as error:
                 self._trusted = False
                 self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
