@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from accel.cache.entry import KINDS
+
 OWN = -1
 _CANDIDATES = 32  # segments that might be filled further, or taken back, looked at each time
 
@@ -49,12 +51,32 @@ def used(connection: Any, above: int = 0) -> int:
     return int(connection.execute(query, (above,)).fetchone()[0])
 
 
+def left(connection: Any, kind: int, size: int) -> int:
+    """The bytes of a budget of this size that entries of a kind may have."""
+    return 0 if kind >= _closed(connection) else size - used(connection) + used(connection, kind)
+
+
+def _closed(connection: Any) -> int:
+    """The worthiest kind of which something was taken back: it and those below it grow no more, so that nothing is
+    written only to be taken back for the next one."""
+    found = connection.execute("SELECT value FROM about WHERE name = 'closed'").fetchone()
+    return int(found[0]) if found else KINDS
+
+
+def reopen(connection: Any) -> None:
+    """Let all kinds grow again."""
+    connection.execute("DELETE FROM about WHERE name = 'closed'")
+
+
 def claim(connection: Any, wanted: Wanted, held: list[tuple[int, int]]) -> Claim | None:
     """Claim bytes; None: there are not so many, and what was done is to be undone.
 
     ``held``: segments and descriptors of the locks that were taken.
     """
+    closed = _closed(connection)
     over = used(connection) + wanted.charge - wanted.budget
+    if wanted.kind >= closed:
+        return None
     if over > 0 and not _take_back(connection, wanted, over, held):
         return None
     taken = tuple(held)
@@ -72,6 +94,7 @@ def _take_back(connection: Any, wanted: Wanted, over: int, held: list[tuple[int,
         file = OWN if wanted.own.get(kind) == segment else wanted.lock(segment, False)
         if file is not None:
             held.append((segment, file))
+            connection.execute("INSERT OR REPLACE INTO about VALUES ('closed', min(?, ?))", (kind, _closed(connection)))
             connection.execute("DELETE FROM entries WHERE segment = ?", (segment,))
             connection.execute("DELETE FROM segments WHERE id = ?", (segment,))
             over -= freed

@@ -16,7 +16,7 @@ from accel.codec.jpeg import digest
 from accel.system import fork
 
 _AT_ONCE, _AT_ONCE_BYTES = 64, 32 << 20  # entries, and their bytes
-_SMALLEST_SEGMENT, _LARGEST_SEGMENT, _SEGMENTS = 4 << 20, 256 << 20, 256
+_SMALLEST_SEGMENT, _LARGEST_SEGMENT, _SEGMENTS = 256 << 10, 256 << 20, 64
 _ROW, _OF_ROW = 64, 2  # bytes of a row in the table besides its own; a table's pages are half full at least
 _FRESH = 1.0  # seconds for which what the budget has left is believed
 
@@ -80,8 +80,7 @@ class Filling:
             return False
         when, left = self._left.get(kind, (0.0, 0))
         if monotonic() > when + _FRESH:
-            used, worse = self._faults.ask(self._table.used), self._faults.ask(self._table.used, kind)
-            left = 0 if used is None or worse is None else self.budget - used + worse
+            left = self._faults.ask(self._table.left, kind, self.budget) or 0
             self._left[kind] = monotonic(), left
         return self._bytes + size < left
 
@@ -148,7 +147,7 @@ class Filling:
         for other, (segment, _) in tuple(self._own.items()):
             if (segment, OWN) in claim.taken:
                 self._segments.remove([self._own.pop(other)])
-        self._segments.remove(each for each in claim.taken if each[1] != OWN)
+        self._segments.remove([each for each in claim.taken if each[1] != OWN])
         if claim.file is not None:
             self.let_go(kind)
             self._own[kind] = claim.segment, claim.file

@@ -29,14 +29,16 @@ def opened(folder: Path, version: str) -> Opened:
         Unusable: there can be none; or it is another version's.
     """
     writable = folders.prepared(folder)
-    table, segments = Table(folder / folders.TABLE, writable=writable), Segments(folder / folders.SEGMENTS)
+    table = Table(folder / folders.TABLE, writable=writable)
     try:
+        segments = Segments(folder / folders.SEGMENTS)
         if not writable:
             _check(table.about("version"), version, folder)
             return Opened(table, segments, False, None)
         with folders.opening(folder):
             in_use = _opened(folder, table, version)
             table.tell_segments(segments.remove_others)
+            table.hurry()
         return Opened(table, segments, True, in_use)
     except (sqlite3.Error, OSError, ValueError) as error:
         table.close()
@@ -60,17 +62,21 @@ def _opened(folder: Path, table: Table, version: str) -> int:
             if not is_damage(error):
                 raise
             damage = error
-    if damage is not None:
-        table.close()
-        alone = folders.locked(folder / folders.IN_USE, exclusive=True)
-        if alone is None:
+    alone = folders.locked(folder / folders.IN_USE, exclusive=True)
+    try:
+        if damage is None:
+            if alone is not None:
+                table.reopen()
+        elif alone is None:
             raise Unusable(f"it is damaged ({damage}), and others use it still: {folder}")
-        try:
+        else:
+            table.close()
             folders.empty(folder)
             table.make({"version": version})
-        finally:
+            log.note(log.WARNING, "the cache was damaged (%s), and begins anew: %s", damage, folder)
+    finally:
+        if alone is not None:
             os.close(alone)
-        log.note(log.WARNING, "the cache was damaged (%s), and begins anew: %s", damage, folder)
     in_use = folders.locked(folder / folders.IN_USE, exclusive=False, patience=1.0)
     if in_use is None:
         raise Unusable(f"it is being cleared: {folder}")

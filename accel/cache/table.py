@@ -7,6 +7,7 @@ close the parent's connection there would write.)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,8 @@ sqlite3: Any = LazyModule("sqlite3")
 Row = tuple[int, Any]
 """Its number, which is its key's (``entry.place_of``) and its kind, and what ``entry.packed`` made."""
 
-_PRAGMAS = ("synchronous=NORMAL", "cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
+_PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
+_PRAGMAS_TO_WRITE = ("synchronous=NORMAL", "journal_size_limit=4194304")
 _MADE = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT)",
     "CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER, size INTEGER, charge INTEGER,"
@@ -33,7 +35,16 @@ _MADE = (
     "CREATE INDEX of_segment ON entries (segment)",
 )
 _ROWS = "SELECT id, row FROM entries WHERE id BETWEEN ? AND ?"
-_NO_DAMAGE = ("locked", "disk", "readonly", "read-only", "unable to open", "out of memory", "locking protocol")
+_NO_DAMAGE = (
+    "locked",
+    "disk I/O",
+    "is full",
+    "readonly",
+    "read-only",
+    "unable to open",
+    "out of memory",
+    "locking protocol",
+)
 _BUSY, _BUSY_AT_OPENING = 0.05, 10.0  # seconds to wait for another process that writes
 
 
@@ -44,6 +55,8 @@ class Table:
         self._file, self._writable = file, writable
         self._connection: Any = None
         self._connections = 0
+        self._patience = _BUSY_AT_OPENING
+        self._folder: tuple[int, int] | None = None  # device and inode
         _tables.add(self)
 
     # -- what is asked ----------------------------------------------------------------------------------------
@@ -81,10 +94,20 @@ class Table:
             found = connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
         return found[0] if found else None
 
-    def used(self, above: int = 0) -> int:
-        """The bytes of the budget that are taken, by kinds above this one."""
+    def used(self) -> int:
+        """The bytes of the budget that are taken."""
         with _lock:
-            return budget.used(self._connection or self._connect(), above)
+            return budget.used(self._connection or self._connect())
+
+    def left(self, kind: int, size: int) -> int:
+        """The bytes of a budget of this size that entries of a kind may have."""
+        with _lock:
+            return budget.left(self._connection or self._connect(), kind, size)
+
+    def reopen(self) -> None:
+        """Let kinds grow again that were taken back from."""
+        with self._transaction() as connection:
+            budget.reopen(connection)
 
     def contents(self) -> list[tuple[int, int, int]]:
         """Each kind: how many segments it has, and their bytes."""
@@ -113,14 +136,13 @@ class Table:
         """Make the tables if there are none, and tell of the whole."""
         with _lock:
             self.close()
-            connection = self._connect(_BUSY_AT_OPENING)
+            connection = self._connect()
             connection.execute("PRAGMA journal_mode=WAL")
             with self._transaction():
                 if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
                     for statement in _MADE:
                         connection.execute(statement)
                     connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-            self.close()
         self._file.chmod(0o600)
 
     def claim(self, wanted: Wanted) -> Claim | None:
@@ -178,13 +200,24 @@ class Table:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    def _connect(self, timeout: float = _BUSY) -> Any:
+    def hurry(self) -> None:
+        """Wait for other processes no longer than training may."""
+        self._patience = _BUSY
+        self.close()
+
+    def _connect(self) -> Any:
+        found = os.stat(self._file.parent)
+        self._folder = self._folder or (found.st_dev, found.st_ino)
+        if self._folder != (found.st_dev, found.st_ino):
+            raise FileNotFoundError("another folder has its name now")
         mode = "rwc" if self._writable else "ro&immutable=1"
         where = f"{self._file.absolute().as_uri()}?mode={mode}"
-        self._connection = sqlite3.connect(where, timeout, uri=True, isolation_level=None, check_same_thread=False)
+        self._connection = sqlite3.connect(
+            where, self._patience, uri=True, isolation_level=None, check_same_thread=False
+        )
         self._connections += 1
         try:
-            for pragma in _PRAGMAS if self._writable else _PRAGMAS[1:]:
+            for pragma in (*_PRAGMAS, *(_PRAGMAS_TO_WRITE if self._writable else ())):
                 self._connection.execute(f"PRAGMA {pragma}")
         except BaseException:
             self.close()

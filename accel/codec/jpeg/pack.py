@@ -85,7 +85,7 @@ def pack(header: Any, layout: Any, codes: Any, planes: Any, meta: Any, parts: An
                 at += 2 * across
                 for x in range(across):
                     code, least, size = _code(survey_block(place, stride))
-                    parts[notes + x], parts[notes + across + x] = code, least
+                    target[notes + x], target[notes + across + x] = code, least
                     described = advanced(table, pf.CODE_FIELDS * code)
                     pack_block(place, stride, described, least, advanced(target, at))
                     at += size

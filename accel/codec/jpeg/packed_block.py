@@ -13,7 +13,7 @@ from numba.core import cgutils, config
 from accel.native.intrinsics import emitted, splat
 
 from .memory import step
-from .planes_fields import BIAS, FIRST_MASK, FIRST_WIDTH, KEEP, OTHER_MASK, OTHER_WIDTH
+from .planes_fields import BIAS, FIRST_MASK, FIRST_WIDTH, KEEP, OTHER_MASK, OTHER_WIDTH, SIZE
 from .simd import BYTE, FEATURES, WORD, Lanes, load
 
 _ROW = ir.VectorType(BYTE, 8)
@@ -57,10 +57,6 @@ def _joined(lanes: Lanes, join: Callable[[Any, Any], Any]) -> Any:
     return builder.extract_element(lanes.value, ir.Constant(ir.IntType(32), 0))
 
 
-def _field(builder: ir.IRBuilder, code: Any, place: int) -> Any:
-    return builder.load(step(builder, code, 8 * place, WORD))
-
-
 def _word(builder: ir.IRBuilder, address: Any) -> Any:
     return builder.load(step(builder, address, 0, WORD), align=1)
 
@@ -69,19 +65,23 @@ def _keep(builder: ir.IRBuilder, word: Any, address: Any) -> None:
     builder.store(builder.bitcast(word, WORD), step(builder, address, 0, WORD), align=1)
 
 
-def _bases(builder: ir.IRBuilder, code: Any, least: Any) -> tuple[Any, Any, Any]:
-    """What is added to the numbers of the first row, to those of the others, and which bits of the row above are."""
-    first = builder.mul(least, ir.Constant(WORD, 0x0101010101010101))
-    keep = _field(builder, code, KEEP)
-    other = builder.or_(_field(builder, code, BIAS), builder.and_(first, builder.not_(keep)))
-    return builder.bitcast(first, _ROW), builder.bitcast(other, _ROW), builder.bitcast(keep, _ROW)
+class _Code:
+    """What a code's row of the table says, loaded before anything is stored."""
 
+    def __init__(self, builder: ir.IRBuilder, code: Any, least: Any) -> None:
+        fields = [builder.load(step(builder, code, 8 * place, WORD)) for place in range(SIZE)]
+        self.widths_and_masks = fields[FIRST_WIDTH], fields[FIRST_MASK], fields[OTHER_WIDTH], fields[OTHER_MASK]
+        first = builder.mul(least, ir.Constant(WORD, 0x0101010101010101))
+        other = builder.or_(fields[BIAS], builder.and_(first, builder.not_(fields[KEEP])))
+        self.first, self.other, self.keep = (builder.bitcast(word, _ROW) for word in (first, other, fields[KEEP]))
+        self.builder = builder
 
-def _fields(builder: ir.IRBuilder, code: Any, row: int) -> tuple[Any, Any]:
-    """The width and the mask of a row."""
-    places = (OTHER_WIDTH, OTHER_MASK) if row else (FIRST_WIDTH, FIRST_MASK)
-    width, mask = (_field(builder, code, place) for place in places)
-    return width, mask
+    def row(self, row: int, above: Any) -> tuple[Any, Any, Any]:
+        """The width of its numbers; their mask; and what is added to them, by the samples above."""
+        if row == 0:
+            return *self.widths_and_masks[:2], self.first
+        kept = self.builder.and_(above, self.keep)
+        return *self.widths_and_masks[2:], self.builder.add(kept, self.other)
 
 
 @emitted(types.void, None, None, types.uint64, None, types.uint64)
@@ -90,13 +90,10 @@ def unpack_block(builder: ir.IRBuilder, source: Any, code: Any, least: Any, targ
 
     Loads may reach SLACK bytes beyond the block.
     """
-    first, other, keep = _bases(builder, code, least)
-    samples = ir.Constant(_ROW, None)
+    said, samples = _Code(builder, code, least), None
     for row in range(8):
-        width, mask = _fields(builder, code, row)
-        numbers = _spread(builder, _word(builder, source), width, mask)
-        above = builder.add(builder.and_(samples, keep), other) if row else first
-        samples = builder.add(numbers, above)
+        width, mask, base = said.row(row, samples)
+        samples = builder.add(_spread(builder, _word(builder, source), width, mask), base)
         _keep(builder, samples, target)
         source, target = step(builder, source, width), step(builder, target, stride)
 
@@ -104,13 +101,11 @@ def unpack_block(builder: ir.IRBuilder, source: Any, code: Any, least: Any, targ
 @emitted(types.void, None, types.uint64, None, types.uint64, None)
 def pack_block(builder: ir.IRBuilder, source: Any, stride: Any, code: Any, least: Any, target: Any) -> None:
     """8 rows of samples, packed by a code that can hold them, to `target`; up to 8 bytes beyond are written."""
-    first, other, keep = _bases(builder, code, least)
-    samples = ir.Constant(_ROW, None)
+    said, samples = _Code(builder, code, least), None
     for row in range(8):
-        width, mask = _fields(builder, code, row)
-        above = builder.add(builder.and_(samples, keep), other) if row else first
+        width, mask, base = said.row(row, samples)
         samples = builder.bitcast(_word(builder, source), _ROW)
-        _keep(builder, _gather(builder, builder.sub(samples, above), width, mask), target)
+        _keep(builder, _gather(builder, builder.sub(samples, base), width, mask), target)
         source, target = step(builder, source, stride), step(builder, target, width)
 
 
