@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,10 @@ def _on_all(_: Any) -> AbstractContextManager[Any]:
     return Removing()
 
 
+def _grown(own: Any, image: Any) -> Any:
+    return 3 * own(image)
+
+
 SURROUNDINGS: dict[str, tuple[Callable[[Any], AbstractContextManager[Any]], str]] = {
     "dtype": (_double, "default"),
     "device": (lambda _: torch.device("cpu"), "mode of torch"),
@@ -374,6 +379,12 @@ SURROUNDINGS: dict[str, tuple[Callable[[Any], AbstractContextManager[Any]], str]
     "get_params": (
         _set(T.RandomResizedCrop, "get_params", lambda own: staticmethod(lambda *given: (1, 2, 30, 40))),
         "replaced",
+    ),
+    "a mock": (_set(T.functional, "to_tensor", lambda own: partial(_grown, own)), "replaced"),
+    "another of torchvision's": (_set(T.functional, "hflip", lambda own: T.functional.vflip), "records something else"),
+    "another class's": (
+        _set(T.RandomHorizontalFlip, "forward", lambda own: T.RandomVerticalFlip.forward),
+        "records something else",
     ),
     "loader": (_set(folder, "pil_loader", lambda own: lambda path: own(path).transpose(0)), "replaced"),
 }

@@ -145,9 +145,9 @@ def compiled(transform: Any, begin: Kind = RGB) -> Program:
     Raises:
         Refused: it has none.
     """
-    stock.surroundings()
+    changes = stock.surroundings()
     found = stock.leaves(transform, known.NAMES)
-    key = begin, *[leaf for _, leaf in found]
+    key = changes, begin, *[leaf for _, leaf in found]
     program = _programs.get(key)
     if program is None:
         if len(_programs) > _MOST:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -67,13 +67,19 @@ def _called() -> tuple[tuple[Any, str], ...]:
 _found: dict[Any, tuple[Any, ...]] = {}
 
 
-def _is_stock(function: Any) -> bool:
-    """Whether a function is from the files of torch, torchvision or accel, and what it stands for as well."""
-    while isinstance(function, FunctionType):
-        if not function.__code__.co_filename.startswith(_ROOTS):
+def _is_stock(value: Any) -> bool:
+    """Whether a function is from the files of torch, torchvision or accel, and what it stands for as well.
+
+    So are functions in C, and what is no function and cannot be called.
+    """
+    while isinstance(value, FunctionType):
+        if not value.__code__.co_filename.startswith(_ROOTS):
             return False
-        function = getattr(function, "__wrapped__", None)
-    return True
+        value = getattr(value, "__wrapped__", None)
+    return isinstance(value, _IN_C) or not callable(value)
+
+
+_IN_C = BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType
 
 
 def unchanged(what: Any, now: tuple[Any, ...]) -> bool:
@@ -93,24 +99,36 @@ def _is(one: Any, other: Any) -> bool:
 
 def methods(cls: type, names: tuple[str, ...] = METHODS) -> tuple[Any, ...]:
     """What a class has under these names, and the code of it. A change makes another program."""
-    found = [getattr(cls, name, None) for name in names]
+    return _with_code([getattr(cls, name, None) for name in names])
+
+
+def _with_code(found: list[Any]) -> tuple[Any, ...]:
     return (*found, *[each.__code__ for each in found if type(each) is FunctionType])
 
 
-def surroundings() -> None:
-    """Look at what all transforms depend on.
+_changes = 0
+
+
+def surroundings() -> int:
+    """Look at what all transforms depend on; how often it has changed.
 
     Raises:
         Refused: something is not as usual.
     """
+    global _changes
     if _device.CURRENT_DEVICE is not None or torch.get_default_dtype() != torch.float32:
         raise Refused("the default device or dtype is not the usual one")
     if _torch._C._len_torch_function_stack() or _torch._C._len_torch_dispatch_stack():
         raise Refused("a mode of torch is active")
     if any(getattr(module, name, None) for name in _GLOBAL_HOOKS):
         raise Refused("there are hooks on all modules")
-    if not unchanged(None, tuple([getattr(owner, name, None) for owner, name in _called()])):
+    now = _with_code([getattr(owner, name, None) for owner, name in _called()])
+    before = _found.get(None)
+    if not unchanged(None, now):
         raise Refused("functions of torchvision's or torch's were replaced")
+    if before is not None and _found[None] is not before:
+        _changes += 1
+    return _changes
 
 
 Leaf = tuple[type, tuple[tuple[str, Any], ...], tuple[type, ...], tuple[Any, ...]]
