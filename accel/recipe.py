@@ -32,7 +32,20 @@ class Source:
     """
 
     __slots__ = (
-        *("data", "header", "name", "selection", "origin", "key", "asked", "shared", "picture", "_buffer", "path", "cached"),
+        *(
+            "data",
+            "header",
+            "name",
+            "selection",
+            "origin",
+            "key",
+            "asked",
+            "shared",
+            "picture",
+            "_buffer",
+            "path",
+            "cached",
+        ),
         "__weakref__",
     )
 

@@ -31,7 +31,7 @@ class Slot:
 
 
 class Form(NamedTuple):
-    """A step of all images, or (``drawn`` >= 0) of those that have no 0 in that column."""
+    """A step of all images, or (``drawn`` >= 0) of those that have no 0 in that column; the others lack it."""
 
     name: str
     params: tuple[Any, ...] = ()

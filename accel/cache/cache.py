@@ -17,7 +17,7 @@ from accel.cache.folder import Unusable
 from accel.cache.opening import Opened, opened
 from accel.cache.table import Row
 from accel.codec.jpeg import sound_parts
-from accel.system import counters, fork
+from accel.system import counters, fork, log
 from accel.system.memory import Key
 
 _KNOWN = 1 << 14  # files of which a process remembers what it found
@@ -48,6 +48,13 @@ class Cache:
         ``folder``: None is the user's in memory. ``budget``: in bytes. ``version``: of what is kept there; another's
         folder is left as it is, and not used. A process has one for each folder.
         """
+        try:
+            return cls._open(folder, budget, version)
+        finally:
+            log.flush()
+
+    @classmethod
+    def _open(cls, folder: str | Path | None, budget: int, version: str) -> Cache | None:
         place = folders.in_memory() if folder is None else Path(folder).expanduser().absolute()
         with _opening:
             cache = _opened.get(place)

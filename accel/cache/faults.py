@@ -46,6 +46,9 @@ class Faults:
     def _found(self, error: Exception, said: str, otherwise: Callable[[str], None]) -> None:
         if is_damage(error):
             self.give_up(str(error))
+        elif isinstance(error, FileNotFoundError):
+            self.broken = True
+            self._count(f"the cache is gone: {error}")
         elif not is_busy(error):
             otherwise(f"{said}{error}")
 

@@ -147,7 +147,7 @@ class Filling:
         for other, (segment, _) in tuple(self._own.items()):
             if (segment, OWN) in claim.taken:
                 self._segments.remove([self._own.pop(other)])
-        self._segments.remove(each for each in claim.taken if each[1] != OWN)
+        self._segments.remove([each for each in claim.taken if each[1] != OWN])
         if claim.file is not None:
             self.let_go(kind)
             self._own[kind] = claim.segment, claim.file

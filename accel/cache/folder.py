@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 from accel.codec import store
 from accel.system import log
+from accel.system.imports import LazyModule
+
+fcntl: Any = LazyModule("fcntl")  # which not every system has
 
 TABLE, SEGMENTS, IN_USE, OPENING, DAMAGED = "table.sqlite", "segments", "in-use", "opening", "damaged"
 """The names in it."""
@@ -57,7 +61,7 @@ def prepared(folder: Path) -> bool:
         Unusable: it is another's, others may enter it, it holds other things, or lies on a network's file system.
     """
     try:
-        import fcntl  # noqa: F401  which not every system has
+        fcntl.flock  # noqa: B018  whether there is one
     except ImportError as error:
         raise Unusable("this system has no locks of whole files") from error
     try:
@@ -98,15 +102,16 @@ def _network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str |
     return kind if kind in _NETWORK.split("|") else None
 
 
-def locked(file: Path, *, exclusive: bool, patience: float = 0.0) -> int | None:
+def locked(file: Path | str, *, exclusive: bool, patience: float = 0.0, folder: int | None = None) -> int | None:
     """A descriptor that holds a file's lock until all copies of it are closed; None where others hold it.
+
+    ``folder``: the descriptor of the one that the file is named in.
 
     Raises:
         OSError: the file cannot be opened.
     """
-    import fcntl
-
-    descriptor = os.open(file, (os.O_RDWR | os.O_CREAT) if exclusive else os.O_RDONLY | os.O_CREAT, 0o600)
+    flags = os.O_CREAT | (os.O_RDWR if exclusive else os.O_RDONLY)
+    descriptor = os.open(file, flags, 0o600, dir_fd=folder)
     until = monotonic() + patience
     while True:
         try:

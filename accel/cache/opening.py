@@ -29,8 +29,9 @@ def opened(folder: Path, version: str) -> Opened:
         Unusable: there can be none; or it is another version's.
     """
     writable = folders.prepared(folder)
-    table, segments = Table(folder / folders.TABLE, writable=writable), Segments(folder / folders.SEGMENTS)
+    table = Table(folder / folders.TABLE, writable=writable)
     try:
+        segments = Segments(folder / folders.SEGMENTS)
         if not writable:
             _check(table.about("version"), version, folder)
             return Opened(table, segments, False, None)

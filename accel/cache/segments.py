@@ -12,10 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from accel.cache.folder import locked
-from accel.system.imports import LazyModule
-
-fcntl: Any = LazyModule("fcntl")  # which not every system has
+from accel.cache.folder import fcntl, locked
 
 _OPEN = 256  # files that are kept open for reading
 _AT_ONCE = 512  # buffers in one call; systems take 1024
@@ -24,8 +21,8 @@ _AT_ONCE = 512  # buffers in one call; systems take 1024
 class _File:
     """A descriptor that is closed once nobody reads from it any more."""
 
-    def __init__(self, path: Path) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, name: str, folder: int) -> None:
+        self.descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "descriptor"):
@@ -33,14 +30,19 @@ class _File:
 
 
 class Segments:
-    """The segments in a folder."""
+    """The segments in a folder, which stays the same if another takes its name.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._open: dict[int, _File] = {}
 
-    def path(self, segment: int) -> Path:
-        return self._folder / f"{segment:08}"
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if hasattr(self, "_folder"):
+            close(self._folder)
 
     def read(self, segment: int, offset: int, out: Any) -> bool:
         """Fill a buffer; False where there are not so many bytes.
@@ -50,7 +52,7 @@ class Segments:
         """
         file = self._open.get(segment)
         if file is None:
-            file = _File(self.path(segment))
+            file = _File(name_of(segment), self._folder)
             while len(self._open) >= _OPEN:
                 with suppress(StopIteration, KeyError, RuntimeError):  # another thread did
                     del self._open[next(iter(self._open))]
@@ -74,7 +76,7 @@ class Segments:
         Raises:
             OSError: the file cannot be made or opened.
         """
-        file = locked(self.path(segment), exclusive=True)
+        file = locked(name_of(segment), exclusive=True, folder=self._folder)
         if file is not None and is_new and os.fstat(file).st_size:  # of a table that was lost
             os.ftruncate(file, 0)
         return file
@@ -96,14 +98,14 @@ class Segments:
                 if views:
                     views[0] = views[0][count:]
 
-    def remove(self, taken: Iterable[tuple[int, int]]) -> None:
+    def remove(self, taken: Sequence[tuple[int, int]]) -> None:
         """Remove segments' files, whose locks are held; those who still read them find that they are short."""
         for segment, file in taken:
             self.forget(segment)
             with suppress(OSError):
                 os.ftruncate(file, 0)
             with suppress(OSError):
-                self.path(segment).unlink()
+                os.unlink(name_of(segment), dir_fd=self._folder)
         release(taken)
 
     def remove_others(self, known: set[int]) -> None:
@@ -111,7 +113,12 @@ class Segments:
         for name in os.listdir(self._folder):
             if not name.isdecimal() or int(name) not in known:
                 with suppress(OSError):
-                    (self._folder / name).unlink()
+                    os.unlink(name, dir_fd=self._folder)
+
+
+def name_of(segment: int) -> str:
+    """The name of a segment's file."""
+    return f"{segment:08}"
 
 
 def release(held: Iterable[tuple[int, int]]) -> None:

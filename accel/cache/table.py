@@ -7,6 +7,7 @@ close the parent's connection there would write.)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,8 @@ sqlite3: Any = LazyModule("sqlite3")
 Row = tuple[int, Any]
 """Its number, which is its key's (``entry.place_of``) and its kind, and what ``entry.packed`` made."""
 
-_PRAGMAS = ("synchronous=NORMAL", "cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
+_PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
+_PRAGMAS_TO_WRITE = ("synchronous=NORMAL", "journal_size_limit=4194304")
 _MADE = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT)",
     "CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER, size INTEGER, charge INTEGER,"
@@ -33,7 +35,16 @@ _MADE = (
     "CREATE INDEX of_segment ON entries (segment)",
 )
 _ROWS = "SELECT id, row FROM entries WHERE id BETWEEN ? AND ?"
-_NO_DAMAGE = ("locked", "disk", "readonly", "read-only", "unable to open", "out of memory", "locking protocol")
+_NO_DAMAGE = (
+    "locked",
+    "disk I/O",
+    "is full",
+    "readonly",
+    "read-only",
+    "unable to open",
+    "out of memory",
+    "locking protocol",
+)
 _BUSY, _BUSY_AT_OPENING = 0.05, 10.0  # seconds to wait for another process that writes
 
 
@@ -45,6 +56,7 @@ class Table:
         self._connection: Any = None
         self._connections = 0
         self._patience = _BUSY_AT_OPENING
+        self._folder: tuple[int, int] | None = None  # device and inode
         _tables.add(self)
 
     # -- what is asked ----------------------------------------------------------------------------------------
@@ -194,6 +206,10 @@ class Table:
         self.close()
 
     def _connect(self) -> Any:
+        found = os.stat(self._file.parent)
+        self._folder = self._folder or (found.st_dev, found.st_ino)
+        if self._folder != (found.st_dev, found.st_ino):
+            raise FileNotFoundError("another folder has its name now")
         mode = "rwc" if self._writable else "ro&immutable=1"
         where = f"{self._file.absolute().as_uri()}?mode={mode}"
         self._connection = sqlite3.connect(
@@ -201,7 +217,7 @@ class Table:
         )
         self._connections += 1
         try:
-            for pragma in _PRAGMAS if self._writable else _PRAGMAS[1:]:
+            for pragma in (*_PRAGMAS, *(_PRAGMAS_TO_WRITE if self._writable else ())):
                 self._connection.execute(f"PRAGMA {pragma}")
         except BaseException:
             self.close()

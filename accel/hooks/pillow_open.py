@@ -106,7 +106,7 @@ def _known_file(file: Any, selection: Selection) -> Source | None:
     return cached.opened(path, selection, os.fstat(file.fileno()))
 
 
-def _known_path(path: Any) -> LazyJpegFile | None:
+def _known_path(path: Any) -> Any:
     """The image of a file of which a cache has so much that it need not be opened."""
     selection = switch.active()
     source = None if selection is None else cached.opened(path, selection)

@@ -64,15 +64,15 @@ def _default_loader(original: Function, path: Any) -> Any:
 def _pil_loader(original: Function, path: Any) -> Any:
     """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
     selection = switch.active()
-    source = None
-    if selection is not None:
-        if cached.in_use:
-            source = cached.opened(path, selection)
-            if source is not None and not cached.allowed(source.header):
-                return original(path)  # which says so as well
-        if source is None:
-            source = _read(path, selection, _claimed_by_pillow)
+    source = None if selection is None else opened(path, selection)
     return original(path) if source is None else LazyImage.load_rgb(source)
+
+
+def opened(path: Any, selection: Selection) -> Source | None:
+    """The file that ``pil_loader`` opens, as a source; None for one that Pillow is to read."""
+    if cached.in_use and (known := cached.opened(path, selection)) is not None:
+        return known if cached.allowed(known.header) else None
+    return _read(path, selection, _claimed_by_pillow)
 
 
 def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:
@@ -213,7 +213,7 @@ def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Head
     return _left(header, mode, turned and b"Exif" in data[: header.scan])
 
 
-def _left(header: Header, mode: Any, turned: bool) -> Header | None:
+def _left(header: Any, mode: Any, turned: bool) -> Header | None:
     """The header of a file that accel claims, unless its pixels are left to torchvision.io."""
     if _name(mode) == _GRAY and header.mode != "L":
         counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")

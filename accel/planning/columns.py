@@ -15,12 +15,14 @@ import numpy.typing as npt
 import torch
 
 from accel.ops import OPS
+from accel.ops.index import Index
 from accel.ops.resample import SUPPORT, Aten, rows_first
-from accel.ops.row import ResampleOp
+from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import plan as planning
 from accel.planning import values
 from accel.planning.order import Steps, parts
-from accel.planning.plan import Decode, Plan
+from accel.planning.plan import Decode, Item, Plan
+from accel.planning.stages import Axis, Pass, Stage
 from accel.rows import Form, Numbers, Rows, Slot, Structure
 
 START, STEP, LENGTH, SIZE, WINDOW, WINDOW_STEP = range(6)
@@ -71,6 +73,21 @@ class ColumnPlan(Plan):
     def decodes(self) -> tuple[Decode, ...]:
         return planning.plan(list(self.columns.rows), interleaved=self.interleaved).decodes
 
+    @cached_property
+    def sources(self) -> list[Decode]:
+        """What to decode, in the order of the images: of an item no more than its place."""
+        rows, channels, boxes, *_, table = self.columns
+        return [
+            Decode(source, channels, tuple(box), (Item(position, (), table),))
+            for position, (source, box) in enumerate(zip(rows.sources, boxes.tolist(), strict=True))
+        ]
+
+    @property
+    def example(self) -> Stage:
+        """A pass with the filter of all of them."""
+        whole = Axis.as_it_is(Index.identity(1))
+        return Pass(whole, whole, self.columns.resample, ())
+
     def _replace(self, **changed: Any) -> Plan:  # type: ignore[override]
         return Plan(self.decodes, *self[1:])._replace(**changed)
 
@@ -95,10 +112,11 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
         params: list[Any] = [
             rows.numbers[:, value.column] if isinstance(value, Slot) else value for value in form.params
         ]
+        drawn = None if form.drawn < 0 else rows.numbers[:, form.drawn] != 0
         if isinstance(OPS[form.name], ResampleOp):
             code = params[2]
-            axes.resize(*params[:2])
-        elif not axes.index(form.name, params, None if form.drawn < 0 else rows.numbers[:, form.drawn] != 0):
+            axes.resize(params[0], params[1], drawn)
+        elif not axes.index(form.name, params, drawn):
             return None
     found = axes.finished(code, len(rows))
     if found is None:
@@ -108,9 +126,6 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
     height, width = found.window
     columns = Columns(rows, channels, found.boxes, found.axes, code, found.rows_first, fill, table)
     return ColumnPlan.of(columns, (len(rows), channels, height, width), interleaved)
-
-
-_FLIPS = ("hflip", "vflip")
 
 
 # -- structures ---------------------------------------------------------------------------------------------
@@ -128,9 +143,9 @@ class _Program(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _program(structure: Structure) -> _Program | None:
-    pixels, on_values, after = parts(tuple([(form.name, form.params) for form in structure.forms]))
-    forms = list(structure.forms[: len(pixels)])
-    drawn = [form.drawn >= 0 for form in structure.forms[len(pixels) :]]
+    _, on_values, after = parts(tuple([(form.name, form.params) for form in structure.forms]))
+    forms = [form for form in structure.forms if not isinstance(OPS[form.name], TensorOp)]
+    drawn = [form.drawn >= 0 for form in structure.forms if isinstance(OPS[form.name], TensorOp)]
     slots = [isinstance(value, Slot) for _, params in on_values for value in params]
     if after or any(drawn) or any(slots) or values.erases(on_values):
         return None
@@ -143,10 +158,10 @@ def _program(structure: Structure) -> _Program | None:
         if isinstance(op, ResampleOp):
             code = params[2]
             known = not isinstance(code, Slot) and code & 7 in SUPPORT and code < Aten.BILINEAR_POINT
-            if resized or form.drawn >= 0 or form.name != "resize" or not known:
+            if resized or form.name != "resize" or not known:
                 return None
             resized = True
-        elif form.name not in _FLIPS and (form.name not in ("crop", "pad") or form.drawn >= 0):
+        elif form.name not in ("crop", "hflip", "vflip", "pad") or (form.drawn >= 0 and form.name == "pad"):
             return None
         elif form.name == "pad":
             later = resized or not any(isinstance(OPS[each.name], ResampleOp) for each in forms)
@@ -180,7 +195,9 @@ class _Axis:
         self.length = self.size = size
         self.whole = True
 
-    def crop(self, offset: _Column, length: _Column) -> bool:
+    def crop(self, offset: _Column, length: _Column, drawn: Any) -> bool:
+        if drawn is not None:
+            offset, length = np.where(drawn, offset, 0), np.where(drawn, length, self.length)
         if np.any(offset < 0) or np.any(offset + length > self.length) or np.any(length < 1):
             return False
         self.start, self.length, self.whole = self.start + self.step * offset, length, False
@@ -214,15 +231,19 @@ class _Axes:
         self._views: list[_Axis] | None = None
         self._windows = [_Axis(heights), _Axis(widths)]
 
-    def resize(self, height: _Column, width: _Column) -> None:
-        self._views, self._windows = self._windows, [_Axis(height), _Axis(width)]
+    def resize(self, height: _Column, width: _Column, drawn: Any) -> None:
+        self._views = self._windows
+        if drawn is not None:
+            rows, columns = self._views
+            height, width = np.where(drawn, height, rows.length), np.where(drawn, width, columns.length)
+        self._windows = [_Axis(height), _Axis(width)]
 
     def index(self, name: str, params: Sequence[Any], drawn: Any) -> bool:
         """Add an op; False: columns cannot say what it does to some image."""
         rows, columns = self._windows
         if name == "crop":
             top, left, height, width = params
-            return rows.crop(top, height) and columns.crop(left, width)
+            return rows.crop(top, height, drawn) and columns.crop(left, width, drawn)
         if name == "pad":
             left, top, right, bottom = params[:4]
             return rows.pad(top, bottom) and columns.pad(left, right)

@@ -13,6 +13,7 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import PIL
 import torch
 import torchvision
 from PIL import Image, ImageFile, features
@@ -92,7 +93,7 @@ def opened(path: Any, selection: Selection, status: os.stat_result | None = None
         return None
     try:
         key = key_of(status or os.stat(path))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError):  # Pillow will say it
         return None
     file = None if key is None else cache.look(key)
     if file is None or not (status or os.access(path, os.R_OK)):
@@ -119,7 +120,7 @@ def _known(cache: Cache, entries: dict[int, Entry]) -> Known | None:
         result = None
     if planes is not None and not planes.meta.startswith(mark):
         planes = None
-    return None if result is planes else Known(cache, result, planes)  # that is, both are None
+    return None if result is None and planes is None else Known(cache, result, planes)
 
 
 def variant(key: Key, of: bytes) -> bytes:
@@ -159,7 +160,7 @@ def packed(source: Source) -> bytes | None:
 def tag() -> bytes:
     """The versions of all that has a part in pixels, as what every entry's meta begins with."""
     parts = (
-        *(FORMAT, __version__, platform.machine(), torch.__version__, torchvision.__version__, Image.__version__),
+        *(FORMAT, __version__, platform.machine(), torch.__version__, torchvision.__version__, PIL.__version__),
         *(str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib")),
     )
     return blake2b(" ".join(parts).encode(), digest_size=MARK).digest()

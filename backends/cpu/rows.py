@@ -17,7 +17,7 @@ from accel.backends.cpu.stages import ValueTable
 from accel.backends.shared.pixels import Pixels
 from accel.ops.resample import SUPPORT
 from accel.planning.columns import SIZE, START, WINDOW, WINDOW_STEP, ColumnPlan, Columns
-from accel.planning.plan import Decode, Item
+from accel.planning.plan import Decode
 from accel.rows import Numbers, Pictures
 from accel.system import measuring
 
@@ -43,7 +43,7 @@ def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int) -> Iterato
     pictures, channels = columns.rows.sources, columns.channels
     if isinstance(pictures, Pictures) and (pictures.pixels.ndim == 4) == (channels == 3) and not measuring.measuring():
         return run.of_pictures(pictures.pixels.reshape(*pictures.pixels.shape[:3], channels), plan.shape, threads)
-    return run.of_files(read)
+    return run.of_files(plan.sources, read)
 
 
 class _Run:
@@ -65,16 +65,16 @@ class _Run:
         given = columns.resample, columns.rows_first, self._fills, table
         passes.run_batch(pictures, which, rows, cols, *given, self._target, self._planar, factors=factors)
 
-    def of_files(self, read: Read) -> Iterator[Task]:
+    def of_files(self, wanted: list[Decode], read: Read) -> Iterator[Task]:
         columns = self._columns
-        each = columns.boxes, *columns.axes, columns.rows_first
-        numbers = zip(columns.rows.sources, *[values.tolist() for values in each], strict=True)
+        each = *columns.axes, columns.rows_first
+        numbers = zip(wanted, *[values.tolist() for values in each], strict=True)
         for position, row in enumerate(numbers):
             yield position, partial(self._file, position, read, *row)
 
-    def _file(self, position: int, read: Read, source: Any, box: Any, row: Any, col: Any, order: bool) -> None:
+    def _file(self, position: int, read: Read, wanted: Decode, row: Any, col: Any, order: bool) -> None:
         columns, (table, factors) = self._columns, self._values
-        pixels = read(Decode(source, columns.channels, tuple(box), (Item(position, (), columns.table),)))
+        pixels = read(wanted)
         if not pixels.flags.c_contiguous:
             pixels = np.ascontiguousarray(pixels)
         out, planar = self._target[position], self._planar
