@@ -6,10 +6,11 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from multiprocessing import active_children
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
@@ -50,21 +51,41 @@ class Watched:
         self.images = 0
         self._ended: list[measuring.Row] = []
         self._begun: Counter[int] = Counter()
-        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._known: list[tuple[Any, Any, Loader]] = []
+        """Weakly each loader and its dataset, and what it is."""
+        self._over: WeakSet[Any] = WeakSet()
+        """Iterators that have given their last batch."""
         self._extents: dict[tuple[int, ...] | None, tuple[int, int | None]] = {}
         self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
 
     def begin(self, iterator: Any, loader: Any, asked: int) -> None:
         """An epoch of a loader begins with this iterator, which somebody asked for at a time; 0: before measuring."""
         self.selection = switch.current()
-        number = self._numbers.setdefault(loader, len(self.loaders))
-        if number == len(self.loaders):
-            self.loaders.append(_described(number, loader, iterator))
-            self.samples[number] = trial.samples(loader) if isinstance(loader, DataLoader) else None
-        described = self.loaders[number]
+        described = self._described(loader, iterator)
+        number = described.number
         self._epochs[iterator] = described, self._begun[number], asked
+        self._over.discard(iterator)
         self._begun[number] += 1
         self._learn_workers(number, iterator)
+
+    def _described(self, loader: Any, iterator: Any) -> Loader:
+        """What a loader is; one that takes the place of another, for the next epoch, is that."""
+        for known, _, described in self._known:
+            if known() is loader:
+                return described
+        made = _described(len(self.loaders), loader, iterator)
+        dataset = _weakly(loader.dataset if isinstance(loader, DataLoader) else iterator._dataset)
+        under_way = {its.number for iterator, (its, _, _) in self._epochs.items() if iterator not in self._over}
+        for place, (_, same, described) in enumerate(self._known):
+            alike = replace(made, **{name: getattr(described, name) for name in _OF_MEASURING}) == described
+            if alike and same() is not None and same() is dataset() and described.number not in under_way:
+                described.renewed = True
+                self._known[place] = _weakly(loader), dataset, described
+                return described
+        self.loaders.append(made)
+        self._known.append((_weakly(loader), dataset, made))
+        self.samples[made.number] = trial.samples(loader) if isinstance(loader, DataLoader) else None
+        return made
 
     def _learn_workers(self, number: int, iterator: Any) -> None:
         for worker, process in enumerate(getattr(iterator, "_workers", ())):
@@ -115,9 +136,25 @@ class Watched:
             loader.startup_ns.append(clocks.now() - asked)
             self._epochs[iterator] = loader, epoch, 0
 
+    def over(self, iterator: Any) -> None:
+        """It has given its last batch."""
+        self._over.add(iterator)
+
     def ended(self, iterator: Any, took: int) -> None:
         if iterator in self._epochs:
             self._epochs[iterator][0].ended_ns.append(took)
+
+
+_OF_MEASURING = ("number", "startup_ns", "ended_ns", "renewed", "draws")
+"""What of a ``Loader`` is no setting."""
+
+
+def _weakly(thing: Any) -> Callable[[], Any]:
+    """A reference that keeps nothing alive; to nothing, where there can be none."""
+    try:
+        return ref(thing)
+    except TypeError:
+        return lambda: None
 
 
 watched = Watched()
@@ -215,6 +252,7 @@ def asked(original: Function) -> Function:
             if not isinstance(error, StopIteration):
                 watched.failed = f"{type(error).__name__}: {_end_of(str(error))}"
                 raise
+            watched.over(self)
             for end in ends:
                 end(loader.number)
             paused = clocks.now() - clock.stepping
