@@ -141,7 +141,8 @@ def _persistent(its: Flow) -> Iterator[Advice]:
         setting = replace(predict.present(its), startup=its.fill)
         rate = predict.rate(its, setting, whole_epochs=True)
         cost, same = "the workers' memory between epochs", its.loader.draws is False
-        change, text = {"persistent_workers": True}, "persistent_workers=True"
+        change: dict[str, Any] | None = {"persistent_workers": True}
+        text = "persistent_workers=True"
         if its.loader.renewed:
             change, text = None, "keep one DataLoader for all epochs, with persistent_workers=True"
         yield Advice(text, change, its.epoch_rate, rate, cost, same, whole_epochs=True)

@@ -32,6 +32,7 @@ from accel.profiling.measured import (
     Spent,
     total,
 )
+from accel.profiling.watched import Watched
 from accel.runtime.streams import usable
 from accel.system import clocks, counters, measuring
 from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
@@ -144,7 +145,7 @@ def _measured(rows: list[Row]) -> Measured:
     )
 
 
-def _process(row: Row, watched: loading.Watched) -> Process:
+def _process(row: Row, watched: Watched) -> Process:
     header, pid = row.header, row.header["pid"]
     is_main = pid == os.getpid()
     loader, worker = watched.workers.get(pid, (None, None))
@@ -167,7 +168,7 @@ def _process(row: Row, watched: loading.Watched) -> Process:
     )
 
 
-def _measured_in(is_main: bool, watched: loading.Watched) -> tuple[str, ...]:
+def _measured_in(is_main: bool, watched: Watched) -> tuple[str, ...]:
     """The stages that a process has clocks for; it may never come by one."""
     if not is_main:
         return WORKER_STAGES

@@ -120,7 +120,7 @@ def _around(name: str, make: Callable[[Function], Function]) -> None:
 
 
 def _known(clocked: Any) -> None:
-    """Have the sampler know a stage by its function, which is called without a clock where stages are not told apart."""
+    """Have the sampler know a stage by its function, which has no clock where stages are not told apart."""
     code = getattr(clocked.__wrapped__, "__code__", None)
     if code is not None:
         of_stages.add(code)

@@ -120,7 +120,11 @@ def test_batches_and_steps(folder: Path) -> None:
         result = measured(loader, epochs=2, step=lambda batch: time.sleep(0.05))
     for each in result.batches:
         assert each.bytes == 4 * 3 * 32 * 32 * 4 + 4 * 8
-        assert (each.step_ns or 0) >= 50_000_000 > (each.step_cpu_ns or 0) > 0
+        assert (each.step_ns or 0) >= 50_000_000
+    taken = [each.step_cpu_ns for each in result.batches if each.step_cpu_ns is not None]  # of some batches
+    assert taken
+    assert 50_000_000 > max(taken)
+    assert min(taken) > 0
     assert [each.ready for each in result.batches][1] == 2  # the second and third, made while the first was used
 
 
@@ -207,7 +211,7 @@ def test_a_backend_that_changes_meanwhile(folder: Path) -> None:
 
 
 def test_many_epochs_need_few_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel.profiling.loading._MANY", 4)
+    monkeypatch.setattr("accel.profiling.watched._MANY", 4)
     loader = DataLoader(Sleeping(folder, transform=lambda image: 0), 6, num_workers=2)
     epochs = 6
     collect.start()
