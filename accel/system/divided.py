@@ -1,4 +1,4 @@
-"""What sections took as a whole, divided among their stages in proportion to what these took where they were told apart.
+"""What sections took as a whole, divided among their stages in proportion to what these took where told apart.
 
 How often each came is taken to be in proportion to how many sections there were.
 """
@@ -23,7 +23,8 @@ def divided(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
             whole[USER] += lump
             return whole
         times = int(lump[NS]) / told_ns
-        more = np.rint(told[:, HISTOGRAM:] * (int(lump[COUNT]) / told_count)).astype(np.int64)
+        often = int(lump[COUNT]) / told_count
+        more = np.diff(np.rint(told[:, HISTOGRAM:].cumsum(1) * often), prepend=0).astype(np.int64)  # in all as many
         whole[:, HISTOGRAM:] += more
         whole[:, COUNT] += more.sum(1)
         whole[:, NS] += np.rint(told[:, NS] * times).astype(np.int64)
