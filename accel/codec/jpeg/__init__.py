@@ -25,7 +25,7 @@ from . import header_fields as hd
 from .index import Index
 from .index_fields import SEGMENTS
 from .layout_fields import LAYOUT_SIZE
-from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order
+from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, quantisers_and_tables
 
 __all__ = ["MARKERS", "UNIT", "Index", "decode", "digest", "first_marker", "index_size", "known_points"]
 
@@ -55,7 +55,7 @@ class _Scratch(threading.local):
         # DC tables 0..3 and AC tables 4..7; a ninth row of `look` is working space
         self.look, self.codes = np.empty((9, LOOK_SIZE), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
         self.order = block_order()
-        self.quant, self.block = np.empty((3, 64), np.int16), np.empty(BLOCK_SIZE, np.int16)
+        self.quant, self.block = quantisers_and_tables(), np.empty(2 * BLOCK_SIZE, np.int16)
         self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
         self.predictions = np.empty(3, np.int64)  # each component's last DC coefficient
         self.trail = np.empty(TRAIL * (SEGMENTS + 1), np.int64)

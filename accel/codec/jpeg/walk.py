@@ -16,7 +16,7 @@ from .blocks import AC_CODES, AC_LOOK, DC_CODES, DC_LOOK, FIRST, LAST, OWNER, PL
 from .entropy import BAD, read_ac, read_dc
 from .idct import LOW, idct_block, idct_low
 from .memory import advanced, i64, own_registers, u64
-from .scratch import SLOT_SIZE, TRAIL
+from .scratch import BLOCK_SIZE, QUANTISERS, SLOT_SIZE, TRAIL
 
 DC_LIMIT = 1 << 15
 
@@ -60,6 +60,13 @@ def skip(
     return buffer, bits, at, True
 
 
+@njit(forceinline=True)
+def _transform(block: Any, extent: Any, quant: Any, tables: Any, target: Any, stride: Any) -> Any:
+    if extent <= LOW:
+        return idct_low(block, quant, tables, target, stride)
+    return idct_block(block, quant, tables, target, stride)
+
+
 @njit
 def keep(
     tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, column: Any, stop: Any,
@@ -68,6 +75,9 @@ def keep(
     """The same, of MCUs whose needed blocks go to the planes."""
     own_registers()
     source, looks, all_codes, factors, places, block, prediction, planes, trail = tools
+    other, tables = advanced(block, BLOCK_SIZE), advanced(factors, 64 * QUANTISERS)
+    # a block is transformed behind the next one
+    extent, quant_at, target, stride = i64(0), factors, planes, u64(0)
     for mcu_column in range(column, stop):
         if mcu_column == until:
             trail = _leave(trail, bits, at, prediction)
@@ -84,22 +94,22 @@ def keep(
             look_at, codes_at = advanced(looks, slot[AC_LOOK]), advanced(all_codes, slot[AC_CODES])
             if slot[FIRST] <= mcu_column and mcu_column < slot[LAST]:
                 block[0] = dc
-                buffer, bits, at, extent = read_ac(source, buffer, bits, at, look_at, codes_at, places, block, True)
-                if extent == BAD:
+                if extent != 0 and not _transform(other, extent, quant_at, tables, target, stride):
                     return buffer, bits, at, False
+                buffer, bits, at, following = read_ac(source, buffer, bits, at, look_at, codes_at, places, block, True)
+                if following == BAD:
+                    return buffer, bits, at, False
+                extent = following
+                block, other = other, block
                 target = advanced(planes, slot[PLACE] + mcu_column * slot[STEP])
                 quant_at, stride = advanced(factors, 64 * owner), u64(slot[STRIDE])
-                if extent <= LOW:
-                    safe = idct_low(block, quant_at, target, stride)
-                else:
-                    safe = idct_block(block, quant_at, target, stride)
-                if not safe:
-                    return buffer, bits, at, False
             else:
-                buffer, bits, at, extent = read_ac(source, buffer, bits, at, look_at, codes_at, places, block, False)
-                if extent == BAD:
+                buffer, bits, at, following = read_ac(source, buffer, bits, at, look_at, codes_at, places, block, False)
+                if following == BAD:
                     return buffer, bits, at, False
             slot = advanced(slot, SLOT_SIZE)
         if i64(at) > end + 8:
             return buffer, bits, at, False
+    if extent != 0 and not _transform(other, extent, quant_at, tables, target, stride):
+        return buffer, bits, at, False
     return buffer, bits, at, True
