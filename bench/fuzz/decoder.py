@@ -51,7 +51,7 @@ def guarded_copy(array: Array, side: Side) -> Array:
     return copy
 
 
-def _guarded_scratch(side: Side) -> AbstractContextManager[Any]:
+def guarded_scratch(side: Side) -> AbstractContextManager[Any]:
     """This thread's working memory, of exactly the sizes that are promised to the decoder."""
     fixed = _fixed(side)
     return mock.patch.dict(
@@ -86,7 +86,7 @@ def differences(data: bytes, boxes: Sequence[Box], expected: Pixels | None, refu
     for side in SIDES:
         file = guarded_copy(source, side)
         for box in (None, *boxes):
-            with _guarded_scratch(side):
+            with guarded_scratch(side):
                 found = jpeg.decode(file.data, box, out=_room(box, expected, side))
             if found is None:
                 continue

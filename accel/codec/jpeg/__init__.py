@@ -7,7 +7,8 @@
     scan.py      the walk over all that are needed      rows.py, pixels.py   upsampling, colour, rows out
     points.py    where in the scan what begins          digest.py   the file's bytes in one number
     index.py     the points of one picture, in bytes    simd.py, memory.py   vectors and pointers for numba
-    header_fields.py, layout_fields.py, index_fields.py, scratch.py   what is in the arrays that these work on
+    planes.py    pictures as planes, for a cache     pack.py, unpack.py, packed_block.py   what is in them
+    *_fields.py, scratch.py   what is in the arrays that these work on
 
 Everything below `decode` is compiled (accel/native/units.py): nothing here imports numba.
 """
@@ -64,7 +65,8 @@ class _Scratch(threading.local):
         self.ends = np.empty(1 << 8, np.int64)
         self.stuffed = np.empty(1 << 17, np.uint32)
         self.stream = np.empty(1 << 18, np.uint8)
-        self.planes = np.empty(1 << 20, np.uint8)
+        self.planes, self.packed = np.empty(1 << 20, np.uint8), np.empty(0, np.uint8)
+        self.span = np.empty(2, np.int64)  # the parts that a region needs
 
     def room(self, name: str, size: int) -> Any:
         """The array `name`, grown to at least `size` items."""
@@ -110,19 +112,53 @@ def decode(
     Raises:
         ValueError: channels is neither None, 1 nor 3, or out does not fit.
     """
+    found = _decode(data, box, channels, out, index=index, whole=False)
+    return None if found is None else found[0]
+
+
+def decode_whole(
+    data: bytes | memoryview, box: tuple[int, int, int, int] | None, channels: int | None, index: Index | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The same of a box, though all of the file is decoded; and the planes that it leaves, as `_scratch` describes.
+
+    They lie in the thread's working memory until it decodes again.
+    """
+    return _decode(data, box, channels, None, index=index, whole=True)
+
+
+def _decode(*arguments: Any, index: Index | None, whole: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    found = _tried(*arguments, index=index, whole=whole)
+    if found is None and index is not None:
+        index.begin()
+        index.clear()
+    return found
+
+
+def _tried(
+    data: bytes | memoryview,
+    box: tuple[int, int, int, int] | None,
+    channels: int | None,
+    out: np.ndarray | None,
+    *,
+    index: Index | None,
+    whole: bool,
+) -> tuple[np.ndarray, np.ndarray] | None:
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be None, 1 or 3, not {channels}")
-    scratch, header, words = _scratch, _scratch.header, _NONE
+    header, words = _scratch.header, _NONE
     source = np.frombuffer(data, np.uint8)
     top, left, height, width = (0, 0, 0, 0) if box is None else (int(edge) for edge in box)
-    size = _prepare(source, header, scratch.layout, box is None, top, left, height, width)
+    size = _prepare(source, header, _scratch.layout, whole or box is None, top, left, height, width)
     if size == 0:
-        return _nothing(index)
+        return None
+    rows, columns = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
     if box is None:
-        height, width = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
+        height, width = rows, columns
+    elif whole and not (0 <= top < top + height <= rows and 0 <= left < left + width <= columns):
+        return None
     own = int(header[hd.COMPONENTS])
     if channels == 1 and own == 3:
-        return _nothing(index)
+        return None
     shape = (height, width, channels or own)
     if out is None:
         out = np.empty(shape, np.uint8)
@@ -130,25 +166,19 @@ def decode(
         raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
     if index is not None:
         words = index.of(int(header[hd.INDEX_BYTES]))
+    planes = _scratch.room("planes", size)
     done = _decode_scan(
-        source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order, scratch.quant,
-        scratch.block, scratch.slots, scratch.predictions, scratch.spare,
-        scratch.room("ends", int(header[hd.INTERVALS])), scratch.room("stuffed", len(source) // 2 + 1),
-        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), scratch.trail, scratch.sums,
+        source, header, _scratch.layout, top, left, _scratch.look, _scratch.codes, _scratch.order, _scratch.quant,
+        _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
+        _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + 1),
+        _scratch.room("stream", len(source) + SLACK), planes, _scratch.trail, _scratch.sums,
         words, out,
     )  # fmt: skip
     if not done:
-        return _nothing(index)
+        return None
     if index is not None:
         index.said(done & _USED != 0, done & _GROWN != 0, done & _DROPPED != 0)
-    return out
-
-
-def _nothing(index: Index | None) -> np.ndarray | None:
-    if index is not None:
-        index.begin()
-        index.clear()
-    return None
+    return out, planes
 
 
 def digest(data: bytes | memoryview) -> int:

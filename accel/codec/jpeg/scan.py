@@ -13,11 +13,11 @@ from numba import njit
 
 from . import header_fields as hd
 from . import index_fields as ix
-from . import layout_fields as lo
 from .blocks import fill_slots, huffman, quantisers
 from .digest import digest
 from .entropy import refill
 from .header import mcus
+from .layout import needed_mcus
 from .memory import i64, pointer_to, u64
 from .points import bit_in_file, bit_of, follow, known_rows, points_of, seal, take
 from .rows import finish_rows
@@ -25,24 +25,6 @@ from .stream import unstuff
 from .walk import keep, skip
 
 GOOD, USED, GROWN, DROPPED = 1, 2, 4, 8
-
-
-@njit
-def _needed(header: Any, layout: Any) -> tuple[Any, Any, Any, Any, int]:
-    """The MCUs needed: first column, column behind, first row, last row.
-
-    And how many pixel rows each row's blocks leave to the next (for their neighbours).
-    """
-    left, right = i64(1) << 40, i64(0)
-    top, last, lag = i64(1) << 40, i64(0), 0
-    for c in range(header[hd.COMPONENTS]):
-        fields, row = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :], layout[c]
-        h, v = fields[hd.H_SAMP], fields[hd.V_SAMP]
-        left, right = min(left, row[lo.BLOCK_LEFT] // h), max(right, (row[lo.BLOCK_RIGHT] - 1) // h + 1)
-        top, last = min(top, row[lo.BLOCK_TOP] // v), max(last, (row[lo.BLOCK_BOTTOM] - 1) // v)
-        if row[lo.KIND] in (lo.H1V2, lo.H2V2):
-            lag = 1
-    return left, right, top, last, lag
 
 
 @njit(forceinline=True)
@@ -81,7 +63,7 @@ def _walk(
     if len(index) > 0:
         spacing = header[hd.SPACING]
         points = points_of(known, header)
-    first_column, last_column, first_row, last_row, lag = _needed(header, layout)
+    first_column, last_column, first_row, last_row, lag = needed_mcus(header, layout)
     finished, bottom = top, top + out.shape[0]
     components = header[hd.COMPONENTS]
     source, planes, trail = tools[0], tools[7], tools[8]
