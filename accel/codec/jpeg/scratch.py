@@ -55,16 +55,11 @@ CONSTANT_BITS = 13
 PASS1_BITS = 2
 # What is added before the columns' sums are rounded, and before the rows' are, and made samples around 128.
 IDCT_BIASES = (1 << CONSTANT_BITS - PASS1_BITS - 1, (257 << CONSTANT_BITS + PASS1_BITS + 3) >> 1)
-QUANTISERS = 3
 
 
-def quantisers_and_tables() -> np.ndarray:
-    """int16[QUANTISERS + 4, 64]: room for quantisers, and behind it the vectors of 32 bytes that the inverse DCT needs.
-
-    These are IDCT_PAIRS, each over and over, and IDCT_BIASES, in 32 bits.
-    """
-    tables = np.empty((QUANTISERS + 4, 64), np.int16)
-    vectors = tables[QUANTISERS:].reshape(-1, 8, 2)
-    vectors[: len(IDCT_PAIRS)] = np.array(IDCT_PAIRS)[:, None]
-    vectors.view(np.int32)[len(IDCT_PAIRS) :, :, 0] = np.array(IDCT_BIASES)[:, None]
-    return tables
+def idct_tables() -> np.ndarray:
+    """int16[n, 16], vectors of 32 bytes: each of IDCT_PAIRS over and over, and each of IDCT_BIASES, in 32 bits."""
+    tables = np.empty((len(IDCT_PAIRS) + len(IDCT_BIASES), 8, 2), np.int16)
+    tables[: len(IDCT_PAIRS)] = np.array(IDCT_PAIRS)[:, None]
+    tables.view(np.int32)[len(IDCT_PAIRS) :, :, 0] = np.array(IDCT_BIASES)[:, None]
+    return tables.reshape(-1, 16)

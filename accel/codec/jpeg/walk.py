@@ -1,9 +1,9 @@
 """MCUs one after the other: passed over, or decoded with those of their blocks that are needed.
 
 Both begin and end in the window of entropy.py, and say whether all was as it should be.  What they need of the picture
-is `tools`, pointers to: the stream; the rows of `look` and of `codes`; the quantisers; the block order; a block, all
-zeros; the predictions; the planes; and the trail.  There they leave, in front of the MCU `until` and of every
-`spacing`-th behind it, the bit of the stream and the predictions, TRAIL numbers each.
+is `tools`, pointers to: the stream; the rows of `look` and of `codes`; the quantisers; the block order; two blocks,
+all zeros; the predictions; the planes; the trail; and the inverse DCT's tables.  On the trail they leave, in front of
+the MCU `until` and of every `spacing`-th behind it, the bit of the stream and the predictions, TRAIL numbers each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .blocks import AC_CODES, AC_LOOK, DC_CODES, DC_LOOK, FIRST, LAST, OWNER, PL
 from .entropy import BAD, read_ac, read_dc
 from .idct import LOW, idct_block, idct_low
 from .memory import advanced, i64, own_registers, u64
-from .scratch import BLOCK_SIZE, QUANTISERS, SLOT_SIZE, TRAIL
+from .scratch import BLOCK_SIZE, SLOT_SIZE, TRAIL
 
 DC_LIMIT = 1 << 15
 
@@ -36,7 +36,7 @@ def skip(
 ) -> Any:  # fmt: skip
     """(buffer, bits, at, good) behind the MCUs `column` to before `stop` of a restart interval that ends at `end`."""
     own_registers()
-    source, looks, all_codes, _, places, block, prediction, _, trail = tools
+    source, looks, all_codes, _, places, block, prediction, _, trail, _ = tools
     for mcu_column in range(column, stop):
         if mcu_column == until:
             trail = _leave(trail, bits, at, prediction)
@@ -74,8 +74,8 @@ def keep(
 ) -> Any:  # fmt: skip
     """The same, of MCUs whose needed blocks go to the planes."""
     own_registers()
-    source, looks, all_codes, factors, places, block, prediction, planes, trail = tools
-    other, tables = advanced(block, BLOCK_SIZE), advanced(factors, 64 * QUANTISERS)
+    source, looks, all_codes, factors, places, block, prediction, planes, trail, tables = tools
+    other = advanced(block, BLOCK_SIZE)
     # a block is transformed behind the next one
     extent, quant_at, target, stride = i64(0), factors, planes, u64(0)
     for mcu_column in range(column, stop):
