@@ -83,7 +83,7 @@ def prepare(data: Any, header: Any, layout: Any, whole: bool, top: int, left: in
 
 @njit
 def region(header: Any, layout: Any, top: int, left: int, height: int, width: int, all_rows: bool) -> Any:
-    """Lay out a region (see `_lay_out`); returns the bytes that the planes and lines take, 0: it is not inside the picture."""
+    """Lay out a region (see `_lay_out`); returns the bytes that planes and lines take, 0: it is not in the picture."""
     if top < 0 or left < 0 or height < 1 or width < 1:
         return 0
     if height > header[hd.HEIGHT] - top or width > header[hd.WIDTH] - left:

@@ -150,8 +150,8 @@ def _walk(
 @njit
 def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any, order: Any,
-    tables: Any, quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stuffed: Any, stream: Any,
-    planes: Any, trail: Any, sums: Any, index: Any, out: Any,
+    tables: Any, quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stuffed: Any,
+    stream: Any, planes: Any, trail: Any, sums: Any, index: Any, out: Any,
 ) -> int:  # fmt: skip
     """Decode the region from (top, left) on that `layout` describes.
 

@@ -57,8 +57,10 @@ def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
     """
     if len(batch) >= FEWEST:
         return batch
-    return [each._replace(known=None) if each is not None and each.known is not None and len(each.known) else each
-            for each in batch]
+    return [
+        each._replace(known=None) if each is not None and each.known is not None and len(each.known) else each
+        for each in batch
+    ]
 
 
 def is_plain(header: Header | Raw | None) -> bool:
