@@ -35,22 +35,19 @@ def _pass(pairs: Sequence[Lanes], tables: Any, bias: int, shift: int) -> list[La
 
     `tables`: scratch.idct_tables(), of which a load is a part of the instruction that needs it.
     """
-    builder = pairs[0].builder
+    builder, count = pairs[0].builder, pairs[0].value.type.count
 
-    def table(place: int, count: int, bits: int) -> Lanes:
-        return load(builder, step(builder, tables, 32 * place), count, bits)
+    def dot(pair: Lanes, factors: tuple[int, int]) -> Lanes:
+        return pair.dot_lanes(load(builder, step(builder, tables, 32 * IDCT_PAIRS.index(factors)), count, 16))
 
-    even, odd = [], []
-    for line in range(4):
-        for part, (lines, table_of) in enumerate(((even, IDCT_EVEN), (odd, IDCT_ODD))):
-            terms = [
-                pair.dot_lanes(table(IDCT_PAIRS.index(factors), pair.value.type.count, 16))
-                for pair, factors in zip(pairs[part::2], table_of[line], strict=False)
-            ]
-            if part == 0:
-                terms.insert(0, table(len(IDCT_PAIRS) + IDCT_BIASES.index(bias), terms[0].value.type.count, 32))
-            lines.append(sum_of(terms))
-    lines = [even[i] + odd[i] for i in range(4)] + [even[i] - odd[i] for i in (3, 2, 1, 0)]
+    even, odd = (
+        [[dot(pair, factors) for pair, factors in zip(pairs[part::2], line, strict=False)] for line in table]
+        for part, table in enumerate((IDCT_EVEN, IDCT_ODD))
+    )
+    place = 32 * (len(IDCT_PAIRS) + IDCT_BIASES.index(bias))
+    rounding = load(builder, step(builder, tables, place), count // 2, 32)
+    sums = [(sum_of([rounding, *even[i]]), sum_of(odd[i])) for i in range(4)]
+    lines = [first + second for first, second in sums] + [first - second for first, second in reversed(sums)]
     return [line >> shift for line in lines]
 
 
