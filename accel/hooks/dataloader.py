@@ -124,7 +124,7 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         if where is None:
             raise
         raise type(error)(f"{error} (dataset index {where})") from error
-    return slot_pool.outgoing(made)
+    return slot_pool.outgoing(made, packs=bool(states) and not computes)
 
 
 def _get_iterator(original: Function, self: Any) -> Any:

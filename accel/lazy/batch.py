@@ -184,7 +184,7 @@ class Batch:
         states = self._current()
         recipes = joined([images.recipes for images in states.values()])
         lengths = {number: len(images.recipes) for number, images in states.items()}
-        return _open, (self.loader, pack(recipes, shared=get_worker_info() is not None), lengths)
+        return _open, (self.loader, pack(recipes), lengths)
 
 
 def _open(loader: int | None, packed: Packed, lengths: dict[int, int]) -> Batch:

@@ -13,7 +13,6 @@ from multiprocessing import parent_process
 from typing import Any
 
 import torch
-from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
 from accel.lazy.batch import Batch, Member
@@ -64,7 +63,7 @@ def send(tensor: LazyTensorBase) -> Any:
         return _receive_value, (tensor if lazy is None else lazy.value,)
     layout = type(tensor), (lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made)
     if lazy.member is None or not lazy.member.batch.sends(lazy):
-        return _receive, (*layout, pack(lazy.recipes, shared=get_worker_info() is not None))
+        return _receive, (*layout, pack(lazy.recipes))
     return _receive, (*layout, None, *lazy.member)
 
 

@@ -1,6 +1,7 @@
 """Recipes in and out of a message: files, pixels and tensors of a batch as one uint8 tensor, the rest as plain data.
 
-In a DataLoader worker that tensor lies in shared memory, so only a handle crosses the process border. Nothing
+In a DataLoader worker that tensor lies in a slot of shared memory that is used again (``slot_pool``), so only its place
+crosses the process border. Nothing
 here decodes or can fail on bad pixels: an exception while a queue's feeder thread pickles a batch would be
 lost, and the parent would wait for ever.
 """
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import get_worker_info
 
 from accel.codec.header import Header, Raw
 from accel.ops import OPS
@@ -21,8 +23,8 @@ from accel.options import Selection
 from accel.recipe import Branch, Recipe, Source, Step
 from accel.rows import Numbers, Rows, Structure
 from accel.runtime import cached
-from accel.system import memory
 from accel.system.memory import Key
+from accel.workers import slot_pool
 
 Stowed = tuple[int, tuple[Step, ...]]
 """A recipe: the number of its source, and its steps with stand-ins for the tensors among their parameters."""
@@ -44,8 +46,8 @@ class Packed(NamedTuple):
     rows: tuple[tuple[int, ...], Structure, Numbers] | None = None  # in place of recipes
 
 
-def pack(recipes: Sequence[Recipe], *, shared: bool = False) -> Packed:
-    """Gather the recipes' sources; ``shared``: into shared memory."""
+def pack(recipes: Sequence[Recipe]) -> Packed:
+    """Gather the recipes' sources; in a DataLoader worker into shared memory."""
     sources: dict[int, Source] = {}
     rows = None
     if isinstance(recipes, Rows) and not any(OPS[form.name].holds_tensors for form in recipes.structure.forms):
@@ -76,8 +78,9 @@ def pack(recipes: Sequence[Recipe], *, shared: bool = False) -> Packed:
     for number, tensor in tensors.items():
         places[number] = start, tensor.dtype, tensor.shape
         start += -(-tensor.numel() * tensor.itemsize // 16) * 16
+    in_worker = get_worker_info() is not None
     shape = (start + sum(size for size, *_ in described.values()),)
-    data = memory.shared(shape, torch.uint8) if shared else torch.empty(shape, dtype=torch.uint8, device="cpu")
+    data = slot_pool.shared(shape, torch.uint8) if in_worker else torch.empty(shape, dtype=torch.uint8, device="cpu")
     for number, tensor in tensors.items():
         _slice(data, *places[number]).copy_(tensor)
     target, position = data.numpy(), start

@@ -208,9 +208,18 @@ def of_worker() -> SlotPool | None:
     return _pool
 
 
-def outgoing(batch: Any) -> Any:
-    """A stand-in for this worker to send in place of a batch, which stays as it is."""
-    return _Outgoing(_pool, batch) if _pool is not None and _pool.looked_at else batch
+def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """An uninitialised tensor for this worker to send: in a slot where it has any, else in new shared memory."""
+    return memory.shared(shape, dtype) if _pool is None or not prod(shape) else _pool.empty(shape, dtype)
+
+
+def outgoing(batch: Any, *, packs: bool) -> Any:
+    """A stand-in for this worker to send in place of a batch, which stays as it is.
+
+    ``packs``: something of it takes a slot only when it is sent.
+    """
+    pool = of_worker() if packs else _pool
+    return batch if pool is None or not (packs or pool.looked_at) else _Outgoing(pool, batch)
 
 
 def loader_number() -> int:
