@@ -1,4 +1,4 @@
-"""Half-decoded pictures (``accel.codec.jpeg.planes``) of a cache, read in place of files, put in with a decode."""
+"""Half-decoded pictures (``accel.codec.jpeg.planes``) of a cache: read in place of files, and put in."""
 
 from __future__ import annotations
 
