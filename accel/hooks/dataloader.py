@@ -130,6 +130,7 @@ def _get_iterator(original: Function, self: Any) -> Any:
         return original(self)
     measuring.share(own=True)
     host_of(selection).prepare()
+    batch.prepare(self.dataset)
     held.compute(self.dataset, getattr(selection.options, "threads", None))
     log.flush()
     with slot_pool.loader(self.multiprocessing_context) as keep_for:

@@ -88,17 +88,14 @@ class ResizedCrop:
 
     def __init__(self, size: Size, scale: Bounds, ratio: Bounds, logs: Bounds, resize: Form, of_tensor: bool) -> None:
         self.size, self.scale, self.ratio, self.logs, self.of_tensor = size, scale, ratio, logs, of_tensor
-        self.all, self.only_crop, self.only_resize = Piece(_CROP, resize), Piece(_CROP), Piece(resize)
+        self.piece = Piece(_CROP._replace(drawn=-1 if of_tensor else 4), resize._replace(drawn=5))
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         top, left, rows, columns = self.place(run.tape, height, width)
         checked_area(rows, columns)
-        resizes = (rows, columns) != self.size
-        if self.of_tensor or rows != height or columns != width:
-            run.pieces.append(self.all if resizes else self.only_crop)
-            run.row += (top, left, rows, columns)
-        elif resizes:
-            run.pieces.append(self.only_resize)
+        crops = self.of_tensor or rows != height or columns != width
+        run.pieces.append(self.piece)
+        run.row += (top, left, rows, columns, crops, (rows, columns) != self.size)
         return self.size
 
     def place(self, tape: Tape, height: int, width: int) -> tuple[int, int, int, int]:

@@ -29,7 +29,8 @@ class Program:
 
     kind: Kind
 
-    def __init__(self, transforms: Sequence[Any], given: Sequence[known.Attributes]) -> None:
+    def __init__(self, transforms: Sequence[Any], given: Sequence[known.Attributes], begin: Kind) -> None:
+        self._begin = begin
         self._transforms, self._given = copy.deepcopy(list(transforms)), given
         self._ops: list[Op] = []
         self._trusted: bool | None = None
@@ -44,10 +45,20 @@ class Program:
         Raises:
             Refused: that is left to torchvision.
         """
+        self.prepare(transform, sizes)
+        return self._run(sizes, grey)
+
+    def prepare(self, transform: Any, sizes: Sequence[Size] = ()) -> None:
+        """Make it, and try it, unless that has been done.
+
+        Raises:
+            Refused: it cannot be used.
+        """
         if self._trusted is None and self._failed < _TRIES:
+            tried = (*sizes[:4], *_SIZES)
             try:
-                self._build(sizes[0])
-                self._trusted = all(self._does_as(transform, size) for size in (*sizes[:4], *_SIZES))
+                self._build(tried[0])
+                self._trusted = all(self._does_as(transform, size) for size in tried)
             except Exception:
                 self._failed += 1
                 raise
@@ -55,11 +66,10 @@ class Program:
                 counters.fallback("a pipeline is not compiled, for it did not record what torchvision's classes do")
         if not self._trusted:
             raise Refused("it records something else")
-        return self._run(sizes, grey)
 
     def _build(self, size: Size) -> None:
         """Make it, by what the transforms do to an image of this size."""
-        kind = RGB
+        kind = self._begin
         ops: list[Op] = []
         parts = zip(self._transforms, self._given, strict=True)
         for drawing, group in groupby(parts, lambda part: known.DRAWING.get(type(part[0]))):
@@ -85,10 +95,12 @@ class Program:
     def _drawn(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
         runs, made = [], []
         steps = [op.draw for op in self._ops]
+        any_grey = True in grey
         for (height, width), is_grey in zip(sizes, grey, strict=True):
             run = Run(tape)
-            if is_grey:
+            if any_grey:
                 run.pieces.append(_TO_RGB)
+                run.row.append(is_grey)
             for draw in steps:
                 height, width = draw(run, height, width)
             runs.append(run)
@@ -103,7 +115,7 @@ class Program:
             return True  # it will then be refused as well
         state = torch.default_generator.get_state()
         try:
-            image = transform(RGB.image(size, ()))
+            image = transform(self._begin.image(size, ()))
             left = torch.default_generator.get_state()
         finally:
             torch.default_generator.set_state(state)
@@ -149,23 +161,25 @@ _TRIES = 8
 _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
 """Of images that a program is tried on: of some no crop fits."""
 
-_TO_RGB = Piece(Form("convert", ("RGB",)))
+_TO_RGB = Piece(Form("convert", ("RGB",), 0))
 
 
-def compiled(transform: Any) -> Program:
-    """The program of a transform as it is now.
+def compiled(transform: Any, begin: Kind = RGB) -> Program:
+    """The program of a transform as it is now, for images that begin as this kind.
 
     Raises:
         Refused: it has none.
     """
     stock.surroundings()
     found = stock.leaves(transform, known.NAMES)
-    key = tuple([leaf for _, leaf in found])
+    key = begin, *[leaf for _, leaf in found]
     program = _programs.get(key)
     if program is None:
         if len(_programs) > _MOST:
             _programs.clear()
-        program = _programs[key] = Program([part for part, *_ in found], [dict(values) for _, (_, values, *_) in found])
+        program = _programs[key] = Program(
+            [part for part, *_ in found], [dict(values) for _, (_, values, *_) in found], begin
+        )
     return program
 
 
