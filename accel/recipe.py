@@ -114,7 +114,8 @@ class Source:
             give_back(self._buffer)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Source, (bytes(self.data), self.header, self.name, self.selection, None, self.origin, self.key)
+        data = bytes(self.data) if self.is_read else None
+        return Source, (data, self.header, self.name, self.selection, None, self.origin, self.key, self.path)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Source:
         return self

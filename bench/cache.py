@@ -57,9 +57,9 @@ def epoch(root: Path, name: str, seed: int, cache: str | None, backend: str = "c
         for images, _ in DataLoader(photos, _BATCH):
             values = images.numpy()
             spent += time.process_time() - begin
-            digest.update(values)
+            digest.update(values.tobytes())
             begin = time.process_time()
-    digest.update(torch.get_rng_state().numpy())
+    digest.update(torch.get_rng_state().numpy().tobytes())
     return 1000 * spent / len(photos), digest.hexdigest()
 
 

@@ -115,7 +115,7 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
         drawn = None if form.drawn < 0 else rows.numbers[:, form.drawn] != 0
         if isinstance(OPS[form.name], ResampleOp):
             code = params[2]
-            axes.resize(*params[:2], drawn)
+            axes.resize(params[0], params[1], drawn)
         elif not axes.index(form.name, params, drawn):
             return None
     found = axes.finished(code, len(rows))

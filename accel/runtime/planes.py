@@ -1,4 +1,4 @@
-"""Half-decoded pictures (``accel.codec.jpeg.planes``) of a cache, read in place of files, and put in with a decode."""
+"""Half-decoded pictures (``accel.codec.jpeg.planes``) of a cache, read in place of files, put in with a decode."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from accel.system.memory import Scratch
 _packed, _pixels = Scratch(), Scratch()
 
 
-def region(source: Source, box: Box, channels: int) -> Pixels | None:
-    """The region of a file of which the cache has planes; None where it has none, or they are damaged."""
-    entry = source.cached.planes
+def packed(source: Source, box: Box) -> planes.Packed | None:
+    """What a cache has of a file's planes, as far as a region needs it; None where it has none, or they are damaged."""
+    entry = None if source.cached is None else source.cached.planes
     if entry is None:
         return None
     meta = entry.meta[cached.MARK :]
@@ -28,11 +28,17 @@ def region(source: Source, box: Box, channels: int) -> Pixels | None:
     parts = _packed.take(end - begin)
     if not source.cached.cache.read(entry, first, last, parts):
         return None
+    counters.count(counters.PLANE_HITS)
+    return planes.Packed(meta, first, parts)
+
+
+def region(source: Source, box: Box, channels: int) -> Pixels | None:
+    """The region of a file of which the cache has planes; None where it has none, or they are damaged."""
+    found = packed(source, box)
+    if found is None:
+        return None
     out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
-    pixels: Pixels | None = planes.region(meta, parts, first, box, channels, out)
-    if pixels is not None:
-        counters.count(counters.PLANE_HITS)
-    return pixels
+    return planes.region(found.meta, found.parts, found.first, box, channels, out)
 
 
 def fits(source: Source, engine: str = "auto") -> bool:
