@@ -20,7 +20,8 @@ class Source:
     Shared by every image made from it, never changed; copying it returns itself.
 
     Attributes:
-        data: the whole file, or the pixels; of a file with a ``path``, read when it is first asked for. header: their size and mode, and how they are encoded.
+        data: the whole file, or the pixels; of one with a ``path``, read when it is first asked for.
+        header: their size and mode, and how they are encoded.
         name: what to call them in messages. selection: the backend that runs the images made from it.
         origin: of pixels that are lazy themselves (values that became an image again), what they are made of;
             ``data`` is empty then.
@@ -113,7 +114,8 @@ class Source:
             give_back(self._buffer)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Source, (bytes(self.data), self.header, self.name, self.selection, None, self.origin, self.key)
+        data = bytes(self.data) if self.is_read else None
+        return Source, (data, self.header, self.name, self.selection, None, self.origin, self.key, self.path)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Source:
         return self

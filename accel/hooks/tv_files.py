@@ -196,7 +196,7 @@ def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     source = cached.opened(path, selection) if cached.in_use else None
     if source is None:
         source = _read(path, selection, lambda data, size: _claimed(data, size, mode, turned))
-    else:
+    elif isinstance(source.header, Header):
         header = _left(source.header, mode, turned and source.cached.has_exif)
         if header is None:
             return None
@@ -235,7 +235,7 @@ def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Head
     return _left(header, mode, turned and b"Exif" in data[: header.scan])
 
 
-def _left(header: Any, mode: Any, turned: bool) -> Header | None:
+def _left(header: Header, mode: Any, turned: bool) -> Header | None:
     """The header of a file that accel claims, unless its pixels are left to torchvision.io."""
     if _name(mode) == _GRAY and header.mode != "L":
         counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")

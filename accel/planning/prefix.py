@@ -6,7 +6,6 @@ function of their size. A wrong guess costs bytes: a result is found by the exac
 
 from __future__ import annotations
 
-import threading
 from enum import Enum
 from typing import Any
 
@@ -14,6 +13,7 @@ from accel.ops import OPS
 from accel.ops.row import ResampleOp
 from accel.planning.order import Steps
 from accel.recipe import Step
+from accel.system import fork
 
 Size = tuple[int, int]
 
@@ -42,7 +42,7 @@ class Prefixes:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork.Lock()
         self._places: dict[tuple[str, ...], dict[str, _Came]] = {}  # by the labels before, and its own
 
     def note(self, size: Size, steps: Steps) -> None:

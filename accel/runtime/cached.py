@@ -109,6 +109,13 @@ def opened(path: Any, selection: Selection, status: os.stat_result | None = None
     return Source(None, header, name, selection, key=key, path=_whole(path), cached=known)
 
 
+def known(key: Key | None, selection: Selection) -> Known | None:
+    """What the cache has of a file that another process looked up."""
+    cache = of(selection.options)
+    file = None if cache is None or key is None else cache.look(key)
+    return None if cache is None or file is None else _known(cache, file.entries)
+
+
 def _whole(path: Any) -> Any:
     """A path that stays right when the process goes to another folder."""
     return path if type(path) is str and path[:1] == os.sep else os.path.abspath(path)

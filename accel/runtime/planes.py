@@ -1,4 +1,4 @@
-"""Half-decoded pictures (``accel.codec.jpeg.planes``) of a cache: read in place of files, put in as they are decoded."""
+"""Half-decoded pictures (``accel.codec.jpeg.planes``) of a cache, read in place of files, put in with a decode."""
 
 from __future__ import annotations
 

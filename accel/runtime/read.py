@@ -28,14 +28,14 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
     """
     source = wanted.source
-    if source.cached is not None and source.picture is None and not isinstance(source.header, Raw):
-        found = planes.region(source, wanted.box, wanted.channels)
-        if found is None:
-            found = planes.decoded(source, wanted.box, wanted.channels, engine)
-        if found is not None:
-            return found
-    whole = picture(source, engine)
     try:
+        if source.cached is not None and source.picture is None and not isinstance(source.header, Raw):
+            found = planes.region(source, wanted.box, wanted.channels)
+            if found is None:
+                found = planes.decoded(source, wanted.box, wanted.channels, engine)
+            if found is not None:
+                return found
+        whole = picture(source, engine)
         if isinstance(source, results.Result):
             return region(source.pixels(_room.take(source.entry.size)), wanted.box, wanted.channels)
         data = source.data

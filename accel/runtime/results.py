@@ -20,7 +20,7 @@ from accel.planning.order import Steps, parts
 from accel.planning.prefix import Prefixes, resamples, text
 from accel.recipe import Branch, Recipe, Source
 from accel.runtime import cached
-from accel.system import counters, fork
+from accel.system import counters
 from accel.system.memory import Key
 
 _BAND = 1 << 15
@@ -32,7 +32,6 @@ _REFERENCES = "pillow", "torchvision", "none"
 _MODES, _CHANNELS = ("", "L", "RGB"), (0, 1, 3)
 
 prefixes = Prefixes()
-fork.register(in_child=prefixes.__init__)  # type: ignore[misc]  # its lock may have been held
 
 
 Compute = Callable[[Recipe], npt.NDArray[np.uint8]]

@@ -1,6 +1,7 @@
 """A cache with a folder: what is taken from it equals what the files give, and no file is opened for it."""
 
 import os
+import pickle
 import random
 import shutil
 import sys
@@ -21,9 +22,12 @@ from torchvision.transforms import v2
 
 import accel
 from accel.errors import DecodeError
+from accel.lazy.tensor_base import pending_state
 from accel.runtime import cached, results
 from accel.system import memory
+from accel.workers import packing
 from tests.support import helpers, loaders
+from tests.support.cuda import needs_compiler
 from tests.support.helpers import Each, Files, assert_same, open_rgb, random_states, seed_everything
 from tests.support.processes import in_child, linux
 
@@ -441,3 +445,46 @@ def test_explain_says_what_is_known(files: list[str], place: str) -> None:
     fill(files, place)
     with accel.image_backend("cpu", cache=place):
         assert "known to the cache" in accel.explain(EVALUATION(Image.open(files[0])))
+
+
+# -- computed in the main process ---------------------------------------------------------------------------
+
+
+@needs_compiler
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", ["train", "evaluation", "resized"])
+def test_an_accelerators_batches(folder: Path, place: str, name: str, workers: int) -> None:
+    """What workers found in the cache they send by its key, and the main process reads it there."""
+    transform, kept = PIPELINES[name]
+    dataset, counts = ImageFolder(folder, transform), Counts()
+    helpers.run("cpu", lambda: epoch(dataset), cache=place)  # fills it with planes, or results
+    for number in range(2):
+        expected, states = helpers.run("torchvision", lambda: epoch(dataset, num_workers=workers), number)
+        options = {"cache": place, "device": "cpu"}
+        actual, after = helpers.run("cuda", lambda: epoch(dataset, num_workers=workers), number, **options)
+        assert after == states
+        assert_same(actual, expected)
+    assert counts()[f"{kept} used"] >= 2 * COUNT
+
+
+@needs_compiler
+def test_an_accelerator_fills_it_with_results(folder: Path, place: str) -> None:
+    dataset, counts = ImageFolder(folder, EVALUATION), Counts()
+    expected = helpers.run("torchvision", lambda: epoch(dataset))[0]
+    for _ in range(2):
+        with accel.image_backend("cuda", device="cpu", cache=place):
+            assert_same(epoch(dataset), expected)
+    assert counts() == {"results": COUNT, "results used": COUNT}
+
+
+def test_a_known_file_is_sent_by_its_key(files: list[str], place: str) -> None:
+    fill(files, place)
+    with accel.image_backend("cpu", cache=place):
+        image = TRAIN(Image.open(files[0]).convert("RGB"))
+        packed = packing.pack(pending_state(image).recipes)  # type: ignore[union-attr]
+        assert packed.data.nbytes == 0
+        (recipe,) = packing.unpack(packed)
+        assert not recipe.source.is_read
+        assert recipe.source.cached.planes is not None
+        again = pickle.loads(pickle.dumps(recipe.source))
+        assert (again.is_read, bytes(again.data)) == (False, Path(files[0]).read_bytes())
