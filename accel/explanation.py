@@ -85,7 +85,10 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
     first = plans[number]
     decode, item = next((d, i) for d in first.decodes for i in d.items if i.position == position)
     source, header = decode.source, decode.source.header
-    content = f"{len(source.data)} bytes" if source.origin is None else f"lazy itself: {_steps(source.origin.steps)}"
+    if source.origin is not None:
+        content = f"lazy itself: {_steps(source.origin.steps)}"
+    else:
+        content = f"{len(source.data)} bytes" if source.is_read else "known to the cache, and not read"
     lines.append(f"  first source: {source!r}, {content}")
     recorded = [_steps(recipe.steps), *map(_step, after)]
     lines.append("  recorded: " + (" -> ".join(filter(None, recorded)) or "nothing yet"))

@@ -22,7 +22,8 @@ TABLE, SEGMENTS, IN_USE, OPENING, DAMAGED = "table.sqlite", "segments", "in-use"
 
 SHARED_MEMORY = Path("/dev/shm")
 
-_MINE = {TABLE, f"{TABLE}-wal", f"{TABLE}-shm", SEGMENTS, IN_USE, OPENING, DAMAGED}
+_MINE = {SEGMENTS, IN_USE, OPENING, DAMAGED, *(f"{TABLE}{end}" for end in ("", "-wal", "-shm", "-journal"))}
+_MINE.add("lost+found")  # a file system's own
 _NETWORK = (
     "9p|afs|beegfs|ceph|cifs|coda|fuse.sshfs|gfs2|glusterfs|gpfs|lustre|ncpfs|nfs|nfs4|ocfs2|orangefs|panfs|pvfs2|smb3"
     "|smbfs|vboxsf|virtiofs|wekafs"
@@ -146,7 +147,7 @@ def empty(folder: Path) -> None:
     Raises:
         OSError: something cannot be removed.
     """
-    for path in (*folder.glob(f"{TABLE}*"), *folder.glob(f"{SEGMENTS}/*"), folder / DAMAGED):
+    for path in (*folder.glob(f"{TABLE}*"), *folder.glob(f"{SEGMENTS}/[0-9]*"), folder / DAMAGED):
         with suppress(FileNotFoundError):
             path.unlink()
 

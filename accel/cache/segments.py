@@ -111,7 +111,7 @@ class Segments:
     def remove_others(self, known: set[int]) -> None:
         """Remove the files that are no segment's: of those that were being taken back when a process was killed."""
         for name in os.listdir(self._folder):
-            if not name.isdecimal() or int(name) not in known:
+            if name.isdecimal() and int(name) not in known:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=self._folder)
 

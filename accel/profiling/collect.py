@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -32,6 +32,7 @@ from accel.profiling.measured import (
     Spent,
     total,
 )
+from accel.profiling.watched import Watched, kind
 from accel.runtime.streams import usable
 from accel.system import clocks, counters, measuring
 from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
@@ -62,8 +63,9 @@ def start(*, trace: bool = False, within: Path | None = None) -> None:
     _before = counters.stats(), _busy(), time.perf_counter()
 
 
-def stop() -> Measured:
-    """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples."""
+def stop(say: Callable[[str], object] | None = None) -> Measured:
+    """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples, of which
+    ``say`` is told before it begins."""
     folder = measuring.folder()
     with undisturbed():
         measured = _measured(measuring.stop())
@@ -72,20 +74,27 @@ def stop() -> Measured:
         shutil.rmtree(folder, ignore_errors=True)
     its = flow(measured)
     if its is not None:
-        try_another(its.loader.number)
+        try_another(its.loader.number, say)
         found = loading.watched.trials.get(its.loader.number)
         measured.trials = {} if found is None else {ANOTHER: found}
     loading.watched.samples.clear()  # a dataset may be large
     return measured
 
 
-def try_another(number: int) -> None:
-    """Have samples of a loader made by accel's own backend, too, where none is in force; once."""
+def try_another(number: int, say: Callable[[str], object] | None = None) -> None:
+    """Have samples of a loader made by accel's own backend, too, where none is in force; once, also of others that are
+    like it: a script may make a new loader for each epoch."""
     watched = loading.watched
     samples = watched.samples.get(number)
     stepped_aside = (watched.selection or switch.current()).steps_aside and switch.current().steps_aside
-    if stepped_aside and samples is not None and number not in watched.trials:
-        watched.trials[number] = trial.measure(samples, ANOTHER)
+    if not stepped_aside or samples is None or number in watched.trials:
+        return
+    its = kind(watched.loaders[number])
+    like = [each for each in watched.trials if kind(watched.loaders[each]) == its]
+    if like:
+        watched.trials[number] = watched.trials[like[0]]
+    else:
+        watched.trials[number] = trial.measure(samples, ANOTHER, say)
 
 
 @contextmanager
@@ -144,7 +153,7 @@ def _measured(rows: list[Row]) -> Measured:
     )
 
 
-def _process(row: Row, watched: loading.Watched) -> Process:
+def _process(row: Row, watched: Watched) -> Process:
     header, pid = row.header, row.header["pid"]
     is_main = pid == os.getpid()
     loader, worker = watched.workers.get(pid, (None, None))
@@ -167,7 +176,7 @@ def _process(row: Row, watched: loading.Watched) -> Process:
     )
 
 
-def _measured_in(is_main: bool, watched: loading.Watched) -> tuple[str, ...]:
+def _measured_in(is_main: bool, watched: Watched) -> tuple[str, ...]:
     """The stages that a process has clocks for; it may never come by one."""
     if not is_main:
         return WORKER_STAGES

@@ -21,8 +21,13 @@ from accel.system import fork, log, memory
 IMAGES, REPLACED, COMPUTED_EARLY = "images", "replaced", "computed early"
 KERNELS, KEPT = "finished by torchvision", "kept"
 INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
+RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
 _FALLBACK, _WAY = "fallback: ", "way: "
-_FIRST = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, _FALLBACK + "any other reason")
+_CACHED = (RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
+_FIRST = (
+    *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED),
+    _FALLBACK + "any other reason",
+)
 _ROWS, _SLOTS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
@@ -101,6 +106,8 @@ def stats() -> dict[str, Any]:
         - ``indexes``: files of which it is kept where things are in their streams (``cache="auto"``);
           ``indexed``: how often a file was decoded by that; ``indexes dropped``: how often what was kept was not of the
           file, or was damaged, and so was made anew;
+        - ``results``: results of steps that come each time, and ``planes``: half-decoded pictures, which a cache of a
+          given size took (``cache="64GB"``); ``results used``, ``planes used``: how often one was taken from there;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``ways``: images of batches by how their transforms were recorded, a dictionary: ``drawn together``, or

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import torch
 
 from accel.system import clocks, fork, memory
 from accel.system.clocks import STAGES, WIDTH, now
+from accel.system.divided import divided
 
 HEADER = ("generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns")
 GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN = range(len(HEADER))
@@ -187,7 +189,7 @@ class Row(NamedTuple):
     def of(cls, words: npt.NDArray[np.int64]) -> Row:
         sums = words[_STAGES_BEGIN:_UNADDED_BEGIN].reshape(2, len(STAGES), WIDTH)
         clocks.add_up(sums, words[_UNADDED_BEGIN:][: words[_UNADDED]])
-        stages = clocks.divided(sums)
+        stages = divided(sums)
         texts = words[_TEXTS_BEGIN:]
         names, times = texts[TEXTS:].view(TEXT), texts[:TEXTS]
         named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(TEXTS) if times[n]]
@@ -284,11 +286,11 @@ def write_text(found: npt.NDArray[np.int64], number: int, text: str, times: int)
     place[TEXTS:].view(TEXT)[number], place[number] = text.encode()[: TEXT.itemsize], times
 
 
-def delayed_ns() -> int | None:
-    """How long threads of this process could have run and had no core, in all; None where the system does not tell."""
+def delayed_ns(*, of_thread: bool = False) -> int | None:
+    """How long threads of this process, or this one, could have run and had no core; None if nobody tells."""
     total = 0
     try:
-        for thread in os.listdir("/proc/self/task"):
+        for thread in [threading.get_native_id()] if of_thread else os.listdir("/proc/self/task"):
             with suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/schedstat") as file:
                 total += int(file.read().split()[1])
     except (OSError, IndexError):

@@ -20,6 +20,7 @@ from accel.ops import OPS
 from accel.options import Selection
 from accel.recipe import Branch, Recipe, Source, Step
 from accel.rows import Numbers, Rows, Structure
+from accel.runtime import cached
 from accel.system import memory
 from accel.system.memory import Key
 
@@ -37,8 +38,8 @@ class Packed(NamedTuple):
     tensors: dict[int, tuple[int, torch.dtype, torch.Size]]
     start: int  # of the sources
     sources: dict[
-        int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None]
-    ]  # sizes, and fields of Source
+        int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None, Any]
+    ]  # sizes, and fields of Source, of which one that was not read has a path
     recipes: tuple[Stowed, ...]
     rows: tuple[tuple[int, ...], Structure, Numbers] | None = None  # in place of recipes
 
@@ -69,7 +70,8 @@ def pack(recipes: Sequence[Recipe], *, shared: bool = False) -> Packed:
     described = {}
     for number, source in sources.items():
         origin = None if source.origin is None else stowed(source.origin)
-        described[number] = len(source.data), source.header, source.name, source.selection, origin, source.key
+        size, path = (len(source.data), None) if source.is_read else (0, source.path)
+        described[number] = size, source.header, source.name, source.selection, origin, source.key, path
     places, start = {}, 0
     for number, tensor in tensors.items():
         places[number] = start, tensor.dtype, tensor.shape
@@ -80,6 +82,8 @@ def pack(recipes: Sequence[Recipe], *, shared: bool = False) -> Packed:
         _slice(data, *places[number]).copy_(tensor)
     target, position = data.numpy(), start
     for source in sources.values():
+        if not source.is_read:
+            continue
         content = np.frombuffer(source.data, np.uint8)
         target[position : position + len(content)] = content
         position += len(content)
@@ -129,9 +133,10 @@ def unpack(packed: Packed) -> Sequence[Recipe]:
 
     pixels: Any = data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)
-    for number, (size, header, name, selection, made_of, key) in packed.sources.items():
+    for number, (size, header, name, selection, made_of, key, path) in packed.sources.items():
         origin = None if made_of is None else restored(*made_of)
-        sources[number] = Source(view[position : position + size], header, name, selection, None, origin, key)
+        content, entries = (None, cached.known(key, selection)) if path else (view[position : position + size], None)
+        sources[number] = Source(content, header, name, selection, None, origin, key, path, entries)
         position += size
     if packed.rows is not None:
         own, structure, numbers = packed.rows

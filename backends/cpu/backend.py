@@ -17,6 +17,7 @@ from accel.backends.cpu import effects, passes, rows, stages
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
 from accel.codec import decode, stream_index
+from accel.codec.jpeg import planes as jpeg_planes
 from accel.native import units
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
@@ -67,7 +68,8 @@ class CpuBackend(HostBackend):
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                units.ready([passes.UNIT, *decode.UNITS])
+                planes = [] if self.options.cache_size is None else [jpeg_planes.UNIT]
+                units.ready([passes.UNIT, *decode.UNITS, *planes])
                 decode.prepare(self.options.decode)
                 stages.resizes_as_pillow()
                 self._prepared = True

@@ -192,6 +192,7 @@ def test_advice_is_tried(image_folder: Path, tmp_path: Path) -> None:
     assert found.stdout.count("workers") == 2
     assert report["tried"]["change"] == first["change"]
     assert report["tried"]["measured_rate"] > 0
+    assert found.stderr.index("accel run: the script will run twice") < found.stderr.index("accel profile")
     mark = found.stderr.index("accel run: a second run, with")
     assert found.stderr.index("tried: ", mark) > 0
 
