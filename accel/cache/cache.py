@@ -65,7 +65,7 @@ class Cache:
                     counters.fallback(f"no cache: {error}")
                     return None
                 _opened[place] = cache
-            cache._filling.budget = folders.limited(place, budget) if folder is None else budget
+            cache._filling.budget = folders.limited(place, budget) if place == folders.in_memory() else budget
         return cache
 
     def look(self, key: Key | bytes) -> File | None:

@@ -16,6 +16,7 @@ from accel.errors import DecodeError
 from accel.hooks import timm
 from accel.hooks.compiled import batch
 from accel.hooks.patch import Attribute, Body, Function
+from accel.hooks.tv_files import ahead
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import held, loader_batch, search, tensor
 from accel.lazy.batch import compute_together
@@ -83,7 +84,10 @@ def _made(original: Function, self: Any, index: Any) -> Any:
     maps = type(self) is fetch._MapDatasetFetcher and self.auto_collation
     made = batch.fetched(self.dataset, index, own.stacks) if maps else None
     if made is None:
-        return _located(original, self, index)
+        try:
+            return _located(original, self, index)
+        finally:
+            ahead.forget()
     try:
         stacked = made.stacked() if own.stacks else None
         return own(made.samples()) if stacked is None else stacked

@@ -8,7 +8,8 @@ that accel claims. Where its decoder's pixels are not those of Pillow (grey from
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -70,9 +71,30 @@ def _pil_loader(original: Function, path: Any) -> Any:
 
 def opened(path: Any, selection: Selection) -> Source | None:
     """The file that ``pil_loader`` opens, as a source; None for one that Pillow is to read."""
+    if (source := ahead.take(path, selection)) is not None:
+        return source
     if cached.in_use and (known := cached.opened(path, selection)) is not None:
         return known if cached.allowed(known.header) else None
     return _read(path, selection, _claimed_by_pillow)
+
+
+class _Ahead(threading.local):
+    """Files that were opened for a batch which is then made one by one: this thread opens them next."""
+
+    sources: dict[Any, Source] | None = None
+
+    def keep(self, paths: Sequence[Any], sources: Sequence[Source]) -> None:
+        self.sources = dict(zip(paths, sources, strict=False)) or None
+
+    def take(self, path: Any, selection: Selection) -> Source | None:
+        source = None if self.sources is None else self.sources.pop(path, None)
+        return source if source is not None and source.selection == selection else None
+
+    def forget(self) -> None:
+        self.sources = None
+
+
+ahead = _Ahead()
 
 
 def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:

@@ -23,6 +23,7 @@ Function = Callable[..., Any]
 _ALL, _EVERY = 8, 16  # batches that have their stages told apart to begin with; from then on one in so many
 _fetched = 0
 _begun = _next = 0
+_works = False  # whether this is a worker that has begun to make a batch
 _ended = 0  # when this worker had made its last batch
 _rest = 0
 _sent_ns = _sent_before = 0  # what the thread that sends has taken
@@ -31,8 +32,9 @@ _drawing = 2  # batches of which it is looked at whether random numbers are draw
 
 def begin() -> None:
     """Forget what was before: measuring begins in this process."""
-    global _fetched, _ended, _begun, _next
+    global _fetched, _ended, _begun, _next, _works
     _fetched = _ended = _begun = _next = 0
+    _works = False
 
 
 def begin_batch() -> None:
@@ -55,7 +57,7 @@ def fetch(original: Function) -> Function:
 
     @wraps(original)
     def measured(self: Any, index: Any) -> Any:
-        global _fetched, _ended, _rest, _sent_before
+        global _fetched, _ended, _rest, _sent_before, _works
         in_worker = get_worker_info() is not None
         if in_worker:
             measuring.look()
@@ -63,6 +65,7 @@ def fetch(original: Function) -> Function:
             return original(self, index)
         clock, row, begun = clocks.clock(), measuring.row(), clocks.now()
         if in_worker:
+            _works = True
             if _ended:  # but for what the thread that sends took meanwhile
                 clock.add(IDLE, max(begun - _ended + _rest - (_sent_ns - _sent_before), 0))
             else:
@@ -170,14 +173,28 @@ def pickled(original: Any) -> Any:
 
     @wraps(original.__func__)
     def dumps(*args: Any, **kwargs: Any) -> Any:
-        before = _sent_ns
-        try:
-            return sending(*args, **kwargs)
-        finally:
-            if _sent_ns != before:  # who takes the batch finds what it took
-                measuring.flush(_ended, add_up=False)
+        if not _sends():
+            return original.__func__(*args, **kwargs)
+        with _pickling:
+            try:
+                return sending(*args, **kwargs)
+            finally:
+                measuring.flush(_ended, add_up=False)  # who takes the batch finds what it took
 
     return classmethod(dumps)
+
+
+_pickling = fork.Lock()
+
+
+def leave(queue: Any) -> None:
+    """Have the thread that sends be in no batch's tensors when the interpreter of this worker ends.
+
+    A thread that comes back from torch's C++ then is unwound there, which ends the process by SIGABRT ("terminate
+    called without an active exception"). Where the queue is not waited for, nothing that it has left is needed.
+    """
+    if getattr(queue, "_joincancelled", False):
+        _pickling.acquire()  # for ever
 
 
 def sent(original: Function) -> Function:
@@ -187,7 +204,7 @@ def sent(original: Function) -> Function:
     @wraps(original)
     def send(*args: Any, **kwargs: Any) -> Any:
         global _sent_ns
-        if get_worker_info() is None or threading.current_thread().name != "QueueFeederThread":
+        if not _sends():
             return original(*args, **kwargs)
         begun = clocks.now()
         try:
@@ -196,6 +213,11 @@ def sent(original: Function) -> Function:
             _sent_ns += clocks.now() - begun
 
     return send
+
+
+def _sends() -> bool:
+    """Whether this thread is one of a worker that sends its batches, maybe when it has made the last one."""
+    return _works and threading.current_thread().name == "QueueFeederThread"
 
 
 BODIES: tuple[tuple[str, Callable[[Any], Any]], ...] = (

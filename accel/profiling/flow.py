@@ -125,6 +125,8 @@ def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
         if batch.number >= workers:
             epochs.setdefault(batch.epoch, []).append(batch)
     later = [batch for each in epochs.values() for batch in each[len(each) % workers :]]
+    if len(later) < max(_ENOUGH, len(known) / 4):  # turns are not whole in epochs that are short
+        later = [batch for each in epochs.values() for batch in each]
     return later if len(later) >= max(_ENOUGH, len(known) / 4) else known
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any
 
@@ -120,7 +120,7 @@ def _around(name: str, make: Callable[[Function], Function]) -> None:
 
 
 def _known(clocked: Any) -> None:
-    """Have the sampler know a stage by the function that is timed, for that is called while stages are not told apart."""
+    """Have the sampler know a stage by its function, which has no clock where stages are not told apart."""
     code = getattr(clocked.__wrapped__, "__code__", None)
     if code is not None:
         of_stages.add(code)
@@ -161,7 +161,15 @@ def _enter_worker(original: Function | None, block: Any) -> Function:
     measuring.join(block)
     loop = original or private("torch.utils.data._utils.worker")._worker_loop
     measuring.look()
-    return loop
+
+    @wraps(loop)
+    def run(*args: Any) -> Any:
+        try:
+            return loop(*args)
+        finally:
+            fetching.leave(args[3])  # the queue of its batches
+
+    return run
 
 
 def _uninstall() -> None:

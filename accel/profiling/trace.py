@@ -8,6 +8,9 @@ from typing import Any
 
 from accel.profiling.measured import Measured, Process
 
+_LAST = 2**31 - 1
+"""A thread's number that no system gives: perfetto takes one below 0 for the process's own."""
+
 
 def events(measured: Measured) -> list[dict[str, Any]]:
     """The trace's events; microseconds from the first one on.
@@ -21,6 +24,10 @@ def events(measured: Measured) -> list[dict[str, Any]]:
     for pid in sorted({pid for pid, *_ in slices}, key=lambda pid: _order(known.get(pid), pid)):
         named.append(_metadata("process_name", pid, name=_name(known.get(pid), pid)))
         named.append(_metadata("process_sort_index", pid, sort_index=len(named) // 2))
+    named += [
+        {**_metadata("thread_name", pid, name="batches"), "tid": tid}
+        for pid, tid in sorted({(pid, tid) for pid, tid, *_ in slices if tid == _LAST - pid})
+    ]
     return named + [
         {
             "ph": "X",
@@ -50,7 +57,7 @@ def _batches(measured: Measured) -> list[tuple[int, int, str, int, int]]:
     found = []
     for batch in measured.batches:
         pid = batch.pid or only
-        track = -1 if pid in finer else pid
+        track = _LAST - pid if pid in finer else pid
         start = batch.asked_ns
         for name, ns in (("wait", batch.wait_ns), ("copy", batch.copy_ns), ("step", batch.step_ns)):
             if ns:

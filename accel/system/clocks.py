@@ -5,8 +5,7 @@ Each thread counts for itself. What a process has counted is written where other
 which also says when clocks run; only then they are put around the functions (``accel.profiling.stages``).
 
 What is done for each image, in a ``section``, is counted in some batches only. All that sections take in the others
-is counted as ``fetch``, and divided among the stages in proportion to what they took where they were counted
-(``divided``); how often each came is taken to be in proportion to how many sections there were.
+is counted as ``fetch``, and divided among the stages in proportion to what they took where they were counted.
 """
 
 from __future__ import annotations
@@ -217,9 +216,8 @@ def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
 def forget(*, events_wanted: bool = False) -> None:
     """Begin anew in this process."""
     global _local, _worked, events, sampling_cpu, telling, mark
-    telling = False  # where another thread was about to change it
+    telling, mark = False, 0  # where another thread was about to change it
     tell(True)
-    mark = 0
     _local, _worked = threading.local(), 0
     _sums[:] = 0
     _threads.clear()
@@ -291,24 +289,6 @@ def add_up(sums: npt.NDArray[np.int64], done: npt.NDArray[np.int64]) -> None:
 
 
 _SECOND = 1 << 62
-
-
-def divided(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The stages [stages, WIDTH] of what ``sums`` gives, with sections divided among them."""
-    whole, told = sums.copy()
-    lump = whole[FETCH] - told[FETCH]
-    told_ns, told_count = int(told[FETCH, NS]), int(told[FETCH, COUNT])
-    whole[FETCH] = told[FETCH] = 0
-    if lump[COUNT] > 0:
-        if not told_ns:
-            whole[USER] += lump
-            return whole
-        times = int(lump[NS]) / told_ns
-        more = np.rint(told[:, HISTOGRAM:] * (int(lump[COUNT]) / told_count)).astype(np.int64)
-        whole[:, HISTOGRAM:] += more
-        whole[:, COUNT] += more.sum(1)
-        whole[:, NS] += np.rint(told[:, NS] * times).astype(np.int64)
-    return whole
 
 
 def _in_child() -> None:

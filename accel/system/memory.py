@@ -47,7 +47,11 @@ def anonymous_file(size: int) -> int:
         OSError, AttributeError: this system has no such files.
     """
     file = os.memfd_create("accel")
-    os.ftruncate(file, size)
+    try:
+        os.ftruncate(file, size)
+    except BaseException:
+        os.close(file)
+        raise
     return file
 
 

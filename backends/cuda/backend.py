@@ -178,7 +178,8 @@ class CudaBackend(AcceleratorBackend):
         images: list[nvimg.Pixels | None] = []
         decoding = jpeg.Decoding(addresses)
         if decoder == "accel":
-            decoding = engine.jpeg.decode([jpeg.wanted_of(each, self.options) for each in decodes])
+            batch = [jpeg.wanted_of(each, self.options) for each in decodes]
+            decoding = engine.jpeg.decode(jpeg.by_index(batch))
             addresses = decoding.addresses
         elif decoder == "nvimgcodec":
             images = engine.decoder.decode(decodes)

@@ -265,14 +265,34 @@ def test_damaged_files_have_none_or_the_right_ones() -> None:
     assert none > 20
 
 
-def test_large_meta_is_refused_before_memory_is_taken() -> None:
+def test_descriptions_that_there_cannot_be() -> None:
     packed = kept(encode(picture("smooth", 20, 20)))
     assert packed is not None
-    words = np.frombuffer(packed[0], np.uint16).copy()
+    meta, _ = packed
+    box = (0, 0, 20, 20)
+    assert planes.needed(meta, box) != (0, 0)
+    assert planes.needed(meta[:-2], box) == (0, 0)
+    wrong = {
+        pf.FORM: (pf.VERSION - 1, 0),
+        pf.WIDTH: (0, 65501),
+        pf.HEIGHT: (0, 65501),
+        pf.COMPONENTS: (0, 1, 2, 4),
+        pf.COLOUR: (hd.GREY, hd.RGB + 1),
+        pf.BAND: (0,),
+        pf.SAMPLING: (0, 3, 8),  # beside components with half of 2
+        pf.SAMPLING + 1: (0, 3, 8),
+        pf.SAMPLING + 2: (0, 3),
+    }
+    for place, values in wrong.items():
+        for value in values:
+            words = np.frombuffer(meta, np.uint16).copy()
+            words[pf.SAMPLING + 4 : pf.SAMPLING + 6] = 2
+            assert planes.needed(words.tobytes(), box) != (0, 0)
+            words[place] = value
+            assert planes.needed(words.tobytes(), box) == (0, 0), (place, value)
     words[pf.WIDTH : pf.HEIGHT + 1] = 65000
-    assert planes.needed(words.tobytes(), (0, 0, 65000, 65000)) == (0, 0)
     assert hd.MAX_PIXELS < 65000**2
-    assert planes.needed(packed[0][:-2], (0, 0, 9, 9)) == (0, 0)
+    assert planes.needed(words.tobytes(), (0, 0, 65000, 65000)) == (0, 0)
 
 
 def test_processors_without_the_instructions(tmp_path: Path) -> None:

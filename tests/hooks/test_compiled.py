@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from torchvision.datasets import ImageFolder, folder, wrap_dataset_for_transform
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
-from accel.hooks.compiled import draws, program, tape
+from accel.hooks import tv_files
+from accel.hooks.compiled import batch, draws, program, tape
+from accel.system import memory
 from tests.support import helpers
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -54,6 +57,27 @@ PIPELINES: dict[str, Callable[[], Any]] = {
         ]
     ),
     "grey": lambda: T.Compose([T.Grayscale(), T.Pad((1, 2, 3, 4), 9), T.RandomResizedCrop(16, (0.5, 1)), T.ToTensor()]),
+    "jitter": lambda: T.Compose(
+        [T.RandomResizedCrop(24), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomGrayscale(0.3), T.ToTensor()]
+    ),
+    "jitter of v2": lambda: v2.Compose(
+        [v2.Resize((24, 24)), v2.ColorJitter(0.4, (1, 3)), v2.RandomGrayscale(), v2.PILToTensor()]
+    ),
+    "applied": lambda: T.Compose(
+        [
+            T.RandomApply([T.RandomResizedCrop(24), T.RandomApply([T.ColorJitter(0.3)], 0.6), T.Pad(2)], 0.7),
+            T.RandomApply(torch.nn.ModuleList([T.RandomHorizontalFlip(), T.CenterCrop(28)]), 1),
+            T.RandomCrop((20, 16)),
+            T.ToTensor(),
+        ]
+    ),
+    "applied by v2": lambda: v2.Compose(
+        [v2.Resize((24, 24)), v2.RandomApply([v2.ColorJitter(0.3), v2.Pad(0)]), v2.PILToTensor()]
+    ),
+    "RandAugment": lambda: T.Compose([T.RandomResizedCrop(24), T.RandAugment(fill=[1, 2, 3]), T.ToTensor()]),
+    "RandAugment of v2": lambda: v2.Compose([v2.RandAugment(3, 7), v2.CenterCrop(24), v2.PILToTensor()]),
+    "TrivialAugment": lambda: T.Compose([T.TrivialAugmentWide(), T.Resize((24, 24)), T.ToTensor()]),
+    "TrivialAugment of v2": lambda: v2.Compose([v2.CenterCrop(24), v2.TrivialAugmentWide(), v2.PILToTensor()]),
     "in Sequential": lambda: torch.nn.Sequential(
         T.RandomResizedCrop(16, antialias=True), torch.nn.Sequential(T.RandomVerticalFlip(1)), v2.ToImage(), TO_FLOAT
     ),
@@ -61,6 +85,11 @@ PIPELINES: dict[str, Callable[[], Any]] = {
         [T.Compose([T.RandomHorizontalFlip(), v2.RandomResizedCrop(16)]), v2.ToImage(), v2.Identity(), TO_FLOAT]
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def _of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "FEW", 1)
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +108,8 @@ def epochs(dataset: Any, **options: Any) -> Callable[[], list[Any]]:
     def run() -> list[Any]:
         found: list[Any] = []
         for _ in range(2):
-            for batch in DataLoader(dataset, **{"batch_size": 5, "shuffle": True, **options}):
-                found += [batch, list(helpers.random_states()), torch.rand(1), torch.randn(1), random.random()]
+            for each in DataLoader(dataset, **{"batch_size": 5, "shuffle": True, **options}):
+                found += [each, list(helpers.random_states()), torch.rand(1), torch.randn(1), random.random()]
         return found
 
     return run
@@ -133,7 +162,7 @@ def test_collate_functions_get_torchvisions_samples(collate: Any, name: str, roo
 @pytest.mark.parametrize("name", ["train", "train of v2"])
 def test_workers_draw_from_their_own_seeds(context: str, name: str, root: Path) -> None:
     dataset = ImageFolder(str(root), PIPELINES[name]())
-    found = check(dataset, seeds=1, num_workers=2, multiprocessing_context=context)
+    found = check(dataset, seeds=1, batch_size=7, num_workers=2, multiprocessing_context=context)
     assert found == {TOGETHER: 26}
 
 
@@ -297,7 +326,7 @@ STEPS: dict[str, tuple[Callable[[], Any], str]] = {
     "a method of one": (_shadowed, "methods of one"),
     "a user's own": (Jumpy, "Jumpy"),
     "a lambda": (lambda: T.Lambda(lambda image: image.rotate(180)), "Lambda"),
-    "a jitter": (lambda: T.ColorJitter(0.4, 0.4, 0.4), "ColorJitter"),
+    "a rotation": (lambda: T.RandomRotation(20), "RandomRotation"),
     "not finite": (lambda: T.RandomErasing(value=float("nan")), "not finite"),
 }
 
@@ -334,11 +363,14 @@ def _on_all(_: Any) -> AbstractContextManager[Any]:
     return Removing()
 
 
+def _grown(own: Any, image: Any) -> Any:
+    return 3 * own(image)
+
+
 SURROUNDINGS: dict[str, tuple[Callable[[Any], AbstractContextManager[Any]], str]] = {
     "dtype": (_double, "default"),
-    "device": (lambda _: torch.device("cpu"), "default"),
+    "device": (lambda _: torch.device("cpu"), "mode of torch"),
     "hooks on all": (_on_all, "hooks on all"),
-    "torch.rand": (_set(torch, "rand", lambda own: lambda *size: 1 - own(*size)), "replaced"),
     "a function": (_set(T.functional, "to_tensor", lambda own: lambda image: 2 * own(image)), "replaced"),
     "forward": (
         _set(T.RandomHorizontalFlip, "forward", lambda own: lambda self, image: own(self, image).transpose(1)),
@@ -347,6 +379,12 @@ SURROUNDINGS: dict[str, tuple[Callable[[Any], AbstractContextManager[Any]], str]
     "get_params": (
         _set(T.RandomResizedCrop, "get_params", lambda own: staticmethod(lambda *given: (1, 2, 30, 40))),
         "replaced",
+    ),
+    "a mock": (_set(T.functional, "to_tensor", lambda own: partial(_grown, own)), "replaced"),
+    "another of torchvision's": (_set(T.functional, "hflip", lambda own: T.functional.vflip), "records something else"),
+    "another class's": (
+        _set(T.RandomHorizontalFlip, "forward", lambda own: T.RandomVerticalFlip.forward),
+        "records something else",
     ),
     "loader": (_set(folder, "pil_loader", lambda own: lambda path: own(path).transpose(0)), "replaced"),
 }
@@ -357,7 +395,7 @@ def test_what_is_changed_around_transforms_counts(name: str, root: Path, monkeyp
     dataset = ImageFolder(str(root), PIPELINES["train"]())
     assert check(dataset, seeds=1) == {TOGETHER: 26}
     enter, why = SURROUNDINGS[name]
-    with monkeypatch.context() as patch, enter(patch):
+    with accel.image_backend("cpu"), monkeypatch.context() as patch, enter(patch):
         assert_one_by_one(dataset, why)
     torch.set_default_dtype(torch.float32)
     assert check(dataset, seeds=1) == {TOGETHER: 26}
@@ -412,7 +450,7 @@ def test_errors_are_torchvisions_and_leave_its_states(name: str, workers: int, t
     actual, _ = helpers.run("cpu", run)
     if name == "cut":  # decoding is later, by design, and fails later
         actual, expected = actual[2:], expected[2:]
-        actual[1::2] = expected[1::2] = []
+        actual, expected = actual[::2], expected[::2]
     helpers.assert_same(actual, expected)
 
 
@@ -423,7 +461,7 @@ def test_notes_name_the_sample_as_before(root: Path, tmp_path: Path) -> None:
     for target_transform in (None, int):  # in one go, and one by one
         dataset.target_transform = target_transform
         with accel.image_backend("cpu"), pytest.raises(accel.DecodeError) as caught:
-            _ = [batch[0] + 0 for batch in DataLoader(dataset, 6)]
+            _ = [images + 0 for images, _ in DataLoader(dataset, 6)]
         texts.append((str(caught.value), getattr(caught.value, "__notes__", [])))
         with accel.image_backend("cpu"), pytest.raises(accel.DecodeError) as caught:
             _ = [*DataLoader(dataset, 6, num_workers=1)]
@@ -506,6 +544,24 @@ def test_explain_and_stats_say_which_way(root: Path) -> None:
         assert helpers.random_states() == state
         images, _ = next(iter(DataLoader(dataset, 4)))
         assert "compiled:" in accel.explain(images)
+
+
+def test_a_batch_of_few_is_made_one_by_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    found = check(ImageFolder(str(root), PIPELINES["train"]()), batch_size=5)
+    assert found == {TOGETHER: 40, "one by one: a batch of so few would take longer": 12}
+
+
+def test_files_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = helpers.write_image_folder(tmp_path / "photos", 8)
+    _png(place / "dog" / "006.jpg")
+    dataset = ImageFolder(str(place), PIPELINES["train"]())
+    read, own = [], memory.file_buffers.read
+    monkeypatch.setattr(memory.file_buffers, "read", lambda path: read.append(path) or own(path))
+    with accel.image_backend("cpu"):
+        _ = [*DataLoader(dataset, 8), *DataLoader(dataset, 8)]
+    assert all(read.count(path) == (4 if "006" in path else 2) for path, _ in dataset.samples)
+    assert tv_files.ahead.sources is None
 
 
 def test_measuring_takes_the_way_that_has_clocks(root: Path) -> None:

@@ -26,6 +26,7 @@ import accel
 from accel.profiling import collect, fetching, sampler
 from accel.profiling.measured import Measured, Process
 from accel.system import clocks, measuring
+from accel.system.divided import divided
 from tests.profiling.measure import EACH, Sleeping, main, measured, workers
 from tests.support.loaders import TRAIN
 
@@ -258,7 +259,7 @@ def test_dividing_keeps_the_sum() -> None:
     done = [ns << 6 | clocks.TOLD | stage for ns, stage in told]
     done += [500_000 << 6 | clocks.USER, *[800_000 << 6 | clocks.FETCH] * 20]
     clocks.add_up(sums, np.array(done))
-    stages = clocks.divided(sums)
+    stages = divided(sums)
     assert stages[:, clocks.NS].sum() == 1_600_000 + 500_000 + 16_000_000
     assert stages[clocks.USER, clocks.NS] == 400_000 + 500_000 + 4_000_000
     assert stages[clocks.DECODE, clocks.NS] == 1_200_000 + 12_000_000

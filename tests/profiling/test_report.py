@@ -251,7 +251,11 @@ def test_histograms() -> None:
 
 def traced() -> Measured:
     measured = BUSY.run()
-    measured.events = [(101, 101, "decode", 5_000_000, 2_000_000), (102, 7, "read", 6_000_000, 1_000)]
+    measured.events = [
+        (100, 100, "unpack", 5_500_000, 40_000),
+        (101, 101, "decode", 5_000_000, 2_000_000),
+        (102, 7, "read", 6_000_000, 1_000),
+    ]
     measured.processes[1].rank = 3
     for batch in measured.batches:  # clocks begin anywhere
         batch.asked_ns += 5_000_000
@@ -267,9 +271,13 @@ def test_the_trace(tmp_path: Path) -> None:
     assert min(event["ts"] for event in slices) == 0
     (decode,) = [event for event in slices if event["name"] == "decode"]
     assert (decode["dur"], decode["pid"], decode["tid"]) == (2000, 101, 101)
+    assert all(0 <= event["tid"] < 2**32 for event in slices)  # perfetto takes another for the process's own
+    (batches,) = [event for event in events if event["name"] == "thread_name"]
+    assert (batches["pid"], batches["args"]["name"]) == (100, "batches")
     waits = [event for event in slices if event["name"].startswith("wait for batch")]
     assert len(waits) == BUSY.batches * BUSY.epochs
-    ordered = [event for event in slices if event["pid"] == 100]
+    assert {event["tid"] for event in waits} == {batches["tid"]} != {100}
+    ordered = [event for event in slices if event["tid"] == batches["tid"]]
     for before, after in pairwise(ordered):  # on one track nothing overlaps
         assert before["ts"] + before["dur"] <= after["ts"] + 0.01
 

@@ -26,7 +26,7 @@ from . import header_fields as hd
 from .index import Index
 from .index_fields import SEGMENTS
 from .layout_fields import LAYOUT_SIZE
-from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order
+from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, idct_tables
 
 __all__ = ["MARKERS", "UNIT", "Index", "decode", "digest", "first_marker", "index_size", "known_points", "sound_parts"]
 
@@ -36,7 +36,7 @@ _prepare = UNIT.function("codec.jpeg.layout", "prepare", "u1[1] i8[1]w i8[2]w bo
 _decode_scan = UNIT.function(
     "codec.jpeg.scan",
     "decode_scan",
-    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
+    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
     " i8[1]w u8[1]w u2[1]w u1[3]w",
 )
 _digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
@@ -56,8 +56,8 @@ class _Scratch(threading.local):
         self.layout = np.empty((3, LAYOUT_SIZE), np.int64)
         # DC tables 0..3 and AC tables 4..7; a ninth row of `look` is working space
         self.look, self.codes = np.empty((9, LOOK_SIZE), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
-        self.order = block_order()
-        self.quant, self.block = np.empty((3, 64), np.int16), np.empty(BLOCK_SIZE, np.int16)
+        self.order, self.idct = block_order(), idct_tables()
+        self.quant, self.block = np.empty((3, 64), np.int16), np.empty(2 * BLOCK_SIZE, np.int16)
         self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
         self.predictions = np.empty(3, np.int64)  # each component's last DC coefficient
         self.trail = np.empty(TRAIL * (SEGMENTS + 1), np.int64)
@@ -169,8 +169,8 @@ def _tried(
         words = index.of(int(header[hd.INDEX_BYTES]))
     planes = _scratch.room("planes", size)
     done = _decode_scan(
-        source, header, _scratch.layout, top, left, _scratch.look, _scratch.codes, _scratch.order, _scratch.quant,
-        _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
+        source, header, _scratch.layout, top, left, _scratch.look, _scratch.codes, _scratch.order, _scratch.idct,
+        _scratch.quant, _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
         _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + 1),
         _scratch.room("stream", len(source) + SLACK), planes, _scratch.trail, _scratch.sums,
         words, out,

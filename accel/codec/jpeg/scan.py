@@ -150,15 +150,15 @@ def _walk(
 @njit
 def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any, order: Any,
-    quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stuffed: Any, stream: Any,
-    planes: Any, trail: Any, sums: Any, index: Any, out: Any,
+    tables: Any, quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stuffed: Any,
+    stream: Any, planes: Any, trail: Any, sums: Any, index: Any, out: Any,
 ) -> int:  # fmt: skip
     """Decode the region from (top, left) on that `layout` describes.
 
     Args:
         data, header, layout: as for `layout.prepare`, which has said yes to them.
         look, codes: room for the tables.
-        order: scratch.block_order().
+        order, tables: scratch.block_order(), scratch.idct_tables().
         quant, coefficients, slots, predictions, spare, trail, sums: working memory.
         ends: int64[restart intervals] or more, working memory.
         stuffed: uint32[len(data) / 2 + 1] or more, working memory.
@@ -175,7 +175,7 @@ def decode_scan(
         return 0
     tools = (
         pointer_to(stream), pointer_to(look), pointer_to(codes), pointer_to(quant), pointer_to(order),
-        pointer_to(coefficients), pointer_to(predictions), pointer_to(planes), pointer_to(trail),
+        pointer_to(coefficients), pointer_to(predictions), pointer_to(planes), pointer_to(trail), pointer_to(tables),
     )  # fmt: skip
     known, dropped = 0, 0
     if len(index) > 0 and index[ix.KIND] != 0:

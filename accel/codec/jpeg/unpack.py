@@ -58,7 +58,7 @@ def needed(
     """
     if not _describe(meta, header):
         return 0
-    size = lay_out(header, layout, top, left, height, width)
+    size = lay_out(header, layout, top, left, height, width, True)
     if size > 0:
         _, _, first, last, _ = needed_mcus(header, layout)
         span[0], span[1] = first // i64(meta[pf.BAND]), last // i64(meta[pf.BAND]) + 1

@@ -62,6 +62,9 @@ class Made(NamedTuple):
         return [images, default_collate(self.targets)]
 
 
+FEW = 4
+"""Images: with fewer, what is looked at once a batch takes longer than it saves."""
+
 _COLLATED = tuple(collate.default_collate_fn_map.items())
 
 
@@ -116,20 +119,28 @@ explanation.also(describe)
 
 
 def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
+    if len(indices) < FEW:
+        raise Refused("a batch of so few would take longer")
     if measuring.measuring():
         raise Refused("what takes how long is being measured")
     images, targets, transform = _samples(dataset, indices)
     own = program.compiled(transform, images.begin)
-    sources, begun, grey = images.opened(switch.current())
     if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
-    drawn = own.run(begun, grey, transform)
+    own.prepare(transform)
+    if own.kind.interleaved is None and not stacks:
+        raise Refused(_IN_MEMORY)
+    sources, begun, grey = images.opened(switch.current())
+    drawn = own.run(begun, grey)
     sizes = drawn.sizes
-    if own.kind.interleaved is None and not (stacks and sizes.count(sizes[0]) == len(sizes)):
-        raise Refused("the collate function may look at how tensors lie in memory")
+    if own.kind.interleaved is None and sizes.count(sizes[0]) < len(sizes):
+        raise Refused(_IN_MEMORY)
     made = Made(own.kind, drawn.recipes(sources), sizes, targets)
     drawn.tape.commit()
     return made
+
+
+_IN_MEMORY = "the collate function may look at how tensors lie in memory"
 
 
 class _Files(NamedTuple):
@@ -148,6 +159,7 @@ class _Files(NamedTuple):
         for path in self.paths:
             source = tv_files.opened(path, selection)
             if source is None:
+                tv_files.ahead.keep(self.paths, sources)
                 raise Refused("a file is none that accel claims")
             sources.append(source)
         headers = [source.header for source in sources]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -11,6 +13,7 @@ from PIL import Image
 
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Bounds, Tape, rounded
+from accel.recipe import Step
 from accel.rows import Form, Slot, Structure
 
 Size = tuple[int, int]
@@ -22,20 +25,31 @@ class Piece:
     __slots__ = ("columns", "forms")
 
     def __init__(self, *forms: Form) -> None:
-        self.forms, self.columns = forms, Structure.of(*forms).columns
+        slots = [value.column for form in forms for value in form.params if isinstance(value, Slot)]
+        self.forms, self.columns = forms, max([*slots, *(form.drawn for form in forms)], default=-1) + 1
 
 
-@lru_cache(maxsize=1024)
-def structure(pieces: tuple[Piece, ...]) -> Structure:
-    """The structure of an image to which these were added, one after the other."""
+def shifted(form: Form, begin: int) -> Form:
+    """A form whose numbers begin there."""
+    name, params, drawn = form
+    moved = [Slot(each.column + begin, each.real) if isinstance(each, Slot) else each for each in params]
+    return Form(name, tuple(moved), drawn if drawn < 0 else drawn + begin)
+
+
+def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
+    """The forms of an image to which these were added, one after the other."""
     forms: list[Form] = []
     begin = 0
     for piece in pieces:
-        for name, params, drawn in piece.forms:
-            shifted = [Slot(p.column + begin, p.real) if isinstance(p, Slot) else p for p in params]
-            forms.append(Form(name, tuple(shifted), drawn if drawn < 0 else drawn + begin))
+        forms += [shifted(form, begin) for form in piece.forms] if begin else piece.forms
         begin += piece.columns
-    return Structure.of(*forms)
+    return tuple(forms)
+
+
+@lru_cache(maxsize=64)
+def structure(pieces: tuple[Piece, ...]) -> Structure:
+    """The structure of images to which these were added."""
+    return Structure.of(*forms_of(pieces))
 
 
 class Run:
@@ -47,6 +61,28 @@ class Run:
         self.tape = tape
         self.pieces: list[Piece] = []
         self.row: list[int] = []
+
+    def steps(self) -> tuple[Step, ...]:
+        """What is recorded so far."""
+        row, begin, steps = self.row, 0, []
+        for piece in self.pieces:
+            for name, params, drawn in piece.forms:
+                if drawn < 0 or row[begin + drawn]:
+                    own = [value(each, row, begin) if isinstance(each, Slot) else each for each in params]
+                    steps.append((name, tuple(own)))
+            begin += piece.columns
+        return tuple(steps)
+
+
+def value(slot: Slot, row: Sequence[int], begin: int) -> int | float:
+    number = int(row[begin + slot.column])
+    return struct.unpack("<d", struct.pack("<q", number))[0] if slot.real else number
+
+
+def bits(number: float) -> int:
+    """A float as it lies in a row of numbers."""
+    found: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return found
 
 
 class Op(Protocol):
@@ -150,7 +186,7 @@ class Flip:
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         run.pieces.append(self.piece)
-        run.row.append(run.tape.uniform(_UNIT) < self.probability)
+        run.row.append(run.tape.uniform(UNIT) < self.probability)
         return height, width
 
 
@@ -161,12 +197,13 @@ class Erasing:
 
     def __init__(self, probability: float, scale: Bounds, logs: Bounds, values: tuple[float, ...]) -> None:
         self.probability, self.scale, self.logs = rounded(probability), scale, logs
-        value = torch.tensor(values)[:, None, None]
+        with torch.inference_mode(False):  # else it could not be used outside of it
+            value = torch.tensor(values, device="cpu")[:, None, None]
         self.piece = Piece(Form("erase", (Slot(0), Slot(1), Slot(2), Slot(3), value)))
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         tape = run.tape
-        if tape.uniform(_UNIT) < self.probability:
+        if tape.uniform(UNIT) < self.probability:
             area = height * width
             for _ in range(10):
                 wanted = area * tape.uniform(self.scale)
@@ -181,7 +218,7 @@ class Erasing:
         return height, width
 
 
-_UNIT = (0.0, 1.0)
+UNIT = (0.0, 1.0)
 
 
 def log_bounds(ratio: Any) -> Bounds:

@@ -11,7 +11,6 @@ import torch
 
 from accel import switch
 from accel.codec.header import Raw
-from accel.hooks.compiled import draws
 from accel.hooks.compiled.draws import Piece, Run, Size
 from accel.hooks.compiled.stock import Refused
 from accel.lazy.image import LazyImage, LazyPlainImage
@@ -68,7 +67,9 @@ class Fixed:
 
     most = 0
 
-    def __init__(self, transforms: Sequence[Any], before: Kind) -> None:
+    def __init__(self, transforms: Sequence[Any], before: Kind, most_sizes: int = 1 << 13) -> None:
+        """``most_sizes``: of so many sizes it is remembered what they do."""
+        self._most_sizes = most_sizes
         self._transforms = copy.deepcopy(list(transforms))
         self._before = before
         self._known: dict[Size, tuple[Piece, list[int], Size]] = {}
@@ -78,8 +79,8 @@ class Fixed:
     def draw(self, run: Run, height: int, width: int) -> Size:
         known = self._known.get((height, width))
         if known is None:
-            recorded = draws.structure(tuple(run.pieces)).steps(run.row)
-            if len(self._known) > _SIZES:
+            recorded = run.steps()
+            if len(self._known) >= self._most_sizes:
                 self._known.clear()
             known = self._known[height, width] = self.found(recorded, (height, width))
         piece, numbers, size = known
@@ -119,7 +120,6 @@ class Fixed:
         return piece, numbers, size
 
 
-_SIZES = 1 << 14
 _NUMBERS = {"crop": 4, "resize": 2, "resize_nearest": 2, "nearest": 2, "nearest_exact": 2}
 
 

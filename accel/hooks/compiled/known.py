@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import torch
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled import draws
+from accel.hooks.compiled import draws, policies, stock
 from accel.hooks.compiled.draws import Op, Size
 from accel.hooks.compiled.fixed import Fixed, Kind
 from accel.hooks.compiled.stock import Refused
-from accel.rows import Form
+from accel.rows import Form, Slot
 
 Attributes = dict[str, Any]
 Maker = Callable[[Any, Attributes, Kind], "tuple[list[Op], Kind]"]
@@ -24,7 +26,7 @@ def _resized_crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[O
         raise Refused("RandomResizedCrop has unusual parameters")
     size = given["size"]
     tried = Fixed([_Tried(transform, size)], kind)
-    steps = draws.structure((tried.found((), (size[0] + 5, size[1] + 7))[0],)).forms
+    steps = tried.found((), (size[0] + 5, size[1] + 7))[0].forms
     if [form.name for form in steps[:-1]] != ["crop"] or kind.dtype != torch.uint8:
         raise Refused("RandomResizedCrop is not recorded as usual")
     resize = Form(steps[-1].name, (*size, *steps[-1].params[2:]))
@@ -87,6 +89,62 @@ def _erasing(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], K
     return [draws.Erasing(given["p"], given["scale"], logs, tuple(map(float, value)))], kind
 
 
+def _grey(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    functional = v2.functional if isinstance(transform, v2.Transform) else v1.functional
+    grey = Fixed([partial(functional.rgb_to_grayscale, num_output_channels=kind.channels)], kind)
+    return [policies.Perhaps(given["p"], [grey])], kind
+
+
+def _jitter(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    functional = v2.functional if isinstance(transform, v2.Transform) else v1.functional
+    forms: list[Form] = []
+    for name in _JITTERS:
+        if given[name] is None:
+            forms.append(Form(""))
+            continue
+        done = partial(getattr(functional, f"adjust_{name}"), **{f"{name}_factor": _FACTOR})
+        found = Fixed([done], kind).found((), (40, 50))[0].forms
+        if len(found) != 1 or found[0].params.count(_FACTOR) != 1 or found[0].drawn >= 0:
+            raise Refused("ColorJitter is not recorded as usual")
+        (step,) = found
+        forms.append(Form(step.name, tuple(Slot(0, real=True) if each == _FACTOR else each for each in step.params)))
+    return [policies.Jitter([given[name] for name in _JITTERS], forms)], kind
+
+
+_JITTERS, _FACTOR = ("brightness", "contrast", "saturation", "hue"), 0.34375
+
+
+def _choice(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    return [policies.Choice(transform, given, kind)], kind
+
+
+def _apply(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    ops, after = built(stock.within(transform, NAMES), kind)
+    if after != kind and after != _moved(kind):
+        raise Refused("RandomApply makes images of another kind")
+    also_equal = not isinstance(transform, v2.Transform)
+    return [policies.Perhaps(given["p"], ops, also_equal=also_equal)], after
+
+
+def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op], Kind]:
+    """The program of transforms, one after the other, for images of a kind, and the kind that they make.
+
+    Raises:
+        Refused: there is none.
+    """
+    ops: list[Op] = []
+    for maker, group in groupby(found, lambda part: DRAWING.get(type(part[0]))):
+        if maker is None:
+            ops.append(op := Fixed([transform for transform, _ in group], kind))
+            kind = op.tried(_SIZE)
+        else:
+            for transform, (_, values, *_) in group:
+                made, kind = maker[1](transform, dict(values), kind)
+                ops += made
+    return ops, kind
+
+
+_SIZE = 256, 320
 DRAWING: dict[type, tuple[tuple[str, ...], Maker]] = {}
 _FIXED: dict[type, tuple[str, ...]] = {}
 for _version in (v1, v2):
@@ -97,6 +155,11 @@ for _version in (v1, v2):
         _version.RandomCrop: (("size", "padding", "pad_if_needed", "fill", "padding_mode"), _crop),
         _version.RandomHorizontalFlip: (("p",), _flip("hflip")),
         _version.RandomVerticalFlip: (("p",), _flip("vflip")),
+        _version.RandomApply: ((), _apply),
+        _version.RandomGrayscale: (("p",), _grey),
+        _version.ColorJitter: (_JITTERS, _jitter),
+        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill"), _choice),
+        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", "fill"), _choice),
         _version.RandomErasing: (("p", "scale", "ratio", "value", "inplace", *_own), _erasing),
     }
     _FIXED |= {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torchvision.transforms.v2 import functional as F2
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop")
+policies = private("torchvision.transforms.autoaugment", "_apply_op")
 _torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
 _device = private("torch.utils._device", "CURRENT_DEVICE")
 
@@ -36,14 +37,22 @@ _ROOTS = (
 METHODS = (
     *("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "_compiled_call_impl", "__getattribute__"),
     *("__getattr__", "forward", "get_params", "make_params", "transform", "check_inputs", "_needs_transform_list"),
-    *("_call_kernel", "_transformed_types"),
+    *("_call_kernel", "_transformed_types", "_generate_value", "_get_random_item", "_augmentation_space"),
+    *("_AUGMENTATION_SPACE", "_apply_image_or_video_transform", "_flatten_and_extract_image_or_video"),
+    "_unflatten_and_insert_image_or_video",
 )
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
+_OF_COLOURS = (
+    "adjust_brightness adjust_contrast adjust_saturation adjust_hue adjust_sharpness posterize solarize autocontrast "
+    "equalize invert affine rotate"
+)
 _CALLED = (
     (torch, "rand empty randint exp log tensor"),
     (F1, "get_dimensions resized_crop resize crop center_crop pad hflip vflip to_tensor pil_to_tensor normalize"),
     (F1, "convert_image_dtype erase to_grayscale rgb_to_grayscale"),
+    (policies, "_apply_op"),
+    *[(functional, _OF_COLOURS) for functional in (F1, F2)],
     (F_pil, "get_dimensions resize crop pad hflip vflip to_grayscale"),
     (F2, "resized_crop resize crop center_crop pad horizontal_flip vertical_flip to_image pil_to_tensor to_dtype"),
     (F2, "convert_image_dtype normalize erase to_grayscale rgb_to_grayscale"),
@@ -58,13 +67,19 @@ def _called() -> tuple[tuple[Any, str], ...]:
 _found: dict[Any, tuple[Any, ...]] = {}
 
 
-def _is_stock(function: Any) -> bool:
-    """Whether a function is from the files of torch, torchvision or accel, and what it stands for as well."""
-    while isinstance(function, FunctionType):
-        if not function.__code__.co_filename.startswith(_ROOTS):
+def _is_stock(value: Any) -> bool:
+    """Whether a function is from the files of torch, torchvision or accel, and what it stands for as well.
+
+    So are functions in C, and what is no function and cannot be called.
+    """
+    while isinstance(value, FunctionType):
+        if not value.__code__.co_filename.startswith(_ROOTS):
             return False
-        function = getattr(function, "__wrapped__", None)
-    return True
+        value = getattr(value, "__wrapped__", None)
+    return isinstance(value, _IN_C) or not callable(value)
+
+
+_IN_C = BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType
 
 
 def unchanged(what: Any, now: tuple[Any, ...]) -> bool:
@@ -84,24 +99,36 @@ def _is(one: Any, other: Any) -> bool:
 
 def methods(cls: type, names: tuple[str, ...] = METHODS) -> tuple[Any, ...]:
     """What a class has under these names, and the code of it. A change makes another program."""
-    found = [getattr(cls, name, None) for name in names]
+    return _with_code([getattr(cls, name, None) for name in names])
+
+
+def _with_code(found: list[Any]) -> tuple[Any, ...]:
     return (*found, *[each.__code__ for each in found if type(each) is FunctionType])
 
 
-def surroundings() -> None:
-    """Look at what all transforms depend on.
+_changes = 0
+
+
+def surroundings() -> int:
+    """Look at what all transforms depend on; how often it has changed.
 
     Raises:
         Refused: something is not as usual.
     """
+    global _changes
     if _device.CURRENT_DEVICE is not None or torch.get_default_dtype() != torch.float32:
         raise Refused("the default device or dtype is not the usual one")
     if _torch._C._len_torch_function_stack() or _torch._C._len_torch_dispatch_stack():
         raise Refused("a mode of torch is active")
     if any(getattr(module, name, None) for name in _GLOBAL_HOOKS):
         raise Refused("there are hooks on all modules")
-    if not unchanged(None, tuple([getattr(owner, name, None) for owner, name in _called()])):
+    now = _with_code([getattr(owner, name, None) for owner, name in _called()])
+    before = _found.get(None)
+    if not unchanged(None, now):
         raise Refused("functions of torchvision's or torch's were replaced")
+    if before is not None and _found[None] is not before:
+        _changes += 1
+    return _changes
 
 
 Leaf = tuple[type, tuple[tuple[str, Any], ...], tuple[type, ...], tuple[Any, ...]]
@@ -125,6 +152,15 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
         if cls is not nn.Sequential and type(parts) not in (list, tuple):
             raise Refused(f"the transforms of {cls.__name__} are no list")
         return [leaf for part in parts for leaf in leaves(part, names)]
+    if cls is v1.RandomApply or cls is v2.RandomApply:
+        own = vars(transform)
+        found = check(transform, cls, own)
+        chance: list[type] = []
+        given = (
+            ("p", _frozen(own.get("p"), chance)),
+            ("transforms", tuple([leaf for _, leaf in within(transform, names)])),
+        )
+        return [(transform, (cls, given, tuple(chance), found))]
     wanted = names.get(cls)
     if wanted is None:
         raise Refused(f"{cls.__name__} is not compiled")
@@ -136,6 +172,16 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
     except KeyError:
         raise Refused(f"{cls.__name__} has other attributes than usual") from None
     return [(transform, (cls, values, tuple(kinds), found))]
+
+
+def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[Any, Leaf]]:
+    """The transforms that a ``RandomApply`` applies; see ``leaves``."""
+    parts = vars(transform).get("transforms", vars(transform)["_modules"].get("transforms"))
+    if type(parts) is nn.ModuleList:
+        parts = list(parts._modules.values())
+    if type(parts) not in (list, tuple):
+        raise Refused("the transforms of RandomApply are no list")
+    return [leaf for part in parts for leaf in leaves(part, names)]
 
 
 def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:

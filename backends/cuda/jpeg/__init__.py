@@ -13,6 +13,6 @@ sequential Huffman files of 8 bits in one scan, grey, YCbCr and RGB, sampled at 
 file makes it say no, and the host's decoders say what the file is.
 """
 
-from accel.backends.cuda.jpeg.decoder import Decoder, Decoding, Wanted, device_bytes, wanted_of
+from accel.backends.cuda.jpeg.decoder import Decoder, Decoding, Wanted, by_index, device_bytes, wanted_of
 
-__all__ = ["Decoder", "Decoding", "Wanted", "device_bytes", "wanted_of"]
+__all__ = ["Decoder", "Decoding", "Wanted", "by_index", "device_bytes", "wanted_of"]

@@ -32,6 +32,8 @@ _FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 
 Integers = npt.NDArray[np.int64]
 _NONE: Integers = np.zeros(0, np.int64)
+FEWEST = 64
+"""Files of a batch that is decoded by their indexes: 32 gain nothing, as docs/jpeg.md predicts, and 128 do."""
 
 
 class Wanted(NamedTuple):
@@ -62,6 +64,19 @@ def wanted_of(decode: Decode, options: Options) -> Wanted | None:
         return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))
     except DecodeError:
         return None
+
+
+def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
+    """The same batch, without the indexes that are known where it has too few files to gain by them.
+
+    Few files are decoded as soon as the longest chain of symbols has been walked, and by an index that is a segment.
+    """
+    if len(batch) >= FEWEST:
+        return batch
+    return [
+        each._replace(known=None) if each is not None and each.known is not None and len(each.known) else each
+        for each in batch
+    ]
 
 
 def is_plain(header: Header | Raw | None) -> bool:
