@@ -26,6 +26,8 @@ def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
         if name and not _writable(Path(name)):
             _say(f"{name} cannot be written")
             return 2
+    if args.attempt:
+        _say("the script will run twice, the second time with a change, and write again what it writes")
     status, report = _measured(words, told, {"trace": bool(args.trace), "progress": args.progress})
     if report is None:
         _say("nothing was measured: no process that imports torchvision went through a DataLoader, or it was killed")

@@ -25,6 +25,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
+from accel.runtime import cached
 from accel.system import counters
 from accel.system.memory import file_buffers
 from accel.system.private_names import private
@@ -63,8 +64,15 @@ def _default_loader(original: Function, path: Any) -> Any:
 def _pil_loader(original: Function, path: Any) -> Any:
     """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
     selection = switch.active()
-    source = None if selection is None else _read(path, selection, _claimed_by_pillow)
+    source = None if selection is None else opened(path, selection)
     return original(path) if source is None else LazyImage.load_rgb(source)
+
+
+def opened(path: Any, selection: Selection) -> Source | None:
+    """The file that ``pil_loader`` opens, as a source; None for one that Pillow is to read."""
+    if cached.in_use and (known := cached.opened(path, selection)) is not None:
+        return known if cached.allowed(known.header) else None
+    return _read(path, selection, _claimed_by_pillow)
 
 
 def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:
@@ -162,7 +170,15 @@ def _warn_as(original: Function) -> None:
 def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     if not _takes(mode):
         return None
-    source = _read(path, switch.current(), lambda data, size: _claimed(data, size, mode, turned))
+    selection = switch.current()
+    source = cached.opened(path, selection) if cached.in_use else None
+    if source is None:
+        source = _read(path, selection, lambda data, size: _claimed(data, size, mode, turned))
+    else:
+        header = _left(source.header, mode, turned and source.cached.has_exif)
+        if header is None:
+            return None
+        source.header = header
     return None if source is None else _lazy(source, mode)
 
 
@@ -193,9 +209,15 @@ def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Head
     header = claim(data, size)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")
-    elif _name(mode) == _GRAY and header.mode != "L":
+        return None
+    return _left(header, mode, turned and b"Exif" in data[: header.scan])
+
+
+def _left(header: Any, mode: Any, turned: bool) -> Header | None:
+    """The header of a file that accel claims, unless its pixels are left to torchvision.io."""
+    if _name(mode) == _GRAY and header.mode != "L":
         counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")
-    elif turned and b"Exif" in data[: header.scan]:
+    elif turned:
         counters.fallback("apply_exif_orientation of a file with EXIF was left to torchvision.io itself")
     else:
         return header._replace(reference="torchvision")

@@ -8,7 +8,7 @@ from typing import Any
 
 from accel.profiling import predict
 from accel.profiling.flow import Flow
-from accel.profiling.measured import Measured
+from accel.profiling.measured import Measured, Trial
 from accel.profiling.verdict import HELPS, Verdict, hottest, loading, place
 
 MOST = 3
@@ -49,17 +49,21 @@ class Advice:
 
 def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
     """What would help, the most first; a change that any program can make before one of the user's code."""
+    found = [each for each in candidates(measured, verdict) if each.predicted_rate is None or each.gain > HELPS]
+    found.sort(
+        key=lambda each: (each.predicted_rate is None, each.at_most, -round(20 * each.gain), not each.bit_identical)
+    )
+    return found[:MOST]
+
+
+def candidates(measured: Measured, verdict: Verdict) -> list[Advice]:
+    """What could be changed, whether it helps or not."""
     its = verdict.flow
     if verdict.bottleneck == "shm" and measured.failed:
         return list(_shared_memory(measured, its))
     if its is None or verdict.bottleneck in ("none", "step", "gil"):
         return []
-    made = list(_threads(measured, its) if verdict.bottleneck == "threads" else _changes(measured, its, verdict))
-    found = [each for each in made if each.predicted_rate is None or each.gain > HELPS]
-    found.sort(
-        key=lambda each: (each.predicted_rate is None, each.at_most, -round(20 * each.gain), not each.bit_identical)
-    )
-    return found[:MOST]
+    return list(_threads(measured, its) if verdict.bottleneck == "threads" else _changes(measured, its, verdict))
 
 
 def results(bit_identical: bool | None) -> str:
@@ -95,9 +99,9 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
 
 
 def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
-    """The least of the values that gives nearly the best rate, and that rate."""
+    """The least of the values that gives nearly the best rate, and that rate, where other programs keep their cores."""
     now = predict.present(its)
-    rates = {value: predict.rate(its, replace(now, **{field: value})) for value in values}
+    rates = {value: predict.rate(its, replace(now, **{field: value}), modest=True) for value in values}
     return next(((value, rate) for value, rate in rates.items() if rate >= _NEARLY * max(rates.values())), None)
 
 
@@ -115,6 +119,9 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
     if best is None or verdict.bottleneck in ("shm", "startup"):
         return
     number, rate = best
+    if rate < HELPS * its.rate:
+        return
+    rate = predict.rate(its, replace(predict.present(its), workers=number))
     cores = its.cpu_made * rate / its.ranks / its.images / 1e9 - its.cpu_made / its.period
     cost = f"{number - now} processes, {max(cores, 0.0):.1f} cores"
     if its.bytes:
@@ -148,28 +155,36 @@ def _persistent(its: Flow) -> Iterator[Advice]:
 def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
     """Another backend: accel's under "torchvision", by a trial; the GPU's, as a bound."""
     for name, trial in measured.trials.items():
-        now, base = predict.present(its), trial.base_seconds * its.images * 1e9
-        made = now.made * trial.seconds / trial.base_seconds
-        if (
-            base < 0.6 * its.alone
-        ):  # files that are slow at first are not in a trial, so they are no part of what it saves
-            made = max(now.made - base * (1 - trial.seconds / trial.base_seconds), 0.02 * now.made)
-        cpu_made = now.cpu_made * trial.cpu_s / trial.base_cpu_s if trial.base_cpu_s else now.cpu_made
-        rate = predict.rate(its, replace(now, made=made, cpu_made=cpu_made))
-        yield Advice(f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, rate, "nothing", True)
+        yield Advice(
+            f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, _switched(its, trial), "nothing", True
+        )
     if its.machine.gpu and "cuda" in measured.backends and measured.backend != "cuda":
-        computed = sum(its.stages.get(name, 0.0) for name in ("decode", "transform", "kernels"))
+        computed = its.undelayed("decode", "transform", "kernels")
         now = predict.present(its)
         rate = predict.rate(its, replace(now, made=max(now.made - computed, 0.02 * now.made), cpu_made=0.0))
         text, change = 'accel.set_image_backend("cuda")', {"backend": "cuda"}
         yield Advice(text, change, its.rate, rate, "time and memory of the GPU", True, at_most=True)
 
 
+def _switched(its: Flow, trial: Trial) -> float:
+    """The rate under a backend that was tried: what is computed, and the waiting for a core for that, becomes quicker
+    as in the trial; of the other waiting, only what the trial has seen: files that are slow at first are not in it."""
+    now, images = predict.present(its), its.images * 1e9
+    busy, base = min(trial.cpu_s, trial.seconds), max(min(trial.base_cpu_s, trial.base_seconds), 1e-9)
+    computed = min(now.cpu_made, its.alone)
+    waited = max(its.alone - computed - (trial.base_seconds - base) * images, 0.0) + (trial.seconds - busy) * images
+    made = computed * busy / base + waited
+    free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too
+    return predict.rate(
+        its, replace(now, made=made, busy_less=free, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9))
+    )
+
+
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
     """More of accel's own threads, where the process loads itself."""
     threads, cores = measured.options.get("threads"), int(its.cores)
     if its.loader.num_workers == 0 and measured.backend not in ("torchvision", "cuda", "dali") and threads:
-        computed = sum(its.stages.get(name, 0.0) for name in ("decode", "transform", "kernels"))
+        computed = its.undelayed("decode", "transform", "kernels")
         now = predict.present(its)
         made = now.made - computed * (1 - threads / cores) if cores > threads else now.made
         rate = predict.rate(its, replace(now, made=max(made, 0.02 * now.made)))
@@ -187,16 +202,21 @@ def _copying(its: Flow) -> Iterator[Advice]:
 
 
 def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
-    """The user's own statement that costs most."""
+    """The function of the user's that has the statement that costs most."""
     sample = hottest(measured)
     if verdict.stage in ("user", "collate") and sample is not None:
-        share = sample.count / max(sum(each.count for each in loading(measured)), 1)
-        less = its.stages[verdict.stage] * share
+        where = sample.file, sample.function  # a loop has several statements
+        found = [((each.file, each.function) == where, each.count) for each in loading(measured)]
+        its_own = sum(count for inside, count in found if inside)
+        others = sum(count for inside, count in found if not inside)
+        others = max(others - 2 * others**0.5, 0.0)  # at least, as far as so few samples tell: it is a bound
+        less = its.undelayed(verdict.stage) * its_own / (its_own + others)
         now = predict.present(its)
-        cpu = max(now.cpu_made - less, 0.0)
-        rate = predict.rate(its, replace(now, made=max(now.made - less, 0.02 * now.made), cpu_made=cpu))
+        cpu, made = max(now.cpu_made - less, 0.0), max(now.made - less, 0.02 * now.made)
+        free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too
+        rate = predict.rate(its, replace(now, made=made, cpu_made=cpu, busy_less=free))
         text = f"without {place(sample)}, in {sample.function}"
-        yield Advice(text, None, its.rate, rate, "a change of that line", None, at_most=True)
+        yield Advice(text, None, its.rate, rate, "a change of that code", None, at_most=True)
 
 
 def _shared_memory(measured: Measured, its: Flow | None) -> Iterator[Advice]:

@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -62,8 +62,9 @@ def start(*, trace: bool = False, within: Path | None = None) -> None:
     _before = counters.stats(), _busy(), time.perf_counter()
 
 
-def stop() -> Measured:
-    """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples."""
+def stop(say: Callable[[str], object] | None = None) -> Measured:
+    """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples, of which
+    ``say`` is told before it begins."""
     folder = measuring.folder()
     with undisturbed():
         measured = _measured(measuring.stop())
@@ -72,20 +73,27 @@ def stop() -> Measured:
         shutil.rmtree(folder, ignore_errors=True)
     its = flow(measured)
     if its is not None:
-        try_another(its.loader.number)
+        try_another(its.loader.number, say)
         found = loading.watched.trials.get(its.loader.number)
         measured.trials = {} if found is None else {ANOTHER: found}
     loading.watched.samples.clear()  # a dataset may be large
     return measured
 
 
-def try_another(number: int) -> None:
-    """Have samples of a loader made by accel's own backend, too, where none is in force; once."""
+def try_another(number: int, say: Callable[[str], object] | None = None) -> None:
+    """Have samples of a loader made by accel's own backend, too, where none is in force; once, also of others that are
+    like it: a script may make a new loader for each epoch."""
     watched = loading.watched
     samples = watched.samples.get(number)
     stepped_aside = (watched.selection or switch.current()).steps_aside and switch.current().steps_aside
-    if stepped_aside and samples is not None and number not in watched.trials:
-        watched.trials[number] = trial.measure(samples, ANOTHER)
+    if not stepped_aside or samples is None or number in watched.trials:
+        return
+    its = loading.kind(watched.loaders[number])
+    like = [each for each in watched.trials if loading.kind(watched.loaders[each]) == its]
+    if like:
+        watched.trials[number] = watched.trials[like[0]]
+    else:
+        watched.trials[number] = trial.measure(samples, ANOTHER, say)
 
 
 @contextmanager

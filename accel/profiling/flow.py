@@ -14,6 +14,7 @@ from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Meas
 COMPUTED = ("record", "decode", "transform", "kernels", "collate")
 """Stages that take a core for as long as they last."""
 _ENOUGH = 4
+_IDLE = 0.1  # of the cores; less than that may as well be what was measured at another time
 _BY_POOL = ("decode", "transform", "kernels")
 
 
@@ -40,8 +41,6 @@ class Flow:
     """How long a batch took in a worker; without workers, in the main process."""
     sending: float
     """What sending a batch takes beside that, in a thread of the worker's; the workers share what they send through."""
-    delayed: float
-    """Of ``made``, waiting for a core; 0 if that is not measured."""
     alone: float
     """And how long it would take if it never waited for a core."""
     cpu_made: float
@@ -52,6 +51,10 @@ class Flow:
     """Share of the workers' time without an index."""
     cores: float
     """For this rank, without what other programs take."""
+    shared: float
+    """With that: those of the machine that this rank shares with them."""
+    rivals: float
+    """Threads of other programs that have a core or wait for one, on average."""
     startup: float
     """An epoch's time to its first batch, beyond the wait for any other, if epochs go on as they did; and to end its
     workers."""
@@ -63,6 +66,11 @@ class Flow:
     """Of the wait, what was spent behind next(): lazy batches are computed where they are used."""
     gil_late: float | None
     """How late a thread of the main process came to have the GIL, on average."""
+
+    def undelayed(self, *stages: str) -> float:
+        """What these stages take of a batch where it never waits for a core."""
+        made = self.made.ns / max(self.made.count, 1)
+        return sum(self.stages.get(name, 0.0) for name in stages) * (self.alone / made if made else 1.0)
 
     @property
     def period(self) -> float:
@@ -190,23 +198,21 @@ def _flow(
     if not in_workers or mean > 0.9 * sum(stages.values()):  # it is part of what a worker does with a batch
         sending = 0.0
     cpu_main = _cpu(main) / max(len(all_batches), 1) if main is not None else 0.0
+    queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
     idle: float | None = None
-    delayed = 0.0
     if in_workers:
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
-        ours, others = in_use(measured)  # what other programs take will be taken under any setting
-        delayed = sum(worker.delayed_s or 0.0 for worker in workers) * 1e9 / batches * ours / max(ours + others, 1e-9)
-        delayed = min(delayed, max(mean - sum(map(_cpu, workers)) / batches, 0.0))
         cpu_made = sum(map(_cpu, workers)) / batches
         if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest is what starting a worker takes
-            cpu_made = min(cpu_made, mean - delayed)
-        cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - delayed)
+            more = max((cpu_made + queued) / mean, 1.0)  # or what its other threads wait for cores
+            cpu_made, queued = cpu_made / more, queued / more
+        cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
     else:
         stepped = [batch.step_cpu_ns for batch in chain if batch.step_cpu_ns is not None]
         cpu_step = min(sum(stepped) / len(stepped) if stepped else cpu_main, cpu_main, step + copy)
         cpu_made, cpu_main = max(cpu_main - cpu_step, 0.0), cpu_step
-    queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
+        queued *= cpu_made / max(cpu_made + cpu_main, 1.0)
     alone = max(mean - queued, min(cpu_made, mean))
     typical, length = _epochs(loader, chain, all_batches, wait)
     fill = max(mean - wait, 0.0)
@@ -214,10 +220,10 @@ def _flow(
     gil = main.gil.ns / main.gil.count if main is not None and main.gil and main.gil.count else None
     result = Flow(
         loader, measured.machine, main, workers, ranks, count, images, sum(sizes) / len(sizes) if sizes else None,
-        wait, copy, step, busy, stages, made, sending, delayed, alone, cpu_made, cpu_main, idle, 1.0, startup, fill,
+        wait, copy, step, busy, stages, made, sending, alone, cpu_made, cpu_main, idle, 1.0, 1.0, 0.0, startup, fill,
         length, gap, gil,
     )  # fmt: skip
-    result.cores = _cores(measured, result)
+    _share_cores(measured, result)
     return result
 
 
@@ -243,11 +249,20 @@ def in_use(measured: Measured) -> tuple[float, float]:
     return own, max((measured.machine.busy or 0.0) * measured.machine.cores - own, 0.0)
 
 
-def _cores(measured: Measured, flow: Flow) -> float:
-    """The cores that a rank may have: its share of those that other programs leave."""
-    machine = measured.machine
+def _share_cores(measured: Measured, flow: Flow) -> None:
+    """How many cores a rank may have, and who else wants them.
+
+    Where other programs take all that are left it keeps what it has, and what a thread gets that always computes.
+    """
+    machine, ranks = measured.machine, max(measured.machine.world_size, flow.ranks)
     others = in_use(measured)[1] if machine.world_size == flow.ranks else 0.0
-    return max((machine.cores - others) / max(machine.world_size, flow.ranks), 1.0, min(flow.in_use, machine.cores))
+    known = [each for each in measured.processes if each.seconds > 0]
+    got = sum((each.cpu_s or 0.0) / each.seconds for each in known)
+    wanted = got + sum((each.delayed_s or 0.0) / each.seconds for each in known)
+    share = got / wanted if wanted else 1.0
+    free, used = (machine.cores - others) / ranks, min(flow.in_use, machine.cores)
+    flow.cores = max(free if free - used > _IDLE * machine.cores / ranks else used, share)
+    flow.shared, flow.rivals = machine.cores / ranks, others / share / ranks
 
 
 def _epochs(loader: Loader, chain: Sequence[Batch], all_batches: Sequence[Batch], wait: float) -> tuple[float, float]:

@@ -7,10 +7,12 @@ that is killed, or calls ``os._exit``, the last seconds are lost.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import suppress
 from functools import partial
 from inspect import signature
+from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ class _Now:
         self.pid = os.getpid()
         self.trace = bool(told.get("trace"))
         self.file = Path(told["folder"]) / f"{self.pid}-{time.time_ns()}.json" if told.get("folder") else None
-        self.line = progress.Line() if told.get("progress") and not _rank() else None
+        self.line = _line_of(told)
         self.started = self.looked = False
         self.next = {"line": 0.0, "file": time.monotonic() + _LEAST_S["file"]}
 
@@ -46,7 +48,9 @@ class _Now:
             return
         self.started = True
         loading.listeners[:] = [self.look]  # not those of the process that forked this one
-        loading.ends[:] = [collect.try_another]  # when the script ends no process can be started any more
+        loading.ends[:] = (
+            [partial(collect.try_another, say=_say)] if self.file else []
+        )  # when the script ends no process can be started any more
         Finalize(None, self.end, exitpriority=1000)
 
     def look(self) -> None:
@@ -73,10 +77,18 @@ class _Now:
     def end(self) -> None:
         if self.line is not None:
             self.line.close()
+        if self.file is None:  # nobody asks what another backend would bring
+            loading.watched.samples.clear()
         with suppress(FileNotFoundError):  # the command has ended before: nobody waits for it
-            measured = collect.stop()
+            measured = collect.stop(_say)
             if self.file is not None and measured.batches:
                 folder.leave(_of_rank(measured), self.file)
+
+
+def _say(text: str) -> None:
+    if not _rank():
+        begin = "\n" if sys.stderr.isatty() else ""  # a bar of the script's may stand there
+        print(begin + text, file=sys.stderr, flush=True)
 
 
 def _of_rank(measured: Measured) -> Measured:
@@ -92,6 +104,7 @@ def _rank() -> int | None:
 
 
 _now: _Now | None = None
+_line: progress.Line | None = None
 
 
 def begin(told: dict[str, Any]) -> None:
@@ -105,9 +118,19 @@ def begin(told: dict[str, Any]) -> None:
     def iterate(original: Function, self: Any) -> Any:
         return DataLoader.__iter__(self) if _starts(told) else original(self)  # by the clocks that are there now
 
+    if parent_process() is None:
+        _line_of(told)
     Body("torch.utils.data.DataLoader.__iter__", iterate).put(DataLoader.__iter__)
     if told.get("loader"):
         Body("torch.utils.data.DataLoader.__init__", partial(_construct, **told["loader"])).put(DataLoader.__init__)
+
+
+def _line_of(told: dict[str, Any]) -> progress.Line | None:
+    """This process's live line, if it has one; from now on what the script prints appears above it."""
+    global _line
+    if told.get("progress") and not _rank() and (_line is None or _line.pid != os.getpid()):
+        _line = progress.Line()
+    return _line
 
 
 def _starts(told: dict[str, Any]) -> bool:

@@ -6,7 +6,6 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import wraps
 from multiprocessing import active_children
 from typing import Any
@@ -24,12 +23,14 @@ from accel.profiling.sampler import sampler
 from accel.runtime import streams
 from accel.system import clocks, measuring
 from accel.system.clocks import STEP, UNPACK, WAIT
+from accel.system.private_names import private
 
 Function = Callable[..., Any]
+private("torch", "_C.DisableTorchFunctionSubclass")
 
 _MOST_BATCHES = 4096
 _MANY = 256  # rows of workers that have ended
-_MANY_DONE = 1024  # stages that have ended, to be added up
+_MANY_DONE = 4096  # stages that have ended, to be added up
 
 
 class Watched:
@@ -50,6 +51,7 @@ class Watched:
         self._ended: list[measuring.Row] = []
         self._begun: Counter[int] = Counter()
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._extents: dict[tuple[int, ...] | None, tuple[int, int | None]] = {}
         self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
 
     def begin(self, iterator: Any, loader: Any, asked: int) -> None:
@@ -70,9 +72,11 @@ class Watched:
 
     def epoch(self, iterator: Any) -> tuple[Loader, int, int]:
         """The loader of an iterator, the epoch, and when it began."""
-        if iterator not in self._epochs:  # begun before it was measured
+        found = self._epochs.get(iterator)
+        if found is None:  # begun before it was measured
             self.begin(iterator, iterator, 0)
-        return self._epochs[iterator]
+            found = self._epochs[iterator]
+        return found
 
     def set_aside(self) -> None:
         """Keep what workers have measured that have ended, for others may take their rows."""
@@ -88,6 +92,21 @@ class Watched:
             pid = row.header["pid"]
             places.setdefault(self.workers.get(pid, pid), []).append(row)
         return [measuring.together(each) for each in places.values()]
+
+    def extent(self, data: Any, loader: Loader, collated: bool) -> tuple[int, int | None]:
+        """The images and bytes of a batch; where its stages are not told apart, those of one before that is like it."""
+        try:
+            with torch._C.DisableTorchFunctionSubclass():  # it costs more than the rest
+                first = data[0] if type(data) in (list, tuple) else None
+                like = (loader.number, *first.shape[:1]) if isinstance(first, torch.Tensor) else None
+                if clocks.telling or like not in self._extents:
+                    found = extent(data, loader.batch_size, collated)
+                    if like is None:
+                        return found
+                    self._extents[like] = found
+                return self._extents[like]
+        except Exception:  # somebody's own class
+            return loader.batch_size or 1, None
 
     def started(self, iterator: Any) -> None:
         """Its first batch is there."""
@@ -143,6 +162,11 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
     )
 
 
+def kind(loader: Loader) -> tuple[str, int | None, int]:
+    """What loaders have in common that do the same work."""
+    return loader.dataset, loader.batch_size, loader.num_workers
+
+
 def dataset_name(dataset: Any) -> str:
     """What a loader's dataset is called."""
     return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
@@ -182,11 +206,14 @@ def asked(original: Function) -> Function:
         watched.begun = watched.begun or begun
         loader, epoch, _ = watched.epoch(self)
         fetching.begin_batch()
-        number, ready, event = self._num_yielded, _ready(self), streams.mark()
+        number, ready, event = self._num_yielded, _ready(self) if clocks.telling else None, streams.mark()
         cpu_begun = clocks.cpu_ns() if clocks.sampling_cpu else None
         try:
-            with nullcontext() if clocks.ranges is None else clocks.ranges("accel::wait"):
+            if clocks.ranges is None:
                 data = original(self)
+            else:
+                with clocks.ranges("accel::wait"):
+                    data = original(self)
         except BaseException as error:
             _last.__dict__.pop("batch", None)
             _begin_step(clock, begun)
@@ -202,10 +229,7 @@ def asked(original: Function) -> Function:
         dry = None if event is None else bool(event.query())
         if not number:
             watched.started(self)
-        try:
-            images, size = extent(data, loader.batch_size, self._auto_collation)
-        except Exception:  # somebody's own class
-            images, size = loader.batch_size or 1, None
+        images, size = watched.extent(data, loader, self._auto_collation)
         watched.images += images
         batch = Batch(loader.number, epoch, number, images, begun, taken - begun, bytes=size, ready=ready, dry=dry)
         watched.batches.append(batch)
@@ -234,7 +258,7 @@ def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None
     watched.until = clock.stepping = clocks.now()
     waited = clock.stepping - asked - clock.inside
     clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None else None)
-    clock.stepping_cpu = clocks.cpu_ns()
+    clock.stepping_cpu = clocks.cpu_ns() if clocks.sampling_cpu else None
     clock.inside = clock.cpu_inside = 0
     clock.copied = clock.copies
 
@@ -244,11 +268,13 @@ def _end_step(clock: clocks.Clock) -> int:
     asked = clocks.now()
     batch: Batch | None = _last.__dict__.pop("batch", None)
     if clock.stepping:
-        took, cpu = asked - clock.stepping - clock.inside, clocks.cpu_ns() - clock.stepping_cpu
-        clock.add(STEP, took, max(cpu - clock.cpu_inside, 0))
+        took, cpu = asked - clock.stepping - clock.inside, None
+        if clock.stepping_cpu is not None:
+            cpu = max(clocks.cpu_ns() - clock.stepping_cpu - clock.cpu_inside, 0)
+        clock.add(STEP, took, cpu)
         if batch is not None:
             batch.copy_ns = clock.copies - clock.copied
-            batch.step_ns, batch.step_cpu_ns = took, max(cpu - clock.cpu_inside, 0)
+            batch.step_ns, batch.step_cpu_ns = took, cpu
     clock.stepping = clock.inside = clock.cpu_inside = 0
     return asked
 

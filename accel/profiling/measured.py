@@ -179,11 +179,13 @@ class Trial:
 
     images: int
     seconds: float
-    """An image took under the other backend, in a worker, without waiting for indices."""
+    """An image took under the other backend, in a worker, without waiting for indices or for a core."""
     cpu_s: float
     base_seconds: float
     """And under the one in force."""
     base_cpu_s: float
+    took_s: float | None = None
+    """All of the trial."""
 
 
 @dataclass

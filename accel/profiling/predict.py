@@ -26,6 +26,7 @@ class Setting:
     workers: int
     prefetch: int
     made: float
+    """In a worker that never waits for a core."""
     cpu_made: float
     busy_less: float = 0.0
     """Taken off what the main process does with a batch."""
@@ -34,15 +35,19 @@ class Setting:
 
 def present(flow: Flow) -> Setting:
     """The settings that were measured."""
-    made = flow.made.ns / max(flow.made.count, 1) - flow.delayed
     workers = flow.loader.num_workers
-    return Setting(workers, flow.loader.prefetch_factor or 2, made, flow.cpu_made, startup=flow.startup)
+    return Setting(workers, flow.loader.prefetch_factor or 2, flow.alone, flow.cpu_made, startup=flow.startup)
 
 
-def rate(flow: Flow, setting: Setting, whole_epochs: bool = False) -> float:
-    """Images a second of all ranks under a setting; over whole epochs, with their beginning, or once they run."""
+def rate(flow: Flow, setting: Setting, *, whole_epochs: bool = False, modest: bool = False) -> float:
+    """Images a second of all ranks under a setting.
+
+    Args:
+        whole_epochs: with their beginning; else once they run.
+        modest: where it leaves other programs the cores that they have; else it competes for them.
+    """
     now = present(flow)
-    period = flow.period * _period(flow, setting) / _period(flow, now)
+    period = max(flow.period * _period(flow, setting) / _period(flow, now), _on_cores(flow, setting, modest))
     if whole_epochs:
         period += setting.startup / flow.length
     return flow.images / period * 1e9 * flow.ranks
@@ -50,25 +55,34 @@ def rate(flow: Flow, setting: Setting, whole_epochs: bool = False) -> float:
 
 def gain(flow: Flow, **changes: float) -> float:
     """How many times as fast with these fields of the setting changed."""
-    now = present(flow)
-    return _period(flow, now) / _period(flow, replace(now, **changes))  # type: ignore[arg-type]
+    return rate(flow, replace(present(flow), **changes)) / flow.rate  # type: ignore[arg-type]
 
 
 def _period(flow: Flow, setting: Setting) -> float:
     """Nanoseconds a batch takes under a setting, by the model alone."""
-    unpacked = _unpacked(flow)
-    busy = [max(each - setting.busy_less, 0.0) + unpacked for each in flow.busy]
-    on_cores = (setting.cpu_made + flow.cpu_main) / flow.cores
+    taking = unpacked(flow)
+    busy = [max(each + taking - setting.busy_less, 0.0) for each in flow.busy]
+    on_cores = _on_cores(flow, setting)
     if setting.workers and flow.loader.num_workers == 0:  # one thread, where there was a pool
         setting = replace(setting, made=max(setting.made, setting.cpu_made))
     if setting.workers == 0:
-        return max(setting.made + sum(busy) / len(busy), on_cores)
+        computed = min(setting.cpu_made, setting.made)
+        slower = max(1.0, (1 + flow.rivals) / flow.shared)
+        return max(setting.made + computed * (slower - 1) + sum(busy) / len(busy), on_cores)
     at_work, period = 1.0, 0.0  # who waits for an index leaves the cores to the others
     for _ in range(3):
         typical = _on_shared_cores(flow, setting, sum(busy) / len(busy), at_work)
         period = _carried_on(flow, setting, busy, typical, on_cores)
         at_work = min((at_work + typical / max(setting.workers * period, 1.0)) / 2, 1.0)
     return period
+
+
+def _on_cores(flow: Flow, setting: Setting, modest: bool = False) -> float:
+    """What a batch takes of all cores: however it is made, no rate is higher."""
+    entitled = flow.cores if modest else flow.shared
+    if flow.rivals and not modest:
+        entitled = max(entitled * (n := setting.workers + 1) / (n + flow.rivals), flow.cores)
+    return (setting.cpu_made + flow.cpu_main) / max(entitled, flow.in_use)
 
 
 def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float, on_cores: float) -> float:
@@ -103,16 +117,20 @@ def _on_shared_cores(flow: Flow, setting: Setting, busy: float, at_work: float) 
             comb(others, count)
             * now**count
             * (1 - now) ** (others - count)
-            * max(1.0, (count + 1 + in_main) / flow.cores)
+            * max(1.0, (count + 1 + in_main + flow.rivals) / flow.shared)
             for count in range(others + 1)
         )
         took = (took + setting.made + computed * (slower - 1)) / 2
     return took
 
 
-def _unpacked(flow: Flow) -> float:
+def unpacked(flow: Flow, *, computed: bool = False) -> float:
+    """What unpacking a batch takes of the main process; of that, what is ``computed``, if that is known."""
     spent = flow.main.stages.get("unpack") if flow.main is not None and flow.loader.num_workers else None
-    return min(spent.ns / spent.count, flow.wait) if spent is not None and spent.count else 0.0
+    if spent is None or not spent.count:
+        return 0.0
+    ns = spent.ns if spent.cpu_ns is None or not computed else min(spent.cpu_ns, spent.ns)
+    return min(ns / spent.count, flow.wait)
 
 
 def _drawn(flow: Flow, mean: float) -> list[float]:

@@ -60,7 +60,7 @@ class profile:
         if os.getpid() != self._pid:
             return self.report
         with _collect.undisturbed():
-            measured = _collect.stop()
+            measured = _collect.stop(_say if self._show else None)
             self.report.fill(measured)
             if self._trace is not None:
                 _trace.write(measured, self._trace)
@@ -78,6 +78,10 @@ class profile:
         self.stop()
         if self._show and os.getpid() == self._pid and self.report.measured.batches:
             _display(self.report)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _display(report: Report) -> None:

@@ -2,47 +2,103 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from accel.profiling.measured import Measured
 from accel.profiling.verdict import judge
+
+_ERASE, _UP, _COLUMN = "\x1b[J", "\x1b[A", "\x1b[{}G"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 
 
 class Line:
     """A line that is refreshed in place in a terminal, and is nothing elsewhere.
 
-    It is drawn by ``update``'s caller and not by a thread: DataLoader forks its workers meanwhile. What the script
-    prints appears above it.
+    It is drawn by ``update``'s caller and not by a thread: DataLoader forks its workers meanwhile. It stands below what
+    the script prints, a bar that has not ended included, and goes for good once the script moves the cursor about.
     """
 
     def __init__(self, file: Any = None) -> None:
         """``file``: where to draw, standard error if None."""
         self._file = sys.stderr if file is None else file
-        self._live: Live | None = None
-        self._closed = not self._file.isatty()
+        self._closed = not self._file.isatty() or Console(file=self._file).is_dumb_terminal
+        self.pid = os.getpid()
+        self._text, self._shown, self._before = "", False, ""
+        self._replaced: list[tuple[str, Any, _Written]] = []
+        for name in () if self._closed else ("stdout", "stderr"):  # now: a bar keeps what it finds when it begins
+            stream = getattr(sys, name)
+            if stream is self._file or (stream is not None and stream.isatty()):
+                self._replaced.append((name, stream, _Written(stream, self)))
+                setattr(sys, name, self._replaced[-1][-1])
 
     def update(self, measured: Measured) -> None:
         """Show what the last batches say."""
         if self._closed:
             return
-        shown = Text(words(measured), no_wrap=True, overflow="ellipsis")
-        if self._live is None:
-            console = Console(file=self._file, highlight=False)
-            self._live = Live(shown, console=console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(shown, refresh=True)
+        self._text = words(measured)
+        self._file.write(self._erased() + self._drawn())
+        self._file.flush()
 
     def close(self) -> None:
         """Take the line away."""
-        self._closed = True
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if not self._closed:
+            self._file.write(self._erased())
+            self._file.flush()
+        self._closed, self._text = True, ""
+        for name, stream, written in self._replaced:
+            if getattr(sys, name) is written:
+                setattr(sys, name, stream)
+
+    def around(self, text: str) -> str:
+        """What the script prints, and what has the line stand below it."""
+        if self._closed or os.getpid() != self.pid or not text:
+            return text
+        begin = self._erased()
+        *_, last = re.split("[\r\n]", text)
+        self._before = last if len(last) < len(text) else self._before + last
+        if "\x1b" in _COLOUR.sub("", text):
+            self._closed = True
+        return begin + text + self._drawn()
+
+    def _erased(self) -> str:
+        shown, self._shown = self._shown, False
+        return _ERASE if shown else ""
+
+    def _drawn(self) -> str:
+        """The line on the one that the cursor is in, or on the next one where that is not empty; the cursor stays."""
+        if self._closed or not self._text:
+            return ""
+        width = max(Console(file=self._file).width - 1, 1)
+        text = self._text if cell_len(self._text) <= width else set_cell_size(self._text, width - 1) + "…"
+        self._shown = True
+        if not self._before:
+            return f"{text}\r"
+        column = cell_len(_COLOUR.sub("", self._before)) % (width + 1)
+        return f"\n{text}{_UP}{_COLUMN.format(column + 1)}"
+
+
+class _Written:
+    """A stream of the script's, with the line below what is written to it."""
+
+    def __init__(self, stream: Any, line: Line) -> None:
+        self._stream, self._line = stream, line
+
+    def write(self, text: str) -> int:
+        self._stream.write(self._line.around(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for each in lines:
+            self.write(each)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def words(measured: Measured) -> str:

@@ -40,6 +40,7 @@ def content(
         "machine": machine(measured, its),
         "loaders": [dataclasses.asdict(loader) for loader in measured.loaders],
         "advice": [dataclasses.asdict(each) for each in advice],
+        "trials": [{"backend": name, **dataclasses.asdict(trial)} for name, trial in measured.trials.items()],
         "tried": tried,
         "failed": measured.failed,
         "counters": measured.counters,

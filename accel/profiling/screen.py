@@ -120,6 +120,9 @@ def _notes(data: Data) -> list[str]:
         for each in [row for row in data["user"] if row["where"] == where][:2]:
             place = f"{each['file'].rsplit('/', 1)[-1]}:{each['line']} {each['text']}"
             lines.append(f"{words}: {each['share']:.0%} in {place}")
+    for each in data["trials"]:
+        took = "" if each["took_s"] is None else f", in {each['took_s']:.1f} s"
+        lines.append(f'afterwards {each["images"]} of your samples were made under "{each["backend"]}" as well{took}')
     idle = "not measured" if machine["idle_cores"] is None else f"{machine['idle_cores']:.1f} idle"
     line = f"cores: {machine['cores']}, {idle}"
     if machine["gpu"]:

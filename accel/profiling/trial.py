@@ -30,9 +30,8 @@ from accel.system.imports import LazyModule
 from accel.system.private_names import private
 
 _BATCH, _FEWEST, _MOST = 8, 2, 12
-_ROUNDS = 2
-_SECONDS = 0.4
-"""For a round of a backend, after its first batch, which is not counted."""
+_TURN_S, _SECONDS = 0.08, 0.6
+"""Of a backend at a time, and of all turns; after its first samples, for which things are done that are done once."""
 _PATIENCE = 60.0  # seconds: kernels may have to be compiled, once on a machine
 _MOST_TEXT = 4096  # bytes, which a pipe takes at once
 
@@ -63,8 +62,10 @@ def samples(loader: DataLoader[Any]) -> Samples | None:
     return Samples(loader.dataset, loader.collate_fn, loader.num_workers, loader.worker_init_fn)
 
 
-def measure(its: Samples, name: str = "cpu") -> Trial | None:
-    """Compare a backend, with its default options, with the one in force on some samples, which takes two seconds.
+def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None = None) -> Trial | None:
+    """Compare a backend, with its default options, with the one in force on some samples, which takes a second.
+
+    ``say`` is told before it begins, if it does.
 
     Returns:
         None where it cannot be done here, a sample fails or takes too long; the log says why.
@@ -74,11 +75,14 @@ def measure(its: Samples, name: str = "cpu") -> Trial | None:
         return None
     if threading.current_thread() is not threading.main_thread():
         return None
+    if say is not None:
+        say(f'accel: some samples are made under "{name}" as well, to predict what it would bring: about a second')
+    begun = time.perf_counter()
     said = _said_by_child(lambda: _compared(its, present, name))
     if "error" in said:
         log.note(log.INFO, "the backend %s was not tried on these samples: %s", name, said["error"])
         return None
-    return Trial(**said)
+    return Trial(**said, took_s=time.perf_counter() - begun)
 
 
 def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -149,27 +153,50 @@ def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
         if its.worker_init_fn is not None:
             its.worker_init_fn(0)
     drawn, length = random.Random(0), len(its.dataset)
-    batches = [[drawn.randrange(length) for _ in range(_BATCH)] for _ in range(_MOST + 1)]
-    times: dict[str, list[tuple[float, float, int]]] = {present: [], name: []}
-    for _ in range(_ROUNDS):  # in turns: whatever else runs on the machine comes over both
-        for each, found in times.items():
-            with switch.image_backend(each):
-                found.append(_time_of(its, batches))
-    (base_s, base_cpu_s, images), (seconds, cpu_s, _) = min(times[present]), min(times[name])
-    return {"images": images, "seconds": seconds, "cpu_s": cpu_s, "base_seconds": base_s, "base_cpu_s": base_cpu_s}
+    few = [drawn.randrange(length)]
+    slowest = 0.0
+    for each in (present, name):
+        _time_of(its, each, [few])
+        slowest = max(slowest, _time_of(its, each, [few])[0])
+    size = max(min(int(_TURN_S / slowest), _BATCH), 1)
+    number = max(min(int(_TURN_S / slowest / size), _MOST), 1)
+    batches = [[drawn.randrange(length) for _ in range(size)] for _ in range(number)]
+    times: dict[str, list[tuple[float, float]]] = {present: [], name: []}
+    begun, turns = time.perf_counter(), 0
+    while turns < _FEWEST or time.perf_counter() - begun < _SECONDS:
+        turns += 1
+        for each in (present, name)[:: 1 if turns % 2 else -1]:  # whatever else runs here comes over both alike
+            times[each].append(_time_of(its, each, batches))
+    (base_s, base_cpu_s), (seconds, cpu_s) = (_mean(found[1:]) for found in times.values())
+    return {
+        "images": size * number * (turns - 1),
+        "seconds": seconds,
+        "cpu_s": cpu_s,
+        "base_seconds": base_s,
+        "base_cpu_s": base_cpu_s,
+    }
 
 
-def _time_of(its: Samples, batches: list[list[int]]) -> tuple[float, float, int]:
-    """Seconds, and seconds of CPU, that an image takes with its values; and how many were made."""
-    begun = now = (0.0, 0.0)
-    count = -1
-    for batch in DataLoader(its.dataset, batch_sampler=batches, collate_fn=its.collate_fn):
-        for each in search.lazy_tensors(batch):
-            LazyTensorBase.materialize(each)
-        now = time.perf_counter(), time.process_time()
-        count += 1
-        begun = begun if count else now
-        if count >= _FEWEST and now[0] - begun[0] > _SECONDS:
-            break
-    images = count * _BATCH
-    return (now[0] - begun[0]) / images, (now[1] - begun[1]) / images, images
+def _mean(times: list[tuple[float, float]]) -> tuple[float, float]:
+    seconds, cpu_s = map(sum, zip(*times, strict=True))
+    return seconds / len(times), cpu_s / len(times)
+
+
+def _time_of(its: Samples, name: str, batches: list[list[int]]) -> tuple[float, float]:
+    """Seconds without waiting for a core, and seconds of CPU, that an image takes under a backend with its values."""
+    with switch.image_backend(name):
+        loader = iter(DataLoader(its.dataset, batch_sampler=batches, collate_fn=its.collate_fn))
+        begun = _clocks()
+        for batch in loader:
+            for each in search.lazy_tensors(batch):
+                LazyTensorBase.materialize(each)
+        now = _clocks()
+    images = sum(map(len, batches))
+    cpu_s = (now[1] - begun[1]) / images
+    return max((now[0] - begun[0]) / images, min(cpu_s, (now[2] - begun[2]) / images)), cpu_s
+
+
+def _clocks() -> tuple[float, float, float]:
+    """Seconds: without waiting for a core, of CPU, and by the clock."""
+    clock = time.perf_counter()
+    return clock - (measuring.delayed_ns(of_thread=True) or 0) / 1e9, time.process_time(), clock

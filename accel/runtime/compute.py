@@ -5,6 +5,7 @@ A file that cannot be decoded raises DecodeError here, and in whatever has somet
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import cache
 from itertools import islice
@@ -18,11 +19,13 @@ from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
 from accel.codec import stream_index
 from accel.errors import DecodeError, attempt, only
 from accel.options import Selection
+from accel.planning import columns
 from accel.planning.order import has_tail
-from accel.planning.plan import Plan, plan
+from accel.planning.plan import Plan, plan, plans_of
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
-from accel.runtime import sharing, torch_ops
+from accel.rows import Rows
+from accel.runtime import cached, results, sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, memory
 from accel.system.memory import Allocate
@@ -58,10 +61,12 @@ def several(
     for place, (recipes, _) in enumerate(batches):
         counters.count(counters.IMAGES, len(recipes))
         places.setdefault(selection_of(recipes), []).append(place)
+    if cached.in_use:
+        batches = [(from_cache(recipes), interleaved) for recipes, interleaved in batches]
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
-            plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in plain]
+            plans = [_plan(*batches[place]) for place in plain]
             results.update(zip(plain, _run_all(selection, plans, allocate), strict=True))
         others = [place for place in own if place not in results]
         if others:
@@ -70,12 +75,38 @@ def several(
     return [results[place] for place in range(len(batches))]
 
 
+def from_cache(recipes: Sequence[Recipe]) -> Sequence[Recipe]:
+    """The recipes with pixels that a cache has, or takes now, in place of sources and first steps (``results``)."""
+    recipes, wanted = results.begun(recipes, pixels)
+    if not wanted:
+        return recipes
+    selection = selection_of(recipes)
+    # black in the place of a damaged file is nothing to be kept
+    strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
+    plans = plans_of([(*each.before, (), ()) for each in wanted], (True,) * len(wanted))
+    made = _run_all(strict, [part for part, _ in plans], memory.results.empty)
+    begun = list(recipes)
+    for (_, numbers), values in zip(plans, made, strict=True):
+        if isinstance(values, torch.Tensor):  # else the recipe itself will tell
+            for number, image in zip(numbers, values.permute(0, 2, 3, 1).numpy(), strict=True):
+                each = wanted[number]
+                begun[each.number] = results.kept(each, recipes[each.number], image)
+    return begun
+
+
+def _plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
+    planned = columns.plan(recipes, interleaved=interleaved) if isinstance(recipes, Rows) else None
+    return planned or plan(recipes, interleaved=interleaved)
+
+
 def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
     host = host_of(selection)
     try:
         return host.run_all(plans, allocate) if supports_all(host) else sharing.run_all(host, plans, allocate)
     finally:
         stream_index.flush()
+        if cached.in_use:
+            cached.flush()
 
 
 def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
@@ -86,7 +117,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     counters.count(counters.IMAGES, len(recipes))
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
     if not has_tail(recipes):
-        return _run_on(backend, plan(recipes, interleaved=interleaved), device)
+        return _run_on(backend, _plan(recipes, interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
     whole = _tailed_plans(recipes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -284,11 +285,11 @@ def write_text(found: npt.NDArray[np.int64], number: int, text: str, times: int)
     place[TEXTS:].view(TEXT)[number], place[number] = text.encode()[: TEXT.itemsize], times
 
 
-def delayed_ns() -> int | None:
-    """How long threads of this process could have run and had no core, in all; None where the system does not tell."""
+def delayed_ns(*, of_thread: bool = False) -> int | None:
+    """How long threads of this process, or this one, could have run and had no core; None if nobody tells."""
     total = 0
     try:
-        for thread in os.listdir("/proc/self/task"):
+        for thread in [threading.get_native_id()] if of_thread else os.listdir("/proc/self/task"):
             with suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/schedstat") as file:
                 total += int(file.read().split()[1])
     except (OSError, IndexError):

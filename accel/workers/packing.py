@@ -7,7 +7,7 @@ lost, and the parent would wait for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from accel.codec.header import Header, Raw
 from accel.ops import OPS
 from accel.options import Selection
 from accel.recipe import Branch, Recipe, Source, Step
+from accel.rows import Numbers, Rows, Structure
 from accel.system import memory
 from accel.system.memory import Key
 
@@ -39,13 +40,20 @@ class Packed(NamedTuple):
         int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None]
     ]  # sizes, and fields of Source
     recipes: tuple[Stowed, ...]
+    rows: tuple[tuple[int, ...], Structure, Numbers] | None = None  # in place of recipes
 
 
-def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
+def pack(recipes: Sequence[Recipe], *, shared: bool = False) -> Packed:
     """Gather the recipes' sources; ``shared``: into shared memory."""
     sources: dict[int, Source] = {}
+    rows = None
+    if isinstance(recipes, Rows) and not any(OPS[form.name].holds_tensors for form in recipes.structure.forms):
+        kept = tuple(recipes.sources)
+        rows, recipes = (tuple(map(id, kept)), recipes.structure, recipes.numbers), ()
+        for source in kept:
+            _gather(source, sources)
     for recipe in recipes:
-        _gather(recipe, sources)
+        _gather(recipe.source, sources)
     tensors: dict[int, torch.Tensor] = {}  # each once. (Sent by torch, each would take a file descriptor.)
 
     def stand_in(value: Any) -> Any:
@@ -76,8 +84,8 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
         target[position : position + len(content)] = content
         position += len(content)
     if get_spawning_popen() is not None:  # a handle would be closed with its memory before the process begins
-        return Packed(target, places, start, described, given)
-    return Packed(data, places, start, described, given)
+        return Packed(target, places, start, described, given, rows)
+    return Packed(data, places, start, described, given, rows)
 
 
 class _StandIn(NamedTuple):
@@ -99,15 +107,14 @@ def _changed(steps: tuple[Step, ...], change: Callable[[Any], Any]) -> tuple[Ste
     return tuple([(step[0], tuple(map(changed, step[1]))) if OPS[step[0]].holds_tensors else step for step in steps])
 
 
-def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
-    source = recipe.source
+def _gather(source: Source, sources: dict[int, Source]) -> None:
     if id(source) not in sources:
         if source.origin is not None:
-            _gather(source.origin, sources)
+            _gather(source.origin.source, sources)
         sources[id(source)] = source
 
 
-def unpack(packed: Packed) -> tuple[Recipe, ...]:
+def unpack(packed: Packed) -> Sequence[Recipe]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
     data = torch.as_tensor(packed.data)
     tensors = {number: _slice(data, *place) for number, place in packed.tensors.items()}
@@ -126,4 +133,7 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
         origin = None if made_of is None else restored(*made_of)
         sources[number] = Source(view[position : position + size], header, name, selection, None, origin, key)
         position += size
+    if packed.rows is not None:
+        own, structure, numbers = packed.rows
+        return Rows([sources[number] for number in own], structure, numbers)
     return tuple(restored(*recipe) for recipe in packed.recipes)

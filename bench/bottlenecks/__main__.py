@@ -17,7 +17,7 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import comma_separated, command
 from accel.cli.tables import Table, show
-from bench.bottlenecks import PLANTS, data, processes
+from bench.bottlenecks import PLANTS, child, data, processes
 from bench.bottlenecks.plant import Plant
 from bench.machine import RESULTS, known, write
 
@@ -74,31 +74,47 @@ def _row(plant: Plant, found: dict[str, Any] | processes.NotRun, keep: Path | No
         return {**row, "found": "error", "advice": [], "wrong advice": [], **found}
     if "found" not in found:
         return {**row, **found}
-    screen_text, measured = found.pop("screen"), found.pop("measured")
+    screen_text, measured = found.pop("screen"), found.pop("measured")  # of each round
     if keep is not None:
         (keep / f"{plant.name}.txt").write_text(screen_text)
         (keep / f"{plant.name}.json").write_text(json.dumps(measured))
+    for key in ("advice", "not advised"):
+        found[key] = [_sum_up(each) for each in found[key]]
     return {**row, **found, "wrong advice": plant.wrong(found["advice"], found["why"])}
 
 
-def _error(advice: dict[str, Any]) -> float | None:
-    """By how much a prediction was off, the median of the rounds; of a bound, by how much it was exceeded."""
-    errors = [said / rate - 1 for said, rate in advice.get("rounds", ()) if said and rate]
-    if not errors:
-        return None
-    error: float = median(errors)
-    return min(error, 0.0) if advice["at_most"] else error
+def _sum_up(advice: dict[str, Any]) -> dict[str, Any]:
+    """A piece of advice with the medians of the rounds that went alike, or of all: what was predicted and measured, and
+    by how much that was off; of a bound, by how much it was exceeded."""
+    rounds = [one for one in advice["rounds"] if child.alike(one)] or advice["rounds"]
+    both = [(one["predicted"], one["measured"]) for one in rounds if one["predicted"] and one["measured"]]
+    rates = [one["measured"] for one in rounds if one["measured"]]
+    error = median(said / rate - 1 for said, rate in both) if both else None
+    summed = {"measured": median(rates) if rates else None, "error": error}
+    if error is not None:
+        summed |= {"predicted_rate": median(said for said, _ in both)}
+        summed["error"] = min(error, 0.0) if advice["at_most"] else error
+    return {**advice, **summed, "alike": sum(map(child.alike, advice["rounds"]))}
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     run = [row for row in rows if "not run" not in row]
-    errors = [error for row in run for each in row["advice"] if (error := _error(each)) is not None]
     return {
         "plants": len(run),
         "named": sum(row["found"] == row["expected"] for row in run),
         "with wrong advice": [row["name"] for row in run if row["wrong advice"]],
-        "predictions": len(errors),
-        "within 15%": sum(abs(error) <= _TOLERANCE for error in errors),
+        "predictions": _right(run, "advice"),
+        "of what is not advised": _right(run, "not advised"),
+    }
+
+
+def _right(rows: Sequence[dict[str, Any]], key: str) -> dict[str, int]:
+    """How many predictions were tried, how many held, and how many are bounds."""
+    tried = [each for row in rows for each in row.get(key, ()) if each.get("error") is not None]
+    return {
+        "tried": len(tried),
+        "within 15%": sum(abs(each["error"]) <= _TOLERANCE for each in tried),
+        "bounds": sum(each["at_most"] for each in tried),
     }
 
 
@@ -112,14 +128,16 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
             lines.append((row["name"], row["expected"], "WRONG: error", row["error"].splitlines()[-1], "", "", ""))
             continue
         found = row["found"] if row["found"] == row["expected"] else f"WRONG: {row['found']}"
-        said = row["advice"] or [None]
+        said = [*(row["advice"] or [None]), *row.get("not advised", ())]
         for number, each in enumerate(said):
             begin = (row["name"], row["expected"], found) if number == 0 else ("", "", "")
             lines.append((*begin, *_advice(each)))
         lines += [("", "", "", f"WRONG: {wrong}", "", "", "") for wrong in row["wrong advice"]]
     total = _summary(rows)
     notes = [f"{total['named']} of {total['plants']} named; wrong advice: {len(total['with wrong advice'])}; "]
-    notes[0] += f"{total['within 15%']} of {total['predictions']} predictions within 15%"
+    for key, words in (("predictions", "predictions"), ("of what is not advised", "of what is not advised")):
+        its = total[key]
+        notes.append(f"{words}: {its['within 15%']} of {its['tried']} within 15%, of these {its['bounds']} bounds")
     columns = ("plant", "expected", "found", "advice", "predicted", "measured", "error")
     return Table("planted bottlenecks", columns, lines, notes, text=4)
 
@@ -127,10 +145,10 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 def _advice(each: dict[str, Any] | None) -> tuple[str, ...]:
     if each is None:
         return "none", "", "", ""
-    error = _error(each)
+    error = each.get("error")
     predicted = "" if each["predicted_rate"] is None else f"{each['predicted_rate']:.0f}"
     bound = "at most " if each["at_most"] and predicted else ""
-    measured = "" if each["measured"] is None else f"{each['measured']:.0f}"
+    measured = "" if each.get("measured") is None else f"{each['measured']:.0f}"
     return each["text"], bound + predicted, measured, "" if error is None else f"{error:+.0%}"
 
 

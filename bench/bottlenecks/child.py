@@ -6,6 +6,7 @@ The processes are forked, so that torch is imported once for all of them.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import sys
@@ -15,17 +16,22 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import accel
 from accel.profiling import predict
+from accel.profiling.advice import candidates
 from accel.profiling.report import Report
+from accel.system.cores import cores
 from bench.bottlenecks import PLANTS, steps
+from bench.bottlenecks.load import Load
 from bench.bottlenecks.plant import Plant
 from bench.bottlenecks.script import Script
 
-_LIMIT = 240  # seconds
+_LIMIT = 150  # seconds, of a plant; and from when on there are no more rounds than are wanted
+_ENOUGH = 60
+_ALIKE = 0.15  # of the cores
+_WITHOUT = "without "
 
 
 def main() -> int:
@@ -40,9 +46,6 @@ def main() -> int:
     warnings.filterwarnings("ignore", "This DataLoader will create")  # 16 workers on two cores are meant
     for name in args.plants:
         plant, out = PLANTS[name], args.out / f"{name}.json"
-        if plant.apart or len(args.plants) == 1:
-            _write(plant, args.folder, out, 0 if args.plain else args.rounds)
-            continue
         pid = os.fork()
         if not pid:
             os.setpgid(0, 0)
@@ -52,9 +55,11 @@ def main() -> int:
                 sys.stderr.flush()
                 os._exit(0)
         if not _ended(pid):
+            where = out.with_suffix(".where")
+            text = where.read_text() if where.exists() else ""
             os.killpg(pid, 9)
             os.waitpid(pid, 0)
-            _put(out, {"error": f"no end after {_LIMIT} s"})
+            _put(out, {"error": f"{text}\nno end after {_LIMIT} s"})
     return 0
 
 
@@ -69,13 +74,15 @@ def _ended(pid: int) -> bool:
 
 def _write(plant: Plant, folder: Path, out: Path, rounds: int) -> None:
     os.environ.update(plant.environment)  # also for libc, whose functions a slow disk asks for it
-    with ExitStack() as stack:
+    with out.with_suffix(".where").open("w") as where, ExitStack() as stack:
+        faulthandler.dump_traceback_later(_LIMIT - 2, file=where)
         if plant.device:
             stack.callback(steps.stand_in()._destroy)
         try:
             _put(out, profiled(plant, folder, rounds) if rounds else plainly(plant, folder))
         except Exception:
             _put(out, {"error": traceback.format_exc()})
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _put(out: Path, found: dict[str, Any]) -> None:
@@ -98,42 +105,86 @@ def plainly(plant: Plant, folder: Path) -> dict[str, Any]:
 
 
 def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
-    """What the profiler finds, and what its advice brings: in turns with the script itself, profiled anew, so that what
-    else runs on the machine comes over the prediction and what it is compared with alike."""
-    report, failed = _report(plant, folder)
+    """What the profiler finds, and what its advice brings: before each run of a change the script itself is profiled
+    anew, so that what else runs on the machine comes over the prediction and what it is compared with alike.
+
+    A round in which other programs took more of the cores in one of both tells little: there are more, up to a limit.
+    """
+    begun = time.monotonic()
+    report, failed, load = _report(plant, folder)
     names = ("text", "change", "rate", "predicted_rate", "at_most", "cost", "whole_epochs")
     advice: list[dict[str, Any]] = [
-        {**{name: getattr(each, name) for name in names}, "rounds": [], "measured": None} for each in report.advice
+        {**{name: getattr(each, name) for name in names}, "rounds": []} for each in report.advice
     ]
-    found, again = [report.bottleneck], report
-    tried = [each for each in advice if each["change"] is not None]
-    for number in range(rounds if tried else 0):
-        if number:
-            again, _ = _report(plant, folder)
-            found.append(again.bottleneck)
-        for each in tried:
-            each["rounds"].append([predicted(again, each), _tried(plant.script, each, folder)])
-    for each in tried:
-        both = [(said, rate) for said, rate in each["rounds"] if said and rate]
-        rates = [rate for _, rate in each["rounds"] if rate]
-        each["measured"] = median(rates) if rates else None
-        if both:
-            each["predicted_rate"] = median(said for said, _ in both)
+    left = [] if any(each["change"] for each in advice) else _not_advised(report)
+    found, all_measured, fresh = [report.bottleneck], [report.measured.to_dict()], True
+    again = report
+    for each in [*advice, *left]:
+        script = _followed(plant, each)
+        while script is not None and _wanted(each["rounds"], rounds, time.monotonic() - begun):
+            if not fresh:
+                again, _, load = _report(plant, folder)
+                found.append(again.bottleneck)
+                all_measured.append(again.measured.to_dict())
+            fresh = False
+            with Load() as then:
+                rate = _tried(script, each["whole_epochs"], folder)
+            others = [load.others, then.others]
+            each["rounds"].append({"predicted": predicted(again, each), "measured": rate, "others": others})
     return {
         "found": found[0],
         "found in each round": found,
         "why": report.verdict.why,
         "failed": failed,
         "advice": advice,
+        "not advised": left,
         "screen": str(report),
-        "measured": report.measured.to_dict(),
+        "measured": all_measured,
     }
 
 
-def _report(plant: Plant, folder: Path) -> tuple[Report, str | None]:
-    """The profiler's report on a run of the script, and how that failed."""
+def _not_advised(report: Report) -> list[dict[str, Any]]:
+    """A change that nothing advises, as nothing is predicted to come of it; [] where nothing is predicted."""
+    its = report.verdict.flow
+    if its is None or report.bottleneck in ("none", "threads", "shm", "startup"):
+        return []
+    number = 2 * its.loader.num_workers or 2
+    return [
+        {
+            "text": f"(not advised: num_workers={number})",
+            "change": {"num_workers": number},
+            "rate": its.rate,
+            "predicted_rate": None,
+            "at_most": False,
+            "cost": "",
+            "whole_epochs": False,
+            "rounds": [],
+        }
+    ]
+
+
+def _wanted(rounds: list[dict[str, Any]], number: int, took: float) -> bool:
+    """Whether another round is, of which so many are wanted that went alike."""
+    return len(rounds) < number or (sum(map(alike, rounds)) < number and len(rounds) < 4 * number and took < _ENOUGH)
+
+
+def alike(one: dict[str, Any]) -> bool:
+    """Whether other programs took about as much of the machine in both runs of a round."""
+    before, after = one["others"]
+    return before is None or after is None or abs(after - before) <= _ALIKE * cores()
+
+
+def _followed(plant: Plant, advice: dict[str, Any]) -> Script | None:
+    """The plant's script with a piece of advice followed; None where it is not for a program."""
+    if advice["change"] is not None:
+        return plant.script.changed(advice["change"])
+    return plant.cure if plant.names and advice["text"].startswith(_WITHOUT) else None
+
+
+def _report(plant: Plant, folder: Path) -> tuple[Report, str | None, Load]:
+    """The profiler's report on a run of the script, how that failed, and what other programs took meanwhile."""
     failed = None
-    with plant.machine(), ExitStack() as stack:
+    with plant.machine(), Load() as load, ExitStack() as stack:
         if not plant.inside:
             stack.enter_context(plant.script.in_force())
         try:
@@ -141,32 +192,31 @@ def _report(plant: Plant, folder: Path) -> tuple[Report, str | None]:
                 (plant.script.run if plant.inside else plant.script.train)(folder)
         except RuntimeError as error:
             failed = str(error).strip().splitlines()[-1]
-    return report, failed
+    return report, failed, load
 
 
 def predicted(report: Report, advice: dict[str, Any]) -> float | None:
     """What a report predicts of a change that was advised by another, on the same script."""
-    for each in report.advice:
-        if each.change == advice["change"]:
+    for each in candidates(report.measured, report.verdict):
+        if each.change == advice["change"] and (each.change or each.text.startswith(_WITHOUT)):
             return each.predicted_rate
     its, fields = report.verdict.flow, {"num_workers": "workers", "prefetch_factor": "prefetch"}
-    if its is None or not advice["change"].keys() <= fields.keys():
+    if its is None or not advice["change"] or not advice["change"].keys() <= fields.keys():
         return None
     changes = {fields[name]: value for name, value in advice["change"].items()}
     return predict.rate(its, replace(predict.present(its), **changes))
 
 
-def _tried(script: Script, advice: dict[str, Any], folder: Path) -> float | None:
-    """The rate with a change, once all workers have begun, over some turns of them; None if it fails."""
-    changed = script.changed(advice["change"])
-    workers = max(changed.loader.get("num_workers", 0), 1)
+def _tried(script: Script, whole_epochs: bool, folder: Path) -> float | None:
+    """The rate of a script, once all workers have begun, over some turns of them; None if it fails."""
+    workers = max(script.loader.get("num_workers", 0), 1)
     if script.length:
-        changed = replace(changed, batches=2 * workers + workers * max(4, min(16, 64 // workers)))
+        script = replace(script, batches=2 * workers + workers * max(4, min(16, 64 // workers)))
     try:
-        timed = changed.run(folder)
+        timed = script.run(folder)
     except RuntimeError:
         return None
-    return timed.rate if advice["whole_epochs"] else timed.steady
+    return timed.rate if whole_epochs else timed.steady
 
 
 if __name__ == "__main__":

@@ -218,6 +218,7 @@ BATCHES = [
         replace(_plain, loader={**TWO, "collate_fn": data.SlowCollate(80)}),
         cure=_plain,
         never=TUNING,
+        names=("data.py",),
     ),
     Plant(
         "collate-0",
@@ -226,6 +227,7 @@ BATCHES = [
         replace(_plain, loader={**ALONE, "collate_fn": data.SlowCollate(60)}),
         cure=replace(_plain, loader=ALONE),
         never=TUNING,
+        names=("data.py",),
     ),
     Plant(
         "send-2",

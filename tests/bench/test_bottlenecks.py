@@ -1,16 +1,22 @@
 """Planted bottlenecks: the profiler names some, the bench tells right from wrong, advice is applied."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accel.system.cores import cores
 from bench import bottlenecks
 from bench.bottlenecks import child, data, processes
 from bench.bottlenecks.__main__ import main
 from bench.bottlenecks.data import photos, pipeline
+from bench.bottlenecks.load import Load
 from bench.bottlenecks.plant import Plant
 from bench.bottlenecks.script import Script
 from bench.bottlenecks.steps import Step
@@ -71,6 +77,29 @@ def test_advice_is_applied() -> None:
     assert replace(WAITS, options={"threads": 2}).changed({"backend": "reference"}).options == {}
 
 
+def rounds(*rates: tuple[float | None, float]) -> list[dict[str, Any]]:
+    return [{"predicted": said, "measured": rate, "others": [0.1, 0.1]} for said, rate in rates]
+
+
+def test_what_else_runs_is_seen() -> None:
+    burns = [sys.executable, "-c", "while True: pass"]
+    with Load() as own:
+        subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
+    other = subprocess.Popen(["sh", "-c", '"$0" "$@" & echo $!', *burns], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    pid = int(other.stdout.readline())
+    try:
+        other.wait()
+        with Load() as load:
+            time.sleep(1)
+    finally:
+        os.kill(pid, 9)
+        other.stdout.close()
+    assert own.others is not None
+    assert load.others is not None
+    assert load.others > 0.2
+
+
 @pytest.mark.parametrize(("name", "status"), [("step", 0), ("read", 1)])
 def test_a_wrong_name_is_exit_status_1(
     name: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -78,22 +107,24 @@ def test_a_wrong_name_is_exit_status_1(
     said: dict[str, Any] = {"found": name, "why": "", "failed": None, "screen": "", "measured": {}}
     each = {"text": "more", "change": {"num_workers": 2}, "rate": 50.0, "at_most": False, "cost": ""}
     advice = [
-        {**each, "predicted_rate": 120.0, "measured": 100.0, "rounds": [[120.0, 100.0]]},
+        {**each, "predicted_rate": 120.0, "rounds": rounds((120.0, 100.0))},
         {
             **each,
             "predicted_rate": 110.0,
-            "measured": 100.0,
-            "rounds": [[150.0, 50.0], [110.0, 100.0], [None, 9.0], [100.0, 100.0]],
+            "rounds": rounds((150.0, 50.0), (110.0, 100.0), (None, 9.0), (100.0, 100.0)),
         },
     ]
-    found = {**said, "advice": advice}
+    busy = {"predicted": 7.0, "measured": 700.0, "others": [2.0 * cores(), 0.0]}
+    advice[1]["rounds"] += [busy] * 3  # what else ran was another thing
+    left = [{**each, "predicted_rate": None, "rounds": rounds((100.0, 100.0))}]
+    found = {**said, "advice": advice, "not advised": left}
     monkeypatch.setattr(processes, "run", lambda plants, *arguments: [(plant, dict(found)) for plant in plants])
     monkeypatch.setattr(data, "write", lambda root: None)
     out = tmp_path / "out.json"
     assert main(["--only", "step-2", "--out", str(out)]) == status
     written = json.loads(out.read_text())
     assert written["summary"]["named"] == 1 - status
-    assert written["summary"]["predictions"] == 2
-    assert written["summary"]["within 15%"] == 1
+    assert written["summary"]["predictions"] == {"tried": 2, "within 15%": 1, "bounds": 0}
+    assert written["summary"]["of what is not advised"] == {"tried": 1, "within 15%": 1, "bounds": 0}
     assert written["summary"]["with wrong advice"] == ["step-2"]
     assert "+20%" in capsys.readouterr().out

@@ -198,7 +198,9 @@ def spoilt(rng: random.Random, meta: bytes, part: np.ndarray) -> tuple[bytes, np
     if what == 0:
         words[rng.randrange(len(words))] = rng.choice([0, 1, 2, 3, 4, 5, 8, 255, 4096, 65535, rng.randrange(65536)])
     elif what == 1:
-        part = part[: rng.randrange(len(part))]
+        part = part[: rng.randrange(min(len(part), rng.choice([9, 99, 1 << 20])))]
+        if len(part) > 3 and rng.randrange(2):
+            part[:4].view(np.uint32)[0] = len(part)
     elif what == 2:  # a size, a place of a row, a code
         at = min(4 * rng.randrange(20), len(part) - 4)
         part[at : at + 4] = np.frombuffer(

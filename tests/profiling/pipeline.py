@@ -30,6 +30,8 @@ class Pipeline:
     workers: int = 2
     prefetch: int = 2
     cores: int = 2
+    rivals: float = 0.0
+    """Threads of other programs that always want a core."""
     epochs: int = 1
     batches: int = 80
     startup: float = 0.0
@@ -83,7 +85,7 @@ class _Actor:
 class _Simulation:
     def __init__(self, pipeline: Pipeline) -> None:
         self.p = pipeline
-        self.now = 0.0
+        self.now = self.others = 0.0
         self.random = random.Random(pipeline.seed)
         self.measured = Measured(backend="cpu", machine=Machine(cores=pipeline.cores, cores_all=pipeline.cores))
         self.loader = Loader(
@@ -133,17 +135,19 @@ class _Simulation:
                 self.measured.processes[0].gil.add(batch.step_ns or 0)
         self.measured.seconds = seconds
         self.measured.loaders.append(self.loader)
-        self.measured.machine.busy = min(sum(actor.cpu for actor in self.actors) / self.now / p.cores, 1.0)
+        used = sum(actor.cpu for actor in self.actors) + self.others
+        self.measured.machine.busy = min(used / self.now / p.cores, 1.0)
         self.measured.samples = p.samples
         return self.measured
 
     def tick(self) -> None:
         """To the next end of a phase: who wants cores has an equal share of them."""
         running = [actor for actor in self.actors if not actor.blocked and not actor.ended]
-        wanted = sum(actor.wants for actor in running)
+        wanted = sum(actor.wants for actor in running) + self.p.rivals
         share = min(1.0, self.p.cores / wanted) if wanted else 1.0
         ahead = min(actor.left / (share if actor.wants else 1.0) for actor in running)
         self.now += ahead
+        self.others += ahead * share * self.p.rivals
         ended = []
         for actor in running:
             actor.left -= ahead * (share if actor.wants else 1.0)
@@ -185,14 +189,18 @@ class _Simulation:
                 self.starting[number] = False
                 yield "", p.startup + 1e-6, 1.0
             batch, began = self.waiting[number].popleft(), self.now
-            factor = self.random.lognormvariate(-(p.spread**2) / 2, p.spread)
-            if p.slow_every and batch % p.slow_every == p.slow_every - 1:
-                factor *= p.slow_work
+            factor = self.factor(batch)
             for stage, (spent, wants) in p.work.items():
                 yield stage, spent * factor, wants
             self.made[number].add(int((self.now - began) * MS))
             self.count[number] += 1
             self.finished.add(batch)
+
+    def factor(self, batch: int) -> float:
+        """How many times as long as the others a batch takes."""
+        p = self.p
+        slow = p.slow_every and batch % p.slow_every == p.slow_every - 1
+        return self.random.lognormvariate(-(p.spread**2) / 2, p.spread) * (p.slow_work if slow else 1.0)
 
     def training(self) -> Generator[Phase | None, None, None]:
         p = self.p
@@ -209,7 +217,7 @@ class _Simulation:
                     self.waiting[sent % p.workers].append(sent)
                     sent += 1
                 if not p.workers:
-                    factor = self.random.lognormvariate(-(p.spread**2) / 2, p.spread)
+                    factor = self.factor(number)
                     for stage, (spent, wants) in p.work.items():
                         yield stage, spent * factor, wants
                 ready = len(self.finished)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from accel.profiling import predict
-from accel.profiling.advice import MOST, Advice, advise
+from accel.profiling.advice import MOST, Advice, advise, candidates
 from accel.profiling.flow import flow
 from accel.profiling.measured import Measured, Trial
 from accel.profiling.verdict import judge
@@ -65,6 +65,44 @@ def test_the_present_setting_is_what_was_measured() -> None:
         its = flow(measured)
         assert its is not None
         assert predict.rate(its, predict.present(its)) == pytest.approx(measured_rate(measured), rel=1e-6)
+
+
+@pytest.mark.parametrize("rivals", [1.0, 6.0])
+def test_other_programs_want_the_cores_as_well(rivals: float) -> None:
+    """What competes for the cores has its share of them under any setting."""
+    errors = []
+    for pipeline, rng in pipelines(60, 5):
+        shared = replace(pipeline, rivals=rivals)
+        its = flow(shared.run())
+        assert its is not None
+        workers = rng.choice([1, 2, 3, 4, 6, 12])
+        setting = replace(predict.present(its), workers=workers)
+        errors.append(predict.rate(its, setting) / replace(shared, workers=workers).rate() - 1)
+        if shared.work.get("decode", (0, 0.0))[1]:
+            measured, after = switched(shared, 3.3)
+            found = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+            errors += [(each.predicted_rate or 0.0) / after - 1 for each in found]
+    assert near(errors) >= SHARE
+
+
+def test_no_cores_are_taken_from_other_programs() -> None:
+    """More workers would have a larger share of a machine that others are busy on; that is not advised."""
+    for rivals, advised in ((0.0, True), (8.0, False)):
+        pipeline = Pipeline({"decode": (20.0, 1.0)}, (2.0, 0.0), workers=1, cores=2, rivals=rivals)
+        measured = pipeline.run()
+        keys = {key for each in advise(measured, judge(measured)) for key in each.change or {}}
+        assert ("num_workers" in keys) == advised
+        its = flow(measured)
+        assert its is not None
+        more = predict.rate(its, replace(predict.present(its), workers=3))
+        assert more == pytest.approx(replace(pipeline, workers=3).rate(), rel=WITHIN)
+        assert more > 1.3 * its.rate
+
+
+def test_workers_that_wait_are_advised_on_a_busy_machine() -> None:
+    pipeline = Pipeline({"read": (40.0, 0.0), "decode": (2.0, 1.0)}, (2.0, 0.0), workers=1, cores=2, rivals=8.0)
+    measured = pipeline.run()
+    assert any("num_workers" in (each.change or {}) for each in advise(measured, judge(measured)))
 
 
 def test_rates_are_of_whole_turns_of_the_workers() -> None:

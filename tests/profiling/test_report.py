@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -35,7 +37,7 @@ BUSY = Pipeline(
 
 def busy() -> Measured:
     measured = BUSY.run()
-    measured.backend, measured.trials = "torchvision", {"cpu": Trial(16, 1e-4, 1e-4, 3e-4, 3e-4)}
+    measured.backend, measured.trials = "torchvision", {"cpu": Trial(16, 1e-4, 1e-4, 3e-4, 3e-4, 0.9)}
     return measured
 
 
@@ -171,6 +173,7 @@ def keys(value: Any, name: str = "") -> Iterator[str]:
 def test_the_keys_are_those_of_the_docs() -> None:
     report = Report(busy())
     report.tried = {"text": "", "change": {"backend": "cpu"}, "predicted_rate": 2.0, "measured_rate": 2.0}
+    assert 'afterwards 16 of your samples were made under "cpu" as well, in 0.9 s' in str(report)
     data = json.loads(report.to_json())
     assert data["advice"]
     assert data["user"]
@@ -293,6 +296,83 @@ def test_the_line_is_nothing_when_piped() -> None:
     line.update(busy())
     line.close()
     assert file.getvalue() == ""
+
+
+def seen(written: str) -> list[str]:
+    """The lines of a terminal on which this was written, for the few sequences that the line uses."""
+    lines: list[str] = [""]
+    row = column = 0
+    for each in re.findall(r"\x1b\[\d*[A-Z]|.", written, re.DOTALL):
+        if each == "\n":  # as terminals have it: to the begin of the next line
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif each == "\r":
+            column = 0
+        elif each == "\x1b[J":
+            lines = [*lines[:row], lines[row][:column]]
+        elif each == "\x1b[A":
+            row -= 1
+        elif each.startswith("\x1b[") and each.endswith("G"):
+            column = int(each[2:-1]) - 1
+        else:
+            assert not each.startswith("\x1b"), each
+            lines[row] = f"{lines[row][:column]:{column}}{each}{lines[row][column + 1 :]}"
+            column += 1
+    return lines
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard error, which pytest sets anew between a fixture and a test."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = Terminal()
+    monkeypatch.setattr(sys, "stderr", file)
+    return file
+
+
+def test_the_line_stands_below_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    line = progress.Line()
+    measured = busy()
+    bar = sys.stderr  # as a bar keeps it
+    line.update(measured)
+    said = progress.words(measured)
+    assert seen(terminal.getvalue()) == [said]
+    print("epoch 0", file=sys.stderr)
+    assert seen(terminal.getvalue()) == ["epoch 0", said]
+    for percent in (7, 42, 100):
+        bar.write(f"\r{percent}%")
+        line.update(measured)
+        assert seen(terminal.getvalue()) == ["epoch 0", f"{percent}%", said]
+    print(" ...", file=sys.stderr)
+    assert seen(terminal.getvalue()) == ["epoch 0", "100% ...", said]
+    line.close()
+    assert seen(terminal.getvalue()) == ["epoch 0", "100% ...", ""]
+    assert sys.stderr is terminal
+    bar.write("loss 0.5\n")
+    line.update(measured)
+    assert seen(terminal.getvalue()) == ["epoch 0", "100% ...", "loss 0.5", ""]
+
+
+def test_the_line_gives_way_to_who_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    line = progress.Line()
+    line.update(busy())
+    sys.stderr.write("outer\ninner\x1b[A")
+    line.update(busy())
+    sys.stderr.write("\rOUTER")
+    assert seen(terminal.getvalue()) == ["OUTER", "inner"]
+    line.close()
+
+
+def test_the_line_of_a_forked_process_is_its_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    line = progress.Line()
+    line.update(busy())
+    before = terminal.getvalue()
+    monkeypatch.setattr(line, "pid", os.getpid() + 1)
+    sys.stderr.write("a worker's\n")
+    assert terminal.getvalue() == f"{before}a worker's\n"
+    line.close()
 
 
 def test_the_line_is_refreshed_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torchvision import transforms
 
 import accel
-from accel.profiling import trial
+from accel.profiling import collect, loading, trial
 from accel.profiling.measured import Trial
 
 SLEEP = 0.004
@@ -49,9 +49,13 @@ def test_a_trial(tmp_path: Path, workers: int) -> None:
     assert its is not None
     states = torch.get_rng_state(), random.getstate()
     made = Photos.made
-    found = trial.measure(its, "cpu")
+    said: list[str] = []
+    found = trial.measure(its, "cpu", said.append)
     assert isinstance(found, Trial)
-    assert found.images >= 16
+    assert len(said) == 1
+    assert found.images > 0
+    assert found.took_s is not None
+    assert found.took_s > 2 * found.images * SLEEP
     for seconds, cpu_s in ((found.seconds, found.cpu_s), (found.base_seconds, found.base_cpu_s)):
         assert seconds >= SLEEP  # each sample was made
         assert cpu_s > 0
@@ -60,6 +64,21 @@ def test_a_trial(tmp_path: Path, workers: int) -> None:
     assert Photos.made == made
     assert torch.utils.data.get_worker_info() is None
     assert accel.get_image_backend() == "torchvision"
+
+
+def test_loaders_alike_are_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script may make a loader for each epoch."""
+    tried: list[trial.Samples] = []
+    result = Trial(1, 1.0, 1.0, 2.0, 2.0)
+    monkeypatch.setattr(trial, "measure", lambda its, name, say: (tried.append(its), result)[1])
+    data = Photos(tmp_path)
+    with accel.profile(show=False) as report:
+        for batch_size in (2, 2, 2, 4):
+            for _ in DataLoader(data, batch_size):
+                pass
+            collect.try_another(len(loading.watched.loaders) - 1)
+    assert len(tried) == 2
+    assert report.measured.trials == {"cpu": result}
 
 
 class Endless(IterableDataset[Any]):

@@ -28,7 +28,7 @@ from .index_fields import SEGMENTS
 from .layout_fields import LAYOUT_SIZE
 from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, idct_tables
 
-__all__ = ["MARKERS", "UNIT", "Index", "decode", "digest", "first_marker", "index_size", "known_points"]
+__all__ = ["MARKERS", "UNIT", "Index", "decode", "digest", "first_marker", "index_size", "known_points", "sound_parts"]
 
 SOURCES = ("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py")
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
@@ -40,6 +40,7 @@ _decode_scan = UNIT.function(
     " i8[1]w u8[1]w u2[1]w u1[3]w",
 )
 _digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
+_sound_parts = UNIT.function("codec.jpeg.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
 _known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
 MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
 first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int")
@@ -184,6 +185,15 @@ def _tried(
 def digest(data: bytes | memoryview) -> int:
     """A digest of all bytes of a file, a signed number of 64 bits: equal files have equal ones, others hardly ever."""
     return _digest(np.frombuffer(data, np.uint8), _scratch.sums)
+
+
+def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int) -> bool:
+    """Whether the parts first to last (excluded), which ``data`` is all of, have their digests.
+
+    ``ends``: where each part ends, uint32, from where the first of all begins; ``digests``: int64; both are buffers.
+    """
+    arrays = np.frombuffer(data, np.uint8), np.frombuffer(ends, np.uint32), np.frombuffer(digests, np.int64)
+    return _sound_parts(*arrays, first, last, _scratch.sums) == last - first
 
 
 def index_size(data: bytes | memoryview) -> int:

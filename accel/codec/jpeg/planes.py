@@ -16,7 +16,7 @@ from accel.native import units
 
 from . import planes_fields as pf
 
-__all__ = ["UNIT", "Encoded", "encode", "fits", "needed", "region"]
+__all__ = ["UNIT", "Encoded", "Packed", "band", "encode", "fits", "lay_out", "needed", "region"]
 
 UNIT = units.Unit("planes", *jpeg.SOURCES, seconds=3.5)
 _pack = UNIT.function("codec.jpeg.pack", "pack", "i8[1] i8[2] u8[2] u1[1]w u2[1]w u1[1]w i8[1]w")
@@ -34,6 +34,14 @@ class Encoded(NamedTuple):
     meta: bytes
     parts: list[np.ndarray]
     pixels: np.ndarray
+
+
+class Packed(NamedTuple):
+    """What a region needs of a picture: its description, and the parts from number ``first`` on, uint8[n]."""
+
+    meta: bytes
+    first: int
+    parts: np.ndarray
 
 
 def fits(header: Header) -> bool:
@@ -111,6 +119,18 @@ def region(
     planes = scratch.room("planes", size)
     done = _unpack(words, scratch.header, scratch.layout, _CODES, parts, first, top, left, planes, scratch.spare, out)
     return out if done else None
+
+
+def lay_out(packed: Packed, box: tuple[int, int, int, int], header: np.ndarray, layout: np.ndarray) -> bool:
+    """Fill a header and a layout array as decoding does, of a region; False: these are not the parts that it needs."""
+    span = jpeg._scratch.span
+    size = _needed(_words(packed.meta), header, layout, *(int(edge) for edge in box), span)
+    return size > 0 and packed.first == span[0]
+
+
+def band(packed: Packed) -> int:
+    """How many rows of MCUs a part has."""
+    return int(_words(packed.meta)[pf.BAND])
 
 
 def _words(meta: bytes) -> np.ndarray:
