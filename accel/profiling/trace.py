@@ -8,7 +8,6 @@ from typing import Any
 
 from accel.profiling.measured import Measured, Process
 
-
 _LAST = 2**31 - 1
 """A thread's number that no system gives: perfetto takes one below 0 for the process's own."""
 
