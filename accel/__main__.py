@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from accel import __version__
-from accel.cli import compare, info, run, verify, warm
+from accel.cli import cache, compare, info, run, verify, warm
 from accel.cli.arguments import command
 
 
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"accel {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, dest="command", metavar="COMMAND")
-    for each in (run, compare, verify, info, warm):
+    for each in (run, compare, verify, cache, info, warm):
         each.add_parser(commands)
     args = parser.parse_args(argv)
     return command(args.command)(args.run)(args)

@@ -57,6 +57,10 @@ class Backend:
     host: ClassVar[str] = "cpu"
     """The name of the backend that runs what this one does not support, and an accelerator's images on the host."""
 
+    runs_columns: ClassVar[bool] = False
+    """Whether it runs plans of rows by their columns (``accel.planning.columns``); of a pass ``supports`` then looks
+    at the filter alone."""
+
     def __init__(self, options: Any) -> None:
         self.options = options
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -21,6 +22,7 @@ from accel.planning.plan import plan
 from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import tailed_plans
 from accel.recipe import Branch, Recipe, Step
+from accel.rows import Rows
 from accel.runtime import sharing
 
 
@@ -28,8 +30,9 @@ def explain(x: Any) -> str:
     """Describe what accel would do for ``x``. Nothing is computed.
 
     Args:
-        x: a lazy image, a lazy tensor (one image or a batch), or a list or tuple of such. Of anything else the text
-            says that it is not accel's and which backend is in force.
+        x: a lazy image, a lazy tensor (one image or a batch), or a list or tuple of such; or a dataset, its DataLoader
+            or a transform, of which the text says whether it is compiled or why not. Of anything else the text says
+            that it is not accel's and which backend is in force.
 
     Returns:
         Lines of text, which name the source, the recorded steps, the part of the picture that is decoded, the fused
@@ -54,10 +57,19 @@ def explain(x: Any) -> str:
         return f"plain Pillow image ({kind}, {x.mode}, {x.size}): Pillow runs what is done to it. {in_force}"
     if isinstance(x, (list, tuple)):
         return "\n".join(explain(each) for each in x)
-    return f"{type(x).__name__}: nothing of accel's. {in_force}"
+    told = next(filter(None, (tell(x) for tell in _others)), f"{type(x).__name__}: nothing of accel's")
+    return f"{told}. {in_force}"
 
 
-def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: tuple[Step, ...] = ()) -> str:
+_others: list[Callable[[Any], str | None]] = []
+
+
+def also(tell: Callable[[Any], str | None]) -> None:
+    """Have ``explain`` ask ``tell`` about what is no image or tensor; it gives None of what it does not know."""
+    _others.append(tell)
+
+
+def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tuple[Step, ...] = ()) -> str:
     selection = recipes[0].source.selection
     if has_tail(recipes):
         whole = tailed_plans(recipes)
@@ -73,10 +85,15 @@ def _explain(title: str, recipes: tuple[Recipe, ...], interleaved: bool, after: 
     first = plans[number]
     decode, item = next((d, i) for d in first.decodes for i in d.items if i.position == position)
     source, header = decode.source, decode.source.header
-    content = f"{len(source.data)} bytes" if source.origin is None else f"lazy itself: {_steps(source.origin.steps)}"
+    if source.origin is not None:
+        content = f"lazy itself: {_steps(source.origin.steps)}"
+    else:
+        content = f"{len(source.data)} bytes" if source.is_read else "known to the cache, and not read"
     lines.append(f"  first source: {source!r}, {content}")
     recorded = [_steps(recipe.steps), *map(_step, after)]
     lines.append("  recorded: " + (" -> ".join(filter(None, recorded)) or "nothing yet"))
+    if isinstance(recipes, Rows):
+        lines.append("  compiled: the steps are those of all images, and what was drawn for each is a row of numbers")
     top, left, height, width = decode.box
     share = 100 * height * width / (header.height * header.width)
     verb = "read" if raw[0] else "decode"

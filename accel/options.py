@@ -3,11 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from typing import Literal, NamedTuple
 
 import torch
 
 STEPS_ASIDE = "torchvision"
+
+_UNITS = {f"{unit}{i}b": base**n for i, base in (("", 1000), ("i", 1024)) for n, unit in enumerate("kmgt", 1)}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt]i?b)", re.IGNORECASE)
+
+
+class CacheSize(NamedTuple):
+    """A cache that outlives the run: its budget in bytes, as said, and its folder; None: the user's own in memory."""
+
+    size: int
+    folder: str | None = None
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text if self.folder is None else f"{self.folder}:{self.text}"
+
+    @classmethod
+    def parse(cls, text: str) -> CacheSize:
+        """Read a size, as ``"64GB"``, or a folder with one, as ``"/nvme/accel:400GB"``.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        folder, colon, size = text.rpartition(":")
+        found = _SIZE.fullmatch(size)
+        number = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
+        if not number or (colon and not folder):
+            hint = f"; a folder needs a size, as in {text + ':64GB'!r}" if text and not found else ""
+            raise ValueError(f"cache must be 'auto', None, a size or a folder with a size, got {text!r}{hint}")
+        return cls(number, os.path.abspath(os.path.expanduser(folder)) if folder else None, size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,9 +50,10 @@ class Options:
         on_error: ``"raise"``, or ``"replace"`` the pixels of a file that cannot be read by black ones of its size, or
             256 x 256 where it has none; it is counted and named in ``accel.stats()``, and the first is warned of.
             A file that is missing, or may not be read, raises all the same.
-        cache: what is kept of files from one epoch to the next, in memory that all processes share. ``"auto"``: where
-            things are in their streams, at most 2% of their bytes, and in all a sixteenth of the memory that is left;
-            None: nothing. It changes no pixel.
+        cache: what is kept of files from one epoch to the next, for all processes; it changes no pixel. ``"auto"``:
+            where things are in their streams, at most 2% of their bytes, and in all a sixteenth of the memory that is
+            left. None: nothing. A size, such as ``"64GB"`` or ``"500 MiB"``: results and half-decoded pictures, too,
+            for later runs, in a folder in memory. A folder with a size, as ``"/nvme/accel:400GB"``: there.
 
     Raises:
         TypeError: a value is of the wrong type.
@@ -30,15 +62,22 @@ class Options:
 
     exact: bool = True
     on_error: Literal["raise", "replace"] = "raise"
-    cache: Literal["auto"] | None = dataclasses.field(default="auto", kw_only=True)
+    cache: str | None = dataclasses.field(default="auto", kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.exact, bool):
             raise TypeError(f"exact must be True or False, got {self.exact!r}")
         if self.on_error not in ("raise", "replace"):
             raise ValueError(f"on_error must be 'raise' or 'replace', got {self.on_error!r}")
-        if self.cache not in ("auto", None):
-            raise ValueError(f"cache must be 'auto' or None, got {self.cache!r}")
+        if self.cache is not None and not isinstance(self.cache, str):
+            raise TypeError(f"cache must be a string or None, got {self.cache!r}")
+        if (size := self.cache_size) is not None:
+            object.__setattr__(self, "cache", str(size))  # where a folder is named as a process may that has another
+
+    @property
+    def cache_size(self) -> CacheSize | None:
+        """The cache that outlives the run; None where there is to be none."""
+        return None if self.cache in ("auto", None) else CacheSize.parse(self.cache)
 
 
 @dataclasses.dataclass(frozen=True)

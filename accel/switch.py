@@ -16,6 +16,7 @@ from accel import backend as registry
 from accel.codec import store
 from accel.launch import environment
 from accel.options import STEPS_ASIDE, Options, Selection
+from accel.runtime import cached
 from accel.system import fork, log
 
 
@@ -160,6 +161,7 @@ def _use(selection: Selection, more: int) -> None:
     if not selection.steps_aside:
         if more > 0 and getattr(selection.options, "cache", None) is not None:
             store.prepare()
+            cached.prepare(selection.options)
         if _users == 0:
             _install()
         _users += more

@@ -62,7 +62,7 @@ def unknown(text: str) -> list[str]:
     wrong = [name for name in sorted(names) if not exists(name)]
     for module, rest in COMMAND.findall(text):
         command = rest.split()
-        if module == "accel" and command and command[0] not in ("run", "compare", "verify", "info", "warm"):
+        if module == "accel" and command and command[0] not in ("run", "compare", "verify", "cache", "info", "warm"):
             wrong.append(f"python -m accel{rest}")
         if rest.startswith(".") and importlib.util.find_spec(module + rest.split()[0]) is None:
             wrong.append(f"python -m {module}{rest}")

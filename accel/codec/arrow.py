@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from accel.native import units
@@ -20,6 +21,7 @@ Box = tuple[int, int, int, int]
 
 UNIT = units.Unit("packing", "codec/arrow_kernels.py", "codec/jpeg/simd.py", "codec/jpeg/memory.py", seconds=0.5)
 _pack = UNIT.function("codec.arrow_kernels", "pack", "int int int int int u1[1]w")
+_of_planes = UNIT.function("codec.arrow_kernels", "of_planes", "u1[4] i8[1] u1[4]w")
 _pack_luma = UNIT.function("codec.arrow_kernels", "luma", "int u1[1]w")
 
 core = private("PIL.Image", "core.get_alignment")
@@ -43,6 +45,18 @@ def region(image: Image.Image, box: Box) -> memoryview | None:
         width = pitch = height * width  # one long row
     done = _pack(_address(shown, b"arrow_array"), image.width * image.height, pitch, first, width, made)
     return made.data.toreadonly() if done else None
+
+
+def of_planes(planes: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Some of many images [images, 3, height, width] that lie plane by plane, as [images, height, width, 3].
+
+    ``planes`` is C-contiguous; ``places`` are inside.
+    """
+    _, channels, height, width = planes.shape
+    made = np.empty((len(places), height, width, channels), np.uint8)
+    if not _of_planes(planes, places, made):
+        raise IndexError("an image is not among those that there are")
+    return made
 
 
 def luma(image: Image.Image) -> memoryview | None:

@@ -1,4 +1,4 @@
-"""Pixels of four bytes, as Pillow keeps "RGB", to three, by numba."""
+"""Pixels of four bytes, as Pillow keeps "RGB", or of three planes, to three bytes, by numba."""
 
 from __future__ import annotations
 
@@ -85,4 +85,22 @@ def luma(address: int, levels: Any) -> Any:
     for i in range(len(levels)):
         red, green, blue = source[i] & u32(255), (source[i] >> u32(8)) & u32(255), (source[i] >> u32(16)) & u32(255)
         target[i] = (red * u32(19595) + green * u32(38470) + blue * u32(7471) + u32(0x8000)) >> u32(16)
+    return True
+
+
+@njit
+def of_planes(planes: Any, places: Any, pixels: Any) -> Any:
+    """Fill ``pixels`` [images, height, width, 3] with some of ``planes`` [..., 3, height, width].
+
+    False where there is no such image.
+    """
+    count, size = planes.shape[0], planes.shape[2] * planes.shape[3]
+    for i in range(len(places)):
+        if not 0 <= places[i] < count:
+            return False
+        source, target = advanced(pointer_to(planes), 3 * size * places[i]), advanced(pointer_to(pixels), 3 * size * i)
+        for p in range(size):
+            target[3 * p] = source[p]
+            target[3 * p + 1] = source[size + p]
+            target[3 * p + 2] = source[2 * size + p]
     return True

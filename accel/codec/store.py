@@ -61,7 +61,16 @@ class Store:
 
     def begin(self) -> None:
         """Fill segments of this process's own from now on."""
-        self._own = _Own()
+        self._threads, self._left = threading.local(), list[tuple[int, int, int, int]]()
+
+    @property
+    def _own(self) -> _Own:
+        """The segment that this thread fills."""
+        try:
+            return self._threads.own  # type: ignore[no-any-return]
+        except AttributeError:
+            self._threads.own = own = _Own(self._left)
+            return own
 
     def find(self, key: Key) -> Found:
         """Look for a file's entry."""
@@ -145,12 +154,23 @@ class Store:
         own.at = own.end = 0
 
 
-class _Own(threading.local):
-    """The segment that a thread fills: where its next entry lies, where it ends, the word that says whose it is."""
+class _Own:
+    """The segment that a thread fills: where its next entry lies, where it ends, the word that says whose it is.
 
-    def __init__(self) -> None:
-        self.token = int.from_bytes(os.urandom(8), "little") | 1
-        self.at = self.end = self.owner = 0
+    What a thread has left when it ends, another of its process fills.
+    """
+
+    def __init__(self, left: list[tuple[int, int, int, int]]) -> None:
+        self._left = left
+        try:
+            self.token, self.at, self.end, self.owner = left.pop()
+        except IndexError:
+            self.token = int.from_bytes(os.urandom(8), "little") | 1
+            self.at = self.end = self.owner = 0
+
+    def __del__(self) -> None:
+        if self.at < self.end:
+            self._left.append((self.token, self.at, self.end, self.owner))
 
 
 def _tag(mark: int) -> int:
@@ -185,7 +205,12 @@ def prepare() -> None:
         counters.fallback("there is too little memory to keep indexes of files")
         return
     try:
-        share(memory.anonymous_file(size), size)
+        file = memory.anonymous_file(size)
+        try:
+            share(file, size)
+        except BaseException:
+            os.close(file)
+            raise
     except (OSError, ValueError, AttributeError) as error:
         counters.fallback(f"no memory that processes share, so no indexes of files are kept: {error}")
 
@@ -210,7 +235,11 @@ def join(sent: Any) -> None:
     """Share the store of the process that started this one."""
     if sent is not None:
         file = sent.detach()
-        share(file, os.fstat(file).st_size)
+        try:
+            share(file, os.fstat(file).st_size)
+        except BaseException:
+            os.close(file)
+            raise
 
 
 def left(meminfo: Path = Path("/proc/meminfo"), **groups: Path) -> int:

@@ -14,7 +14,9 @@ from accel import switch
 from accel.backend import backend_of, host_of
 from accel.errors import DecodeError
 from accel.hooks import timm
+from accel.hooks.compiled import batch
 from accel.hooks.patch import Attribute, Body, Function
+from accel.hooks.tv_files import ahead
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import held, loader_batch, search, tensor
 from accel.lazy.batch import compute_together
@@ -25,6 +27,7 @@ from accel.system.private_names import private
 from accel.workers import slot_pool
 
 worker = private("torch.utils.data._utils.worker")
+fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher")
 
 
 class Collating:
@@ -33,10 +36,10 @@ class Collating:
     def __init__(self, original: Function) -> None:
         self.original = original
         self._collate = timm.adapted(original)
-        self._stacks = original is default_collate
+        self.stacks = original is default_collate
 
     def __call__(self, samples: Any) -> Any:
-        if not self._stacks:
+        if not self.stacks:
             states = dict.fromkeys(each.lazy for each in search.lazy_tensors(samples) if is_lazy(each))
             compute_together(states)
         return self._collate(samples)
@@ -75,14 +78,34 @@ def _located(original: Function, self: Any, index: Any) -> Any:
         raise
 
 
+def _made(original: Function, self: Any, index: Any) -> Any:
+    """The batch that a fetcher's ``fetch`` gives: drawn in one go, or of samples that are made one by one."""
+    own = self.collate_fn
+    maps = type(self) is fetch._MapDatasetFetcher and self.auto_collation
+    made = batch.fetched(self.dataset, index, own.stacks) if maps else None
+    if made is None:
+        try:
+            return _located(original, self, index)
+        finally:
+            ahead.forget()
+    try:
+        stacked = made.stacked() if own.stacks else None
+        return own(made.samples()) if stacked is None else stacked
+    except StopIteration:
+        raise
+    except Exception as error:
+        notes.locate(error, None)
+        raise
+
+
 def _fetch(original: Function, self: Any, index: Any) -> Any:
     """A fetcher's ``fetch``; a host backend's worker computes the batch there, before it is sent."""
     if not isinstance(self.collate_fn, Collating):
         self.collate_fn = Collating(self.collate_fn)
     if get_worker_info() is None:
-        batch = _located(original, self, index)
-        loader_batch.gather(search.lazy_tensors(batch), 0, index)
-        return batch
+        made = _made(original, self, index)
+        loader_batch.gather(search.lazy_tensors(made), 0, index)
+        return made
     if frame(2).f_code.co_name != "_worker_loop":  # past this function, and what stands in torch's
         return _located(original, self, index)
     if measuring.look():
@@ -91,8 +114,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
     computes = selection is not None and not backend_of(selection).devices
     try:
         with tensor.fetching():
-            batch = _located(original, self, index)
-        states = search.lazy_tensors(batch, sent=computes)
+            made = _made(original, self, index)
+        states = search.lazy_tensors(made, sent=computes)
         loader_batch.gather(states, slot_pool.loader_number(), index)
         for lazy_tensor in states:
             tensor.materialized_in_worker(lazy_tensor)
@@ -101,7 +124,7 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         if where is None:
             raise
         raise type(error)(f"{error} (dataset index {where})") from error
-    return slot_pool.outgoing(batch)
+    return slot_pool.outgoing(made)
 
 
 def _get_iterator(original: Function, self: Any) -> Any:
@@ -111,6 +134,7 @@ def _get_iterator(original: Function, self: Any) -> Any:
         return original(self)
     measuring.share(own=True)
     host_of(selection).prepare()
+    batch.prepare(self.dataset)
     held.compute(self.dataset, getattr(selection.options, "threads", None))
     log.flush()
     with slot_pool.loader(self.multiprocessing_context) as keep_for:

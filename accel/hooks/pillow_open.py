@@ -9,6 +9,7 @@ its own way.
 from __future__ import annotations
 
 import functools
+import io
 import os
 import sys
 from functools import partial
@@ -27,6 +28,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile, Unread, opened
 from accel.options import Selection
 from accel.recipe import Source
+from accel.runtime import cached
 from accel.system import counters, fork
 from accel.system.caller import frame
 from accel.system.imports import LazyModule
@@ -70,7 +72,12 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         selection = switch.active()
         if selection is None:
             return original(file, filename)
-        name, (data, key) = _name(filename or file), opened(file)
+        name = _name(filename or file)
+        if cached.in_use and (known := _known_file(file, selection)) is not None:
+            image = LazyJpegFile.open(known, filename)
+            image.__dict__["_open_file"] = file
+            return image
+        data, key = opened(file)
         source_of = partial(_source, name, selection)
         if isinstance(data, Unread):
             return LazyJpegFile.open_unread(data, filename, source_of)
@@ -89,6 +96,23 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         return image
 
     return open_jpeg, accept
+
+
+def _known_file(file: Any, selection: Selection) -> Source | None:
+    """A file that somebody opened, of which a cache has so much that it need not be read."""
+    path = getattr(file, "name", None)
+    if type(file) is not io.BufferedReader or not isinstance(path, (str, bytes)):
+        return None
+    return cached.opened(path, selection, os.fstat(file.fileno()))
+
+
+def _known_path(path: Any) -> Any:
+    """The image of a file of which a cache has so much that it need not be opened."""
+    selection = switch.active()
+    source = None if selection is None else cached.opened(path, selection)
+    if source is None or not cached.allowed(source.header):
+        return None
+    return LazyJpegFile.open(source, os.fspath(path))
 
 
 def _source(
@@ -114,6 +138,10 @@ def claimed(header: Header, selection: Selection) -> bool:
 
 def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
     """``PIL.Image.open``."""
+    if cached.in_use and mode == "r" and formats is None and _is_path(fp):
+        image = _known_path(fp)
+        if image is not None:
+            return image
     caller = frame(2).f_globals  # past this function, and what stands in Pillow's
     if not replaces() or str(caller.get("__name__")).startswith("PIL."):  # its Parser tries with what has come so far
         return original(fp, mode, formats)

@@ -8,7 +8,8 @@ that accel claims. Where its decoder's pixels are not those of Pillow (grey from
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
+from accel.runtime import cached
 from accel.system import counters
 from accel.system.memory import file_buffers
 from accel.system.private_names import private
@@ -63,8 +65,36 @@ def _default_loader(original: Function, path: Any) -> Any:
 def _pil_loader(original: Function, path: Any) -> Any:
     """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
     selection = switch.active()
-    source = None if selection is None else _read(path, selection, _claimed_by_pillow)
+    source = None if selection is None else opened(path, selection)
     return original(path) if source is None else LazyImage.load_rgb(source)
+
+
+def opened(path: Any, selection: Selection) -> Source | None:
+    """The file that ``pil_loader`` opens, as a source; None for one that Pillow is to read."""
+    if (source := ahead.take(path, selection)) is not None:
+        return source
+    if cached.in_use and (known := cached.opened(path, selection)) is not None:
+        return known if cached.allowed(known.header) else None
+    return _read(path, selection, _claimed_by_pillow)
+
+
+class _Ahead(threading.local):
+    """Files that were opened for a batch which is then made one by one: this thread opens them next."""
+
+    sources: dict[Any, Source] | None = None
+
+    def keep(self, paths: Sequence[Any], sources: Sequence[Source]) -> None:
+        self.sources = dict(zip(paths, sources, strict=False)) or None
+
+    def take(self, path: Any, selection: Selection) -> Source | None:
+        source = None if self.sources is None else self.sources.pop(path, None)
+        return source if source is not None and source.selection == selection else None
+
+    def forget(self) -> None:
+        self.sources = None
+
+
+ahead = _Ahead()
 
 
 def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:
@@ -162,7 +192,15 @@ def _warn_as(original: Function) -> None:
 def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     if not _takes(mode):
         return None
-    source = _read(path, switch.current(), lambda data, size: _claimed(data, size, mode, turned))
+    selection = switch.current()
+    source = cached.opened(path, selection) if cached.in_use else None
+    if source is None:
+        source = _read(path, selection, lambda data, size: _claimed(data, size, mode, turned))
+    elif isinstance(source.header, Header):
+        header = _left(source.header, mode, turned and source.cached.has_exif)
+        if header is None:
+            return None
+        source.header = header
     return None if source is None else _lazy(source, mode)
 
 
@@ -193,9 +231,15 @@ def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Head
     header = claim(data, size)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")
-    elif _name(mode) == _GRAY and header.mode != "L":
+        return None
+    return _left(header, mode, turned and b"Exif" in data[: header.scan])
+
+
+def _left(header: Header, mode: Any, turned: bool) -> Header | None:
+    """The header of a file that accel claims, unless its pixels are left to torchvision.io."""
+    if _name(mode) == _GRAY and header.mode != "L":
         counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")
-    elif turned and b"Exif" in data[: header.scan]:
+    elif turned:
         counters.fallback("apply_exif_orientation of a file with EXIF was left to torchvision.io itself")
     else:
         return header._replace(reference="torchvision")

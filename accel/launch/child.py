@@ -27,13 +27,14 @@ class SwitchOnImport:
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name not in ("accel", "torchvision"):
             return None
-        if self.switch is None and not self._is_told():
-            self.remove()
-            return None
-        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        watches = self.switch is not None or self._is_told()
+        if not watches:
+            self.remove()  # from what is being gone through: the next one would be passed over
+        for finder in others:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
-                if spec.loader is not None:
+                if watches and spec.loader is not None:
                     spec.loader = _Watched(spec.loader, self)  # type: ignore[assignment]
                 return spec
         return None

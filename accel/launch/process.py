@@ -29,12 +29,14 @@ def ended(words: Sequence[str], environment: Mapping[str, str]) -> int:
                 process.send_signal(number)
 
     before = {}
-    for name in _HANDED_ON:
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # which is the program's as well
-            before[number] = signal.signal(number, hand_on)
+    numbers = [getattr(signal, name) for name in _HANDED_ON if hasattr(signal, name)]
+    ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
     try:
+        for number in set(numbers).difference(ignored):
+            before[number] = signal.signal(number, hand_on)
         process = subprocess.Popen(words, env=environment)
+        for number in ignored:  # it inherits that they are, and may have them handled
+            before[number] = signal.signal(number, hand_on)
         return process.wait()
     finally:
         for number, handler in before.items():

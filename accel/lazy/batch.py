@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +16,7 @@ from torch.utils.data import get_worker_info
 
 from accel.options import Selection
 from accel.recipe import Recipe, Step, selection_of
+from accel.rows import joined, then
 from accel.runtime import compute
 from accel.runtime.prefetch import Part, Submission
 from accel.runtime.task import Task
@@ -56,7 +56,7 @@ class Images:
 
     __slots__ = ("__weakref__", "interleaved", "made", "member", "progress", "recipes", "since")
 
-    recipes: tuple[Recipe, ...]
+    recipes: Sequence[Recipe]
     interleaved: bool
     made: tuple[tuple[int, int, int], torch.dtype, bool]
     progress: Any
@@ -134,7 +134,7 @@ class Batch:
         self.submitted = False
         self._lock = fork.Lock()
         self._members: dict[int, list[weakref.ref[Images]]] = {}  # each with what became of it, in order
-        self.arrived: dict[int, tuple[Recipe, ...]] = {}
+        self.arrived: dict[int, Sequence[Recipe]] = {}
 
     def add(self, images: Images, member: Member) -> None:
         """Let images stand in a place, as long as somebody refers to them; what they were made from, no longer."""
@@ -182,14 +182,16 @@ class Batch:
         """Pickle all members in one message, each file once. Nothing is decoded and nothing can fail: this may run in a
         queue's feeder thread."""
         states = self._current()
-        recipes = tuple(recipe for images in states.values() for recipe in images.recipes)
+        recipes = joined([images.recipes for images in states.values()])
         lengths = {number: len(images.recipes) for number, images in states.items()}
         return _open, (self.loader, pack(recipes, shared=get_worker_info() is not None), lengths)
 
 
 def _open(loader: int | None, packed: Packed, lengths: dict[int, int]) -> Batch:
-    batch, recipes = Batch(loader), iter(unpack(packed))
-    batch.arrived = {number: tuple(islice(recipes, length)) for number, length in lengths.items()}
+    batch, recipes, first = Batch(loader), unpack(packed), 0
+    for number, length in lengths.items():
+        batch.arrived[number] = recipes if length == len(recipes) else recipes[first : first + length]
+        first += length
     return batch
 
 
@@ -223,7 +225,7 @@ def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[S
 
     ``foreseen``: casts and orders that are expected to be recorded next, by the place in the batch.
     """
-    alike: dict[Any, list[Recipe]] = {}
+    alike: dict[Any, list[Sequence[Recipe]]] = {}
     places = []
     for images in states:
         steps = () if images.member is None else foreseen.get(images.member.number, ())
@@ -231,9 +233,9 @@ def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[S
         casts = tuple(step for step in steps if step[0] != "contiguous")
         key = images.made, [images.made[2], *orders][-1], steps
         recipes = alike.setdefault(key, [])
-        places.append((key, len(recipes)))
-        recipes += [Recipe(source, before + casts) for source, before in images.recipes] if casts else images.recipes
+        places.append((key, sum(map(len, recipes))))
+        recipes.append(then(images.recipes, casts) if casts else images.recipes)
     owners = Counter(key for key, _ in places)
-    tasks = {key: Task(tuple(recipes), key[1], owners[key]) for key, recipes in alike.items()}
+    tasks = {key: Task(joined(recipes), key[1], owners[key]) for key, recipes in alike.items()}
     submission = Submission(tuple(tasks.values()))
     return submission, [Part(submission, tasks[key], first, key[2]) for key, first in places]

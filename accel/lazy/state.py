@@ -28,7 +28,7 @@ submitted is computed anew.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
@@ -78,7 +78,7 @@ class LazyState(Images):
 
     def __init__(
         self,
-        recipes: tuple[Recipe, ...],
+        recipes: Sequence[Recipe],
         lead: tuple[int, ...],
         shape: ImageShape,
         dtype: torch.dtype,

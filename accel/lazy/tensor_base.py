@@ -7,7 +7,7 @@ tensor (``torch.utils.swap_tensors``), so that nothing is computed twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -21,6 +21,7 @@ from accel.ops import OPS, tensor_op
 from accel.ops.helpers import same_threads
 from accel.ops.row import ValueOp
 from accel.recipe import Recipe, Step
+from accel.rows import Rows
 from accel.system import counters, memory
 from accel.system.caller import caller
 from accel.system.memory import Allocate
@@ -56,7 +57,7 @@ class LazyTensorBase(torch.Tensor):
     @classmethod
     def of(
         cls,
-        recipes: tuple[Recipe, ...],
+        recipes: Sequence[Recipe],
         lead: tuple[int, ...],
         shape: ImageShape,
         dtype: torch.dtype,
@@ -107,7 +108,10 @@ class LazyTensorBase(torch.Tensor):
         if on_batch:
             after += steps
         else:
-            recipes = tuple([Recipe(source, before + steps) for source, before in recipes])
+            if isinstance(recipes, Rows) and not any(OPS[name].holds_tensors for name, _ in steps):
+                recipes = recipes.then(*steps)
+            else:
+                recipes = tuple([Recipe(source, before + steps) for source, before in recipes])
         dtype = lazy.dtype if dtype is None else dtype
         interleaved = lazy.interleaved if interleaved is None else interleaved
         made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)

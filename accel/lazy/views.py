@@ -7,6 +7,7 @@ them is asked for. A step on a part makes a lazy tensor of its own, of which not
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -16,6 +17,7 @@ from accel.lazy.batch import Whole
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import tensor_op
 from accel.recipe import Recipe
+from accel.rows import then
 
 
 def item(batch: LazyTensorBase, index: Any) -> Any:
@@ -67,9 +69,11 @@ def _part(batch: LazyTensorBase, chosen: int | range, index: Any) -> LazyTensorB
     inner = lazy.lead[1:]
     each = prod(inner)
     numbers = (chosen,) if isinstance(chosen, int) else chosen
-    recipes = tuple([recipe for number in numbers for recipe in lazy.recipes[number * each : (number + 1) * each]])
+    recipes: Sequence[Recipe] = tuple(
+        [recipe for number in numbers for recipe in lazy.recipes[number * each : (number + 1) * each]]
+    )
     if lazy.after:
-        recipes = tuple([Recipe(recipe.source, recipe.steps + lazy.after) for recipe in recipes])
+        recipes = then(recipes, lazy.after)
     lead = inner if isinstance(chosen, int) else (len(chosen), *inner)
     offset = int(batch.storage_offset()) + numbers[0] * each * prod(lazy.shape)
     return _view(batch, batch.of(recipes, lead, lazy.shape, lazy.dtype, lazy.interleaved, offset=offset), index)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -114,9 +114,11 @@ _PILLOW = tuple(int(part) for part in _installed.split(".")[:2])
 
 
 def rows_first(
-    resample: int, height: int, width: int, new_height: int, new_width: int, pillow: tuple[int, ...] = _PILLOW
-) -> bool:
+    resample: int, height: Any, width: Any, new_height: Any, new_width: Any, pillow: tuple[int, ...] = _PILLOW
+) -> Any:
     """Whether the rows of such an image are resampled before its columns, by this version of Pillow (major, minor).
+
+    The sizes are integers, or arrays of them.
 
     The pixels in between are rounded to uint8, so the order shows in the result. Sources: Pillow 12.2
     PIL/Image.py (Image.resize) and Pillow 13.0 src/libImaging/Resample.c (ImagingResampleInner); up to 12.1 the
@@ -125,8 +127,8 @@ def rows_first(
     if resample not in SUPPORT:
         return False
     if pillow >= (13, 0):
-        return height - new_height > max(0, 2 * (width - new_width))
-    return pillow >= (12, 2) and height > 100 * width and height > new_height
+        return (height > new_height) & (height - new_height > 2 * (width - new_width))
+    return pillow >= (12, 2) and (height > 100 * width) & (height > new_height)
 
 
 def nearest(size_in: int, size_out: int) -> npt.NDArray[np.int32]:

@@ -13,12 +13,14 @@ the same:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 
 from accel.ops import OPS
 from accel.ops.row import IndexOp, KernelOp, PatchOp, Size, TensorOp, ValueOp
 from accel.recipe import Recipe, Step
+from accel.rows import Rows, Structure
 
 Steps = tuple[Step, ...]
 
@@ -54,7 +56,14 @@ def has_kernels(steps: Steps) -> bool:
 
 def has_tail(recipes: Sequence[Recipe]) -> bool:
     """Whether a plan alone does not make the images."""
+    if isinstance(recipes, Rows):
+        return _have_kernels(recipes.structure) or recipes.of_lazy_pixels()
     return any(recipe.source.origin is not None or has_kernels(recipe.steps) for recipe in recipes)
+
+
+@lru_cache(maxsize=256)
+def _have_kernels(structure: Structure) -> bool:
+    return has_kernels(tuple([(form.name, form.params) for form in structure.forms]))
 
 
 def is_kernel(name: str, dtype: torch.dtype) -> bool:

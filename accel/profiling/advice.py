@@ -144,13 +144,16 @@ def _prefetch(its: Flow) -> Iterator[Advice]:
 
 
 def _persistent(its: Flow) -> Iterator[Advice]:
-    """Workers that stay, where epochs are short."""
-    if its.loader.num_workers and not its.loader.persistent:
+    """Workers that stay, where epochs are short; those of a loader that is new for each epoch cannot."""
+    if its.loader.num_workers and (its.loader.renewed or not its.loader.persistent):
         setting = replace(predict.present(its), startup=its.fill)
         rate = predict.rate(its, setting, whole_epochs=True)
         cost, same = "the workers' memory between epochs", its.loader.draws is False
-        change = {"persistent_workers": True}
-        yield Advice("persistent_workers=True", change, its.epoch_rate, rate, cost, same, whole_epochs=True)
+        change: dict[str, Any] | None = {"persistent_workers": True}
+        text = "persistent_workers=True"
+        if its.loader.renewed:
+            change, text = None, "keep one DataLoader for all epochs, with persistent_workers=True"
+        yield Advice(text, change, its.epoch_rate, rate, cost, same, whole_epochs=True)
 
 
 def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:

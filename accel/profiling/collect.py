@@ -32,6 +32,7 @@ from accel.profiling.measured import (
     Spent,
     total,
 )
+from accel.profiling.watched import Watched, kind
 from accel.runtime.streams import usable
 from accel.system import clocks, counters, measuring
 from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
@@ -88,8 +89,8 @@ def try_another(number: int, say: Callable[[str], object] | None = None) -> None
     stepped_aside = (watched.selection or switch.current()).steps_aside and switch.current().steps_aside
     if not stepped_aside or samples is None or number in watched.trials:
         return
-    its = loading.kind(watched.loaders[number])
-    like = [each for each in watched.trials if loading.kind(watched.loaders[each]) == its]
+    its = kind(watched.loaders[number])
+    like = [each for each in watched.trials if kind(watched.loaders[each]) == its]
     if like:
         watched.trials[number] = watched.trials[like[0]]
     else:
@@ -152,7 +153,7 @@ def _measured(rows: list[Row]) -> Measured:
     )
 
 
-def _process(row: Row, watched: loading.Watched) -> Process:
+def _process(row: Row, watched: Watched) -> Process:
     header, pid = row.header, row.header["pid"]
     is_main = pid == os.getpid()
     loader, worker = watched.workers.get(pid, (None, None))
@@ -175,7 +176,7 @@ def _process(row: Row, watched: loading.Watched) -> Process:
     )
 
 
-def _measured_in(is_main: bool, watched: loading.Watched) -> tuple[str, ...]:
+def _measured_in(is_main: bool, watched: Watched) -> tuple[str, ...]:
     """The stages that a process has clocks for; it may never come by one."""
     if not is_main:
         return WORKER_STAGES

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.system import clocks
 from accel.system.clocks import COPY
 
@@ -18,18 +19,20 @@ def moved(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def move(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if has_torch_function((self, *args)):  # who overrides the method is to find it by its name, as without clocks
-            return handle_torch_function(original, (self, *args), self, *args, **kwargs)
+        # who overrides the method is to find it by its name, as without clocks
+        overridden = has_torch_function((self, *args))
+        method = partial(handle_torch_function, original, (self, *args)) if overridden else original
         clock = clocks.clock()
-        if not clock.stepping:
-            return original(self, *args, **kwargs)
-        begun = clocks.now()
-        result = original(self, *args, **kwargs)
-        if result is not self and result.device != self.device:
+        if not clock.stepping or isinstance(self, LazyTensorBase):  # which has a clock of its own
+            return method(self, *args, **kwargs)
+        outside, begun = clock.inside, clocks.now()
+        result = method(self, *args, **kwargs)
+        if isinstance(result, torch.Tensor) and result is not self and result.device != self.device:
             took = clocks.now() - begun
-            clock.add(COPY, took)
-            clock.copies += took
-            clock.inside += took
+            ns = took - (clock.inside - outside)
+            clock.add(COPY, ns)
+            clock.copies += ns
+            clock.inside = outside + took
         return result
 
     return move

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 
 def extent(data: Any, batch_size: int | None, collated: bool) -> tuple[int, int | None]:
@@ -14,7 +15,10 @@ def extent(data: Any, batch_size: int | None, collated: bool) -> tuple[int, int 
     todo, images = [data], None
     while todo and len(tensors) < 64:
         each = todo.pop(0)
-        if isinstance(each, torch.Tensor):
+        if isinstance(each, PackedSequence):
+            images = int(each.batch_sizes[0]) if images is None else images  # of the first step: all
+            tensors.append(each.data)
+        elif isinstance(each, torch.Tensor):
             tensors.append(each)
         elif isinstance(each, Mapping):
             todo += each.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -14,17 +14,16 @@ from accel import switch
 from accel.hooks.dataloader import Collating
 from accel.profiling.sampler import sampler
 from accel.system import clocks, fork, measuring
-from accel.system.clocks import COLLATE, DECODE, FETCH, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
+from accel.system.clocks import COLLATE, DECODE, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
 from accel.system.clocks import clock as own_clock
 from accel.system.measuring import BEGUN, DRAWS, IMAGES
 
 Function = Callable[..., Any]
 
-_ALL = 8  # so many batches have their stages told apart to begin with, and from then on one in so many
+_ALL, _EVERY = 8, 16  # batches that have their stages told apart to begin with; from then on one in so many
 _fetched = 0
 _begun = _next = 0
-_told = True
-_within: int | None = 0
+_works = False  # whether this is a worker that has begun to make a batch
 _ended = 0  # when this worker had made its last batch
 _rest = 0
 _sent_ns = _sent_before = 0  # what the thread that sends has taken
@@ -33,19 +32,19 @@ _drawing = 2  # batches of which it is looked at whether random numbers are draw
 
 def begin() -> None:
     """Forget what was before: measuring begins in this process."""
-    global _fetched, _ended, _begun, _next
+    global _fetched, _ended, _begun, _next, _works
     _fetched = _ended = _begun = _next = 0
+    _works = False
 
 
 def begin_batch() -> None:
     """A batch begins: tell its stages apart, and measure their CPU time, or not."""
-    global _begun, _next, _told, _within
-    _told = clocks.sampling_cpu = _begun == _next
-    if _told:  # what the next one is has no period that could be that of what is loaded
-        _next += 1 if _begun < 1 else _ALL if _begun < 2 else _ALL // 2 + hash((_begun, 1)) % (_ALL + 1)
-    _told = _told or _begun <= _ALL or clocks.events is not None or clocks.ranges is not None
-    # the first ones do for the first time what the others do not
-    _within = None if not _told else clocks.TOLD if _begun > 1 else 0
+    global _begun, _next
+    clocks.sampling_cpu = _begun == _next
+    if clocks.sampling_cpu:  # what the next one is has no period that could be that of what is loaded
+        _next += 1 if _begun < 1 else _ALL if _begun < 2 else _EVERY // 2 + hash((_begun, 1)) % (_EVERY + 1)
+    clocks.tell(clocks.sampling_cpu or _begun <= _ALL or clocks.events is not None or clocks.ranges is not None)
+    clocks.mark = clocks.TOLD if _begun > 1 else 0  # the first ones do for the first time what the others do not
     _begun += 1
 
 
@@ -54,12 +53,11 @@ fork.register(in_child=begin)
 
 def fetch(original: Function) -> Function:
     """A fetcher's ``fetch``."""
-    of_user = located(original)
-    of_accel = clocks.timed(COLLATE, original)
+    of_user, of_accel = clocks.section(USER, original), clocks.section(COLLATE, original)
 
     @wraps(original)
     def measured(self: Any, index: Any) -> Any:
-        global _fetched, _ended, _rest, _sent_before
+        global _fetched, _ended, _rest, _sent_before, _works
         in_worker = get_worker_info() is not None
         if in_worker:
             measuring.look()
@@ -67,6 +65,7 @@ def fetch(original: Function) -> Function:
             return original(self, index)
         clock, row, begun = clocks.clock(), measuring.row(), clocks.now()
         if in_worker:
+            _works = True
             if _ended:  # but for what the thread that sends took meanwhile
                 clock.add(IDLE, max(begun - _ended + _rest - (_sent_ns - _sent_before), 0))
             else:
@@ -79,58 +78,32 @@ def fetch(original: Function) -> Function:
         state = torch.get_rng_state() if _fetched < _drawing else None
         own = self.collate_fn
         hooked = switch.in_use()
-        if not hooked and not isinstance(own, Collating):
+        replaces = clocks.telling and not hooked and not isinstance(own, Collating)
+        if replaces:
             self.collate_fn = collating(own)
         try:
             return (of_accel if hooked else of_user)(self, index)
         finally:
-            if not hooked:
+            if replaces:
                 self.collate_fn = own
             _fetched += 1
-            if row is not None:
-                row[IMAGES] += len(index) if self.auto_collation else 1
-                if state is not None:
-                    row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
+            if row is not None and state is not None:
+                row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
             if in_worker:
+                if row is not None:
+                    row[IMAGES] += len(index) if self.auto_collation else 1
                 _ended = clocks.now()
                 _rest = _ended - begun - clock.inside  # of what is done for the clocks
                 _sent_before = _sent_ns
                 clock.add(MADE, _ended - begun)
-                measuring.flush(_ended, add_up=clocks.sampling_cpu)
+                if clocks.sampling_cpu:  # else what sends the batch writes it
+                    measuring.flush(_ended)
 
     return measured
 
 
-def located(original: Function) -> Function:
-    """What calls the dataset and the collate function; its stages are told apart, or not."""
-    told, whole = clocks.timed(USER, original), clocks.timed(FETCH, original)
-
-    @wraps(original)
-    def call(*args: Any) -> Any:
-        clock = clocks.clock()
-        outside, clock.within = clock.within, _within
-        try:
-            return (told if _told else whole)(*args)
-        finally:
-            clock.within = outside
-
-    return call
-
-
-def collating(original: Function) -> Function:
-    """A collate function, whose stages are always told apart."""
-    timed = clocks.timed(COLLATE, original)
-
-    @wraps(original)
-    def collate(*args: Any) -> Any:
-        clock = clocks.clock()
-        outside, clock.within = clock.within, 0
-        try:
-            return timed(*args)
-        finally:
-            clock.within = outside
-
-    return collate
+collating = partial(clocks.timed, COLLATE, of_image=True)
+"""A collate function, within a fetch."""
 
 
 def loaded(original: Function) -> Function:
@@ -138,7 +111,7 @@ def loaded(original: Function) -> Function:
     decoding = clocks.timed(DECODE, original, of_image=True)
 
     def load(self: Any) -> Any:
-        return decoding(self) if self.tile else original(self)
+        return decoding(self) if clocks.telling and self.tile else original(self)
 
     return load
 
@@ -150,8 +123,7 @@ def applied(original: Function) -> Function:
 
     @wraps(original)
     def apply(*args: Any, **kwargs: Any) -> Any:
-        clock = own_clock()
-        if clock.whole or clock.within is None:
+        if not clocks.telling or own_clock().whole:
             return original(*args, **kwargs)
         return (transforming if switch.active() is None else recording)(*args, **kwargs)
 
@@ -164,8 +136,10 @@ def composed(original: Function) -> Function:
 
     @wraps(original)
     def compose(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not clocks.telling:
+            return original(self, *args, **kwargs)
         clock = own_clock()
-        if clock.within is None or clock.whole:
+        if clock.whole:
             return original(self, *args, **kwargs)
         if not stock.issuperset(map(type, self.transforms)) or switch.active() is None:
             return original(self, *args, **kwargs)
@@ -188,32 +162,62 @@ def opened(original: Function) -> Function:
 
     @wraps(original)
     def open(*args: Any, **kwargs: Any) -> Any:
-        return (reading if switch.active() is None else original)(*args, **kwargs)
+        return (reading if clocks.telling and switch.active() is None else original)(*args, **kwargs)
 
     return open
 
 
 def pickled(original: Any) -> Any:
     """``ForkingPickler.dumps``, in the thread of a worker that sends its batches."""
-    return classmethod(_sent(original.__func__))
+    sending = sent(original.__func__)
+
+    @wraps(original.__func__)
+    def dumps(*args: Any, **kwargs: Any) -> Any:
+        if not _sends():
+            return original.__func__(*args, **kwargs)
+        with _pickling:
+            try:
+                return sending(*args, **kwargs)
+            finally:
+                measuring.flush(_ended, add_up=False)  # who takes the batch finds what it took
+
+    return classmethod(dumps)
 
 
-def _sent(original: Function) -> Function:
-    sending = clocks.timed(SEND, original)
+_pickling = fork.Lock()
+
+
+def leave(queue: Any) -> None:
+    """Have the thread that sends be in no batch's tensors when the interpreter of this worker ends.
+
+    A thread that comes back from torch's C++ then is unwound there, which ends the process by SIGABRT ("terminate
+    called without an active exception"). Where the queue is not waited for, nothing that it has left is needed.
+    """
+    if getattr(queue, "_joincancelled", False):
+        _pickling.acquire()  # for ever
+
+
+def sent(original: Function) -> Function:
+    """``send_bytes`` of a connection, there."""
+    timed = clocks.timed(SEND, original)
 
     @wraps(original)
     def send(*args: Any, **kwargs: Any) -> Any:
         global _sent_ns
-        if get_worker_info() is None or threading.current_thread().name != "QueueFeederThread":
+        if not _sends():
             return original(*args, **kwargs)
         begun = clocks.now()
         try:
-            return sending(*args, **kwargs)
+            return timed(*args, **kwargs)
         finally:
             _sent_ns += clocks.now() - begun
-            measuring.flush(add_up=False)  # the worker may have ended by the next batch
 
     return send
+
+
+def _sends() -> bool:
+    """Whether this thread is one of a worker that sends its batches, maybe when it has made the last one."""
+    return _works and threading.current_thread().name == "QueueFeederThread"
 
 
 BODIES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
@@ -227,5 +231,5 @@ REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     (f"{_FETCH}._MapDatasetFetcher.fetch", fetch),
     (f"{_FETCH}._IterableDatasetFetcher.fetch", fetch),
     ("multiprocessing.reduction.ForkingPickler.dumps", pickled),
-    ("multiprocessing.connection._ConnectionBase.send_bytes", _sent),
+    ("multiprocessing.connection._ConnectionBase.send_bytes", sent),
 )

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from accel.hooks.patch import Body, Function
 from accel.profiling import collect, folder, loading, progress, trial
 from accel.profiling.measured import Measured
+from accel.profiling.watched import dataset_name
 from accel.system import log
 
 _MOST = 0.005
@@ -150,7 +151,7 @@ def _construct(
     given = signature(original).bind(loader, *args, **kwargs)
     given.apply_defaults()
     its = given.arguments
-    found = {"dataset": loading.dataset_name(its["dataset"]), "num_workers": its["num_workers"]}
+    found = {"dataset": dataset_name(its["dataset"]), "num_workers": its["num_workers"]}
     if its["batch_sampler"] is None:
         found["batch_size"] = its["batch_size"]
     if all(like[name] == value for name, value in found.items()):

@@ -2,103 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import wraps
-from multiprocessing import active_children
 from typing import Any
-from weakref import WeakKeyDictionary
 
-import torch
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import get_worker_info
 
-from accel import switch
-from accel.options import Selection
-from accel.profiling import fetching, trial
-from accel.profiling.extent import extent
-from accel.profiling.measured import Batch, Loader, Trial
+from accel.profiling import fetching
+from accel.profiling.measured import Batch
 from accel.profiling.sampler import sampler
+from accel.profiling.watched import Watched
 from accel.runtime import streams
 from accel.system import clocks, measuring
 from accel.system.clocks import STEP, UNPACK, WAIT
 
 Function = Callable[..., Any]
 
-_MOST_BATCHES = 4096
-_MANY = 256  # rows of workers that have ended
-_MANY_DONE = 1024  # stages that have ended, to be added up
 
-
-class Watched:
-    """What is known of the loaders while this process measures."""
-
-    def __init__(self) -> None:
-        self.loaders: list[Loader] = []
-        self.batches: deque[Batch] = deque(maxlen=_MOST_BATCHES)
-        self.workers: dict[int, tuple[int, int]] = {}
-        """By their process: the loader's number, and the worker's."""
-        self.samples: dict[int, trial.Samples | None] = {}
-        self.trials: dict[int, Trial | None] = {}
-        self.failed: str | None = None
-        self.selection: Selection | None = None
-        """The backend in force when an epoch began: a script may leave it before measuring ends."""
-        self.begun = self.until = 0
-        self.images = 0
-        self._ended: list[measuring.Row] = []
-        self._begun: Counter[int] = Counter()
-        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
-
-    def begin(self, iterator: Any, loader: Any, asked: int) -> None:
-        """An epoch of a loader begins with this iterator, which somebody asked for at a time; 0: before measuring."""
-        self.selection = switch.current()
-        number = self._numbers.setdefault(loader, len(self.loaders))
-        if number == len(self.loaders):
-            self.loaders.append(_described(number, loader, iterator))
-            self.samples[number] = trial.samples(loader) if isinstance(loader, DataLoader) else None
-        described = self.loaders[number]
-        self._epochs[iterator] = described, self._begun[number], asked
-        self._begun[number] += 1
-        self._learn_workers(number, iterator)
-
-    def _learn_workers(self, number: int, iterator: Any) -> None:
-        for worker, process in enumerate(getattr(iterator, "_workers", ())):
-            self.workers[process.pid] = number, worker
-
-    def epoch(self, iterator: Any) -> tuple[Loader, int, int]:
-        """The loader of an iterator, the epoch, and when it began."""
-        if iterator not in self._epochs:  # begun before it was measured
-            self.begin(iterator, iterator, 0)
-        return self._epochs[iterator]
-
-    def set_aside(self) -> None:
-        """Keep what workers have measured that have ended, for others may take their rows."""
-        alive = {os.getpid(), *(process.pid for process in active_children())}
-        self._ended += measuring.take(lambda pid: pid not in alive)
-        if len(self._ended) > _MANY:
-            self._ended = self.grouped([])
-
-    def grouped(self, rows: list[measuring.Row]) -> list[measuring.Row]:
-        """Rows, with those of workers that took the place of each other, epoch after epoch, as one."""
-        places: dict[Any, list[measuring.Row]] = {}
-        for row in (*rows[:1], *self._ended, *rows[1:]):
-            pid = row.header["pid"]
-            places.setdefault(self.workers.get(pid, pid), []).append(row)
-        return [measuring.together(each) for each in places.values()]
-
-    def started(self, iterator: Any) -> None:
-        """Its first batch is there."""
-        loader, epoch, asked = self._epochs[iterator]
-        if asked:
-            loader.startup_ns.append(clocks.now() - asked)
-            self._epochs[iterator] = loader, epoch, 0
-
-    def ended(self, iterator: Any, took: int) -> None:
-        if iterator in self._epochs:
-            self._epochs[iterator][0].ended_ns.append(took)
+_MANY_DONE = 4096  # stages that have ended, to be added up
 
 
 watched = Watched()
@@ -114,43 +36,6 @@ ends: list[Callable[[int], object]] = []
 """Called with a loader's number when an epoch of it has ended, in no stage's time."""
 listeners: list[Callable[[], object]] = []
 """Called with every batch that is given, in the thread that takes it."""
-
-
-def _described(number: int, loader: Any, iterator: Any) -> Loader:
-    """What a loader is, by itself or (where it was not seen to begin) by its iterator."""
-    is_loader = isinstance(loader, DataLoader)
-    dataset = loader.dataset if is_loader else loader._dataset
-    workers = iterator._num_workers
-    context = loader.multiprocessing_context if is_loader else None
-    method = "none"
-    if workers:
-        method = getattr(context, "get_start_method", torch.multiprocessing.get_start_method)()
-    try:
-        length = len(iterator)
-    except Exception:  # somebody's own, that torch does not ask
-        length = None
-    return Loader(
-        number=number,
-        batch_size=getattr(iterator._index_sampler, "batch_size", None),
-        num_workers=workers,
-        prefetch_factor=getattr(iterator, "_prefetch_factor", None),
-        pin_memory=bool(iterator._pin_memory),
-        persistent=bool(getattr(iterator, "_persistent_workers", False)),
-        method=method,
-        dataset=dataset_name(dataset),
-        length=length,
-        pid=os.getpid(),
-    )
-
-
-def kind(loader: Loader) -> tuple[str, int | None, int]:
-    """What loaders have in common that do the same work."""
-    return loader.dataset, loader.batch_size, loader.num_workers
-
-
-def dataset_name(dataset: Any) -> str:
-    """What a loader's dataset is called."""
-    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
 
 
 def iterated(original: Function) -> Function:
@@ -187,17 +72,21 @@ def asked(original: Function) -> Function:
         watched.begun = watched.begun or begun
         loader, epoch, _ = watched.epoch(self)
         fetching.begin_batch()
-        number, ready, event = self._num_yielded, _ready(self), streams.mark()
+        number, ready, event = self._num_yielded, _ready(self) if clocks.telling else None, streams.mark()
         cpu_begun = clocks.cpu_ns() if clocks.sampling_cpu else None
         try:
-            with nullcontext() if clocks.ranges is None else clocks.ranges("accel::wait"):
+            if clocks.ranges is None:
                 data = original(self)
+            else:
+                with clocks.ranges("accel::wait"):
+                    data = original(self)
         except BaseException as error:
             _last.__dict__.pop("batch", None)
             _begin_step(clock, begun)
             if not isinstance(error, StopIteration):
                 watched.failed = f"{type(error).__name__}: {_end_of(str(error))}"
                 raise
+            watched.over(self)
             for end in ends:
                 end(loader.number)
             paused = clocks.now() - clock.stepping
@@ -207,10 +96,7 @@ def asked(original: Function) -> Function:
         dry = None if event is None else bool(event.query())
         if not number:
             watched.started(self)
-        try:
-            images, size = extent(data, loader.batch_size, self._auto_collation)
-        except Exception:  # somebody's own class
-            images, size = loader.batch_size or 1, None
+        images, size = watched.extent(data, loader, self._auto_collation)
         watched.images += images
         batch = Batch(loader.number, epoch, number, images, begun, taken - begun, bytes=size, ready=ready, dry=dry)
         watched.batches.append(batch)
@@ -239,7 +125,7 @@ def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None
     watched.until = clock.stepping = clocks.now()
     waited = clock.stepping - asked - clock.inside
     clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None else None)
-    clock.stepping_cpu = clocks.cpu_ns()
+    clock.stepping_cpu = clocks.cpu_ns() if clocks.sampling_cpu else None
     clock.inside = clock.cpu_inside = 0
     clock.copied = clock.copies
 
@@ -249,11 +135,13 @@ def _end_step(clock: clocks.Clock) -> int:
     asked = clocks.now()
     batch: Batch | None = _last.__dict__.pop("batch", None)
     if clock.stepping:
-        took, cpu = asked - clock.stepping - clock.inside, clocks.cpu_ns() - clock.stepping_cpu
-        clock.add(STEP, took, max(cpu - clock.cpu_inside, 0))
+        took, cpu = asked - clock.stepping - clock.inside, None
+        if clock.stepping_cpu is not None:
+            cpu = max(clocks.cpu_ns() - clock.stepping_cpu - clock.cpu_inside, 0)
+        clock.add(STEP, took, cpu)
         if batch is not None:
             batch.copy_ns = clock.copies - clock.copied
-            batch.step_ns, batch.step_cpu_ns = took, max(cpu - clock.cpu_inside, 0)
+            batch.step_ns, batch.step_cpu_ns = took, cpu
     clock.stepping = clock.inside = clock.cpu_inside = 0
     return asked
 

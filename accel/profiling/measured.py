@@ -139,6 +139,8 @@ class Loader:
     """From ``iter()`` to the first batch, for each epoch."""
     ended_ns: list[int] = field(default_factory=list)
     """To end the workers, for each epoch that they do not outlive."""
+    renewed: bool = False
+    """Whether it was several DataLoaders, one after another: a new one for each epoch."""
     draws: bool | None = None
     """Whether making a sample draws random numbers in the worker, so that another ``num_workers`` gives others."""
     pid: int | None = None

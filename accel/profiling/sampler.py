@@ -137,7 +137,7 @@ _USERS, _STAGE, _OTHER = range(3)
 
 def _kind(code: CodeType) -> int:
     file = code.co_filename
-    if code is _STAGE_CODE or file.startswith(_PROFILING) or code.co_name == "_worker_loop":
+    if code is _STAGE_CODE or code in of_stages or file.startswith(_PROFILING) or code.co_name == "_worker_loop":
         return _STAGE
     return _OTHER if file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
 
@@ -151,6 +151,8 @@ def _loads(frame: FrameType | None) -> bool:
     return False
 
 
+of_stages: set[CodeType] = set()
+"""Of functions that are stages, also while these are not told apart."""
 _STAGE_CODE: Any = clocks.timed(0, len).__code__
 sampler = Sampler()
 fork.register(in_child=sampler.forget)

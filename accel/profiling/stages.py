@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 from accel import hooks, switch
 from accel.hooks.patch import Undo, attribute, body, found
 from accel.profiling import copying, ending, fetching, loading
-from accel.profiling.sampler import sampler
+from accel.profiling.sampler import of_stages, sampler
 from accel.system import clocks, measuring
 from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, TRANSFORM, USER
 from accel.system.private_names import private
@@ -31,22 +31,23 @@ _ATTRIBUTES: dict[str, int] = {
     "accel.hooks.tv_files._read": READ,
     "accel.runtime.read.pixels": DECODE,
     "accel.runtime.compute._run_all": TRANSFORM,
-    "accel.runtime.compute.several": PLAN,
-    "accel.runtime.compute.tensors_on": PLAN,
     "accel.runtime.sharing.run_on": LAUNCH,
     "accel.runtime.torch_ops._image": KERNELS,
-    "accel.runtime.torch_ops.on_batch": KERNELS,
     "accel.runtime.torch_ops.on_device": KERNELS,
     "accel.lazy.tensor.to_device": COPY,
+    "accel.hooks.dataloader._located": USER,
+    "accel.hooks.dataloader.Collating.__call__": COLLATE,
     "PIL.JpegImagePlugin.JpegImageFile.load_read": READ,
     "PIL.PngImagePlugin.PngImageFile.load_read": READ,
 }
 """Names that are looked up when they are called."""
 
-_FETCHING = (
-    ("accel.hooks.dataloader._located", USER, fetching.located),
-    ("accel.hooks.dataloader.Collating.__call__", COLLATE, fetching.collating),
-)
+_SECTIONS: dict[str, int] = {
+    "accel.runtime.compute.several": PLAN,
+    "accel.runtime.compute.tensors_on": PLAN,
+    "accel.runtime.torch_ops.on_batch": KERNELS,
+}
+"""What computes batches, within a fetch or by itself."""
 
 _IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin")
 
@@ -81,18 +82,26 @@ def _install() -> None:
         return
     for name in _IMPORTED:
         import_module(name)
-    for name, stage in _ATTRIBUTES.items():
-        timed = partial(clocks.timed, of_image=stage != COPY)
+    for name, stage in (*_ATTRIBUTES.items(), *_SECTIONS.items()):
+        timed = clocks.section if name in _SECTIONS else partial(clocks.timed, of_image=stage != COPY)
         _around(name, partial(timed if measuring.measuring() else clocks.shown, stage))
-    for name, stage, clocked in _FETCHING:
-        _around(name, clocked if measuring.measuring() else partial(clocks.shown, stage))
+        if stage not in (USER, COLLATE):
+            _known(found(name))
     if not measuring.measuring():
         return
     _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
     for name, replacement in (*fetching.REPLACED, *loading.REPLACED, *copying.REPLACED, *ending.REPLACED):
         _around(name, replacement)
     for name, replacement in fetching.BODIES:
-        _undo.append(body(found(name), replacement))
+        function = found(name)
+        _undo.append(body(function, replacement))
+        clocks.put_aside(function.__kwdefaults__, "_accel_instead", function.__wrapped__)
+        _known(function)
+    for name, stage in _ATTRIBUTES.items():
+        owner, _, attribute_name = name.rpartition(".")
+        if stage != COPY and inspect.ismodule(found(owner)):
+            clocked = vars(found(owner))[attribute_name]
+            clocks.put_aside(vars(found(owner)), attribute_name, clocked.__wrapped__)
     for cls in (v1.Compose, v2.Compose):
         method = "forward" if "forward" in vars(cls) else "__call__"
         _undo.append(attribute(cls, method, fetching.composed(vars(cls)[method])))
@@ -101,12 +110,20 @@ def _install() -> None:
         for method in ("forward", "__call__"):
             if method in vars(cls):
                 _undo.append(attribute(cls, method, fetching.applied(vars(cls)[method])))
+                _known(vars(cls)[method])
 
 
 def _around(name: str, make: Callable[[Function], Function]) -> None:
     owner, _, attribute_name = name.rpartition(".")
     place = found(owner)
     _undo.append(attribute(place, attribute_name, make(_own(place, attribute_name))))
+
+
+def _known(clocked: Any) -> None:
+    """Have the sampler know a stage by its function, which has no clock where stages are not told apart."""
+    code = getattr(clocked.__wrapped__, "__code__", None)
+    if code is not None:
+        of_stages.add(code)
 
 
 def _own(place: Any, name: str) -> Any:
@@ -144,10 +161,19 @@ def _enter_worker(original: Function | None, block: Any) -> Function:
     measuring.join(block)
     loop = original or private("torch.utils.data._utils.worker")._worker_loop
     measuring.look()
-    return loop
+
+    @wraps(loop)
+    def run(*args: Any) -> Any:
+        try:
+            return loop(*args)
+        finally:
+            fetching.leave(args[3])  # the queue of its batches
+
+    return run
 
 
 def _uninstall() -> None:
+    clocks.put_back()
     while _undo:
         _undo.pop()()
 

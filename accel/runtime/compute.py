@@ -5,7 +5,8 @@ A file that cannot be decoded raises DecodeError here, and in whatever has somet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import islice
 from typing import cast
@@ -18,11 +19,13 @@ from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
 from accel.codec import stream_index
 from accel.errors import DecodeError, attempt, only
 from accel.options import Selection
+from accel.planning import columns
 from accel.planning.order import has_tail
-from accel.planning.plan import Plan, plan
+from accel.planning.plan import Plan, plan, plans_of
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
-from accel.runtime import sharing, torch_ops
+from accel.rows import Rows
+from accel.runtime import cached, results, sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, memory
 from accel.system.memory import Allocate
@@ -58,10 +61,12 @@ def several(
     for place, (recipes, _) in enumerate(batches):
         counters.count(counters.IMAGES, len(recipes))
         places.setdefault(selection_of(recipes), []).append(place)
+    if cached.in_use:
+        batches = [(from_cache(recipes, _on_host), interleaved) for recipes, interleaved in batches]
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
-            plans = [plan(batches[place][0], interleaved=batches[place][1]) for place in plain]
+            plans = [_plan(*batches[place]) for place in plain]
             results.update(zip(plain, _run_all(selection, plans, allocate), strict=True))
         others = [place for place in own if place not in results]
         if others:
@@ -70,12 +75,46 @@ def several(
     return [results[place] for place in range(len(batches))]
 
 
+def from_cache(
+    recipes: Sequence[Recipe], run: Callable[[Selection, Sequence[Plan]], list[torch.Tensor | Exception]]
+) -> Sequence[Recipe]:
+    """The recipes with pixels that a cache has, or takes now, in place of sources and first steps (``results``).
+
+    ``run``: makes those that it takes, on the host.
+    """
+    recipes, wanted = results.begun(recipes, pixels)
+    if not wanted:
+        return recipes
+    selection = selection_of(recipes)
+    # black in the place of a damaged file is nothing to be kept
+    strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
+    plans = plans_of([(*each.before, (), ()) for each in wanted], (True,) * len(wanted))
+    begun = list(recipes)
+    for (_, numbers), values in zip(plans, run(strict, [part for part, _ in plans]), strict=True):
+        if isinstance(values, torch.Tensor):  # else the recipe itself will tell
+            for number, image in zip(numbers, values.permute(0, 2, 3, 1).numpy(), strict=True):
+                each = wanted[number]
+                begun[each.number] = results.kept(each, recipes[each.number], image)
+    return begun
+
+
+def _on_host(selection: Selection, plans: Sequence[Plan]) -> list[torch.Tensor | Exception]:
+    return _run_all(selection, plans, memory.results.empty)
+
+
+def _plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
+    planned = columns.plan(recipes, interleaved=interleaved) if isinstance(recipes, Rows) else None
+    return planned or plan(recipes, interleaved=interleaved)
+
+
 def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
     host = host_of(selection)
     try:
         return host.run_all(plans, allocate) if supports_all(host) else sharing.run_all(host, plans, allocate)
     finally:
         stream_index.flush()
+        if cached.in_use:
+            cached.flush()
 
 
 def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
@@ -83,10 +122,16 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
 
     Launched on torch's current stream there, which is not waited for.
     """
+
+    def _on_device(plan: Plan) -> torch.Tensor:
+        return _run_on(backend, plan, device).cpu()
+
     counters.count(counters.IMAGES, len(recipes))
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
+    if cached.in_use:
+        recipes = from_cache(recipes, lambda selection, plans: [attempt(_on_device, each) for each in plans])
     if not has_tail(recipes):
-        return _run_on(backend, plan(recipes, interleaved=interleaved), device)
+        return _run_on(backend, _plan(recipes, interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
     whole = _tailed_plans(recipes)
@@ -105,6 +150,8 @@ def _run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> to
         return sharing.run_on(backend, plan, device)
     finally:
         stream_index.flush()
+        if cached.in_use:
+            cached.flush()
 
 
 # -- images that torchvision's kernels finish ---------------------------------------------------------------

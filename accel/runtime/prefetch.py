@@ -262,7 +262,7 @@ def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.devic
         queue.set_device(device)
 
 
-def compute_on_device(recipes: tuple[Recipe, ...], interleaved: bool, loader: int) -> torch.Tensor | None:
+def compute_on_device(recipes: Sequence[Recipe], interleaved: bool, loader: int) -> torch.Tensor | None:
     """Compute images now on the device of their queue, and bring them to the host; None where that is not known."""
     selection = selection_of(recipes)
     if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:

@@ -12,8 +12,11 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import kept
+from accel.runtime import kept, planes, results
+from accel.system.memory import Scratch
 from accel.system.replaced import replaced
+
+_room = Scratch()
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
@@ -25,22 +28,39 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
     """
     source = wanted.source
-    whole = picture(source, engine)
+    try:
+        if source.cached is not None and source.picture is None and not isinstance(source.header, Raw):
+            found = planes.region(source, wanted.box, wanted.channels)
+            if found is None:
+                found = planes.decoded(source, wanted.box, wanted.channels, engine)
+            if found is not None:
+                return found
+        whole = picture(source, engine)
+        if isinstance(source, results.Result):
+            return region(source.pixels(_room.take(source.entry.size)), wanted.box, wanted.channels)
+        data = source.data
+    except DecodeError as error:  # what was not read when it was opened is another file now, or gone
+        raise _failure(error, str(error), wanted, of) from error
     if isinstance(source.header, Raw):
-        return view(source.data, source.header, wanted.box, wanted.channels)
+        return view(data, source.header, wanted.box, wanted.channels)
     if whole is not None:
         return region(whole, wanted.box, wanted.channels)
     try:
         key = None if options.cache is None else source.key
-        return stream_index.decoded(source.data, source.header, wanted.box, wanted.channels, engine, key)
+        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key)
     except DecodeError as error:
-        place = f" (image {wanted.items[0].position} of a batch of {of})" if of > 1 else ""
         if options.on_error == "raise":
-            failure = type(error)(f"{source.name}: {error}{place}")
-            failure.position = wanted.items[0].position
-            raise failure from error
+            raise _failure(error, f"{source.name}: {error}", wanted, of) from error
         replaced(source.name, str(error), len(wanted.items))
     return np.zeros((*wanted.box[2:], wanted.channels), np.uint8)
+
+
+def _failure(error: DecodeError, text: str, wanted: Decode, of: int) -> DecodeError:
+    """The error of an image of a plan of ``of``."""
+    position = wanted.items[0].position
+    failure = type(error)(text + (f" (image {position} of a batch of {of})" if of > 1 else ""))
+    failure.position = position
+    return failure
 
 
 def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pixels | None:

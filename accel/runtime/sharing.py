@@ -8,6 +8,7 @@ import torch
 
 from accel.backend import AcceleratorBackend, Backend, HostBackend, supports_all
 from accel.errors import attempt, only
+from accel.planning.columns import ColumnPlan
 from accel.planning.partition import Partition, partition, reason_lines
 from accel.planning.plan import Decode, Plan
 from accel.system import counters, memory
@@ -67,6 +68,8 @@ def _parts(backend: Backend, plan: Plan, device: torch.device | None = None) -> 
         return next((reason for stage in stages if (reason := backend.supports(stage, device)) is not None), None)
 
     if supports_all(backend):
+        return None
+    if isinstance(plan, ColumnPlan) and backend.runs_columns and backend.supports(plan.example, device) is None:
         return None
     parts = partition(plan, refused)
     return parts if parts.reasons else None

@@ -23,7 +23,7 @@ class Task:
         future: its result [images, channels, height, width].
     """
 
-    def __init__(self, recipes: tuple[Recipe, ...], interleaved: bool, owners: int = 1) -> None:
+    def __init__(self, recipes: Sequence[Recipe], interleaved: bool, owners: int = 1) -> None:
         self.recipes = recipes
         self.interleaved = interleaved
         self.owners = owners
@@ -61,12 +61,12 @@ class Task:
         self.future.add_done_callback(lambda _: functions.pop()(self))
 
 
-def compute_now(recipes: tuple[Recipe, ...], interleaved: bool, device: torch.device) -> torch.Tensor:
+def compute_now(recipes: Sequence[Recipe], interleaved: bool, device: torch.device) -> torch.Tensor:
     """Compute images on a device, in this thread; see ``Task.result``."""
     return streams.arrive(*_launch(recipes, interleaved, device))
 
 
-def _launch(recipes: tuple[Recipe, ...], interleaved: bool, device: torch.device) -> tuple[torch.Tensor, Any]:
+def _launch(recipes: Sequence[Recipe], interleaved: bool, device: torch.device) -> tuple[torch.Tensor, Any]:
     return streams.aside(device, lambda: compute.tensors_on(device, recipes, interleaved=interleaved))
 
 

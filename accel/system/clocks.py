@@ -4,8 +4,8 @@ A *stage* is a function that ``timed`` has been put around. Its time is its own:
 Each thread counts for itself. What a process has counted is written where others see it by ``accel.system.measuring``,
 which also says when clocks run; only then they are put around the functions (``accel.profiling.stages``).
 
-What a fetch does for each image is counted in some batches only. All that a fetch takes in the others is counted as
-``fetch``, and divided among the stages in proportion to what they took where they were counted (``divided``).
+What is done for each image, in a ``section``, is counted in some batches only. All that sections take in the others
+is counted as ``fetch``, and divided among the stages in proportion to what they took where they were counted.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from accel.system import fork
 
 STAGES: tuple[str, ...] = ("idle", "read", "record", "decode", "transform", "kernels", "user", "collate", "send")
 STAGES += ("wait", "unpack", "plan", "launch", "copy", "step", "made", "gil", "fetch")
-"""The stages, and what is counted like one: a worker's batches, how late a thread came to have the GIL, and fetches
-whose stages were not told apart."""
+"""The stages, and what is counted like one: a worker's batches, how late a thread came to have the GIL, and sections:
+what they took as a whole."""
 
 IDLE, READ, RECORD, DECODE, TRANSFORM, KERNELS, USER, COLLATE, SEND = range(9)
 WAIT, UNPACK, PLAN, LAUNCH, COPY, STEP, MADE, GIL, FETCH = range(9, 18)
@@ -39,6 +39,10 @@ cpu_ns = time.thread_time_ns
 process_cpu_ns = time.process_time_ns
 """CPU time of a thread and of the process; looked up when it is needed."""
 
+telling = True
+"""Whether stages within sections are told apart now."""
+mark = 0
+"""Set in what is counted in them: ``TOLD``, where it stands for what others do."""
 sampling_cpu = True
 """Whether stages that begin now measure CPU time, which costs more than the rest."""
 events: list[tuple[int, int, int, int]] | None = None
@@ -49,14 +53,14 @@ ranges: Callable[[str], Any] | None = None
 _local = threading.local()
 _threads: list[Clock] = []
 _sums = np.zeros((2, len(STAGES), WIDTH), np.int64)
-"""What threads have counted: in all, and of that in fetches whose stages were told apart."""
+"""What threads have counted: in all, and of that in sections whose stages were told apart."""
 _unadded: list[int] = []
 _worked = 0  # threads that have decoded or transformed, and are no more
 _MOST_THREADS = 64
 _lock = fork.Lock()
 
 TOLD = 32
-"""Set in what a thread counts in a fetch whose stages are told apart."""
+"""Set in what is counted in sections whose stages are told apart."""
 _SHIFT, _STAGE = 6, 31
 
 
@@ -67,24 +71,25 @@ class Clock:
         done: stages that have ended since they were last gathered: their nanoseconds, ``TOLD``, and the stage.
         cpu: of some of them the stage, the nanoseconds and the CPU time.
         inside, cpu_inside: nanoseconds spent in stages inside the one that runs.
-        within: ``TOLD`` within a fetch whose stages are told apart, None within another, else 0.
+        section: whether it is in one.
         whole: whether what runs is timed as a whole: a pipeline of transforms, and not each of them.
-        stepping, stepping_cpu, copied: when its step with a batch began, in all clocks; ``stepping`` 0: it has none.
+        stepping, stepping_cpu, copied: when its step with a batch began, in all clocks; ``stepping`` 0: it has none,
+            ``stepping_cpu`` None: its CPU time is not measured.
         copies: nanoseconds of copying, in all.
         worked: whether it has decoded or transformed.
     """
 
     __slots__ = (
-        "copied", "copies", "cpu", "cpu_inside", "done", "inside", "native_id", "stepping", "stepping_cpu", "whole",
-        "within", "worked",
+        "copied", "copies", "cpu", "cpu_inside", "done", "inside", "native_id", "section", "stepping", "stepping_cpu",
+        "whole", "worked",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.done: list[int] = []
         self.cpu: list[tuple[int, int, int]] = []
-        self.inside = self.cpu_inside = self.stepping = self.stepping_cpu = self.copied = self.copies = 0
-        self.within: int | None = 0
-        self.whole = self.worked = False
+        self.inside = self.cpu_inside = self.stepping = self.copied = self.copies = 0
+        self.stepping_cpu: int | None = None
+        self.section = self.whole = self.worked = False
         self.native_id = threading.get_native_id()
 
     def add(self, stage: int, ns: int, cpu: int | None = None) -> None:
@@ -106,18 +111,17 @@ def clock() -> Clock:
 
 
 def timed(stage: int, original: Callable[..., Any], *, of_image: bool = False) -> Callable[..., Any]:
-    """The function, as a stage; ``of_image``: within a fetch, where its stages are told apart."""
-    passes = None if of_image else _NEVER
+    """The function, as a stage; ``of_image``: of a section, where its stages are told apart."""
     shows, copies, name = stage not in (WAIT, COPY), stage == COPY, f"accel::{STAGES[stage]}"
 
     @wraps(original)
     def stage_of(*args: Any, **kwargs: Any) -> Any:
+        if of_image and not telling:
+            return original(*args, **kwargs)
         try:
             own = _local.clock
         except AttributeError:
             own = clock()
-        if own.within is passes:
-            return original(*args, **kwargs)
         outside, own.inside = own.inside, 0
         shown = None
         if ranges is not None:
@@ -133,7 +137,8 @@ def timed(stage: int, original: Callable[..., Any], *, of_image: bool = False) -
         finally:
             took = now() - begun
             ns = took - own.inside
-            own.done.append(ns << 6 | (own.within or 0) | stage)
+            # a thread of a pool has no section, and one that steps is in none
+            own.done.append(ns << 6 | (mark if of_image and (own.section or not own.stepping) else 0) | stage)
             own.inside = outside + took
             if copies:
                 own.copies += ns
@@ -149,7 +154,49 @@ def timed(stage: int, original: Callable[..., Any], *, of_image: bool = False) -
     return stage_of
 
 
-_NEVER = object()
+def section(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, as a stage that is a section, unless it is part of another."""
+    told, whole = timed(stage, original, of_image=True), timed(FETCH, original)
+
+    @wraps(original)
+    def part(*args: Any, **kwargs: Any) -> Any:
+        own = clock()
+        if own.section:
+            return told(*args, **kwargs)
+        own.section, marked, begun = True, telling and mark, now()
+        try:
+            return (told if telling else whole)(*args, **kwargs)
+        finally:
+            own.section = False
+            if marked:
+                own.done.append((now() - begun) << 6 | TOLD | FETCH)
+
+    return part
+
+
+def put_aside(place: dict[str, Any], name: str, original: Callable[..., Any]) -> None:
+    """Have the original in the place of what has a clock while no stages are told apart."""
+    _aside.append((place, name, place[name], original))
+
+
+def put_back() -> None:
+    """Have all that has a clock in its place, from now on."""
+    tell(True)
+    _aside.clear()
+
+
+def tell(apart: bool) -> None:
+    """Tell the stages of sections that begin now apart, or not."""
+    global telling
+    if apart != telling:
+        telling = apart
+        for place, name, clocked, original in _aside:
+            there, next_there = (original, clocked) if apart else (clocked, original)
+            if place.get(name) is there:  # and not somebody else's
+                place[name] = next_there
+
+
+_aside: list[tuple[dict[str, Any], str, Callable[..., Any], Callable[..., Any]]] = []
 
 
 def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,7 +215,9 @@ def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def forget(*, events_wanted: bool = False) -> None:
     """Begin anew in this process."""
-    global _local, _worked, events, sampling_cpu
+    global _local, _worked, events, sampling_cpu, telling, mark
+    telling, mark = False, 0  # where another thread was about to change it
+    tell(True)
     _local, _worked = threading.local(), 0
     _sums[:] = 0
     _threads.clear()
@@ -200,7 +249,7 @@ _gathering = fork.Lock()
 
 
 def sums() -> npt.NDArray[np.int64]:
-    """What the threads of this process have counted: in all, and of that in fetches whose stages were told apart."""
+    """What the threads of this process have counted: in all, and of that in sections whose stages were told apart."""
     unadded = gathered()
     with _gathering:
         count = len(unadded)
@@ -240,25 +289,6 @@ def add_up(sums: npt.NDArray[np.int64], done: npt.NDArray[np.int64]) -> None:
 
 
 _SECOND = 1 << 62
-
-
-def divided(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The stages [stages, WIDTH] of what ``sums`` gives, with fetches divided among them."""
-    whole: npt.NDArray[np.int64] = sums[0].copy()
-    told = sums[1]
-    lump = whole[FETCH].copy()
-    whole[FETCH] = 0
-    if lump[NS]:
-        told_ns = int(told[:, NS].sum())
-        if not told_ns:
-            whole[USER] += lump
-            return whole
-        times = int(lump[NS]) / told_ns
-        more = np.rint(told[:, HISTOGRAM:] * times).astype(np.int64)
-        whole[:, HISTOGRAM:] += more
-        whole[:, COUNT] += more.sum(1)
-        whole[:, NS] += np.rint(told[:, NS] * times).astype(np.int64)
-    return whole
 
 
 def _in_child() -> None:

@@ -21,8 +21,13 @@ from accel.system import fork, log, memory
 IMAGES, REPLACED, COMPUTED_EARLY = "images", "replaced", "computed early"
 KERNELS, KEPT = "finished by torchvision", "kept"
 INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
-_FALLBACK = "fallback: "
-_FIRST = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, _FALLBACK + "any other reason")
+RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
+_FALLBACK, _WAY = "fallback: ", "way: "
+_CACHED = (RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
+_FIRST = (
+    *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED),
+    _FALLBACK + "any other reason",
+)
 _ROWS, _SLOTS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
@@ -66,6 +71,11 @@ def fallback(reason: str) -> None:
         log.note(log.WARNING, "accel fell back: %s", reason)
 
 
+def way(name: str, images: int) -> None:
+    """Count images of batches by the way in which their transforms were recorded."""
+    count(_WAY + name, images)
+
+
 def early(reason: str | None) -> None:
     """Count an image whose values were asked for one at a time, before a batch was made.
 
@@ -85,7 +95,7 @@ def stats() -> dict[str, Any]:
     """Count what accel has done since the process began, its DataLoader workers included.
 
     Returns:
-        A dictionary of ints, but for the last two entries.
+        A dictionary of ints, but for the last three entries.
 
         - ``images``: lazy images whose pixels were computed;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
@@ -96,8 +106,12 @@ def stats() -> dict[str, Any]:
         - ``indexes``: files of which it is kept where things are in their streams (``cache="auto"``);
           ``indexed``: how often a file was decoded by that; ``indexes dropped``: how often what was kept was not of the
           file, or was damaged, and so was made anew;
+        - ``results``: results of steps that come each time, and ``planes``: half-decoded pictures, which a cache of a
+          given size took (``cache="64GB"``); ``results used``, ``planes used``: how often one was taken from there;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
+        - ``ways``: images of batches by how their transforms were recorded, a dictionary: ``drawn together``, or
+          ``one by one`` and why;
         - ``fallbacks``: what was not done the fast way, a dictionary of the counts by reason.
     """
     totals: dict[str, int] = {}
@@ -110,7 +124,8 @@ def stats() -> dict[str, Any]:
     result["realised early"] = result[COMPUTED_EARLY]  # until 0.3
     result |= {name: value() for name, value in _shown.items()}
     log.flush()
-    result["fallbacks"] = {name.removeprefix(_FALLBACK): n for name, n in totals.items() if name.startswith(_FALLBACK)}
+    for entry, prefix in (("ways", _WAY), ("fallbacks", _FALLBACK)):
+        result[entry] = {name.removeprefix(prefix): n for name, n in totals.items() if name.startswith(prefix)}
     return result
 
 

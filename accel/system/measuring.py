@@ -21,6 +21,7 @@ import torch
 
 from accel.system import clocks, fork, memory
 from accel.system.clocks import STAGES, WIDTH, now
+from accel.system.divided import divided
 
 HEADER = ("generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns")
 GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN = range(len(HEADER))
@@ -188,7 +189,7 @@ class Row(NamedTuple):
     def of(cls, words: npt.NDArray[np.int64]) -> Row:
         sums = words[_STAGES_BEGIN:_UNADDED_BEGIN].reshape(2, len(STAGES), WIDTH)
         clocks.add_up(sums, words[_UNADDED_BEGIN:][: words[_UNADDED]])
-        stages = clocks.divided(sums)
+        stages = divided(sums)
         texts = words[_TEXTS_BEGIN:]
         names, times = texts[TEXTS:].view(TEXT), texts[:TEXTS]
         named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(TEXTS) if times[n]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -46,7 +47,11 @@ def anonymous_file(size: int) -> int:
         OSError, AttributeError: this system has no such files.
     """
     file = os.memfd_create("accel")
-    os.ftruncate(file, size)
+    try:
+        os.ftruncate(file, size)
+    except BaseException:
+        os.close(file)
+        raise
     return file
 
 
@@ -264,6 +269,23 @@ def _all_of(descriptor: int) -> bytes:
     while len(content) != size and (more := os.pread(descriptor, 16 << 20, len(content))):  # very large, or growing
         content += more
     return content
+
+
+class Scratch(threading.local):
+    """Memory of a thread's own for what is used for a moment: the same again, unless somebody looks at it still."""
+
+    def __init__(self) -> None:
+        self._block = np.empty(1 << 16, np.uint8)
+        self._unused = self._count()
+
+    def _count(self) -> int:
+        return sys.getrefcount(self._block)
+
+    def take(self, size: int) -> npt.NDArray[np.uint8]:
+        """Uninitialised bytes, uint8 [size]."""
+        if len(self._block) < size or self._count() != self._unused:
+            self._block = np.empty(max(size, len(self._block)), np.uint8)
+        return self._block[:size]
 
 
 results = Results()

@@ -7,7 +7,7 @@ lost, and the parent would wait for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from accel.codec.header import Header, Raw
 from accel.ops import OPS
 from accel.options import Selection
 from accel.recipe import Branch, Recipe, Source, Step
+from accel.rows import Numbers, Rows, Structure
+from accel.runtime import cached
 from accel.system import memory
 from accel.system.memory import Key
 
@@ -36,16 +38,23 @@ class Packed(NamedTuple):
     tensors: dict[int, tuple[int, torch.dtype, torch.Size]]
     start: int  # of the sources
     sources: dict[
-        int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None]
-    ]  # sizes, and fields of Source
+        int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None, Any]
+    ]  # sizes, and fields of Source, of which one that was not read has a path
     recipes: tuple[Stowed, ...]
+    rows: tuple[tuple[int, ...], Structure, Numbers] | None = None  # in place of recipes
 
 
-def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
+def pack(recipes: Sequence[Recipe], *, shared: bool = False) -> Packed:
     """Gather the recipes' sources; ``shared``: into shared memory."""
     sources: dict[int, Source] = {}
+    rows = None
+    if isinstance(recipes, Rows) and not any(OPS[form.name].holds_tensors for form in recipes.structure.forms):
+        kept = tuple(recipes.sources)
+        rows, recipes = (tuple(map(id, kept)), recipes.structure, recipes.numbers), ()
+        for source in kept:
+            _gather(source, sources)
     for recipe in recipes:
-        _gather(recipe, sources)
+        _gather(recipe.source, sources)
     tensors: dict[int, torch.Tensor] = {}  # each once. (Sent by torch, each would take a file descriptor.)
 
     def stand_in(value: Any) -> Any:
@@ -61,7 +70,8 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
     described = {}
     for number, source in sources.items():
         origin = None if source.origin is None else stowed(source.origin)
-        described[number] = len(source.data), source.header, source.name, source.selection, origin, source.key
+        size, path = (len(source.data), None) if source.is_read else (0, source.path)
+        described[number] = size, source.header, source.name, source.selection, origin, source.key, path
     places, start = {}, 0
     for number, tensor in tensors.items():
         places[number] = start, tensor.dtype, tensor.shape
@@ -72,12 +82,14 @@ def pack(recipes: tuple[Recipe, ...], *, shared: bool = False) -> Packed:
         _slice(data, *places[number]).copy_(tensor)
     target, position = data.numpy(), start
     for source in sources.values():
+        if not source.is_read:
+            continue
         content = np.frombuffer(source.data, np.uint8)
         target[position : position + len(content)] = content
         position += len(content)
     if get_spawning_popen() is not None:  # a handle would be closed with its memory before the process begins
-        return Packed(target, places, start, described, given)
-    return Packed(data, places, start, described, given)
+        return Packed(target, places, start, described, given, rows)
+    return Packed(data, places, start, described, given, rows)
 
 
 class _StandIn(NamedTuple):
@@ -99,15 +111,14 @@ def _changed(steps: tuple[Step, ...], change: Callable[[Any], Any]) -> tuple[Ste
     return tuple([(step[0], tuple(map(changed, step[1]))) if OPS[step[0]].holds_tensors else step for step in steps])
 
 
-def _gather(recipe: Recipe, sources: dict[int, Source]) -> None:
-    source = recipe.source
+def _gather(source: Source, sources: dict[int, Source]) -> None:
     if id(source) not in sources:
         if source.origin is not None:
-            _gather(source.origin, sources)
+            _gather(source.origin.source, sources)
         sources[id(source)] = source
 
 
-def unpack(packed: Packed) -> tuple[Recipe, ...]:
+def unpack(packed: Packed) -> Sequence[Recipe]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
     data = torch.as_tensor(packed.data)
     tensors = {number: _slice(data, *place) for number, place in packed.tensors.items()}
@@ -122,8 +133,12 @@ def unpack(packed: Packed) -> tuple[Recipe, ...]:
 
     pixels: Any = data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)
-    for number, (size, header, name, selection, made_of, key) in packed.sources.items():
+    for number, (size, header, name, selection, made_of, key, path) in packed.sources.items():
         origin = None if made_of is None else restored(*made_of)
-        sources[number] = Source(view[position : position + size], header, name, selection, None, origin, key)
+        content, entries = (None, cached.known(key, selection)) if path else (view[position : position + size], None)
+        sources[number] = Source(content, header, name, selection, None, origin, key, path, entries)
         position += size
+    if packed.rows is not None:
+        own, structure, numbers = packed.rows
+        return Rows([sources[number] for number in own], structure, numbers)
     return tuple(restored(*recipe) for recipe in packed.recipes)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import HostBackend, Options
-from accel.backends.cpu import effects, passes, stages
+from accel.backends.cpu import effects, passes, rows, stages
 from accel.backends.shared.options import check_positive
+from accel.backends.shared.pixels import Pixels
 from accel.codec import decode, stream_index
+from accel.codec.jpeg import planes as jpeg_planes
 from accel.native import units
+from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
 from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
@@ -64,7 +68,8 @@ class CpuBackend(HostBackend):
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                units.ready([passes.UNIT, *decode.UNITS])
+                planes = [] if self.options.cache_size is None else [jpeg_planes.UNIT]
+                units.ready([passes.UNIT, *decode.UNITS, *planes])
                 decode.prepare(self.options.decode)
                 stages.resizes_as_pillow()
                 self._prepared = True
@@ -75,20 +80,41 @@ class CpuBackend(HostBackend):
         targets = [plan.target(allocate) for plan in plans]
         failed: dict[tuple[int, int], Exception] = {}
 
-        def work(image: tuple[int, Decode]) -> None:
-            number, wanted = image
-            plan = plans[number]
+        def work(task: tuple[int, int, Callable[[], None]]) -> None:
+            number, position, run = task
             try:
-                self._image(wanted, plan.shape[0], targets[number][1], planar=not plan.interleaved)
+                run()
             except Exception as error:
-                failed[number, wanted.items[0].position] = error
+                failed[number, position] = error
 
-        self._parallel.each([(number, wanted) for number, plan in enumerate(plans) for wanted in plan.decodes], work)
+        self._parallel.each(
+            [
+                (number, *task)
+                for number, (plan, (_, target)) in enumerate(zip(plans, targets, strict=True))
+                for task in self._tasks(plan, target)
+            ],
+            work,
+        )
         results: list[torch.Tensor | Exception] = [tensor for tensor, _ in targets]
         for number, position in sorted(failed, reverse=True):  # a plan's first image that failed speaks for it
             results[number] = failed[number, position]
         failed.clear()  # the errors refer to it
         return results
+
+    def _tasks(self, plan: Plan, target: npt.NDArray[Any]) -> Iterable[rows.Task]:
+        of = plan.shape[0]
+
+        def pixels(wanted: Decode) -> Pixels:
+            return read.pixels(wanted, of, self.options, self.options.decode)
+
+        of_rows = rows.tasks(plan, target, pixels, self._parallel.size) if isinstance(plan, ColumnPlan) else None
+        if of_rows is not None:
+            return of_rows
+        planar = not plan.interleaved
+        return [
+            (wanted.items[0].position, partial(self._image, wanted, pixels, target, planar=planar))
+            for wanted in plan.decodes
+        ]
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}
@@ -107,9 +133,9 @@ class CpuBackend(HostBackend):
         """
         return stages.resizes_as_pillow() if op == "resize" else effects.agrees(op)
 
-    def _image(self, wanted: Decode, of: int, target: npt.NDArray[Any], *, planar: bool) -> None:
+    def _image(self, wanted: Decode, read: rows.Read, target: npt.NDArray[Any], *, planar: bool) -> None:
         """Decode one source and write all images made from it into ``target``."""
-        pixels = read.pixels(wanted, of, self.options, self.options.decode)
+        pixels = read(wanted)
         part = pixels
         for position, chain, table, patches in wanted.items:
             if not pixels.flags.c_contiguous:  # a view of more: of that only what this image reads

@@ -23,6 +23,11 @@ _run = UNIT.function(
     "run_pass",
     "u1[3] int int int f8 f8 int i4[1] int int int f8 f8 int i4[1] int bool u1[2] any[2] int f4[2] any[3]w bool u1[1]w",
 )
+_run_batch = UNIT.function(
+    "backends.cpu.pass_batch",
+    "run_batch",
+    "u1[4] int int i8[2] i4[2] i8[2] i4[2] int u1[1] u1[2] any[2] int f4[2] any[4]w bool u1[1]w",
+)
 
 MOST_RETAINED = 16 << 20
 """A thread keeps a workspace of up to this many bytes."""
@@ -77,23 +82,74 @@ def run(
         ValueError: shapes, codes, positions or the filter do not fit; nothing was written.
         TypeError: a dtype is wrong or an array is not C-contiguous.
     """
-    dtype = out.dtype
-    if (table.dtype is not dtype and table.dtype != dtype) or dtype.kind != "u":
-        raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {dtype}")
     order = rows_first(resample, rows.length, cols.length, rows.size, cols.size)
     if factors is None:
         factors = factors_of(table)
+    run_ordered(src, rows, cols, resample, order, fills, table, factors, out, planar)
+
+
+def run_ordered(
+    src: npt.NDArray[np.uint8],
+    rows: Axis,
+    cols: Axis,
+    resample: int,
+    order: bool,
+    fills: npt.NDArray[np.uint8],
+    table: npt.NDArray[Any],
+    factors: npt.NDArray[np.float32],
+    out: npt.NDArray[Any],
+    planar: bool,
+) -> None:
+    """``run`` where it is known whether the rows come first (``order``), and what the factors are."""
+    item = _itemsize(table, out)
+    _with_workspace(_run, src, *rows, *cols, resample, order, fills, table, item, factors, out, planar)
+
+
+def run_batch(
+    pictures: npt.NDArray[np.uint8],
+    which: range,
+    rows: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]],
+    cols: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]],
+    resample: int,
+    order: npt.NDArray[np.bool_],
+    fills: npt.NDArray[np.uint8],
+    table: npt.NDArray[Any],
+    out: npt.NDArray[Any],
+    planar: bool,
+    *,
+    factors: npt.NDArray[np.float32],
+) -> None:
+    """``run`` of some of many pictures [images, h, w, C], in one call, to their places in ``out`` [images, ...].
+
+    Args:
+        which: of the pictures, one after another.
+        rows, cols: of every picture the axis (``accel.planning.columns``), [images, 6], onto the whole, and its window.
+        order: of every picture ``resample.rows_first``.
+
+    Raises:
+        ValueError, TypeError: as ``run``; some pictures may have been written.
+    """
+    item = _itemsize(table, out)
+    given = pictures, which.start, which.stop, *rows, *cols, resample, order.view(np.uint8)
+    _with_workspace(_run_batch, *given, fills, table, item, factors, out, planar)
+
+
+def _itemsize(table: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
+    dtype = out.dtype
+    if (table.dtype is not dtype and table.dtype != dtype) or dtype.kind != "u":
+        raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {dtype}")
+    return dtype.itemsize
+
+
+def _with_workspace(function: units.Function, *given: Any) -> None:
     memory = _workspace.memory
-    item = dtype.itemsize
-    status = _run(src, *rows, *cols, resample, order, fills, table, item, factors, out, planar, memory)
-    if status > 0:
+    while (status := function(*given, memory)) > 0:  # the bytes that it takes
         memory = np.empty(status, np.uint8)
         if status <= MOST_RETAINED:
             _workspace.memory = memory
-        status = _run(src, *rows, *cols, resample, order, fills, table, item, factors, out, planar, memory)
     if status:
-        shapes = [array.shape for array in (src, fills, table, out)]
-        raise ValueError(f"arguments do not fit together: {rows=}, {cols=}, {resample=}, {planar=}, {shapes=}")
+        described = [each.shape if isinstance(each, np.ndarray) else each for each in given]
+        raise ValueError(f"arguments do not fit together: {described}")
 
 
 def factors_of(table: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

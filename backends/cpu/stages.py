@@ -61,7 +61,7 @@ def run(pixels: Pixels, stages: tuple[Stage, ...], values: ValueTable, out: npt.
 
 
 def _pass(pixels: Pixels, stage: Pass, values: ValueTable, out: npt.NDArray[Any], *, planar: bool) -> None:
-    fills = _colours(stage.fills, pixels.shape[2])
+    fills = colours(stage.fills, pixels.shape[2])
     listed = stage.rows.view.table is not None or stage.columns.view.table is not None
     if stage.resample in SUPPORT and not resizes_as_pillow():
         stage, pixels = _resized_by_pillow(pixels, stage, fills)
@@ -76,7 +76,8 @@ def _pass(pixels: Pixels, stage: Pass, values: ValueTable, out: npt.NDArray[Any]
 
 
 @lru_cache(maxsize=64)
-def _colours(fills: tuple[tuple[int, ...], ...], channels: int) -> Pixels:
+def colours(fills: tuple[tuple[int, ...], ...], channels: int) -> Pixels:
+    """Fill colours as the kernel takes them, uint8 [colours, channels]."""
     return np.array(fills, np.uint8).reshape(-1, channels)
 
 

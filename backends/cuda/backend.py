@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import torch
 
 from accel.backend import AcceleratorBackend, AcceleratorOptions
-from accel.backends.cuda import compile, effects, encoding, host, jpeg, nvimg
+from accel.backends.cuda import columns, compile, effects, encoding, host, jpeg, nvimg
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
@@ -22,6 +22,7 @@ from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, stream_index
 from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
+from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Effect, Stage
 from accel.runtime import read
@@ -70,6 +71,7 @@ class CudaBackend(AcceleratorBackend):
 
     Options = CudaOptions
     devices = ("cuda",)
+    runs_columns = True
     auto_rank = 10
     options: CudaOptions
 
@@ -109,14 +111,13 @@ class CudaBackend(AcceleratorBackend):
             torch.OutOfMemoryError: the batch does not fit, not even in smaller chunks.
         """
         engine = self._engine(device)
-        size_of = _with_decoding if self.options.decoder == "accel" else device_bytes
         with torch.inference_mode(False), engine.device.enter():
             result = plan.empty(engine.device.empty)
 
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
                 self._run(part, engine, result, self._decoder(engine))
 
-            engine.budget.in_chunks(plan, run, size_of, self.options.memory)
+            engine.budget.in_chunks(plan, run, self._sizes, self.options.memory)
         return result
 
     def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
@@ -143,6 +144,18 @@ class CudaBackend(AcceleratorBackend):
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
+    def _sizes(self, plan: Plan) -> list[int]:
+        """The bytes that each source takes on the device, with what is made of it, and its decoding."""
+        decodes: Sequence[Decode]
+        sizes: list[int]
+        if _by_columns(plan):
+            decodes, sizes = plan.sources, columns.device_bytes(plan).tolist()
+        else:
+            decodes, sizes = plan.decodes, [device_bytes(wanted) for wanted in plan.decodes]
+        if self.options.decoder != "accel":
+            return sizes
+        return [size + jpeg.device_bytes(wanted) for size, wanted in zip(sizes, decodes, strict=True)]
+
     def _decoder(self, engine: _Engine) -> str:
         """The decoder that is asked for, or the one in its place where that cannot be had."""
         decoder = self.options.decoder
@@ -160,17 +173,18 @@ class CudaBackend(AcceleratorBackend):
 
     def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str) -> None:
         """Run a plan, or a chunk of one, into the whole batch's ``result``."""
-        decodes = plan.decodes
+        decodes = plan.sources if _by_columns(plan) else plan.decodes
         addresses: list[int | None] = [None] * len(decodes)
         images: list[nvimg.Pixels | None] = []
         decoding = jpeg.Decoding(addresses)
         if decoder == "accel":
-            decoding = engine.jpeg.decode([jpeg.wanted_of(each, self.options) for each in decodes])
+            batch = [jpeg.wanted_of(each, self.options) for each in decodes]
+            decoding = engine.jpeg.decode(jpeg.by_index(batch))
             addresses = decoding.addresses
         elif decoder == "nvimgcodec":
             images = engine.decoder.decode(decodes)
             addresses = [pixels and pixels.address for pixels in images]
-        schedule = schedule_of(plan, addresses)
+        schedule = columns.schedule_of(plan, addresses) if _by_columns(plan) else schedule_of(plan, addresses)
         execution = Execution(schedule, engine.device, engine.pool)
         try:
             work: list[Callable[[], object]] = [
@@ -191,7 +205,7 @@ class CudaBackend(AcceleratorBackend):
         finally:
             if any(images):
                 engine.held.until(engine.device.mark(), images)
-        flagged = tuple(decodes[number] for number in decoding.flagged())
+        flagged = tuple([plan.decodes[number] for number in decoding.flagged()])
         for number, index in decoding.indexes.items():
             stream_index.keep(decodes[number].source.key, index)
         if flagged:  # their places in the result are filled once more, in the order of the stream
@@ -212,9 +226,8 @@ _DESCRIBED = {
 }
 
 
-def _with_decoding(wanted: Decode) -> int:
-    """The bytes that a source takes on the device if it is decoded there as well."""
-    return device_bytes(wanted) + jpeg.device_bytes(wanted)
+def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
+    return isinstance(plan, ColumnPlan) and columns.taken(plan)
 
 
 def _call(task: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from accel.backends.cuda.device import Device
-from accel.planning.plan import Decode, Plan
+from accel.planning.plan import Plan
 from accel.runtime import kept
 
 _MOST = 16 << 30
@@ -32,22 +32,22 @@ class Budget:
         return self._limit
 
     def in_chunks(
-        self, plan: Plan, run: Callable[[Plan], None], size_of: Callable[[Decode], int], limit: int | None
+        self, plan: Plan, run: Callable[[Plan], None], sizes_of: Callable[[Plan], list[int]], limit: int | None
     ) -> None:
         """Run a plan, in chunks where it takes more than it may; once more, in smaller ones, where memory runs out.
 
-        ``size_of``: the bytes that one source and what is made of it take on the device. ``limit``: the bytes of a
+        ``sizes_of``: the bytes that each source and what is made of it take on the device. ``limit``: the bytes of a
         chunk (or it is one source); None: as many as memory has room for.
         Every chunk is a plan of the whole batch's shape with some of its decodes, so they may be run in any order.
 
         Raises:
             torch.OutOfMemoryError: it ran out of memory twice.
         """
-        sizes = [size_of(wanted) for wanted in plan.decodes]
+        sizes = sizes_of(plan)
         limit, done = limit or self._of(sum(sizes)), 0
         try:
             for chunk in chunks(sizes, limit):
-                run(plan._replace(decodes=plan.decodes[chunk]))
+                run(plan if chunk == slice(0, len(sizes)) else plan._replace(decodes=plan.decodes[chunk]))
                 done = chunk.stop
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):

@@ -28,7 +28,7 @@ class Execution:
         upload = schedule.upload
         self._placed: list[tuple[Launch, int, int]] = []  # and the offsets of its descriptors and their owners
         for launch in (launch for level in schedule.levels for launch in level.values()):
-            items = offset_of(upload.take(len(launch.rows) * launch.dtype.itemsize))
+            items = offset_of(upload.take(launch.count * launch.dtype.itemsize))
             self._placed.append((launch, items, offset_of(upload.take(launch.total * 4))))
         self._buffer = pool.take(upload.size)
         self._given_back = False

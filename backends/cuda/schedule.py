@@ -49,12 +49,23 @@ class Launch:
         self.blocks.append(blocks)
         self.total += blocks
 
+    def add_all(self, items: npt.NDArray[Any], blocks: npt.NDArray[np.int64]) -> None:
+        """Add items [n] of the dtype, and how many blocks each takes."""
+        self.rows.append(items.tobytes())
+        self.blocks += blocks.tolist()
+        self.total += int(blocks.sum())
+
+    @property
+    def count(self) -> int:
+        """How many items there are."""
+        return len(self.blocks)
+
     def items(self) -> npt.NDArray[Any]:
         return np.frombuffer(bytearray().join(self.rows), self.dtype)
 
     def owners(self) -> npt.NDArray[np.int32]:
         """The item of every block."""
-        return np.repeat(np.arange(len(self.rows), dtype=np.int32), self.blocks)
+        return np.repeat(np.arange(self.count, dtype=np.int32), self.blocks)
 
 
 class Sent(NamedTuple):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from accel.codec import jpeg
 from accel.codec.header import claim
+from accel.codec.jpeg import planes
 
 Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]
@@ -51,7 +52,7 @@ def guarded_copy(array: Array, side: Side) -> Array:
     return copy
 
 
-def _guarded_scratch(side: Side) -> AbstractContextManager[Any]:
+def guarded_scratch(side: Side) -> AbstractContextManager[Any]:
     """This thread's working memory, of exactly the sizes that are promised to the decoder."""
     fixed = _fixed(side)
     return mock.patch.dict(
@@ -86,7 +87,7 @@ def differences(data: bytes, boxes: Sequence[Box], expected: Pixels | None, refu
     for side in SIDES:
         file = guarded_copy(source, side)
         for box in (None, *boxes):
-            with _guarded_scratch(side):
+            with guarded_scratch(side):
                 found = jpeg.decode(file.data, box, out=_room(box, expected, side))
             if found is None:
                 continue
@@ -95,6 +96,26 @@ def differences(data: bytes, boxes: Sequence[Box], expected: Pixels | None, refu
                 yield f"{where}: pixels of what Pillow refuses"
             elif expected is not None and not np.array_equal(found, part := _part(expected, box)):
                 yield f"{where}: {described(found, part)}"
+        yield from _of_planes(file, [box for box in boxes if min(box) >= 0], expected, side)
+
+
+def _of_planes(file: Array, boxes: Sequence[Box], expected: Pixels | None, side: Side) -> Iterator[str]:
+    """The same of what is made of the file's planes, packed and unpacked."""
+    with guarded_scratch(side):
+        packed = planes.encode(file.data)
+    if packed is None or expected is None:
+        return
+    for box in (*boxes, (0, 0, *expected.shape[:2])):
+        first, last = planes.needed(packed.meta, box)
+        if first == last:
+            continue
+        parts = guarded_copy(np.concatenate(packed.parts[first:last]), side)
+        with guarded_scratch(side):
+            found = planes.region(packed.meta, parts, first, box, expected.shape[2])
+        part = _part(expected, box)
+        if found is None or not np.array_equal(found, part):
+            what = "nothing" if found is None else described(found, part)
+            yield f"planes of data, {box}, guard page {side}: {what}"
 
 
 def _room(box: Box | None, expected: Pixels | None, side: Side) -> Pixels | None:

@@ -108,6 +108,7 @@ def _check(decoder: Decoder, batch: Sequence[Wanted]) -> None:
     for number, (data, (top, left, height, width), channels, _) in enumerate(batch):
         if number in flagged or decoding.addresses[number] is None:
             continue
+        assert isinstance(data, bytes)
         pixels = decoding.read(number, height * width * channels).reshape(height, width, channels)
         expected = np.asarray(Image.open(BytesIO(data))).reshape(*_size(data)[1:], channels)
         if not np.array_equal(pixels, expected[top : top + height, left : left + width]):

@@ -57,10 +57,15 @@ sys.exit(7)
 
 
 @linux
-def test_signals_are_handed_on_once(tmp_path: Path) -> None:
-    """Those that the command is sent; what a terminal sends comes to the script itself."""
+@pytest.mark.parametrize("ignored", [False, True])
+def test_signals_are_handed_on_once(tmp_path: Path, ignored: bool) -> None:
+    """Those that the command is sent; what a terminal sends comes to the script itself.
+
+    Also those that were ignored when the command was started, as a shell does for what it runs in the background.
+    """
     (tmp_path / "script.py").write_text(WAITS)
     words = [sys.executable, *RUN, "--profile", "script.py"]
+    words = ["/bin/sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh", *words] if ignored else words
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(words, cwd=tmp_path, text=True, start_new_session=True, **pipes) as started:
         assert started.stdin is not None

@@ -5,6 +5,7 @@ import mmap
 import os
 import random
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -432,3 +433,34 @@ def test_what_is_left_of_memory(lines: str, names: dict[str, tuple[str, ...]], e
 
 def test_nothing_is_left_where_nothing_can_be_read(tmp_path: Path) -> None:
     assert store.left(tmp_path / "none") == 0
+
+
+def test_threads_that_come_and_go_fill_one_segment() -> None:
+    entries = made()
+    for number in range(12):
+        thread = threading.Thread(target=put, args=(entries, number))
+        thread.start()
+        thread.join()
+    assert [got(entries, number) for number in range(12)] == [content(number).tobytes() for number in range(12)]
+    needed = sum(56 + len(content(number)) for number in range(12))
+    assert entries.used()[0] <= needed + 2 * (1 << 14)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_memory_that_cannot_be_had_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = descriptors()
+    with pytest.raises(OSError):
+        memory.anonymous_file(-1)
+    monkeypatch.setattr(store, "_tried", False)
+    monkeypatch.setattr(store, "left", lambda: 1 << 30)
+    monkeypatch.setattr(store.mmap, "mmap", refused)
+    monkeypatch.setattr(store.counters, "fallback", list[str]().append)  # the first one opens a file of its own
+    store.prepare()
+    assert descriptors() == before
+
+
+def refused(*_: Any) -> None:
+    raise OSError("no memory")

@@ -17,6 +17,8 @@ from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Decoding, Wanted, index
 from accel.codec.header import claim
 from accel.codec.jpeg import header_fields as hd
+from accel.codec.jpeg import planes
+from accel.codec.jpeg.planes import Packed
 from bench.fuzz.coder import Coder, Scan, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 
@@ -39,6 +41,14 @@ def damaged(data: bytes, rng: np.random.Generator, *, header: bool) -> bytes:
         case _:
             changed[at:at] = rng.bytes(int(rng.integers(1, 5)))
     return bytes(changed)
+
+
+def packed(data: bytes, box: tuple[int, int, int, int]) -> Packed:
+    """What a region needs of a file's planes."""
+    found = planes.encode(data)
+    assert found is not None
+    first, last = planes.needed(found.meta, box)
+    return Packed(found.meta, first, np.concatenate(found.parts[first:last]))
 
 
 def with_room(data: bytes, size: int = 1 << 14) -> bytes:

@@ -7,7 +7,8 @@
     scan.py      the walk over all that are needed      rows.py, pixels.py   upsampling, colour, rows out
     points.py    where in the scan what begins          digest.py   the file's bytes in one number
     index.py     the points of one picture, in bytes    simd.py, memory.py   vectors and pointers for numba
-    header_fields.py, layout_fields.py, index_fields.py, scratch.py   what is in the arrays that these work on
+    planes.py    pictures as planes, for a cache     pack.py, unpack.py, packed_block.py   what is in them
+    *_fields.py, scratch.py   what is in the arrays that these work on
 
 Everything below `decode` is compiled (accel/native/units.py): nothing here imports numba.
 """
@@ -25,9 +26,9 @@ from . import header_fields as hd
 from .index import Index
 from .index_fields import SEGMENTS
 from .layout_fields import LAYOUT_SIZE
-from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order
+from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, idct_tables
 
-__all__ = ["MARKERS", "UNIT", "Index", "decode", "digest", "first_marker", "index_size", "known_points"]
+__all__ = ["MARKERS", "UNIT", "Index", "decode", "digest", "first_marker", "index_size", "known_points", "sound_parts"]
 
 SOURCES = ("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py")
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
@@ -35,10 +36,11 @@ _prepare = UNIT.function("codec.jpeg.layout", "prepare", "u1[1] i8[1]w i8[2]w bo
 _decode_scan = UNIT.function(
     "codec.jpeg.scan",
     "decode_scan",
-    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
+    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
     " i8[1]w u8[1]w u2[1]w u1[3]w",
 )
 _digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
+_sound_parts = UNIT.function("codec.jpeg.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
 _known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
 MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
 first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int")
@@ -54,8 +56,8 @@ class _Scratch(threading.local):
         self.layout = np.empty((3, LAYOUT_SIZE), np.int64)
         # DC tables 0..3 and AC tables 4..7; a ninth row of `look` is working space
         self.look, self.codes = np.empty((9, LOOK_SIZE), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
-        self.order = block_order()
-        self.quant, self.block = np.empty((3, 64), np.int16), np.empty(BLOCK_SIZE, np.int16)
+        self.order, self.idct = block_order(), idct_tables()
+        self.quant, self.block = np.empty((3, 64), np.int16), np.empty(2 * BLOCK_SIZE, np.int16)
         self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
         self.predictions = np.empty(3, np.int64)  # each component's last DC coefficient
         self.trail = np.empty(TRAIL * (SEGMENTS + 1), np.int64)
@@ -64,7 +66,8 @@ class _Scratch(threading.local):
         self.ends = np.empty(1 << 8, np.int64)
         self.stuffed = np.empty(1 << 17, np.uint32)
         self.stream = np.empty(1 << 18, np.uint8)
-        self.planes = np.empty(1 << 20, np.uint8)
+        self.planes, self.packed = np.empty(1 << 20, np.uint8), np.empty(0, np.uint8)
+        self.span = np.empty(2, np.int64)  # the parts that a region needs
 
     def room(self, name: str, size: int) -> Any:
         """The array `name`, grown to at least `size` items."""
@@ -110,19 +113,53 @@ def decode(
     Raises:
         ValueError: channels is neither None, 1 nor 3, or out does not fit.
     """
+    found = _decode(data, box, channels, out, index=index, whole=False)
+    return None if found is None else found[0]
+
+
+def decode_whole(
+    data: bytes | memoryview, box: tuple[int, int, int, int] | None, channels: int | None, index: Index | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The same of a box, though all of the file is decoded; and the planes that it leaves, as `_scratch` describes.
+
+    They lie in the thread's working memory until it decodes again.
+    """
+    return _decode(data, box, channels, None, index=index, whole=True)
+
+
+def _decode(*arguments: Any, index: Index | None, whole: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    found = _tried(*arguments, index=index, whole=whole)
+    if found is None and index is not None:
+        index.begin()
+        index.clear()
+    return found
+
+
+def _tried(
+    data: bytes | memoryview,
+    box: tuple[int, int, int, int] | None,
+    channels: int | None,
+    out: np.ndarray | None,
+    *,
+    index: Index | None,
+    whole: bool,
+) -> tuple[np.ndarray, np.ndarray] | None:
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be None, 1 or 3, not {channels}")
-    scratch, header, words = _scratch, _scratch.header, _NONE
+    header, words = _scratch.header, _NONE
     source = np.frombuffer(data, np.uint8)
     top, left, height, width = (0, 0, 0, 0) if box is None else (int(edge) for edge in box)
-    size = _prepare(source, header, scratch.layout, box is None, top, left, height, width)
+    size = _prepare(source, header, _scratch.layout, whole or box is None, top, left, height, width)
     if size == 0:
-        return _nothing(index)
+        return None
+    rows, columns = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
     if box is None:
-        height, width = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
+        height, width = rows, columns
+    elif whole and not (0 <= top < top + height <= rows and 0 <= left < left + width <= columns):
+        return None
     own = int(header[hd.COMPONENTS])
     if channels == 1 and own == 3:
-        return _nothing(index)
+        return None
     shape = (height, width, channels or own)
     if out is None:
         out = np.empty(shape, np.uint8)
@@ -130,30 +167,33 @@ def decode(
         raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
     if index is not None:
         words = index.of(int(header[hd.INDEX_BYTES]))
+    planes = _scratch.room("planes", size)
     done = _decode_scan(
-        source, header, scratch.layout, top, left, scratch.look, scratch.codes, scratch.order, scratch.quant,
-        scratch.block, scratch.slots, scratch.predictions, scratch.spare,
-        scratch.room("ends", int(header[hd.INTERVALS])), scratch.room("stuffed", len(source) // 2 + 1),
-        scratch.room("stream", len(source) + SLACK), scratch.room("planes", size), scratch.trail, scratch.sums,
+        source, header, _scratch.layout, top, left, _scratch.look, _scratch.codes, _scratch.order, _scratch.idct,
+        _scratch.quant, _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
+        _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + 1),
+        _scratch.room("stream", len(source) + SLACK), planes, _scratch.trail, _scratch.sums,
         words, out,
     )  # fmt: skip
     if not done:
-        return _nothing(index)
+        return None
     if index is not None:
         index.said(done & _USED != 0, done & _GROWN != 0, done & _DROPPED != 0)
-    return out
-
-
-def _nothing(index: Index | None) -> np.ndarray | None:
-    if index is not None:
-        index.begin()
-        index.clear()
-    return None
+    return out, planes
 
 
 def digest(data: bytes | memoryview) -> int:
     """A digest of all bytes of a file, a signed number of 64 bits: equal files have equal ones, others hardly ever."""
     return _digest(np.frombuffer(data, np.uint8), _scratch.sums)
+
+
+def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int) -> bool:
+    """Whether the parts first to last (excluded), which ``data`` is all of, have their digests.
+
+    ``ends``: where each part ends, uint32, from where the first of all begins; ``digests``: int64; both are buffers.
+    """
+    arrays = np.frombuffer(data, np.uint8), np.frombuffer(ends, np.uint32), np.frombuffer(digests, np.int64)
+    return _sound_parts(*arrays, first, last, _scratch.sums) == last - first
 
 
 def index_size(data: bytes | memoryview) -> int:

@@ -68,7 +68,7 @@ def fill_slots(header: Any, layout: Any, mcu_row: int, slots: Any) -> int:
                 if row[lo.BLOCK_TOP] <= y and y < row[lo.BLOCK_BOTTOM]:
                     slot[FIRST] = -(-(row[lo.BLOCK_LEFT] - x) // h)
                     slot[LAST] = -(-(row[lo.BLOCK_RIGHT] - x) // h)
-                slot[PLACE] = row[lo.ORIGIN] + 8 * y * row[lo.STRIDE] + 8 * x
+                slot[PLACE] = row[lo.ORIGIN] + 8 * y % row[lo.RING] * row[lo.STRIDE] + 8 * x
                 slot[STEP] = 8 * h
                 slot[STRIDE] = row[lo.STRIDE]
     return count

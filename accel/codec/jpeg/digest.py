@@ -84,6 +84,23 @@ def digest(data: Any, sums: Any) -> Any:
 
 
 @njit
+def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int, sums: Any) -> int:
+    """How many of the parts first to last (excluded), which `data` begins with, have their digests, up to a wrong one.
+
+    `ends`: where each part ends, uint32, from where the first of all begins; `digests`: int64. A part that is not all
+    there is wrong.
+    """
+    begin = int(ends[first - 1]) if first else 0
+    at = 0
+    for part in range(first, last):
+        end = int(ends[part]) - begin
+        if end < at or end > len(data) or digest(data[at:end], sums) != u64(digests[part]):
+            return part - first
+        at = end
+    return last - first
+
+
+@njit
 def checksum(words: Any, first: int, last: int, total: Any) -> Any:
     """One of words[first:last], uint16, and of what `total` is one of."""
     source = pointer_to(words)

@@ -18,40 +18,36 @@ from numba import types
 from accel.native.intrinsics import emitted
 
 from .memory import step
+from .scratch import CONSTANT_BITS, IDCT_BIASES, IDCT_EVEN, IDCT_ODD, IDCT_PAIRS, PASS1_BITS
 from .simd import Lanes, load, sum_of
 
 # A block lies in memory as scratch.PAIRS says.
-CONSTANT_BITS = 13
-PASS1_BITS = 2
 # |output of the column pass| <= 4 * sqrt(2) * cos(pi / 16) * (sum of the column's magnitudes) + 1, and the row pass of
 # jidctint-*.asm adds two of them four columns apart: below this sum for both columns together that stays below 2**15.
 SAFE_SUM = 5900
 MAX_QUANT = 8191  # keeps the check itself within 32 bits
 
-# What jidctint.c's constants come to for each pair, by line of output: first the even part, then the odd one.
-_EVEN = (
-    ((8192, 10703), (8192, 4433)),
-    ((8192, 4433), (-8192, -10704)),
-    ((8192, -4433), (-8192, 10704)),
-    ((8192, -10703), (8192, -4433)),
-)
-_ODD = (
-    ((11363, 9633), (6437, 2260)),
-    ((9633, -2259), (-11362, -6436)),
-    ((6437, -11362), (2261, 9633)),
-    ((2260, -6436), (9633, -11363)),
-)
 LOW = 10  # a block whose coefficients end before this zigzag index has none outside its first four rows and columns
 
 
-def _pass(pairs: Sequence[Lanes], bias: int, shift: int) -> list[Lanes]:
-    """One-dimensional inverse DCTs, one a lane: eight lines of (sum + bias) >> shift from PAIRS, or its first two."""
+def _pass(pairs: Sequence[Lanes], tables: Any, bias: int, shift: int) -> list[Lanes]:
+    """One-dimensional inverse DCTs, one a lane: eight lines of (sum + bias) >> shift from PAIRS, or its first two.
+
+    `tables`: scratch.idct_tables(), of which a load is a part of the instruction that needs it.
+    """
+    builder, count = pairs[0].builder, pairs[0].value.type.count
+
+    def dot(pair: Lanes, factors: tuple[int, int]) -> Lanes:
+        return pair.dot_lanes(load(builder, step(builder, tables, 32 * IDCT_PAIRS.index(factors)), count, 16))
+
     even, odd = (
-        [sum_of([pair.dot(*factors) for pair, factors in zip(pairs[part::2], line, strict=False)]) for line in table]
-        for part, table in enumerate((_EVEN, _ODD))
+        [[dot(pair, factors) for pair, factors in zip(pairs[part::2], line, strict=False)] for line in table]
+        for part, table in enumerate((IDCT_EVEN, IDCT_ODD))
     )
-    even = [line + bias for line in even]
-    lines = [even[i] + odd[i] for i in range(4)] + [even[i] - odd[i] for i in (3, 2, 1, 0)]
+    place = 32 * (len(IDCT_PAIRS) + IDCT_BIASES.index(bias))
+    rounding = load(builder, step(builder, tables, place), count // 2, 32)
+    sums = [(sum_of([rounding, *even[i]]), sum_of(odd[i])) for i in range(4)]
+    lines = [first + second for first, second in sums] + [first - second for first, second in reversed(sums)]
     return [line >> shift for line in lines]
 
 
@@ -81,8 +77,8 @@ def _idct(low: bool) -> Any:
     """The kernel; `low` for blocks whose coefficients end before LOW."""
     pairs, lanes = (2, 8) if low else (4, 16)
 
-    @emitted(types.boolean, None, None, None, types.uint64)
-    def kernel(builder: ir.IRBuilder, block: Any, quant: Any, target: Any, stride: Any) -> Any:
+    @emitted(types.boolean, None, None, None, None, types.uint64)
+    def kernel(builder: ir.IRBuilder, block: Any, quant: Any, tables: Any, target: Any, stride: Any) -> Any:
         """Samples of block * quant (int16[64] each, in block_order) to 8 rows at target; the block is cleared.
 
         All are pointers.  False where libjpeg-turbo's arithmetic could overflow.
@@ -100,9 +96,9 @@ def _idct(low: bool) -> Any:
         safe = column.at_most(SAFE_SUM)
 
         shift = CONSTANT_BITS - PASS1_BITS
-        columns = (_turn_low if low else _turn)(_pass(rows, 1 << (shift - 1), shift))
+        columns = (_turn_low if low else _turn)(_pass(rows, tables, IDCT_BIASES[0], shift))
         shift = CONSTANT_BITS + PASS1_BITS + 3
-        samples = _pass(columns, (128 << shift) + (1 << (shift - 1)), shift)
+        samples = _pass(columns, tables, IDCT_BIASES[1], shift)
         packed = [samples[i].pack(samples[i + 1]) for i in (0, 2, 4, 6)]
         left, right = packed[0].pack(packed[1]), packed[2].pack(packed[3])
         # left: columns 0 to 3, rows 0..3 each, and the same for rows 4..7; right: the next four columns

@@ -9,6 +9,7 @@ from numba import njit
 from . import header_fields as hd
 from . import layout_fields as lo
 from .header import parse
+from .memory import i64
 
 PADDING = 64  # either side of a plane's rows: kernels look one sample to the left and a chunk to the right
 
@@ -22,8 +23,12 @@ def _needed(start: int, stop: int, ratio: int, reach: int, size: int) -> tuple[i
 
 
 @njit
-def _lay_out(header: Any, top: int, left: int, height: int, width: int, layout: Any) -> Any:
-    """Fill `layout` for the region; returns the bytes that the planes and lines take."""
+def _lay_out(header: Any, top: int, left: int, height: int, width: int, layout: Any, all_rows: bool) -> Any:
+    """Fill `layout` for the region; returns the bytes that the planes and lines take.
+
+    Planes hold `all_rows`, or two rows of MCUs: what the rows of pixels need that are finished together, and no more
+    than the nearest caches hold.
+    """
     size = PADDING
     for c in range(header[hd.COMPONENTS]):
         row = layout[c]
@@ -52,8 +57,12 @@ def _lay_out(header: Any, top: int, left: int, height: int, width: int, layout: 
         row[lo.BLOCK_LEFT], row[lo.BLOCK_RIGHT] = block_left, block_right
         row[lo.BLOCK_TOP], row[lo.BLOCK_BOTTOM] = block_top, block_bottom
         row[lo.STRIDE] = stride
-        row[lo.ORIGIN] = size + PADDING - 8 * block_left - 8 * block_top * stride
-        size += 8 * (block_bottom - block_top) * stride
+        row[lo.ORIGIN] = size + PADDING - 8 * block_left
+        row[lo.RING] = 16 * fields[hd.V_SAMP]
+        if all_rows or row[lo.RING] >= 8 * (block_bottom - block_top):
+            row[lo.ORIGIN] -= 8 * block_top * stride
+            row[lo.RING] = 8 * block_bottom
+        size += min(row[lo.RING], 8 * (block_bottom - block_top)) * stride
         row[lo.LINE] = size + PADDING
         size += width + 4 * PADDING
     return size
@@ -69,8 +78,32 @@ def prepare(data: Any, header: Any, layout: Any, whole: bool, top: int, left: in
         return 0
     if whole:
         top, left, height, width = 0, 0, header[hd.HEIGHT], header[hd.WIDTH]
+    return region(header, layout, top, left, height, width, whole)
+
+
+@njit
+def region(header: Any, layout: Any, top: int, left: int, height: int, width: int, all_rows: bool) -> Any:
+    """Lay out a region (see `_lay_out`); returns the bytes that planes and lines take, 0: it is not in the picture."""
     if top < 0 or left < 0 or height < 1 or width < 1:
         return 0
     if height > header[hd.HEIGHT] - top or width > header[hd.WIDTH] - left:
         return 0
-    return _lay_out(header, top, left, height, width, layout)
+    return _lay_out(header, top, left, height, width, layout, all_rows)
+
+
+@njit
+def needed_mcus(header: Any, layout: Any) -> tuple[Any, Any, Any, Any, int]:
+    """The MCUs needed: first column, column behind, first row, last row.
+
+    And how many pixel rows each row's blocks leave to the next (for their neighbours).
+    """
+    left, right = i64(1) << 40, i64(0)
+    top, last, lag = i64(1) << 40, i64(0), 0
+    for c in range(header[hd.COMPONENTS]):
+        fields, row = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :], layout[c]
+        h, v = fields[hd.H_SAMP], fields[hd.V_SAMP]
+        left, right = min(left, row[lo.BLOCK_LEFT] // h), max(right, (row[lo.BLOCK_RIGHT] - 1) // h + 1)
+        top, last = min(top, row[lo.BLOCK_TOP] // v), max(last, (row[lo.BLOCK_BOTTOM] - 1) // v)
+        if row[lo.KIND] in (lo.H1V2, lo.H2V2):
+            lag = 1
+    return left, right, top, last, lag

@@ -5,10 +5,11 @@ from __future__ import annotations
 # Places in a component's row of the layout array (int64[3, LAYOUT_SIZE]).  Blocks and samples count from the
 # component's own top left corner.  KIND: how it is upsampled, one of the constants below; COLUMNS, ROWS: its true size,
 # in samples, to which neighbours are clamped; BLOCK_*: the needed blocks, half-open ranges; ORIGIN: the place of sample
-# (0, 0) in the planes, negative where the needed part starts further on; LINE: that of one row of upsampled samples.
-KIND, H_RATIO, V_RATIO, COLUMNS, ROWS, BLOCK_LEFT, BLOCK_RIGHT, BLOCK_TOP, BLOCK_BOTTOM, ORIGIN, STRIDE, LINE = range(
-    12
+# (0, 0) in the planes, negative where the needed part starts further on; LINE: that of one row of upsampled samples;
+# RING: how many rows of samples there is room for: row y lies where row y % RING does.
+KIND, H_RATIO, V_RATIO, COLUMNS, ROWS, BLOCK_LEFT, BLOCK_RIGHT, BLOCK_TOP, BLOCK_BOTTOM, ORIGIN, STRIDE, LINE, RING = (
+    range(13)
 )
-LAYOUT_SIZE = 12
+LAYOUT_SIZE = 13
 
 PLAIN, H2V1, H1V2, H2V2, REPEAT = range(5)

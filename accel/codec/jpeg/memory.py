@@ -63,10 +63,10 @@ def copy_and_find_ff(builder: ir.IRBuilder, source: Any, target: Any) -> Any:
     return builder.cttz(builder.bitcast(found, WORD), ir.Constant(ir.IntType(1), 0))
 
 
-def step(builder: ir.IRBuilder, pointer: Any, count: int | Any) -> Any:
-    """An i8 pointer, `count` bytes further on than `pointer`."""
+def step(builder: ir.IRBuilder, pointer: Any, count: int | Any, kind: ir.Type = BYTE) -> Any:
+    """A pointer to the LLVM type, `count` bytes further on than `pointer`."""
     offset = ir.Constant(WORD, count) if isinstance(count, int) else count
-    return builder.gep(builder.bitcast(pointer, BYTE.as_pointer()), [offset])
+    return builder.bitcast(builder.gep(builder.bitcast(pointer, BYTE.as_pointer()), [offset]), kind.as_pointer())
 
 
 @emitted(types.void)

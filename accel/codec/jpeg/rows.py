@@ -26,7 +26,7 @@ def _clamp_neighbours(plane: Any, start: int, first: int, last: int, columns: in
 def _upsample(plane: Any, row: Any, y: int, left: int, right: int) -> Any:
     """The place in `plane` of one component's pixels [left, right) of picture row y, upsampled if need be."""
     kind, h_ratio, v_ratio = row[lo.KIND], row[lo.H_RATIO], row[lo.V_RATIO]
-    near = row[lo.ORIGIN] + (y // v_ratio) * row[lo.STRIDE]
+    near = row[lo.ORIGIN] + y // v_ratio % row[lo.RING] * row[lo.STRIDE]
     line = row[lo.LINE]
     if kind == lo.PLAIN:
         return near + left
@@ -35,7 +35,7 @@ def _upsample(plane: Any, row: Any, y: int, left: int, right: int) -> Any:
             plane[line + x - left] = plane[near + x // h_ratio]
         return line
     neighbour = min(max(y // v_ratio + 2 * (y & 1) - 1, 0), row[lo.ROWS] - 1)
-    far = row[lo.ORIGIN] + neighbour * row[lo.STRIDE]
+    far = row[lo.ORIGIN] + neighbour % row[lo.RING] * row[lo.STRIDE]
     first, last = left // h_ratio, (right - 1) // h_ratio + 1
     if kind != lo.H1V2:
         _clamp_neighbours(plane, near, first, last, row[lo.COLUMNS])

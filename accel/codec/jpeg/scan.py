@@ -13,11 +13,11 @@ from numba import njit
 
 from . import header_fields as hd
 from . import index_fields as ix
-from . import layout_fields as lo
 from .blocks import fill_slots, huffman, quantisers
 from .digest import digest
 from .entropy import refill
 from .header import mcus
+from .layout import needed_mcus
 from .memory import i64, pointer_to, u64
 from .points import bit_in_file, bit_of, follow, known_rows, points_of, seal, take
 from .rows import finish_rows
@@ -25,24 +25,6 @@ from .stream import unstuff
 from .walk import keep, skip
 
 GOOD, USED, GROWN, DROPPED = 1, 2, 4, 8
-
-
-@njit
-def _needed(header: Any, layout: Any) -> tuple[Any, Any, Any, Any, int]:
-    """The MCUs needed: first column, column behind, first row, last row.
-
-    And how many pixel rows each row's blocks leave to the next (for their neighbours).
-    """
-    left, right = i64(1) << 40, i64(0)
-    top, last, lag = i64(1) << 40, i64(0), 0
-    for c in range(header[hd.COMPONENTS]):
-        fields, row = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :], layout[c]
-        h, v = fields[hd.H_SAMP], fields[hd.V_SAMP]
-        left, right = min(left, row[lo.BLOCK_LEFT] // h), max(right, (row[lo.BLOCK_RIGHT] - 1) // h + 1)
-        top, last = min(top, row[lo.BLOCK_TOP] // v), max(last, (row[lo.BLOCK_BOTTOM] - 1) // v)
-        if row[lo.KIND] in (lo.H1V2, lo.H2V2):
-            lag = 1
-    return left, right, top, last, lag
 
 
 @njit(forceinline=True)
@@ -81,7 +63,7 @@ def _walk(
     if len(index) > 0:
         spacing = header[hd.SPACING]
         points = points_of(known, header)
-    first_column, last_column, first_row, last_row, lag = _needed(header, layout)
+    first_column, last_column, first_row, last_row, lag = needed_mcus(header, layout)
     finished, bottom = top, top + out.shape[0]
     components = header[hd.COMPONENTS]
     source, planes, trail = tools[0], tools[7], tools[8]
@@ -168,15 +150,15 @@ def _walk(
 @njit
 def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any, order: Any,
-    quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stuffed: Any, stream: Any,
-    planes: Any, trail: Any, sums: Any, index: Any, out: Any,
+    tables: Any, quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stuffed: Any,
+    stream: Any, planes: Any, trail: Any, sums: Any, index: Any, out: Any,
 ) -> int:  # fmt: skip
     """Decode the region from (top, left) on that `layout` describes.
 
     Args:
         data, header, layout: as for `layout.prepare`, which has said yes to them.
         look, codes: room for the tables.
-        order: scratch.block_order().
+        order, tables: scratch.block_order(), scratch.idct_tables().
         quant, coefficients, slots, predictions, spare, trail, sums: working memory.
         ends: int64[restart intervals] or more, working memory.
         stuffed: uint32[len(data) / 2 + 1] or more, working memory.
@@ -193,7 +175,7 @@ def decode_scan(
         return 0
     tools = (
         pointer_to(stream), pointer_to(look), pointer_to(codes), pointer_to(quant), pointer_to(order),
-        pointer_to(coefficients), pointer_to(predictions), pointer_to(planes), pointer_to(trail),
+        pointer_to(coefficients), pointer_to(predictions), pointer_to(planes), pointer_to(trail), pointer_to(tables),
     )  # fmt: skip
     known, dropped = 0, 0
     if len(index) > 0 and index[ix.KIND] != 0:

@@ -35,3 +35,31 @@ def block_order() -> np.ndarray:
     """uint8[128]: the place in a block by zigzag index (T.81 figure A.6), and the dump for every index past the end."""
     rows, columns = (np.array([_SEQUENCE.index(line) for line in lines]) for lines in divmod(np.array(_ZIGZAG), 8))
     return np.append(16 * (rows // 2) + 2 * columns + rows % 2, [64] * 64).astype(np.uint8)
+
+
+# What jidctint.c's constants come to for each of PAIRS, by line of output: its even part, and its odd one.
+IDCT_EVEN = (
+    ((8192, 10703), (8192, 4433)),
+    ((8192, 4433), (-8192, -10704)),
+    ((8192, -4433), (-8192, 10704)),
+    ((8192, -10703), (8192, -4433)),
+)
+IDCT_ODD = (
+    ((11363, 9633), (6437, 2260)),
+    ((9633, -2259), (-11362, -6436)),
+    ((6437, -11362), (2261, 9633)),
+    ((2260, -6436), (9633, -11363)),
+)
+IDCT_PAIRS = sorted({pair for line in IDCT_EVEN + IDCT_ODD for pair in line})
+CONSTANT_BITS = 13
+PASS1_BITS = 2
+# What is added before the columns' sums are rounded, and before the rows' are, and made samples around 128.
+IDCT_BIASES = (1 << CONSTANT_BITS - PASS1_BITS - 1, (257 << CONSTANT_BITS + PASS1_BITS + 3) >> 1)
+
+
+def idct_tables() -> np.ndarray:
+    """int16[n, 16], vectors of 32 bytes: each of IDCT_PAIRS over and over, and each of IDCT_BIASES, in 32 bits."""
+    tables = np.empty((len(IDCT_PAIRS) + len(IDCT_BIASES), 8, 2), np.int16)
+    tables[: len(IDCT_PAIRS)] = np.array(IDCT_PAIRS)[:, None]
+    tables.view(np.int32)[len(IDCT_PAIRS) :, :, 0] = np.array(IDCT_BIASES)[:, None]
+    return tables.reshape(-1, 16)

@@ -16,8 +16,8 @@ from numba.core import cgutils, codegen, config
 BYTE = ir.IntType(8)
 WORD = ir.IntType(64)
 
-_FEATURES = codegen.get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
-_HAS_AVX2 = "+avx2" in _FEATURES.split(",")
+FEATURES = (codegen.get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES).split(",")
+_HAS_AVX2 = "+avx2" in FEATURES
 
 
 class Lanes:

@@ -1,9 +1,9 @@
 """MCUs one after the other: passed over, or decoded with those of their blocks that are needed.
 
 Both begin and end in the window of entropy.py, and say whether all was as it should be.  What they need of the picture
-is `tools`, pointers to: the stream; the rows of `look` and of `codes`; the quantisers; the block order; a block, all
-zeros; the predictions; the planes; and the trail.  There they leave, in front of the MCU `until` and of every
-`spacing`-th behind it, the bit of the stream and the predictions, TRAIL numbers each.
+is `tools`, pointers to: the stream; the rows of `look` and of `codes`; the quantisers; the block order; two blocks,
+all zeros; the predictions; the planes; the trail; and the inverse DCT's tables.  On the trail they leave, in front of
+the MCU `until` and of every `spacing`-th behind it, the bit of the stream and the predictions, TRAIL numbers each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .blocks import AC_CODES, AC_LOOK, DC_CODES, DC_LOOK, FIRST, LAST, OWNER, PL
 from .entropy import BAD, read_ac, read_dc
 from .idct import LOW, idct_block, idct_low
 from .memory import advanced, i64, own_registers, u64
-from .scratch import SLOT_SIZE, TRAIL
+from .scratch import BLOCK_SIZE, SLOT_SIZE, TRAIL
 
 DC_LIMIT = 1 << 15
 
@@ -29,77 +29,66 @@ def _leave(trail: Any, bits: Any, at: Any, prediction: Any) -> Any:
     return advanced(trail, TRAIL)
 
 
-@njit
-def skip(
-    tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, column: Any, stop: Any,
-    until: Any, spacing: Any,
-) -> Any:  # fmt: skip
-    """(buffer, bits, at, good) behind the MCUs `column` to before `stop` of a restart interval that ends at `end`."""
-    own_registers()
-    source, looks, all_codes, _, places, block, prediction, _, trail = tools
-    for mcu_column in range(column, stop):
-        if mcu_column == until:
-            trail = _leave(trail, bits, at, prediction)
-            until += spacing
-        slot = slots
-        for _ in range(blocks):
-            owner = slot[OWNER]
-            look_at, codes_at = advanced(looks, slot[DC_LOOK]), advanced(all_codes, slot[DC_CODES])
-            buffer, bits, at, difference = read_dc(source, buffer, bits, at, look_at, codes_at)
-            dc = prediction[owner] + difference
-            prediction[owner] = dc
-            if dc >= DC_LIMIT or dc <= -DC_LIMIT:
-                return buffer, bits, at, False
-            look_at, codes_at = advanced(looks, slot[AC_LOOK]), advanced(all_codes, slot[AC_CODES])
-            buffer, bits, at, extent = read_ac(source, buffer, bits, at, look_at, codes_at, places, block, False)
-            if extent == BAD:
-                return buffer, bits, at, False
-            slot = advanced(slot, SLOT_SIZE)
-        if i64(at) > end + 8:
-            return buffer, bits, at, False
-    return buffer, bits, at, True
+@njit(forceinline=True)
+def _transform(block: Any, extent: Any, quant: Any, tables: Any, target: Any, stride: Any) -> Any:
+    if extent <= LOW:
+        return idct_low(block, quant, tables, target, stride)
+    return idct_block(block, quant, tables, target, stride)
 
 
-@njit
-def keep(
-    tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, column: Any, stop: Any,
-    until: Any, spacing: Any,
-) -> Any:  # fmt: skip
-    """The same, of MCUs whose needed blocks go to the planes."""
-    own_registers()
-    source, looks, all_codes, factors, places, block, prediction, planes, trail = tools
-    for mcu_column in range(column, stop):
-        if mcu_column == until:
-            trail = _leave(trail, bits, at, prediction)
-            until += spacing
-        slot = slots
-        for _ in range(blocks):
-            owner = slot[OWNER]
-            look_at, codes_at = advanced(looks, slot[DC_LOOK]), advanced(all_codes, slot[DC_CODES])
-            buffer, bits, at, difference = read_dc(source, buffer, bits, at, look_at, codes_at)
-            dc = prediction[owner] + difference
-            prediction[owner] = dc
-            if dc >= DC_LIMIT or dc <= -DC_LIMIT:
-                return buffer, bits, at, False
-            look_at, codes_at = advanced(looks, slot[AC_LOOK]), advanced(all_codes, slot[AC_CODES])
-            if slot[FIRST] <= mcu_column and mcu_column < slot[LAST]:
-                block[0] = dc
-                buffer, bits, at, extent = read_ac(source, buffer, bits, at, look_at, codes_at, places, block, True)
-                if extent == BAD:
+def _made(kept: bool) -> Any:
+    """The walk; with `kept`, blocks that are needed go to the planes."""
+
+    @njit
+    def walk(
+        tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, column: Any, stop: Any,
+        until: Any, spacing: Any,
+    ) -> Any:  # fmt: skip
+        """(buffer, bits, at, good) behind the MCUs `column` to before `stop` of an interval that ends at `end`."""
+        own_registers()
+        source, looks, all_codes, factors, places, block, prediction, planes, trail, tables = tools
+        other = advanced(block, BLOCK_SIZE)
+        # Of a block read, which is transformed once the next one is begun: what is stored of it has arrived then.
+        extent, quant_at, target, stride = i64(0), factors, planes, u64(0)
+        for mcu_column in range(column, stop):
+            if mcu_column == until:
+                trail = _leave(trail, bits, at, prediction)
+                until += spacing
+            slot = slots
+            for _ in range(blocks):
+                owner = slot[OWNER]
+                look_at, codes_at = advanced(looks, slot[DC_LOOK]), advanced(all_codes, slot[DC_CODES])
+                buffer, bits, at, difference = read_dc(source, buffer, bits, at, look_at, codes_at)
+                dc = prediction[owner] + difference
+                prediction[owner] = dc
+                if dc >= DC_LIMIT or dc <= -DC_LIMIT:
                     return buffer, bits, at, False
-                target = advanced(planes, slot[PLACE] + mcu_column * slot[STEP])
-                quant_at, stride = advanced(factors, 64 * owner), u64(slot[STRIDE])
-                if extent <= LOW:
-                    safe = idct_low(block, quant_at, target, stride)
+                look_at, codes_at = advanced(looks, slot[AC_LOOK]), advanced(all_codes, slot[AC_CODES])
+                if kept and slot[FIRST] <= mcu_column and mcu_column < slot[LAST]:
+                    block[0] = dc
+                    if extent != 0 and not _transform(other, extent, quant_at, tables, target, stride):
+                        return buffer, bits, at, False
+                    buffer, bits, at, following = read_ac(
+                        source, buffer, bits, at, look_at, codes_at, places, block, True
+                    )
+                    extent = following
+                    block, other = other, block
+                    target = advanced(planes, slot[PLACE] + mcu_column * slot[STEP])
+                    quant_at, stride = advanced(factors, 64 * owner), u64(slot[STRIDE])
                 else:
-                    safe = idct_block(block, quant_at, target, stride)
-                if not safe:
+                    buffer, bits, at, following = read_ac(
+                        source, buffer, bits, at, look_at, codes_at, places, block, False
+                    )
+                if following == BAD:
                     return buffer, bits, at, False
-            else:
-                buffer, bits, at, extent = read_ac(source, buffer, bits, at, look_at, codes_at, places, block, False)
-                if extent == BAD:
-                    return buffer, bits, at, False
-            slot = advanced(slot, SLOT_SIZE)
-        if i64(at) > end + 8:
+                slot = advanced(slot, SLOT_SIZE)
+            if i64(at) > end + 8:
+                return buffer, bits, at, False
+        if kept and extent != 0 and not _transform(other, extent, quant_at, tables, target, stride):
             return buffer, bits, at, False
-    return buffer, bits, at, True
+        return buffer, bits, at, True
+
+    return walk
+
+
+skip, keep = _made(kept=False), _made(kept=True)

@@ -6,13 +6,13 @@
     stream.cu    the scan without stuffing              tables.cu    Huffman tables
     entropy.cu   symbols to coefficients, in parallel; symbols.h is the loop over the symbols
     segments.cu  the same of a file with an index         points.cu    the index of one without
-    pixels.cu    inverse DCT, upsampling, colour
+    pixels.cu    inverse DCT, upsampling, colour          unpack.cu    planes that a cache keeps of a file
 
 Its scope is that of the host's decoder (accel/codec/jpeg), whose header parser it shares: baseline and extended
 sequential Huffman files of 8 bits in one scan, grey, YCbCr and RGB, sampled at whole ratios. Everything unusual in a
 file makes it say no, and the host's decoders say what the file is.
 """
 
-from accel.backends.cuda.jpeg.decoder import Decoder, Decoding, Wanted, device_bytes, wanted_of
+from accel.backends.cuda.jpeg.decoder import Decoder, Decoding, Wanted, by_index, device_bytes, wanted_of
 
-__all__ = ["Decoder", "Decoding", "Wanted", "device_bytes", "wanted_of"]
+__all__ = ["Decoder", "Decoding", "Wanted", "by_index", "device_bytes", "wanted_of"]

@@ -12,13 +12,19 @@ import torch
 from accel.backends.cuda.descriptors import Region, bind
 from accel.backends.cuda.device import Device, Mark
 from accel.backends.cuda.jpeg import headers, index, layout
-from accel.backends.cuda.jpeg.layout import KERNELS, STATE, Batch
+from accel.backends.cuda.jpeg.layout import LAUNCHES, STATE, Batch
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement, stream_index
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import Header, Raw
+from accel.codec.jpeg import header_fields as hd
+from accel.codec.jpeg import planes
+from accel.codec.jpeg.planes import Packed
+from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
+from accel.recipe import Source
+from accel.runtime.planes import packed
 from accel.system import counters
 
 _ALIGNED = 64
@@ -26,26 +32,51 @@ _FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 
 Integers = npt.NDArray[np.int64]
 _NONE: Integers = np.zeros(0, np.int64)
+FEWEST = 64
+"""Files of a batch that is decoded by their indexes: 32 gain nothing, as docs/jpeg.md predicts, and 128 do."""
 
 
 class Wanted(NamedTuple):
     """The region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels.
 
+    ``data``: the file, or what is kept of its planes, whose parts have been compared with their checksums.
     ``known``: the bytes that are kept for its index, uint8[n], perhaps none; None: nobody keeps one.
     """
 
-    data: Data
+    data: Data | Packed
     box: Box
     channels: int
     known: npt.NDArray[np.uint8] | None = None
 
 
 def wanted_of(decode: Decode, options: Options) -> Wanted | None:
-    """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it."""
+    """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it.
+
+    None, too, for a file that was not read when it was opened, and cannot be now: the host says what that means.
+    """
     if not is_plain(decode.source.header):
         return None
+    found = packed(decode.source, decode.box)
+    if found is not None:
+        return Wanted(found, decode.box, decode.channels)
     key = None if options.cache is None else decode.source.key
-    return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))
+    try:
+        return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))
+    except DecodeError:
+        return None
+
+
+def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
+    """The same batch, without the indexes that are known where it has too few files to gain by them.
+
+    Few files are decoded as soon as the longest chain of symbols has been walked, and by an index that is a segment.
+    """
+    if len(batch) >= FEWEST:
+        return batch
+    return [
+        each._replace(known=None) if each is not None and each.known is not None and len(each.known) else each
+        for each in batch
+    ]
 
 
 def is_plain(header: Header | Raw | None) -> bool:
@@ -61,7 +92,18 @@ def device_bytes(decode: Decode) -> int:
     _, _, height, width = decode.box
     samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs, at most
     blocks = 3 * (header.height + 32) * (header.width + 32) // 64
-    return _FIXED + 4 * len(decode.source.data) + 3 * samples + 8 * blocks + height * width * decode.channels
+    return _FIXED + 4 * _size(decode.source) + 3 * samples + 8 * blocks + height * width * decode.channels
+
+
+def _size(source: Source) -> int:
+    """The bytes that may be uploaded of it."""
+    if source.cached is not None and source.cached.planes is not None:
+        kept: int = source.cached.planes.size
+        return kept
+    try:
+        return len(source.data)
+    except DecodeError:
+        return 0
 
 
 _Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
@@ -149,17 +191,19 @@ class Decoder:
         addresses: list[int | None] = [None] * len(wanted)
         if not asked:
             return Decoding(addresses)
-        sizes = np.array([len(each.data) for _, each in asked], np.int64)
+        contents = [_content(each.data) for _, each in asked]
+        sizes = np.array([len(each) for each in contents], np.int64)
         starts, total = _places(sizes)
         files = _Upload(self._device, self._files, total)
-        for (_, each), start in zip(asked, starts.tolist(), strict=True):
-            files.host[start : start + len(each.data)] = np.frombuffer(each.data, np.uint8)
+        for content, start in zip(contents, starts.tolist(), strict=True):
+            files.host[start : start + len(content)] = content
         is_whole = all(each.known is None for _, each in asked)
         if is_whole:
             files.send(total)  # on its way while the headers are read
         boxes = np.array([each.box for _, each in asked], np.int64)
         channels = np.array([each.channels for _, each in asked], np.int64)
         good, found, regions = headers.read(files.host, starts, sizes, boxes, channels)
+        bands, first_parts = _packed(asked, good, found, regions)
         known = index.read(files.host, starts, sizes, good, found, regions, [each.known for _, each in asked])
         if not is_whole:
             files.send(int(starts[-1] + sizes[-1]))
@@ -169,7 +213,10 @@ class Decoder:
         if len(taken) == 0:
             return Decoding(addresses)
         known, found, regions = known.of(taken), found[taken], regions[taken]
-        batch = layout.lay_out(found, regions, starts[taken], sizes[taken], boxes[taken], channels[taken], known)
+        batch = layout.lay_out(
+            found, regions, starts[taken], sizes[taken], boxes[taken], channels[taken], known,
+            bands[taken], first_parts[taken],
+        )  # fmt: skip
         decoding = Decoding(addresses, [asked[number][0] for number in taken], found, known)
         self._queue(batch, decoding, files.sent)
         return decoding
@@ -177,7 +224,11 @@ class Decoder:
     def _queue(self, batch: Batch, decoding: Decoding, files: torch.Tensor) -> None:
         scratch = self._device.scratch(batch.scratch)
         scratch[slice(*batch.cleared)].zero_()
-        arrays: list[npt.NDArray[Any]] = [batch.segments, *(batch.owners(kernel) for kernel in KERNELS), batch.pictures]
+        arrays: list[npt.NDArray[Any]] = [
+            batch.segments,
+            *(batch.owners(kernel) for kernel in LAUNCHES),
+            batch.pictures,
+        ]
         starts, total = _places(np.array([array.nbytes for array in arrays], np.int64))
         upload = _Upload(self._device, self._descriptors, total)
         segments, *owners, pictures = (starts + upload.sent.data_ptr()).tolist()
@@ -187,7 +238,7 @@ class Decoder:
             upload.host[start : start + array.nbytes] = array.view(np.uint8)
         upload.send(total)
         upload.done()
-        for kernel, owner in zip(KERNELS, owners, strict=True):
+        for kernel, owner in zip(LAUNCHES, owners, strict=True):
             if (blocks := int(batch.blocks[kernel].sum())) > 0:
                 self._device.launch(kernel, blocks, pictures, owner)
         first = int(batch.pieces["state"][0][0])
@@ -206,6 +257,23 @@ class Decoder:
                 return None
             shape = (*box[2:], channels)
             return decoding.read(0, int(np.prod(shape))).reshape(shape)
+
+
+def _content(data: Data | Packed) -> npt.NDArray[np.uint8]:
+    return data.parts if isinstance(data, Packed) else np.frombuffer(data, np.uint8)
+
+
+def _packed(
+    asked: Sequence[tuple[int, Wanted]], good: npt.NDArray[np.bool_], found: Integers, regions: Integers
+) -> tuple[Integers, Integers]:
+    """Put what is kept of planes in the place of what their parts read as headers; MCU rows of a part, first parts."""
+    bands, first_parts = np.zeros((2, len(asked)), np.int64)
+    for n, (_, each) in enumerate(asked):
+        if isinstance(each.data, Packed):
+            good[n] = planes.lay_out(each.data, each.box, found[n], regions[n])
+            good[n] &= len(each.data.parts) < headers.MAX_FILE and each.channels >= found[n, hd.COMPONENTS]
+            bands[n], first_parts[n] = planes.band(each.data) if good[n] else 0, each.data.first
+    return bands, first_parts
 
 
 class _Upload:

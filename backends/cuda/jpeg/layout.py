@@ -28,7 +28,11 @@ KERNELS = (
     *("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc", "jpeg_points", "jpeg_segments"),
     *("jpeg_transform", "jpeg_pixels"),
 )
-"""In the order of their launches."""
+"""For files, in the order of their launches."""
+
+UNPACK = "jpeg_unpack"
+LAUNCHES = (*KERNELS[:-1], UNPACK, KERNELS[-1])
+"""For files, and for planes that are kept of some."""
 
 _ALIGNED = 64
 _AHEAD = 64  # bytes behind a stream that are padding, or that are looked at in vain
@@ -68,6 +72,8 @@ def lay_out(
     boxes: Integers,
     channels: Integers,
     known: Known,
+    bands: Integers,
+    first_parts: Integers,
 ) -> Batch:
     """Describe the files, which all are ones that the kernels take.
 
@@ -76,10 +82,12 @@ def lay_out(
         starts, sizes: int64[n], bytes in ``Region.FILES``.
         boxes, channels: int64[n, 4] and int64[n], what is wanted of them.
         known: what indexes say of them.
+        bands, first_parts: int64[n], of those that are the parts of planes: MCU rows of a part, the first one's number.
     """
     pictures = np.zeros(len(starts), PICTURE)
     pictures["file"] = place(Region.FILES, 0) + starts
     pictures["size"], pictures["channels"] = sizes, channels
+    pictures["band"], pictures["first_part"] = bands, first_parts
     for number, name in enumerate(("top", "left", "height", "width")):
         pictures[name] = boxes[:, number]
     _describe_scan(pictures, headers)
@@ -98,6 +106,7 @@ def lay_out(
 _COUNTED = (
     *(("count", "tile"), ("synchronise", "span"), ("points", "point"), ("segments", "segment")),
     *(("transform", "group"), ("pixels", "pixel")),
+    ("unpack", "row"),
 )
 """Kernels whose blocks are those of things that pictures have different numbers of."""
 
@@ -170,23 +179,30 @@ def _describe_points(pictures: npt.NDArray[Any], headers: Integers, known: Known
 
 def _blocks(pictures: npt.NDArray[Any]) -> dict[str, Integers]:
     """The blocks of threads that each picture takes; sets ``tile_count`` as well."""
-    one, unknown = np.ones(len(pictures), np.int64), pictures["segment_count"] == 0
+    one, (is_file, unknown), components = np.ones(len(pictures), np.int64), _kinds(pictures), pictures["components"]
     behind = pictures["size"] - pictures["scan"] // SPAN * SPAN
     pictures["tile_count"] = tiles = unknown * _ceil(behind, SPAN * THREADS)
     spans = unknown * _ceil(8 * _scan_bytes(pictures), SUBSEQUENCE * THREADS)
     points = _ceil(pictures["point_count"] + (pictures["spacing"] > 0), THREADS)  # and the end
     segments = _ceil(pictures["segment_count"], THREADS)
-    groups = _ceil(_needed_blocks(pictures["components"]), GROUP).sum(1)
+    groups = is_file * _ceil(_needed_blocks(components), GROUP).sum(1)
+    rows = ~is_file * (components["bottom"] - components["top"]).astype(np.int64).sum(1)
     pixels = _ceil(pictures["height"].astype(np.int64) * pictures["width"], PIXELS * THREADS)
-    first = tiles, unknown * one, tiles, one, spans, unknown * one, spans, unknown * COMPONENTS * one
-    taken = *first, points, segments, groups, pixels
-    return dict(zip(KERNELS, taken, strict=True))
+    first = tiles, unknown * one, tiles, is_file * one, spans, unknown * one, spans, unknown * COMPONENTS * one
+    taken = *first, points, segments, groups, rows, pixels
+    return dict(zip(LAUNCHES, taken, strict=True))
+
+
+def _kinds(pictures: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which ones are files, and of these, which ones are decoded from their beginning."""
+    is_file = pictures["band"] == 0
+    return is_file, is_file & (pictures["segment_count"] == 0)
 
 
 def _sizes(pictures: npt.NDArray[Any], blocks: dict[str, Integers]) -> dict[str, Integers]:
     """Bytes of every piece of memory of every picture."""
     components, one = pictures["components"], np.ones(len(pictures), np.int64)
-    unknown, wanted = pictures["segment_count"] == 0, pictures["spacing"] > 0
+    (is_file, unknown), wanted = _kinds(pictures), pictures["spacing"] > 0
     needed = (pictures["mcu_right"] - pictures["mcu_left"]) * (pictures["mcu_bottom"] - pictures["mcu_top"])
     pixels = _ceil(pictures["height"].astype(np.int64) * pictures["width"], PIXELS) * PIXELS
     sizes = {
@@ -194,10 +210,10 @@ def _sizes(pictures: npt.NDArray[Any], blocks: dict[str, Integers]) -> dict[str,
         "tiles": TILE_SIZE * blocks["jpeg_count"],
         "edges": unknown * 4 * pictures["intervals"],
         "spans": SPAN_SIZE * THREADS * blocks["jpeg_synchronise"],
-        "tables": TABLES_SIZE * one,
+        "tables": is_file * TABLES_SIZE * one,
         "kept": wanted * 2 * THREADS * blocks["jpeg_count"],
         "dc": unknown * 4 * one * pictures["mcus"] * pictures["slots"],
-        "coefficients": 2 * BLOCK * one * needed * pictures["slots"],
+        "coefficients": is_file * 2 * BLOCK * one * needed * pictures["slots"],
         "state": STATE.itemsize * one,
         "points": wanted * POINT.itemsize * (pictures["point_count"] + 1),
         "pixels": pixels * pictures["channels"],

@@ -130,7 +130,9 @@ def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(size: int) -> int:
         runs.clear()
-        asked.in_chunks(planned, lambda part: runs.append(len(part.decodes)), lambda wanted: size, None)
+        asked.in_chunks(
+            planned, lambda part: runs.append(len(part.decodes)), lambda part: [size] * len(part.decodes), None
+        )
         return device.asked
 
     count = len(planned.decodes)
@@ -143,7 +145,7 @@ def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
         if len(part.decodes) > 1:
             raise MemoryError
 
-    asked.in_chunks(planned, fails, lambda wanted: 1 << 20, None)
+    asked.in_chunks(planned, fails, lambda part: [1 << 20] * len(part.decodes), None)
     assert run(1 << 20) == 4
 
 

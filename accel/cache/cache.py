@@ -1,0 +1,194 @@
+"""A cache on disk: look up, read, put. It is never in the way: what fails is counted, said once, and done without."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from accel.cache import folder as folders
+from accel.cache.entry import FORMAT, KINDS, Entry, File, packed, packed_key, place_of, unpacked
+from accel.cache.faults import Faults
+from accel.cache.filling import Filling
+from accel.cache.folder import Unusable
+from accel.cache.opening import Opened, opened
+from accel.cache.table import Row
+from accel.codec.jpeg import sound_parts
+from accel.system import counters, fork, log
+from accel.system.memory import Key
+
+_KNOWN = 1 << 14  # files of which a process remembers what it found
+_BELIEVED = 0.25  # seconds for which a change may not be seen
+
+
+class Cache:
+    """The cache in a folder, shared with all processes that have opened it, within a budget in bytes.
+
+    Any thread may call any method, and a forked child has the cache as its parent had.
+    """
+
+    def __init__(self, folder: Path, budget: int, there: Opened) -> None:
+        """For ``open`` alone."""
+        self.folder = folder
+        self._table, self._segments, self._in_use = there.table, there.segments, there.in_use
+        self._faults = Faults(folder, writable=there.writable)
+        self._filling = Filling(budget, self._table, self._segments, self._faults)
+        self._dropped: set[bytes] = set()  # the rows of entries that are damaged
+        self._known: dict[Key | bytes, File] = {}
+        self._known_until = 0.0
+        self._version: Any = None
+
+    @classmethod
+    def open(cls, folder: str | Path | None, budget: int, *, version: str) -> Cache | None:
+        """The cache in a folder, which is made if there is none; None where there can be none, which is counted.
+
+        ``folder``: None is the user's in memory. ``budget``: in bytes. ``version``: of what is kept there; another's
+        folder is left as it is, and not used. A process has one for each folder.
+        """
+        try:
+            return cls._open(folder, budget, version)
+        finally:
+            log.flush()
+
+    @classmethod
+    def _open(cls, folder: str | Path | None, budget: int, version: str) -> Cache | None:
+        place = folders.in_memory() if folder is None else Path(folder).expanduser().absolute()
+        with _opening:
+            cache = _opened.get(place)
+            if cache is None or cache._faults.broken:
+                try:
+                    cache = cls(place, budget, opened(place, f"{FORMAT} {version}"))
+                except Unusable as error:
+                    counters.fallback(f"no cache: {error}")
+                    return None
+                _opened[place] = cache
+            cache._filling.budget = folders.limited(place, budget) if place == folders.in_memory() else budget
+        return cache
+
+    def look(self, key: Key | bytes) -> File | None:
+        """What is kept of a file; None: nothing."""
+        found = self._known.get(key)
+        if monotonic() > self._known_until:
+            self._renew()
+        elif found is not None:
+            return found
+        if self._faults.broken:
+            return None
+        name = packed_key(key)
+        rows = self._faults.ask(self._table.rows, place_of(name))
+        found = self._file(name, rows) if rows else None
+        if found is not None and len(self._known) < _KNOWN:
+            self._known[key] = found
+        return found
+
+    def _renew(self) -> None:
+        """Forget what was found, where the table was changed since."""
+        version = self._filling.written, None if self._faults.broken else self._faults.ask(self._table.version)
+        if version != self._version or version[1] is None:
+            self._known.clear()
+        self._version, self._known_until = version, monotonic() + _BELIEVED
+
+    def look_many(self, keys: Iterable[Key | bytes]) -> list[File | None]:
+        """``look`` for many keys, for less."""
+        names = [packed_key(key) for key in keys]
+        found = None if self._faults.broken else self._faults.ask(self._table.rows_of, map(place_of, names))
+        if found is None:
+            return [None] * len(names)
+        return [self._file(name, rows) if rows else None for name, rows in zip(names, found, strict=True)]
+
+    def _file(self, name: bytes, rows: Sequence[Row]) -> File | None:
+        entries: dict[int, Entry] = {}
+        for number, row in rows:
+            entry = unpacked(row)
+            if entry is None or entry.kind != number % KINDS:
+                self._faults.entry()
+                self._filling.drop((number, row))
+            elif entry.key == name and not (self._dropped and row in self._dropped):
+                entries[entry.kind] = entry
+        return File(next(iter(entries.values())).header, entries) if entries else None
+
+    def read(self, entry: Entry, first: int, last: int, out: Any) -> bool:
+        """Read the parts first to last (excluded) of an entry into a buffer of just their size.
+
+        False: they are not there any more, or damaged, which is counted; the buffer then has anything in it.
+        """
+        begin, end = entry.span(first, last)
+        view = memoryview(out).cast("B")
+        if len(view) != end - begin:
+            raise ValueError(f"a buffer of {end - begin} bytes is needed, got {len(view)}")
+        try:
+            sound = self._segments.read(entry.segment, entry.offset + begin, view)
+        except (OSError, OverflowError):
+            sound = False
+        if sound and sound_parts(view, entry.ends, entry.digests, first, last):
+            return True
+        self._lost(entry)
+        return False
+
+    def _lost(self, entry: Entry) -> None:
+        """Count an entry that cannot be read, unless it was taken back; it is not found again."""
+        self._segments.forget(entry.segment)
+        self._known.clear()
+        row = packed(entry)
+        for number, there in self._faults.ask(self._table.rows, place_of(entry.key)) or ():
+            if there == row:
+                self._faults.entry()
+                self._dropped.add(row)
+                self._filling.drop((number, row))
+
+    def put(self, key: Key | bytes, header: bytes, kind: int, parts: Sequence[Any], meta: bytes = b"") -> bool:
+        """Keep something of a file, in the place of what was kept of that kind; False: it is not kept.
+
+        It is written, and found, with others, by ``flush`` at the latest; ``parts`` are copied.
+        """
+        return self._filling.put(Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), b""), parts)
+
+    def room(self, kind: int, size: int) -> bool:
+        """Whether an entry of a kind and size would be kept, as far as is known without much ado."""
+        return self._filling.room(kind, size)
+
+    def used(self) -> tuple[int, int]:
+        """The bytes that are taken, and the budget."""
+        return self._faults.ask(self._table.used) or 0, self._filling.budget
+
+    def flush(self) -> None:
+        """Write what was put, so that all processes find it: for the end of a batch."""
+        if self._filling.flush():
+            self._known.clear()
+
+    def close(self) -> None:
+        """Flush, and have no more to do with the folder."""
+        self.flush()
+        self._filling.let_go()
+        self._faults.broken = True
+        self._faults.ask(self._table.close)
+        if self._in_use is not None:
+            os.close(self._in_use)
+            self._in_use = None
+
+    def in_child(self) -> None:
+        """Leave to the parent what it has yet to write, and the segments that it fills."""
+        self._filling.let_go(in_child=True)
+        self._filling.begin()
+        self._known.clear()
+
+
+_opening = fork.Lock()
+_opened: dict[Path, Cache] = {}
+
+
+def _in_child() -> None:
+    for cache in _opened.values():
+        cache.in_child()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for cache in _opened.values():
+        cache.close()
+
+
+fork.register(in_child=_in_child)

@@ -1,0 +1,111 @@
+"""What a row of the cache's table says of an entry, and the bytes that say it, with a checksum."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from accel.system.memory import Key
+
+INDEX, RESULT, PLANES = 1, 2, 3
+"""Kinds of entries, the worthiest of a byte first: for a smaller one larger ones are taken back, never the reverse."""
+
+KINDS = 16
+"""Kinds are below."""
+
+FORMAT = 1
+"""Changes with what is written: rows, segments, and the digest of a part."""
+
+LARGEST, MOST_PARTS, LONGEST = (1 << 32) - 1, (1 << 16) - 1, (1 << 16) - 1
+"""Limits of an entry: its bytes, its parts, the bytes of its key, header or meta."""
+
+_KEY = struct.Struct("=QQQqq")
+_HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, how many parts, the sizes of key, header and meta
+
+
+class Entry(NamedTuple):
+    """Where one thing lies, in parts that are read and checked one by one.
+
+    ``numbers``: the parts' digests, int64, and then where each ends, uint32, in bytes from ``offset``.
+    """
+
+    key: bytes
+    kind: int
+    segment: int
+    offset: int
+    header: bytes
+    meta: bytes
+    numbers: bytes
+
+    @property
+    def digests(self) -> Sequence[int]:
+        return memoryview(self.numbers)[: len(self.numbers) // 12 * 8].cast("q")
+
+    @property
+    def ends(self) -> Sequence[int]:
+        return memoryview(self.numbers)[len(self.numbers) // 12 * 8 :].cast("I")
+
+    @property
+    def size(self) -> int:
+        """All bytes of the content."""
+        ends = self.ends
+        return ends[-1] if ends else 0
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Where the parts first to last (excluded) begin and end, in bytes from ``offset``."""
+        ends = self.ends
+        return (ends[first - 1] if first else 0), (ends[last - 1] if last else 0)
+
+    def is_as(self, other: Entry) -> bool:
+        """Whether they say the same, wherever it lies."""
+        return self._replace(segment=0, offset=0) == other._replace(segment=0, offset=0)
+
+
+class File(NamedTuple):
+    """What is kept of a file: what whoever put it had to say of the file, and its entries by kind."""
+
+    header: bytes
+    entries: dict[int, Entry]
+
+
+def packed_key(key: Key | bytes) -> bytes:
+    """A key as it stands in the table: a file's, or bytes that are one already."""
+    return key if isinstance(key, bytes) else _KEY.pack(*key)
+
+
+def place_of(key: bytes) -> int:
+    """The first of the ``KINDS`` numbers that rows of a key have in the table: another key's hardly ever."""
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS
+
+
+def numbers_of(parts: Sequence[Any], digests: Sequence[int]) -> bytes:
+    """``Entry.numbers`` of parts that lie side by side."""
+    ends = accumulate(memoryview(part).nbytes for part in parts)
+    return struct.pack(f"={len(parts)}q{len(parts)}I", *digests, *ends)
+
+
+def packed(entry: Entry) -> bytes:
+    """The row of an entry."""
+    key, kind, segment, offset, header, meta, numbers = entry
+    head = _HEAD.pack(0, kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
+    row = b"".join((head[4:], numbers, key, header, meta))
+    return struct.pack("=I", crc32(row)) + row
+
+
+def unpacked(row: Any) -> Entry | None:
+    """The entry that a row is of; None if it is damaged."""
+    try:
+        checksum, kind, segment, offset, count, *sizes = _HEAD.unpack_from(row)
+        sound = crc32(memoryview(row)[4:]) == checksum
+    except (struct.error, TypeError):
+        return None
+    numbers = _HEAD.size + 12 * count
+    key = numbers + sizes[0]
+    header = key + sizes[1]
+    if not sound or header + sizes[2] != len(row):
+        return None
+    return Entry(row[numbers:key], kind, segment, offset, row[key:header], row[header:], row[_HEAD.size : numbers])

@@ -1,0 +1,161 @@
+"""The folder of a cache: which one it is, that it is the user's alone, and on what kind of file system it lies."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from accel.codec import store
+from accel.system import log
+from accel.system.imports import LazyModule
+
+fcntl: Any = LazyModule("fcntl")  # which not every system has
+
+TABLE, SEGMENTS, IN_USE, OPENING, DAMAGED = "table.sqlite", "segments", "in-use", "opening", "damaged"
+"""The names in it."""
+
+SHARED_MEMORY = Path("/dev/shm")
+
+_MINE = {SEGMENTS, IN_USE, OPENING, DAMAGED, *(f"{TABLE}{end}" for end in ("", "-wal", "-shm", "-journal"))}
+_MINE.add("lost+found")  # a file system's own
+_NETWORK = (
+    "9p|afs|beegfs|ceph|cifs|coda|fuse.sshfs|gfs2|glusterfs|gpfs|lustre|ncpfs|nfs|nfs4|ocfs2|orangefs|panfs|pvfs2|smb3"
+    "|smbfs|vboxsf|virtiofs|wekafs"
+)
+_PATIENCE = 10.0  # seconds for which another process may be opening it
+
+
+class Unusable(Exception):
+    """A folder that cannot be a cache here; the message says why."""
+
+
+def in_memory() -> Path:
+    """The user's folder in memory, which lives until the machine starts anew; on a disk where there is none."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    return parent / f"accel-cache-{user}"
+
+
+def limited(folder: Path, size: int) -> int:
+    """A budget for the folder in memory, which is ``size`` or as much as there is; a quarter is left to others."""
+    parent = folder.parent
+    there = os.statvfs(parent)
+    own = size_of(folder)
+    left = [own + there.f_bavail * there.f_frsize]
+    if parent == SHARED_MEMORY and (memory := store.left()):
+        left.append(own + memory)
+    if size > (most := min(left) // 4 * 3):
+        log.once(log.WARNING, "the cache takes %d MB, not %d: %s has no more", most >> 20, size >> 20, str(parent))
+    return min(size, most)
+
+
+def prepared(folder: Path) -> bool:
+    """Make the folder if there is none, for this user alone; True if it may be written to.
+
+    Raises:
+        Unusable: it is another's, others may enter it, it holds other things, or lies on a network's file system.
+    """
+    try:
+        fcntl.flock  # noqa: B018  whether there is one
+    except ImportError as error:
+        raise Unusable("this system has no locks of whole files") from error
+    try:
+        if (kind := _network(folder)) is not None:
+            raise Unusable(f"a folder on a network ({kind}) has no locks that can be trusted: {folder}")
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700, parents=True)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise Unusable(f"not a folder of this user's: {folder}")
+        names = set(os.listdir(folder))
+        if names - _MINE:
+            raise Unusable(f"the folder has other things in it, such as {min(names - _MINE)}: {folder}")
+        if found.st_mode & 0o077:
+            if names:
+                raise Unusable(f"others may enter it (chmod 700): {folder}")
+            folder.chmod(0o700)
+        if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return False
+        (folder / SEGMENTS).mkdir(mode=0o700, exist_ok=True)
+        return True
+    except OSError as error:
+        raise Unusable(str(error)) from error
+
+
+def _network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+    """The kind of a network's file system that the folder is to lie on; None where it is another, or unknown."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return None
+    at, longest, kind = str(folder.absolute().resolve()) + "/", -1, ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        point = before.split(" ")[4].encode().decode("unicode_escape").rstrip("/") + "/"
+        if at.startswith(point) and len(point) >= longest:  # of two at one place the later one is seen
+            longest, kind = len(point), after.split(" ")[0]
+    return kind if kind in _NETWORK.split("|") else None
+
+
+def locked(file: Path | str, *, exclusive: bool, patience: float = 0.0, folder: int | None = None) -> int | None:
+    """A descriptor that holds a file's lock until all copies of it are closed; None where others hold it.
+
+    ``folder``: the descriptor of the one that the file is named in.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    flags = os.O_CREAT | (os.O_RDWR if exclusive else os.O_RDONLY)
+    descriptor = os.open(file, flags, 0o600, dir_fd=folder)
+    until = monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            return descriptor
+        except OSError:
+            if monotonic() >= until:
+                os.close(descriptor)
+                return None
+        sleep(0.01)
+
+
+@contextmanager
+def opening(folder: Path) -> Iterator[None]:
+    """Open the cache there while nobody else does.
+
+    Raises:
+        Unusable: somebody else does, for too long.
+    """
+    descriptor = locked(folder / OPENING, exclusive=True, patience=_PATIENCE)
+    if descriptor is None:
+        raise Unusable(f"another process has been opening it for {_PATIENCE:.0f} seconds: {folder}")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def empty(folder: Path) -> None:
+    """Remove all of a cache, which nobody may use.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    for path in (*folder.glob(f"{TABLE}*"), *folder.glob(f"{SEGMENTS}/[0-9]*"), folder / DAMAGED):
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def size_of(folder: Path) -> int:
+    """The bytes that its files have."""
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # it was there
+            size += path.stat().st_size if path.is_file() else 0
+    return size

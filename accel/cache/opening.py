@@ -1,0 +1,89 @@
+"""Opening a folder's cache: made where there is none, begun anew where it is damaged, refused where that is right."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accel.cache import folder as folders
+from accel.cache.folder import Unusable
+from accel.cache.segments import Segments
+from accel.cache.table import Table, is_damage, sqlite3
+from accel.system import log
+
+
+class Opened(NamedTuple):
+    """A folder that is a cache. ``in_use``: a descriptor that tells others that somebody uses it."""
+
+    table: Table
+    segments: Segments
+    writable: bool
+    in_use: int | None
+
+
+def opened(folder: Path, version: str) -> Opened:
+    """Open the cache in a folder, which is made if there is none.
+
+    Raises:
+        Unusable: there can be none; or it is another version's.
+    """
+    writable = folders.prepared(folder)
+    table = Table(folder / folders.TABLE, writable=writable)
+    try:
+        segments = Segments(folder / folders.SEGMENTS)
+        if not writable:
+            _check(table.about("version"), version, folder)
+            return Opened(table, segments, False, None)
+        with folders.opening(folder):
+            in_use = _opened(folder, table, version)
+            table.tell_segments(segments.remove_others)
+            table.hurry()
+        return Opened(table, segments, True, in_use)
+    except (sqlite3.Error, OSError, ValueError) as error:
+        table.close()
+        raise Unusable(f"{error}: {folder}") from error
+    except Unusable:
+        table.close()
+        raise
+
+
+def _opened(folder: Path, table: Table, version: str) -> int:
+    """Have the tables there, of this version; a descriptor that tells that they are in use."""
+    damage: Any = "it was found to be in an earlier run" if (folder / folders.DAMAGED).exists() else None
+    if damage is None:
+        try:
+            found = table.about("version")
+            if found is None:
+                table.make({"version": version})
+            else:
+                _check(found, version, folder)
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            damage = error
+    alone = folders.locked(folder / folders.IN_USE, exclusive=True)
+    try:
+        if damage is None:
+            if alone is not None:
+                table.reopen()
+        elif alone is None:
+            raise Unusable(f"it is damaged ({damage}), and others use it still: {folder}")
+        else:
+            table.close()
+            folders.empty(folder)
+            table.make({"version": version})
+            log.note(log.WARNING, "the cache was damaged (%s), and begins anew: %s", damage, folder)
+    finally:
+        if alone is not None:
+            os.close(alone)
+    in_use = folders.locked(folder / folders.IN_USE, exclusive=False, patience=1.0)
+    if in_use is None:
+        raise Unusable(f"it is being cleared: {folder}")
+    return in_use
+
+
+def _check(found: str | None, version: str, folder: Path) -> None:
+    if found != version:
+        said = f"it is of version {found!r}, not {version!r}, and left as it is"
+        raise Unusable(f"{said} (`python -m accel cache clear` empties it): {folder}")

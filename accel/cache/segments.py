@@ -1,0 +1,129 @@
+"""The content of a cache: files that only grow, each filled by one process at a time, which holds its lock.
+
+They are read by ``pread`` into memory of the reader's: a file that is shorter than its table says gives fewer bytes,
+and no signal, as mapped memory would.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from accel.cache.folder import fcntl, locked
+
+_OPEN = 256  # files that are kept open for reading
+_AT_ONCE = 512  # buffers in one call; systems take 1024
+
+
+class _File:
+    """A descriptor that is closed once nobody reads from it any more."""
+
+    def __init__(self, name: str, folder: int) -> None:
+        self.descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if hasattr(self, "descriptor"):
+            close(self.descriptor)
+
+
+class Segments:
+    """The segments in a folder, which stays the same if another takes its name.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._open: dict[int, _File] = {}
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if hasattr(self, "_folder"):
+            close(self._folder)
+
+    def read(self, segment: int, offset: int, out: Any) -> bool:
+        """Fill a buffer; False where there are not so many bytes.
+
+        Raises:
+            OSError: the segment cannot be read.
+        """
+        file = self._open.get(segment)
+        if file is None:
+            file = _File(name_of(segment), self._folder)
+            while len(self._open) >= _OPEN:
+                with suppress(StopIteration, KeyError, RuntimeError):  # another thread did
+                    del self._open[next(iter(self._open))]
+            self._open[segment] = file
+        view = memoryview(out).cast("B")
+        done = 0
+        while done < len(view):
+            count = os.preadv(file.descriptor, [view[done:]], offset + done)
+            if count == 0:
+                return False
+            done += count
+        return True
+
+    def forget(self, segment: int) -> None:
+        """Open a segment's file anew next time."""
+        self._open.pop(segment, None)
+
+    def lock(self, segment: int, is_new: bool) -> int | None:
+        """A descriptor to write to a segment, which nobody else has; None: somebody has.
+
+        Raises:
+            OSError: the file cannot be made or opened.
+        """
+        file = locked(name_of(segment), exclusive=True, folder=self._folder)
+        if file is not None and is_new and os.fstat(file).st_size:  # of a table that was lost
+            os.ftruncate(file, 0)
+        return file
+
+    @staticmethod
+    def write(file: int, offset: int, contents: Sequence[bytes]) -> None:
+        """Write these one after the other.
+
+        Raises:
+            OSError: there is no room on the disk, or what else a disk may say.
+        """
+        for first in range(0, len(contents), _AT_ONCE):
+            views = [memoryview(content) for content in contents[first : first + _AT_ONCE] if content]
+            while views:
+                count = os.pwritev(file, views, offset)
+                offset += count
+                while views and count >= len(views[0]):
+                    count -= len(views.pop(0))
+                if views:
+                    views[0] = views[0][count:]
+
+    def remove(self, taken: Sequence[tuple[int, int]]) -> None:
+        """Remove segments' files, whose locks are held; those who still read them find that they are short."""
+        for segment, file in taken:
+            self.forget(segment)
+            with suppress(OSError):
+                os.ftruncate(file, 0)
+            with suppress(OSError):
+                os.unlink(name_of(segment), dir_fd=self._folder)
+        release(taken)
+
+    def remove_others(self, known: set[int]) -> None:
+        """Remove the files that are no segment's: of those that were being taken back when a process was killed."""
+        for name in os.listdir(self._folder):
+            if name.isdecimal() and int(name) not in known:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=self._folder)
+
+
+def name_of(segment: int) -> str:
+    """The name of a segment's file."""
+    return f"{segment:08}"
+
+
+def release(held: Iterable[tuple[int, int]]) -> None:
+    """Let go of segments' locks, whoever else has copies of the descriptors."""
+    for _, file in held:
+        if file >= 0:
+            fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)

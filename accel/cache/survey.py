@@ -1,0 +1,132 @@
+"""What is in a cache, whether it is sound, and emptying it: for people, whatever version's it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from accel.cache import folder as folders
+from accel.cache.entry import INDEX, KINDS, PLANES, RESULT, unpacked
+from accel.cache.folder import Unusable
+from accel.cache.segments import Segments
+from accel.cache.table import Table, sqlite3
+from accel.codec.jpeg import digest
+
+NAMES = {INDEX: "stream indexes", RESULT: "results", PLANES: "planes"}
+"""Of the kinds, for people."""
+
+
+class Kind(NamedTuple):
+    """What there is of a kind; ``size``: in bytes, of the segments."""
+
+    kind: int
+    entries: int
+    segments: int
+    size: int
+
+
+class Survey(NamedTuple):
+    """A cache: ``files`` is how many keys it has entries of, ``size`` the bytes that it takes on the disk."""
+
+    version: str
+    kinds: list[Kind]
+    files: int
+    size: int
+
+
+class Verified(NamedTuple):
+    """How many entries were read, the damaged ones (each in a few words), and what is wrong with the table."""
+
+    entries: int
+    damaged: list[str]
+    faults: list[str]
+
+
+def survey(folder: Path) -> Survey:
+    """What is in the cache there.
+
+    Raises:
+        Unusable: there is none, or its table cannot be read.
+    """
+    table = _table(folder)
+    try:
+        counts = table.counts()
+        kinds = [Kind(kind, counts.get(kind, 0), *rest) for kind, *rest in table.contents()]
+        return Survey(table.about("version") or "", kinds, counts[-1], folders.size_of(folder))
+    except (sqlite3.Error, OSError) as error:
+        raise Unusable(f"its table cannot be read: {error}: {folder}") from error
+    finally:
+        table.close()
+
+
+def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verified:
+    """Read all entries; ``each`` is called after one.
+
+    Raises:
+        Unusable: there is none, or its table cannot be read.
+    """
+    table, segments = _table(folder), Segments(folder / folders.SEGMENTS)
+    count, damaged, last = 0, list[str](), -(1 << 63)
+    try:
+        faults = table.faults()
+        while rows := table.rows_after(last):
+            for last, row in rows:
+                count += 1
+                if (said := _fault(last, row, segments)) is not None and (last, row) in table.rows(last):
+                    damaged.append(f"{NAMES.get(last % KINDS, last % KINDS)}, entry {last:x}: {said}")
+                each()
+    except (sqlite3.Error, OSError) as error:
+        raise Unusable(f"its table cannot be read: {error}: {folder}") from error
+    finally:
+        table.close()
+    return Verified(count, damaged, faults)
+
+
+def _fault(number: int, row: object, segments: Segments) -> str | None:
+    entry = unpacked(row)
+    if entry is None or entry.kind != number % KINDS:
+        return "its row is damaged"
+    content = bytearray(entry.size)
+    try:
+        if not segments.read(entry.segment, entry.offset, content):
+            return f"segment {entry.segment} is too short"
+    except OSError as error:
+        return str(error)
+    ends = [0, *entry.ends]
+    parts = zip(ends, ends[1:], entry.digests, strict=False)
+    wrong = sum(digest(memoryview(content)[begin:end]) != said for begin, end, said in parts)
+    return f"{wrong} of {len(ends) - 1} parts are damaged" if wrong else None
+
+
+def clear(folder: Path) -> int:
+    """Empty the cache there; how many bytes it had.
+
+    Raises:
+        Unusable: there is none, or somebody uses it.
+        OSError: something cannot be removed.
+    """
+    _exists(folder)
+    with folders.opening(folder):
+        alone = folders.locked(folder / folders.IN_USE, exclusive=True)
+        if alone is None:
+            raise Unusable(f"processes use it: {folder}")
+        try:
+            size = folders.size_of(folder)
+            folders.empty(folder)
+        finally:
+            os.close(alone)
+    return size
+
+
+def _exists(folder: Path) -> None:
+    if not (folder / folders.SEGMENTS).is_dir():
+        raise Unusable(f"there is no cache: {folder}")
+
+
+def _table(folder: Path) -> Table:
+    _exists(folder)
+    if not (folder / folders.TABLE).is_file():
+        raise Unusable(f"the cache is empty: {folder}")
+    return Table(folder / folders.TABLE, writable=os.access(folder, os.W_OK))

@@ -1,0 +1,276 @@
+"""The table of a cache: rows in sqlite3, and the budget, which is claimed before anything is written.
+
+One connection for each process, used by one thread at a time. No fork sees one: it waits until no thread uses any,
+and those that are open are closed first. (What sqlite3 knows of its file's locks would be wrong in the child, and to
+close the parent's connection there would write.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from accel.cache import budget, segments
+from accel.cache.budget import Claim, Wanted
+from accel.cache.entry import KINDS
+from accel.system import fork
+from accel.system.imports import LazyModule
+
+sqlite3: Any = LazyModule("sqlite3")
+
+Row = tuple[int, Any]
+"""Its number, which is its key's (``entry.place_of``) and its kind, and what ``entry.packed`` made."""
+
+_PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
+_PRAGMAS_TO_WRITE = ("synchronous=NORMAL", "journal_size_limit=4194304")
+_MADE = (
+    "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT)",
+    "CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER, size INTEGER, charge INTEGER,"
+    " claimed INTEGER)",
+    "CREATE TABLE entries (id INTEGER PRIMARY KEY, segment INTEGER, row BLOB)",
+    "CREATE INDEX of_segment ON entries (segment)",
+)
+_ROWS = "SELECT id, row FROM entries WHERE id BETWEEN ? AND ?"
+_NO_DAMAGE = (
+    "locked",
+    "disk I/O",
+    "is full",
+    "readonly",
+    "read-only",
+    "unable to open",
+    "out of memory",
+    "locking protocol",
+)
+_BUSY, _BUSY_AT_OPENING = 0.05, 10.0  # seconds to wait for another process that writes
+
+
+class Table:
+    """The rows of a folder's cache. Every method may raise ``sqlite3.Error``: ``is_busy`` says which will pass."""
+
+    def __init__(self, file: Path, *, writable: bool) -> None:
+        self._file, self._writable = file, writable
+        self._connection: Any = None
+        self._connections = 0
+        self._patience = _BUSY_AT_OPENING
+        self._folder: tuple[int, int] | None = None  # device and inode
+        _tables.add(self)
+
+    # -- what is asked ----------------------------------------------------------------------------------------
+
+    def rows(self, place: int) -> list[Row]:
+        """All that is kept at a place."""
+        with _lock:
+            connection = self._connection or self._connect()
+            return connection.execute(_ROWS, (place, place + KINDS - 1)).fetchall()  # type: ignore[no-any-return]
+
+    def rows_of(self, places: Iterable[int]) -> list[list[Row]]:
+        """``rows`` of many, for less."""
+        with self._transaction("BEGIN") as connection:
+            return [connection.execute(_ROWS, (place, place + KINDS - 1)).fetchall() for place in places]
+
+    def rows_after(self, number: int, count: int = 256) -> list[Row]:
+        """So many rows in their order, after a number."""
+        with _lock:
+            connection = self._connection or self._connect()
+            query = "SELECT id, row FROM entries WHERE id > ? ORDER BY id LIMIT ?"
+            return connection.execute(query, (number, count)).fetchall()  # type: ignore[no-any-return]
+
+    def version(self) -> tuple[int, int]:
+        """What changes when another process changes the table."""
+        with _lock:
+            connection = self._connection or self._connect()
+            return self._connections, connection.execute("PRAGMA data_version").fetchone()[0]
+
+    def about(self, name: str) -> str | None:
+        """What was told of the whole; None where nothing was."""
+        with _lock:
+            connection = self._connection or self._connect()
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
+                return None
+            found = connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
+        return found[0] if found else None
+
+    def used(self) -> int:
+        """The bytes of the budget that are taken."""
+        with _lock:
+            return budget.used(self._connection or self._connect())
+
+    def left(self, kind: int, size: int) -> int:
+        """The bytes of a budget of this size that entries of a kind may have."""
+        with _lock:
+            return budget.left(self._connection or self._connect(), kind, size)
+
+    def reopen(self) -> None:
+        """Let kinds grow again that were taken back from."""
+        with self._transaction() as connection:
+            budget.reopen(connection)
+
+    def contents(self) -> list[tuple[int, int, int]]:
+        """Each kind: how many segments it has, and their bytes."""
+        with _lock:
+            connection = self._connection or self._connect()
+            query = "SELECT kind, count(*), sum(size) FROM segments GROUP BY kind ORDER BY kind"
+            return connection.execute(query).fetchall()  # type: ignore[no-any-return]
+
+    def counts(self) -> dict[int, int]:
+        """How many entries each kind has; at -1, how many keys have any."""
+        with _lock:
+            connection = self._connection or self._connect()
+            kinds = connection.execute(f"SELECT id & {KINDS - 1}, count(*) FROM entries GROUP BY 1").fetchall()
+            keys = connection.execute(f"SELECT count(DISTINCT id & {-KINDS}) FROM entries").fetchone()
+        return {**dict(kinds), -1: keys[0]}
+
+    def faults(self) -> list[str]:
+        """What sqlite3 finds wrong with the table's file."""
+        with _lock:
+            found = (self._connection or self._connect()).execute("PRAGMA integrity_check(10)").fetchall()
+        return [text for (text,) in found if text != "ok"]
+
+    # -- what is changed ----------------------------------------------------------------------------------------
+
+    def make(self, about: dict[str, str]) -> None:
+        """Make the tables if there are none, and tell of the whole."""
+        with _lock:
+            self.close()
+            connection = self._connect()
+            connection.execute("PRAGMA journal_mode=WAL")
+            with self._transaction():
+                if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                    for statement in _MADE:
+                        connection.execute(statement)
+                    connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        self._file.chmod(0o600)
+
+    def claim(self, wanted: Wanted) -> Claim | None:
+        """Claim bytes of a segment, and of the budget; None: it has not so many left."""
+        held: list[tuple[int, int]] = []
+        try:
+            with self._transaction() as connection:
+                claim = budget.claim(connection, wanted, held)
+                if claim is None:
+                    connection.execute("ROLLBACK")
+        except BaseException:
+            segments.release(held)
+            raise
+        if claim is None:
+            segments.release(held)
+        return claim
+
+    def unclaim(self, segment: int) -> None:
+        """Give back what was claimed of a segment and not written."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE segments SET claimed = 0 WHERE id = ?", (segment,))
+
+    def add(self, rows: Sequence[Row], claim: Claim, size: int, charge: int) -> bool:
+        """Say where what was written lies; False: the segment was taken back meanwhile."""
+        with self._transaction() as connection:
+            update = "UPDATE segments SET size = ?, charge = charge + ?, claimed = 0 WHERE id = ? AND size = ?"
+            changed = connection.execute(update, (claim.offset + size, charge, claim.segment, claim.offset))
+            if changed.rowcount == 1:
+                insert = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)"
+                connection.executemany(insert, [(number, claim.segment, row) for number, row in rows])
+        return bool(changed.rowcount == 1)
+
+    def drop(self, rows: Iterable[Row]) -> None:
+        """Forget rows, if they are still the same."""
+        with self._transaction() as connection:
+            connection.executemany("DELETE FROM entries WHERE id = ? AND row IS ?", rows)
+
+    def tell_segments(self, known: Callable[[set[int]], None]) -> None:
+        """Call ``known`` with all segments that there are, while nobody makes or takes back any."""
+        with self._transaction() as connection:
+            known({segment for (segment,) in connection.execute("SELECT id FROM segments")})
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[Any]:
+        with _lock:
+            connection = self._connection or self._connect()
+            connection.execute(begin)
+            try:
+                yield connection
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def hurry(self) -> None:
+        """Wait for other processes no longer than training may."""
+        self._patience = _BUSY
+        self.close()
+
+    def _connect(self) -> Any:
+        found = os.stat(self._file.parent)
+        self._folder = self._folder or (found.st_dev, found.st_ino)
+        if self._folder != (found.st_dev, found.st_ino):
+            raise FileNotFoundError("another folder has its name now")
+        mode = "rwc" if self._writable else "ro&immutable=1"
+        where = f"{self._file.absolute().as_uri()}?mode={mode}"
+        self._connection = sqlite3.connect(
+            where, self._patience, uri=True, isolation_level=None, check_same_thread=False
+        )
+        self._connections += 1
+        try:
+            for pragma in (*_PRAGMAS, *(_PRAGMAS_TO_WRITE if self._writable else ())):
+                self._connection.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            self.close()
+            raise
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection; the next use opens one."""
+        with _lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def leave(self) -> None:
+        """Have nothing more to do with a connection that is the parent's."""
+        if self._connection is not None:
+            fork.leave_to_parent(self._connection)
+            self._connection = None
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether another process was at it, so that the same may work later."""
+    return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether the file is not what it should be; else it is the disk, a right, or memory that is missing."""
+    return isinstance(error, sqlite3.Error) and not any(said in str(error) for said in _NO_DAMAGE)
+
+
+# -- around a fork --------------------------------------------------------------------------------------------
+
+_lock = fork.Lock()
+_tables: WeakSet[Table] = WeakSet()
+
+
+class _Apart:
+    """The lock of all tables, taken with every connection closed."""
+
+    def acquire(self) -> None:
+        _lock.acquire()
+        for table in tuple(_tables):
+            table.close()
+
+    def release(self) -> None:
+        _lock.release()
+
+
+def _in_child() -> None:
+    for table in tuple(_tables):
+        table.leave()  # an interrupt came before it was closed
+
+
+_apart = _Apart()
+fork.wait_for(lambda: _apart, fork.CACHES)
+fork.register(in_child=_in_child)

@@ -1,0 +1,70 @@
+"""``python -m accel cache``: what is kept from run to run, whether it is sound, and emptying it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from accel.cache import folder as folders
+from accel.cache import survey
+from accel.cache.folder import Unusable
+from accel.cli import screen
+from accel.cli.arguments import Red, WrongUsage
+from accel.cli.tables import Table, show
+
+_SHOWN = 20
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command to the command line."""
+    parser = commands.add_parser(
+        "cache",
+        help="what is kept from run to run: list, verify, clear",
+        description='Show what a cache (the option cache="64GB", or cache="/folder:400GB") has of files, read all of '
+        "it and check it, or empty it. Nobody may use it while it is emptied.",
+    )
+    parser.add_argument("action", nargs="?", choices=("list", "verify", "clear"), default="list", help="default: list")
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="default: the user's, in memory")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    folder = folders.in_memory() if args.folder is None else args.folder.expanduser().absolute()
+    try:
+        return {"list": _list, "verify": _verify, "clear": _clear}[args.action](folder)
+    except Unusable as error:
+        raise WrongUsage(str(error)) from error
+
+
+def _list(folder: Path) -> int:
+    found = survey.survey(folder)
+    names = [survey.NAMES.get(each.kind, f"kind {each.kind}") for each in found.kinds]
+    rows = [
+        (name, str(each.entries), str(each.segments), f"{each.size / 1e6:.1f}")
+        for name, each in zip(names, found.kinds, strict=True)
+    ]
+    notes = [f"{found.files} files; {found.size / 1e6:.1f} MB on the disk; version {found.version}"]
+    show(Table(str(folder), ("kept", "entries", "segments", "MB"), rows, notes))
+    return 0
+
+
+def _verify(folder: Path) -> int:
+    total = sum(each.entries for each in survey.survey(folder).kinds)
+    with screen.Bar("reading", total) as bar:
+        found = survey.verified(folder, bar.advance)
+    for said in (*found.faults, *found.damaged[:_SHOWN]):
+        screen.note(said)
+    if found.faults or found.damaged:
+        raise Red(f"{len(found.damaged)} of {found.entries} entries are damaged, and are not used: {folder}")
+    screen.out.print(f"all {found.entries} entries are sound: {folder}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _clear(folder: Path) -> int:
+    try:
+        size = survey.clear(folder)
+    except OSError as error:
+        raise Red(str(error)) from error
+    screen.out.print(f"{size / 1e6:.1f} MB removed: {folder}", markup=False, soft_wrap=True)
+    return 0

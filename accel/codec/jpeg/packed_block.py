@@ -1,0 +1,144 @@
+"""A block of 8 x 8 samples to rows of a few bits each, and back (planes_fields.py says what they are)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as ll
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, config
+
+from accel.native.intrinsics import emitted, splat
+
+from .memory import step
+from .planes_fields import BIAS, FIRST_MASK, FIRST_WIDTH, KEEP, OTHER_MASK, OTHER_WIDTH, SIZE
+from .simd import BYTE, FEATURES, WORD, Lanes, load
+
+_ROW = ir.VectorType(BYTE, 8)
+_WORDS = ir.VectorType(WORD, 8)
+_LANES = ir.Constant(_WORDS, list(range(8)))
+# AMD's processors before the third Zen have these instructions, and take a hundred cycles for one.
+_SLOW = ("bdver4", "znver1", "znver2")
+_HAS_PDEP = "+bmi2" in FEATURES and (config.CPU_NAME or ll.get_host_cpu_name()) not in _SLOW
+
+
+def _bmi2(builder: ir.IRBuilder, name: str, word: Any, mask: Any) -> Any:
+    signature = ir.FunctionType(WORD, [WORD, WORD])
+    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.x86.bmi.{name}.64")
+    return builder.call(function, [word, mask])
+
+
+def _spread(builder: ir.IRBuilder, word: Any, width: Any, mask: Any) -> Any:
+    """The word's lowest 8 numbers of `width` bits, one a lane of 8 bits."""
+    if _HAS_PDEP:
+        return builder.bitcast(_bmi2(builder, "pdep", word, mask), _ROW)
+    shifts = builder.mul(splat(builder, width, 8), _LANES)
+    numbers = builder.trunc(builder.lshr(splat(builder, word, 8), shifts), _ROW)
+    return builder.and_(numbers, builder.bitcast(mask, _ROW))
+
+
+def _gather(builder: ir.IRBuilder, lanes: Any, width: Any, mask: Any) -> Any:
+    """The opposite, of numbers that have no more than `width` bits."""
+    if _HAS_PDEP:
+        return _bmi2(builder, "pext", builder.bitcast(lanes, WORD), mask)
+    numbers = builder.shl(builder.zext(lanes, _WORDS), builder.mul(splat(builder, width, 8), _LANES))
+    return _joined(Lanes(builder, numbers), builder.or_)
+
+
+def _joined(lanes: Lanes, join: Callable[[Any, Any], Any]) -> Any:
+    """One value of all lanes."""
+    builder, width = lanes.builder, lanes.value.type.count
+    while width > 1:
+        width //= 2
+        low, high = (lanes.shuffle(range(start, start + width)).value for start in (0, width))
+        lanes = Lanes(builder, join(low, high))
+    return builder.extract_element(lanes.value, ir.Constant(ir.IntType(32), 0))
+
+
+def _word(builder: ir.IRBuilder, address: Any) -> Any:
+    return builder.load(step(builder, address, 0, WORD), align=1)
+
+
+def _keep(builder: ir.IRBuilder, word: Any, address: Any) -> None:
+    builder.store(builder.bitcast(word, WORD), step(builder, address, 0, WORD), align=1)
+
+
+class _Code:
+    """What a code's row of the table says, loaded before anything is stored."""
+
+    def __init__(self, builder: ir.IRBuilder, code: Any, least: Any) -> None:
+        fields = [builder.load(step(builder, code, 8 * place, WORD)) for place in range(SIZE)]
+        self.widths_and_masks = fields[FIRST_WIDTH], fields[FIRST_MASK], fields[OTHER_WIDTH], fields[OTHER_MASK]
+        first = builder.mul(least, ir.Constant(WORD, 0x0101010101010101))
+        other = builder.or_(fields[BIAS], builder.and_(first, builder.not_(fields[KEEP])))
+        self.first, self.other, self.keep = (builder.bitcast(word, _ROW) for word in (first, other, fields[KEEP]))
+        self.builder = builder
+
+    def row(self, row: int, above: Any) -> tuple[Any, Any, Any]:
+        """The width of its numbers; their mask; and what is added to them, by the samples above."""
+        if row == 0:
+            return *self.widths_and_masks[:2], self.first
+        kept = self.builder.and_(above, self.keep)
+        return *self.widths_and_masks[2:], self.builder.add(kept, self.other)
+
+
+@emitted(types.void, None, None, types.uint64, None, types.uint64)
+def unpack_block(builder: ir.IRBuilder, source: Any, code: Any, least: Any, target: Any, stride: Any) -> None:
+    """The block packed at `source` by a code, given by its row of the table, to 8 rows of samples at target.
+
+    Loads may reach SLACK bytes beyond the block.
+    """
+    said, samples = _Code(builder, code, least), None
+    for row in range(8):
+        width, mask, base = said.row(row, samples)
+        samples = builder.add(_spread(builder, _word(builder, source), width, mask), base)
+        _keep(builder, samples, target)
+        source, target = step(builder, source, width), step(builder, target, stride)
+
+
+@emitted(types.void, None, types.uint64, None, types.uint64, None)
+def pack_block(builder: ir.IRBuilder, source: Any, stride: Any, code: Any, least: Any, target: Any) -> None:
+    """8 rows of samples, packed by a code that can hold them, to `target`; up to 8 bytes beyond are written."""
+    said, samples = _Code(builder, code, least), None
+    for row in range(8):
+        width, mask, base = said.row(row, samples)
+        samples = builder.bitcast(_word(builder, source), _ROW)
+        _keep(builder, _gather(builder, builder.sub(samples, base), width, mask), target)
+        source, target = step(builder, source, stride), step(builder, target, width)
+
+
+@emitted(types.uint64, None, types.uint64)
+def survey_block(builder: ir.IRBuilder, source: Any, stride: Any) -> Any:
+    """Of 8 rows of samples, a byte each: least, largest; least and largest of the first row; all of `turns`, joined.
+
+    A row's difference d to the row above has so many bits as two's complement as d ^ 2 d has as a plain number.
+    """
+    rows = []
+    for _ in range(8):
+        rows.append(load(builder, source, 8, 8))
+        source = step(builder, source, stride)
+    twos = [rows[i].join(rows[i + 1]) for i in (0, 2, 4, 6)]
+    block = twos[0].join(twos[1]).join(twos[2].join(twos[3]))
+    above = block.shuffle([max(i - 8, i % 8) for i in range(64)])
+    difference = block - above
+    turns = Lanes(builder, builder.xor(difference.value, (difference + difference).value))
+
+    def least(a: Any, b: Any) -> Any:
+        return builder.select(builder.icmp_unsigned("<", a, b), a, b)
+
+    def largest(a: Any, b: Any) -> Any:
+        return builder.select(builder.icmp_unsigned(">", a, b), a, b)
+
+    found = [_joined(lanes, join) for lanes in (block, rows[0]) for join in (least, largest)]
+    found.append(_joined(turns, builder.or_))
+    result = ir.Constant(WORD, 0)
+    for i, byte in enumerate(found):
+        result = builder.or_(result, builder.shl(builder.zext(byte, WORD), ir.Constant(WORD, 8 * i)))
+    return result
+
+
+@emitted(types.uint64, types.uint64)
+def bit_length(builder: ir.IRBuilder, number: Any) -> Any:
+    return builder.sub(ir.Constant(WORD, 64), builder.ctlz(number, ir.Constant(ir.IntType(1), 0)))

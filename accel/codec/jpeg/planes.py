@@ -1,0 +1,140 @@
+"""Pictures as planes behind the inverse DCT, packed without loss: what a cache keeps in place of entropy-coded data.
+
+`encode` packs a file to *parts*, bands of its rows, and a description, `meta`. Of those a region needs (`needed`),
+`region` makes its pixels: the same ones, in every bit, that the file's decoding gives.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from accel.codec import jpeg
+from accel.codec.header import Header
+from accel.native import units
+
+from . import planes_fields as pf
+
+__all__ = ["UNIT", "Encoded", "Packed", "band", "encode", "fits", "lay_out", "needed", "region"]
+
+UNIT = units.Unit("planes", *jpeg.SOURCES, seconds=3.5)
+_pack = UNIT.function("codec.jpeg.pack", "pack", "i8[1] i8[2] u8[2] u1[1]w u2[1]w u1[1]w i8[1]w")
+_needed = UNIT.function("codec.jpeg.unpack", "needed", "u2[1] i8[1]w i8[2]w int int int int i8[1]w")
+_unpack = UNIT.function("codec.jpeg.unpack", "unpack", "u2[1] i8[1] i8[2] u8[2] u1[1] int int int u1[1]w u1[1]w u1[3]w")
+_CODES = pf.code_table()
+
+
+class Encoded(NamedTuple):
+    """A picture as planes: its description, its parts (uint8[n] each), and pixels, uint8 [height, width, channels].
+
+    The parts' memory is the thread's own: they must be copied before its next `encode`.
+    """
+
+    meta: bytes
+    parts: list[np.ndarray]
+    pixels: np.ndarray
+
+
+class Packed(NamedTuple):
+    """What a region needs of a picture: its description, and the parts from number ``first`` on, uint8[n]."""
+
+    meta: bytes
+    first: int
+    parts: np.ndarray
+
+
+def fits(header: Header) -> bool:
+    """Whether a file with this header may have planes; `encode` says whether it has."""
+    return header.ordinary and not header.progressive
+
+
+def encode(
+    data: bytes | memoryview,
+    box: tuple[int, int, int, int] | None = None,
+    *,
+    channels: int | None = None,
+    index: jpeg.Index | None = None,
+) -> Encoded | None:
+    """Decode all of a file once, and pack it; arguments as for `accel.codec.jpeg.decode`, which gives the pixels.
+
+    None where `decode` would say so of the whole file; a region of it may be decoded nevertheless.
+    """
+    found = jpeg.decode_whole(data, box, channels, index)
+    if found is None:
+        return None
+    pixels, planes = found
+    scratch, meta, ends = jpeg._scratch, np.empty(pf.META_SIZE, np.uint16), np.empty(pf.PARTS, np.int64)
+    packed = scratch.room("packed", len(planes) + len(planes) // 32)
+    count = _pack(scratch.header, scratch.layout, _CODES, planes, meta, packed, ends)
+    starts = [0, *ends[: count - 1].tolist()]
+    parts = [packed[start:end] for start, end in zip(starts, ends[:count].tolist(), strict=True)]
+    return Encoded(meta.tobytes(), parts, pixels)
+
+
+def needed(meta: bytes, box: tuple[int, int, int, int]) -> tuple[int, int]:
+    """The first part that a region needs, and the one behind the last; (0, 0): there is no such region."""
+    scratch = jpeg._scratch
+    if not _needed(_words(meta), scratch.header, scratch.layout, *(int(edge) for edge in box), scratch.span):
+        return 0, 0
+    first, last = scratch.span.tolist()
+    return first, last
+
+
+def region(
+    meta: bytes,
+    parts: np.ndarray,
+    first: int,
+    box: tuple[int, int, int, int],
+    channels: int,
+    out: np.ndarray | None = None,
+) -> np.ndarray | None:
+    """The pixels of a region, from the parts that it needs.
+
+    Args:
+        meta: what `encode` gave.
+        parts: uint8[n], the bytes of the parts that `needed` names, one behind the other; more may follow.
+        first: the number of the first one.
+        box: (top, left, height, width) in pixels.
+        channels: 1 or 3, as for `decode`.
+        out: where to put them, C-contiguous uint8[height, width, channels].
+
+    Returns:
+        C-contiguous uint8[height, width, channels]; None where meta or the parts are damaged (as far as can be seen:
+        what has become of samples cannot), where there is no such region, or a colour picture is asked for in one
+        channel.
+
+    Raises:
+        ValueError: out does not fit.
+    """
+    scratch, words = jpeg._scratch, _words(meta)
+    top, left, height, width = (int(edge) for edge in box)
+    size = _needed(words, scratch.header, scratch.layout, top, left, height, width, scratch.span)
+    if size == 0 or first != scratch.span[0] or channels < words[pf.COMPONENTS]:
+        return None
+    if out is None:
+        out = np.empty((height, width, channels), np.uint8)
+    elif out.shape != (height, width, channels):
+        raise ValueError(f"out must be a uint8 array of shape {(height, width, channels)}")
+    planes = scratch.room("planes", size)
+    done = _unpack(words, scratch.header, scratch.layout, _CODES, parts, first, top, left, planes, scratch.spare, out)
+    return out if done else None
+
+
+def lay_out(packed: Packed, box: tuple[int, int, int, int], header: np.ndarray, layout: np.ndarray) -> bool:
+    """Fill a header and a layout array as decoding does, of a region; False: these are not the parts that it needs."""
+    span = jpeg._scratch.span
+    size = _needed(_words(packed.meta), header, layout, *(int(edge) for edge in box), span)
+    return size > 0 and packed.first == span[0]
+
+
+def band(packed: Packed) -> int:
+    """How many rows of MCUs a part has."""
+    return int(_words(packed.meta)[pf.BAND])
+
+
+def _words(meta: bytes) -> np.ndarray:
+    return np.frombuffer(meta, np.uint16) if len(meta) == 2 * pf.META_SIZE else _NOTHING
+
+
+_NOTHING = np.empty(0, np.uint16)

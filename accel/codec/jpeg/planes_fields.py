@@ -1,0 +1,53 @@
+"""The form of a picture's packed planes: its description, its parts, and the codes of their blocks.
+
+A *part* is a band of rows of MCUs, so that a region reads and checks only what is in its rows:
+
+    uint32              how many bytes the part has
+    uint32[rows]        where in the part each row of blocks begins: MCU row by MCU row, component by component
+    rows of blocks      uint8[n] codes, uint8[n] least samples of the blocks, and then the blocks
+    SLACK bytes         which loads of eight bytes may reach
+
+A block of 8 x 8 samples is 8 rows, each 8 numbers of so many bits, the first one lowest.  Its code says how many, and
+what they are.  *Level*: the samples less the least one.  *Steep*: the first row is, less the row's least sample; each
+other row is the difference to the row above, plus half of its numbers' range.  All numbers are modulo 256.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Places in a description (uint16[META_SIZE]).  BAND: MCU rows of a part; SAMPLING: h and v of each component.
+FORM, WIDTH, HEIGHT, COMPONENTS, COLOUR, BAND, SAMPLING = range(7)
+META_SIZE = SAMPLING + 2 * 3
+VERSION = 0x5001
+PARTS = 12  # at most: fewer read more beside the region, more take longer to check
+
+SLACK = 8
+WIDTHS = 9  # 0 to 8 bits
+STEEP = WIDTHS  # the code of a level block is its width; of a steep one STEEP + WIDTHS * first row's + other rows'
+
+# Places in a code's row of the table (uint64[256, CODE_FIELDS]).  FIRST_*: of the first row; MASK: `width` bits of each
+# byte; KEEP: all ones where the row above counts; BIAS: what is added to each byte of the other rows (and, where the
+# row above does not count, the least sample); SIZE: bytes of the block.
+FIRST_WIDTH, FIRST_MASK, OTHER_WIDTH, OTHER_MASK, KEEP, BIAS, SIZE = range(7)
+CODE_FIELDS = 8
+NEVER = 1 << 40  # the size of a block whose code there is not
+
+_BYTES = 0x0101010101010101
+
+
+def code_table() -> np.ndarray:
+    """uint64[256, CODE_FIELDS]: what a block's code says."""
+    table = np.zeros((256, CODE_FIELDS), np.uint64)
+    table[:, SIZE] = NEVER
+    for width in range(WIDTHS):
+        table[width] = _row(width, width, 0, 0)
+        for first in range(WIDTHS):
+            half = 1 << width - 1 if width else 0
+            table[STEEP + WIDTHS * first + width] = _row(first, width, 2**64 - 1, _BYTES * (-half % 256))
+    return table
+
+
+def _row(first: int, other: int, keep: int, bias: int) -> list[int]:
+    masks = [_BYTES * ((1 << width) - 1) for width in (first, other)]
+    return [first, masks[0], other, masks[1], keep, bias, first + 7 * other, 0]

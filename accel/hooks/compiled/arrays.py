@@ -1,0 +1,124 @@
+"""Torchvision's datasets that keep all images as one array: those of a batch are copied at once, into one array.
+
+Nothing makes Pillow images of them, which would take longer than all that is done to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torchvision.datasets import CIFAR10, MNIST, SVHN, USPS
+
+from accel.codec import arrow
+from accel.hooks.compiled import stock
+from accel.hooks.compiled.draws import Size
+from accel.hooks.compiled.fixed import Kind
+from accel.hooks.compiled.stock import Refused
+from accel.options import Selection
+from accel.rows import Pictures
+
+Pixels = npt.NDArray[np.uint8]
+_FROM_ARRAY = Image.fromarray
+
+
+class Kept(NamedTuple):
+    """How a class of datasets keeps its images.
+
+    Attributes:
+        data, targets: the attributes. view: the images as an array that torchvision's Pillow images are made of,
+            [images, height, width] or [images, height, width, 3].
+        whole: whether it makes an int of a target.
+    """
+
+    data: str
+    targets: str
+    view: Callable[[Any], Any]
+    whole: bool = True
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        return frozenset({self.data, self.targets, "transform", "target_transform"})
+
+
+def _array(data: Any) -> Any:
+    return data if type(data) is np.ndarray else None
+
+
+def _of_torch(data: Any) -> Any:
+    plain = type(data) is torch.Tensor and data.is_cpu and data.layout == torch.strided and not data.requires_grad
+    return data.numpy() if plain and data.dtype == torch.uint8 else None
+
+
+KEPT: dict[Any, Kept] = {
+    CIFAR10.__getitem__: Kept("data", "targets", _array, whole=False),
+    MNIST.__getitem__: Kept("data", "targets", _of_torch),
+    SVHN.__getitem__: Kept("data", "labels", lambda data: data.transpose(0, 2, 3, 1) if _is(data, 4) else None),
+    USPS.__getitem__: Kept("data", "targets", _array),
+}
+"""By the ``__getitem__`` of the class, of which a copy is in no subclass with one of its own."""
+
+
+def _is(data: Any, dimensions: int) -> bool:
+    return type(data) is np.ndarray and data.ndim == dimensions
+
+
+class Found(NamedTuple):
+    """A batch's images where the dataset has them, and their targets."""
+
+    array: Pixels
+    places: npt.NDArray[np.int64]
+    targets: list[Any]
+
+    @property
+    def begin(self) -> Kind:
+        """The kind of Pillow image that torchvision would make of them."""
+        return Kind(None, 3 if self.array.ndim == 4 else 1)
+
+    def opened(self, selection: Selection) -> tuple[Pictures, list[Size], list[bool]]:
+        """A copy (the array may be changed before anybody asks for values), the sizes, and that none is to be RGB."""
+        _, height, width = self.array.shape[:3]
+        count = len(self.places)
+        pictures = Pictures(_copied(self.array, self.places), "image in memory", selection)
+        return pictures, [(height, width)] * count, [False] * count
+
+
+def found(getitem: Any, kept: Kept, own: dict[str, Any], indices: Sequence[int]) -> Found:
+    """Find a batch in a dataset with this ``__getitem__`` and these attributes.
+
+    Raises:
+        Refused: torchvision may do something else with it.
+    """
+    named = tuple([getitem.__globals__.get(name) for name in getitem.__code__.co_names])
+    if Image.fromarray is not _FROM_ARRAY or not stock.unchanged((getitem,), named):
+        raise Refused("what makes Pillow images of arrays was replaced")
+    array = kept.view(own[kept.data])
+    if array is None or array.dtype != np.uint8 or not (array.ndim == 3 or (array.ndim == 4 and array.shape[3] == 3)):
+        raise Refused("the images are no array of the usual kind")
+    if not min(array.shape):
+        raise Refused("the images are empty")
+    places = np.array(indices, np.int64)
+    if places.min() < -len(array) or places.max() >= len(array):
+        raise Refused("an index is out of range, or a sample is unusual")
+    return Found(array, places, _targets(own[kept.targets], indices, places, whole=kept.whole))
+
+
+def _targets(targets: Any, indices: Sequence[int], places: Any, *, whole: bool) -> list[Any]:
+    if type(targets) is list:
+        own = [targets[each] for each in indices]
+        return [int(each) for each in own] if whole else own
+    if whole and type(targets) is torch.Tensor and targets.is_cpu and not targets.requires_grad:
+        targets = targets.numpy()
+    if whole and type(targets) is np.ndarray and targets.ndim == 1 and targets.dtype.kind in "iu":
+        return targets[places].tolist()  # type: ignore[no-any-return]
+    raise Refused("the targets are of no usual kind")
+
+
+def _copied(array: Pixels, places: npt.NDArray[np.int64]) -> Pixels:
+    if array.ndim == 4 and array.transpose(0, 3, 1, 2).flags.c_contiguous:  # by planes, as CIFAR's files have them
+        return arrow.of_planes(array.transpose(0, 3, 1, 2), places % len(array))
+    return np.ascontiguousarray(array[places])

@@ -1,0 +1,218 @@
+"""A batch of one of torchvision's datasets, made in one go where nothing can tell it from one made image by image.
+
+Files are read, and whatever might be refused is looked at, before the first number is drawn: what is refused goes its
+usual way from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from operator import index as whole_number
+from typing import Any, NamedTuple
+
+import torchvision
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate
+from torch.utils.data._utils import collate
+from torchvision import transforms as v1
+from torchvision.datasets import folder
+from torchvision.transforms import v2
+
+from accel import explanation, switch
+from accel.hooks import tv_files
+from accel.hooks.compiled import arrays, known, program, stock, tape
+from accel.hooks.compiled.draws import Size
+from accel.hooks.compiled.fixed import RGB, Kind
+from accel.hooks.compiled.stock import Refused
+from accel.hooks.tv_tensors import LazyTVImage, keeps_class
+from accel.lazy.tensor import LazyTensor
+from accel.options import Selection
+from accel.recipe import Recipe, Source
+from accel.rows import Rows
+from accel.system import counters, measuring
+
+
+class Made(NamedTuple):
+    """A batch that was drawn: the recipes, the sizes that the images have, and the samples' targets."""
+
+    kind: Kind
+    recipes: Rows | tuple[Recipe, ...]
+    sizes: list[Size]
+    targets: list[Any]
+
+    def samples(self) -> list[tuple[Any, Any]]:
+        """The samples that the dataset gives."""
+        kind = self.kind
+        assert kind.cls is not None
+        make, channels, dtype, interleaved = kind.cls.of, kind.channels, kind.dtype, bool(kind.interleaved)
+        return [
+            (make((recipe,), (), (channels, *size), dtype, interleaved), target)
+            for recipe, size, target in zip(self.recipes, self.sizes, self.targets, strict=True)
+        ]
+
+    def stacked(self) -> list[Any] | None:
+        """What ``default_collate`` makes of the samples; None where it is to be asked."""
+        kind, size = self.kind, self.sizes[0]
+        if self.sizes.count(size) != len(self.sizes) or tuple(collate.default_collate_fn_map.items()) != _COLLATED:
+            return None
+        if kind.cls is LazyTVImage and keeps_class():
+            return None
+        images = LazyTensor.of(self.recipes, (len(self.sizes),), (kind.channels, *size), kind.dtype)
+        return [images, default_collate(self.targets)]
+
+
+FEW = 4
+"""Images: with fewer, what is looked at once a batch takes longer than it saves."""
+
+_COLLATED = tuple(collate.default_collate_fn_map.items())
+
+
+def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | None:
+    """Make a batch of the samples with these indices; None where they are to be made one by one.
+
+    Args:
+        stacks: whether ``default_collate`` gets the samples.
+    """
+    if switch.active() is None or type(indices) is not list or not indices:
+        return None
+    try:
+        made = _drawn(dataset, indices, stacks)
+        reason = None
+    except Refused as refused:
+        reason = str(refused)
+    except Exception as error:  # torchvision will raise it where it belongs
+        reason = f"it raises {type(error).__name__}"
+    counters.way("drawn together" if reason is None else f"one by one: {reason}", len(indices))
+    return made if reason is None else None
+
+
+def prepare(dataset: Any) -> None:
+    """Have its pipeline compiled, and tried, before processes are started that will use it."""
+    with suppress(Exception):
+        images, _, transform = _samples(dataset, [0])
+        if tape.agrees():
+            program.compiled(transform, images.begin).prepare(transform)
+
+
+def describe(x: Any) -> str | None:
+    """Say of a dataset, its loader or a transform whether it is compiled; None of anything else."""
+    dataset = x.dataset if isinstance(x, DataLoader) else x
+    name, begin = type(dataset).__name__, RGB
+    try:
+        if isinstance(dataset, Dataset) and hasattr(dataset, "__getitem__"):
+            images, _, transform = _samples(dataset, [0])
+            begin, told = images.begin, "batches are drawn in one go, for its pipeline is compiled"
+        elif type(dataset) in _PIPELINES or type(dataset) in known.NAMES:
+            transform, told = dataset, "compiled"
+        else:
+            return None
+        program.compiled(transform, begin).prepare(transform)
+    except Exception as error:
+        reason = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
+        return f"{name}: {'images are made one by one' if isinstance(dataset, Dataset) else 'not compiled'}: {reason}"
+    return f"{name}: {told}"
+
+
+_PIPELINES = (v1.Compose, v2.Compose, nn.Sequential)
+explanation.also(describe)
+
+
+def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
+    if len(indices) < FEW:
+        raise Refused("a batch of so few would take longer")
+    if measuring.measuring():
+        raise Refused("what takes how long is being measured")
+    images, targets, transform = _samples(dataset, indices)
+    own = program.compiled(transform, images.begin)
+    if not tape.agrees():
+        raise Refused("torch draws many numbers otherwise than one by one on this machine")
+    own.prepare(transform)
+    if own.kind.interleaved is None and not stacks:
+        raise Refused(_IN_MEMORY)
+    sources, begun, grey = images.opened(switch.current())
+    drawn = own.run(begun, grey)
+    sizes = drawn.sizes
+    if own.kind.interleaved is None and sizes.count(sizes[0]) < len(sizes):
+        raise Refused(_IN_MEMORY)
+    made = Made(own.kind, drawn.recipes(sources), sizes, targets)
+    drawn.tape.commit()
+    return made
+
+
+_IN_MEMORY = "the collate function may look at how tensors lie in memory"
+
+
+class _Files(NamedTuple):
+    """Images that are files, which become RGB as they are read."""
+
+    paths: list[Any]
+    begin: Kind = RGB
+
+    def opened(self, selection: Selection) -> tuple[Sequence[Source], list[Size], list[bool]]:
+        """The files, their sizes, and which of them are grey.
+
+        Raises:
+            Refused: one of them is left to torchvision.
+        """
+        sources: list[Source] = []
+        for path in self.paths:
+            source = tv_files.opened(path, selection)
+            if source is None:
+                tv_files.ahead.keep(self.paths, sources)
+                raise Refused("a file is none that accel claims")
+            sources.append(source)
+        headers = [source.header for source in sources]
+        return sources, [(each.height, each.width) for each in headers], [each.mode != "RGB" for each in headers]
+
+
+def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found, list[Any], Any]:
+    """The images and targets of samples, and the transform."""
+    while type(dataset) is Subset:
+        own = vars(dataset)
+        if not stock.unchanged(Subset, stock.methods(Subset, _OF_DATASETS)) or not own.keys().isdisjoint(_OF_DATASETS):
+            raise Refused("Subset has other methods than usual")
+        try:
+            indices = [own["indices"][each] for each in indices]
+        except Exception:
+            raise Refused("an index is out of range") from None
+        dataset = own["dataset"]
+    cls, own = type(dataset), getattr(dataset, "__dict__", {})
+    getitem = getattr(cls, "__getitem__", None)
+    kept = arrays.KEPT.get(getitem)
+    if kept is None and getitem is not folder.DatasetFolder.__getitem__:
+        raise Refused(f"{cls.__name__} has a __getitem__ of its own")
+    if not stock.unchanged(cls, stock.methods(cls, _OF_DATASETS)) or not own.keys().isdisjoint(_OF_DATASETS):
+        raise Refused(f"{cls.__name__} has other methods than usual")
+    attributes = _ATTRIBUTES if kept is None else kept.attributes
+    if not own.keys() >= attributes or any(hasattr(cls, name) for name in attributes):
+        raise Refused(f"{cls.__name__} has other attributes than usual")
+    if own["target_transform"] is not None:
+        raise Refused("there is a target_transform")
+    if kept is not None:
+        found = arrays.found(getitem, kept, own, [_place(each) for each in indices])
+        return found, found.targets, own["transform"]
+    if not stock.unchanged(folder, (folder.default_loader, folder.pil_loader)):
+        raise Refused("torchvision's loaders were replaced")
+    if own["loader"] not in (folder.default_loader, folder.pil_loader) or torchvision.get_image_backend() != "PIL":
+        raise Refused("the loader is not torchvision's")
+    samples = own["samples"]
+    try:
+        chosen = [samples[whole_number(each)] for each in indices] if type(samples) is list else []
+        pairs = [(path, target) for path, target in chosen]
+    except Exception:
+        raise Refused("an index is out of range, or a sample is unusual") from None
+    return _Files([path for path, _ in pairs]), [target for _, target in pairs], own["transform"]
+
+
+def _place(index: Any) -> int:
+    if type(index) is bool:  # NumPy and torch make another axis of it
+        raise Refused("an index is out of range, or a sample is unusual")
+    try:
+        return whole_number(index)
+    except TypeError:
+        raise Refused("an index is out of range, or a sample is unusual") from None
+
+
+_OF_DATASETS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
+_ATTRIBUTES = frozenset({"samples", "loader", "transform", "target_transform"})

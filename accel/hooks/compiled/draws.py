@@ -1,0 +1,227 @@
+"""Transforms that draw: what they draw of a tape, in torchvision's order, and what that becomes."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import torch
+from PIL import Image
+
+from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.tape import Bounds, Tape, rounded
+from accel.recipe import Step
+from accel.rows import Form, Slot, Structure
+
+Size = tuple[int, int]
+
+
+class Piece:
+    """What a transform adds to a recipe: forms, with slots counted from its own first number on."""
+
+    __slots__ = ("columns", "forms")
+
+    def __init__(self, *forms: Form) -> None:
+        slots = [value.column for form in forms for value in form.params if isinstance(value, Slot)]
+        self.forms, self.columns = forms, max([*slots, *(form.drawn for form in forms)], default=-1) + 1
+
+
+def shifted(form: Form, begin: int) -> Form:
+    """A form whose numbers begin there."""
+    name, params, drawn = form
+    moved = [Slot(each.column + begin, each.real) if isinstance(each, Slot) else each for each in params]
+    return Form(name, tuple(moved), drawn if drawn < 0 else drawn + begin)
+
+
+def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
+    """The forms of an image to which these were added, one after the other."""
+    forms: list[Form] = []
+    begin = 0
+    for piece in pieces:
+        forms += [shifted(form, begin) for form in piece.forms] if begin else piece.forms
+        begin += piece.columns
+    return tuple(forms)
+
+
+@lru_cache(maxsize=64)
+def structure(pieces: tuple[Piece, ...]) -> Structure:
+    """The structure of images to which these were added."""
+    return Structure.of(*forms_of(pieces))
+
+
+class Run:
+    """One image on its way through a program: what was drawn for it so far, and what it became."""
+
+    __slots__ = ("pieces", "row", "tape")
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.pieces: list[Piece] = []
+        self.row: list[int] = []
+
+    def steps(self) -> tuple[Step, ...]:
+        """What is recorded so far."""
+        row, begin, steps = self.row, 0, []
+        for piece in self.pieces:
+            for name, params, drawn in piece.forms:
+                if drawn < 0 or row[begin + drawn]:
+                    own = [value(each, row, begin) if isinstance(each, Slot) else each for each in params]
+                    steps.append((name, tuple(own)))
+            begin += piece.columns
+        return tuple(steps)
+
+
+def value(slot: Slot, row: Sequence[int], begin: int) -> int | float:
+    number = int(row[begin + slot.column])
+    return struct.unpack("<d", struct.pack("<q", number))[0] if slot.real else number
+
+
+def bits(number: float) -> int:
+    """A float as it lies in a row of numbers."""
+    found: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return found
+
+
+class Op(Protocol):
+    """A part of a program.
+
+    Attributes:
+        most: so many draws it makes of an image at most.
+    """
+
+    most: int
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        """Do with an image of this size what the transform does; its size then.
+
+        Raises:
+            Refused: that is left to torchvision.
+        """
+        ...
+
+
+_CROP = Form("crop", (Slot(0), Slot(1), Slot(2), Slot(3)))
+
+
+def checked_area(height: int, width: int) -> None:
+    """Refuse a crop that Pillow warns of."""
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and height * width > limit:
+        raise Refused("a picture is larger than Pillow likes")
+
+
+class ResizedCrop:
+    """``RandomResizedCrop`` of either version.
+
+    Args:
+        resize: the step that it records where the crop has not that size. of_tensor: a crop of all is a step as well.
+    """
+
+    most = 22
+
+    def __init__(self, size: Size, scale: Bounds, ratio: Bounds, logs: Bounds, resize: Form, of_tensor: bool) -> None:
+        self.size, self.scale, self.ratio, self.logs, self.of_tensor = size, scale, ratio, logs, of_tensor
+        self.piece = Piece(_CROP._replace(drawn=-1 if of_tensor else 4), resize._replace(drawn=5))
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        top, left, rows, columns = self.place(run.tape, height, width)
+        checked_area(rows, columns)
+        crops = self.of_tensor or rows != height or columns != width
+        run.pieces.append(self.piece)
+        run.row += (top, left, rows, columns, crops, (rows, columns) != self.size)
+        return self.size
+
+    def place(self, tape: Tape, height: int, width: int) -> tuple[int, int, int, int]:
+        """``RandomResizedCrop.get_params``."""
+        area = height * width
+        for _ in range(10):
+            wanted = area * tape.uniform(self.scale)
+            aspect = tape.exp(self.logs)
+            columns = int(round(math.sqrt(wanted * aspect)))
+            rows = int(round(math.sqrt(wanted / aspect)))
+            if 0 < columns <= width and 0 < rows <= height:
+                top = tape.below(height - rows + 1)
+                return top, tape.below(width - columns + 1), rows, columns
+        whole = float(width) / float(height)
+        rows, columns = height, width
+        if whole < min(self.ratio):
+            rows = int(round(columns / min(self.ratio)))
+        elif whole > max(self.ratio):
+            columns = int(round(rows * max(self.ratio)))
+        return (height - rows) // 2, (width - columns) // 2, rows, columns
+
+
+class Crop:
+    """``RandomCrop`` of either version, of what is padded already; ``both``: v1 draws both places, or none."""
+
+    most = 2
+
+    def __init__(self, size: Size, both: bool) -> None:
+        self.size, self.both, self.crop = size, both, Piece(_CROP)
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        rows, columns = self.size
+        if height < rows or width < columns:
+            raise Refused("a picture is smaller than the crop")
+        if height == rows and width == columns:
+            return self.size
+        checked_area(rows, columns)
+        top = run.tape.below(height - rows + 1) if self.both or height > rows else 0
+        left = run.tape.below(width - columns + 1) if self.both or width > columns else 0
+        run.pieces.append(self.crop)
+        run.row += (top, left, rows, columns)
+        return self.size
+
+
+class Flip:
+    """A flip by chance. ``step``: its name."""
+
+    most = 1
+
+    def __init__(self, probability: float, step: str) -> None:
+        self.probability, self.piece = rounded(probability), Piece(Form(step, (), 0))
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        run.pieces.append(self.piece)
+        run.row.append(run.tape.uniform(UNIT) < self.probability)
+        return height, width
+
+
+class Erasing:
+    """``RandomErasing`` of either version, by values that are known."""
+
+    most = 23
+
+    def __init__(self, probability: float, scale: Bounds, logs: Bounds, values: tuple[float, ...]) -> None:
+        self.probability, self.scale, self.logs = rounded(probability), scale, logs
+        with torch.inference_mode(False):  # else it could not be used outside of it
+            value = torch.tensor(values, device="cpu")[:, None, None]
+        self.piece = Piece(Form("erase", (Slot(0), Slot(1), Slot(2), Slot(3), value)))
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        tape = run.tape
+        if tape.uniform(UNIT) < self.probability:
+            area = height * width
+            for _ in range(10):
+                wanted = area * tape.uniform(self.scale)
+                aspect = tape.exp(self.logs)
+                rows = int(round(math.sqrt(wanted * aspect)))
+                columns = int(round(math.sqrt(wanted / aspect)))
+                if rows < height and columns < width:
+                    top = tape.below(height - rows + 1)
+                    run.row += (top, tape.below(width - columns + 1), rows, columns)
+                    run.pieces.append(self.piece)
+                    break
+        return height, width
+
+
+UNIT = (0.0, 1.0)
+
+
+def log_bounds(ratio: Any) -> Bounds:
+    """``torch.log(torch.tensor(ratio))``, as two numbers."""
+    low, high = torch.log(torch.tensor(ratio, dtype=torch.float32, device="cpu")).tolist()
+    return low, high

@@ -1,0 +1,135 @@
+"""Transforms that draw nothing: what they record, found out by what they do to an image that is only a size."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from accel import switch
+from accel.codec.header import Raw
+from accel.hooks.compiled.draws import Piece, Run, Size
+from accel.hooks.compiled.stock import Refused
+from accel.lazy.image import LazyImage, LazyPlainImage
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.ops import OPS
+from accel.ops.helpers import THREADS
+from accel.ops.row import KernelOp
+from accel.recipe import Recipe, Source, Step
+from accel.rows import Form, Slot
+
+
+class Kind(NamedTuple):
+    """What an image is, but for its size: a Pillow image of a mode (``cls`` None), or a tensor of a class.
+
+    Attributes:
+        interleaved: as lazy tensors have it; None: not known beforehand.
+    """
+
+    cls: type[LazyTensorBase] | None
+    channels: int
+    dtype: torch.dtype = torch.uint8
+    interleaved: bool | None = True
+
+    def image(self, size: Size, steps: tuple[Step, ...]) -> Any:
+        """An image of this kind with steps recorded, of nothing."""
+        height, width = size
+        mode = "RGB" if self.channels == 3 else "L"
+        recipe = Recipe(Source(b"", Raw(width, height, mode), "an image", switch.current()), steps)
+        if self.cls is None:
+            return LazyPlainImage.make(recipe, mode, (width, height), {})
+        return self.cls.of((recipe,), (), (self.channels, height, width), self.dtype, bool(self.interleaved))
+
+
+RGB = Kind(None, 3)
+
+
+def kind_of(image: Any, before: Kind) -> tuple[Kind, Size, tuple[Step, ...]] | None:
+    """The kind and size of an image, and its steps; None where it is not lazy any more."""
+    if isinstance(image, LazyImage) and image.recipe is not None:
+        return Kind(None, 3 if image.mode == "RGB" else 1), (image.height, image.width), image.recipe.steps
+    if isinstance(image, LazyTensorBase) and is_lazy(image) and not image.lazy.after and not image.lazy.lead:
+        lazy = image.lazy
+        interleaved = None if lazy.view or before.interleaved is None else lazy.interleaved
+        return Kind(type(image), lazy.shape[0], lazy.dtype, interleaved), lazy.shape[1:], lazy.recipes[0].steps
+    return None
+
+
+class Fixed:
+    """Transforms that draw nothing, one after the other.
+
+    Attributes:
+        after: the kind of image that they make.
+    """
+
+    most = 0
+
+    def __init__(self, transforms: Sequence[Any], before: Kind, most_sizes: int = 1 << 13) -> None:
+        """``most_sizes``: of so many sizes it is remembered what they do."""
+        self._most_sizes = most_sizes
+        self._transforms = copy.deepcopy(list(transforms))
+        self._before = before
+        self._known: dict[Size, tuple[Piece, list[int], Size]] = {}
+        self._pieces: dict[tuple[Form, ...], Piece] = {}
+        self.after: Kind | None = None
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        known = self._known.get((height, width))
+        if known is None:
+            recorded = run.steps()
+            if len(self._known) >= self._most_sizes:
+                self._known.clear()
+            known = self._known[height, width] = self.found(recorded, (height, width))
+        piece, numbers, size = known
+        run.pieces.append(piece)
+        run.row += numbers
+        return size
+
+    def tried(self, size: Size) -> Kind:
+        """The kind of image that they make, of one of this size."""
+        self.found((), size)
+        assert self.after is not None
+        return self.after
+
+    def found(self, recorded: tuple[Step, ...], size: Size) -> tuple[Piece, list[int], Size]:
+        image = self._before.image(size, recorded)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for transform in self._transforms:
+                    image = transform(image)
+        except Exception as error:
+            raise Refused(f"it raises {type(error).__name__}") from None
+        made = kind_of(image, self._before)
+        if made is None:
+            raise Refused("a step is not recorded")
+        kind, size, steps = made
+        new = steps[len(recorded) :]
+        if steps[: len(recorded)] != recorded or any(_depends(name) for name, _ in new):
+            raise Refused("a step depends on more than the image")
+        if self.after is None:
+            self.after = kind
+        elif kind != self.after:
+            raise Refused("images become of several kinds")
+        numbers: list[int] = []
+        forms = tuple([_form(step, numbers) for step in new])
+        piece = self._pieces.setdefault(forms, Piece(*forms))
+        return piece, numbers, size
+
+
+_NUMBERS = {"crop": 4, "resize": 2, "resize_nearest": 2, "nearest": 2, "nearest_exact": 2}
+
+
+def _depends(name: str) -> bool:
+    return name == THREADS or isinstance(OPS[name], KernelOp)
+
+
+def _form(step: Step, numbers: list[int]) -> Form:
+    name, params = step
+    own = _NUMBERS.get(name, 0)
+    begin = len(numbers)
+    numbers += params[:own]
+    return Form(name, (*[Slot(begin + i) for i in range(own)], *params[own:]))

@@ -1,0 +1,160 @@
+"""Programs: what a composition of torchvision's transforms draws and records, found out once for all images."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from accel.hooks.compiled import draws, known, stock
+from accel.hooks.compiled.draws import Op, Piece, Run, Size
+from accel.hooks.compiled.fixed import RGB, Kind, kind_of
+from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.tape import Tape
+from accel.recipe import Recipe, Source
+from accel.rows import Form, Rows
+from accel.system import counters
+
+
+class Program:
+    """What a composition of transforms draws and records.
+
+    Attributes:
+        kind: of image that it makes.
+    """
+
+    kind: Kind
+
+    def __init__(self, found: Sequence[tuple[Any, stock.Leaf]], begin: Kind) -> None:
+        self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
+        self._begin = begin
+        self._ops: list[Op] = []
+        self._trusted: bool | None = None
+        self._why = "it records something else"
+
+    def run(self, sizes: Sequence[Size], grey: Sequence[bool]) -> Drawn:
+        """Draw for images of these sizes from torch's generator, which stays as it is; after ``prepare``.
+
+        Args:
+            grey: which of them become RGB before anything else.
+
+        Raises:
+            Refused: that is left to torchvision.
+        """
+        state = torch.default_generator.get_state()
+        most = sum(op.most for op in self._ops)
+        try:
+            return self._drawn(sizes, grey, Tape(state, len(sizes) * min(_USUAL, most) + 1))
+        except IndexError:
+            return self._drawn(sizes, grey, Tape(state, len(sizes) * most + 1))
+
+    def prepare(self, transform: Any) -> None:
+        """Make it, and try it beside the transform that it is made of, unless that has been done.
+
+        Raises:
+            Refused: it cannot be used.
+        """
+        if self._trusted is None:
+            try:
+                self._ops, self.kind = known.built(self._found, self._begin)
+                if self.kind.cls is None:
+                    raise Refused("it makes no tensors")
+                self._trusted = all(self._does_as(transform, size) for size in _SIZES)
+                if not self._trusted:
+                    counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
+            except Exception as error:
+                self._trusted = False
+                self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
+        if not self._trusted:
+            raise Refused(self._why)
+
+    def _drawn(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
+        runs, made = [], []
+        steps = [op.draw for op in self._ops]
+        any_grey = True in grey
+        for (height, width), is_grey in zip(sizes, grey, strict=True):
+            run = Run(tape)
+            if any_grey:
+                run.pieces.append(_TO_RGB)
+                run.row.append(is_grey)
+            for draw in steps:
+                height, width = draw(run, height, width)
+            runs.append(run)
+            made.append((height, width))
+        return Drawn(runs, made, tape)
+
+    def _does_as(self, transform: Any, size: Size) -> bool:
+        """Whether this does with an image of a size, a retry and all, what the transform does."""
+        try:
+            drawn = self.run([size], [False])
+        except Refused:
+            return True  # it will then be refused as well
+        state = torch.default_generator.get_state()
+        try:
+            image = transform(self._begin.image(size, ()))
+            left = torch.default_generator.get_state()
+        finally:
+            torch.default_generator.set_state(state)
+        found = kind_of(image, self.kind)
+        (run,), (after,) = drawn.runs, drawn.sizes
+        same = found is not None and found[:2] == (self.kind, after) and torch.equal(left, drawn.tape.after())
+        return same and equal(found[2], run.steps())  # type: ignore[index]
+
+
+class Drawn(NamedTuple):
+    """Images that were drawn: what for each, the sizes that they have then, and the tape, which is to be committed."""
+
+    runs: list[Run]
+    sizes: list[Size]
+    tape: Tape
+
+    def recipes(self, sources: Sequence[Source]) -> Rows | tuple[Recipe, ...]:
+        """What was drawn, as rows where the images have one structure."""
+        first = self.runs[0].pieces
+        if all(run.pieces == first for run in self.runs):
+            structure = draws.structure(tuple(first))
+            numbers = np.array([run.row for run in self.runs], np.int64).reshape(len(sources), structure.columns)
+            return Rows(sources, structure, numbers)
+        return tuple(Recipe(source, run.steps()) for source, run in zip(sources, self.runs, strict=True))
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether parameters of steps are the same, in type and value."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    return bool(one == other)
+
+
+_USUAL = 8  # draws of an image
+_SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
+"""Of images that a program is tried on: of some no crop fits."""
+
+_TO_RGB = Piece(Form("convert", ("RGB",), 0))
+
+
+def compiled(transform: Any, begin: Kind = RGB) -> Program:
+    """The program of a transform as it is now, for images that begin as this kind.
+
+    Raises:
+        Refused: it has none.
+    """
+    changes = stock.surroundings()
+    found = stock.leaves(transform, known.NAMES)
+    key = changes, begin, *[leaf for _, leaf in found]
+    program = _programs.get(key)
+    if program is None:
+        if len(_programs) > _MOST:
+            _programs.clear()
+        program = _programs[key] = Program(found, begin)
+    return program
+
+
+_MOST = 64
+_programs: dict[Any, Program] = {}

@@ -1,0 +1,216 @@
+"""Whether transforms and datasets are torchvision's own, as they came, with nothing put on them or in their place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
+from typing import Any
+
+import torch
+import torchvision
+from torch import nn
+from torch.nn.modules import module
+from torchvision import transforms as v1
+from torchvision.transforms import functional as F1
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F2
+
+from accel.system.private_names import private
+
+F_pil = private("torchvision.transforms._functional_pil", "crop")
+policies = private("torchvision.transforms.autoaugment", "_apply_op")
+_torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
+_device = private("torch.utils._device", "CURRENT_DEVICE")
+
+
+class Refused(Exception):
+    """Why a batch goes its usual way."""
+
+
+_ROOTS = (
+    *[f"{Path(str(package.__file__)).parent}/" for package in (torch, torchvision)],
+    f"{Path(__file__).parents[2]}/",
+)
+METHODS = (
+    *("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "_compiled_call_impl", "__getattribute__"),
+    *("__getattr__", "forward", "get_params", "make_params", "transform", "check_inputs", "_needs_transform_list"),
+    *("_call_kernel", "_transformed_types", "_generate_value", "_get_random_item", "_augmentation_space"),
+    *("_AUGMENTATION_SPACE", "_apply_image_or_video_transform", "_flatten_and_extract_image_or_video"),
+    "_unflatten_and_insert_image_or_video",
+)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
+_OF_COLOURS = (
+    "adjust_brightness adjust_contrast adjust_saturation adjust_hue adjust_sharpness posterize solarize autocontrast "
+    "equalize invert affine rotate"
+)
+_CALLED = (
+    (torch, "rand empty randint exp log tensor"),
+    (F1, "get_dimensions resized_crop resize crop center_crop pad hflip vflip to_tensor pil_to_tensor normalize"),
+    (F1, "convert_image_dtype erase to_grayscale rgb_to_grayscale"),
+    (policies, "_apply_op"),
+    *[(functional, _OF_COLOURS) for functional in (F1, F2)],
+    (F_pil, "get_dimensions resize crop pad hflip vflip to_grayscale"),
+    (F2, "resized_crop resize crop center_crop pad horizontal_flip vertical_flip to_image pil_to_tensor to_dtype"),
+    (F2, "convert_image_dtype normalize erase to_grayscale rgb_to_grayscale"),
+)
+
+
+@cache
+def _called() -> tuple[tuple[Any, str], ...]:
+    return tuple((owner, name) for owner, names in _CALLED for name in names.split() if hasattr(owner, name))
+
+
+_found: dict[Any, tuple[Any, ...]] = {}
+
+
+def _is_stock(value: Any) -> bool:
+    """Whether a function is from the files of torch, torchvision or accel, and what it stands for as well.
+
+    So are functions in C, and what is no function and cannot be called.
+    """
+    while isinstance(value, FunctionType):
+        if not value.__code__.co_filename.startswith(_ROOTS):
+            return False
+        value = getattr(value, "__wrapped__", None)
+    return isinstance(value, _IN_C) or not callable(value)
+
+
+_IN_C = BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType
+
+
+def unchanged(what: Any, now: tuple[Any, ...]) -> bool:
+    """Whether these are what they were when they were last looked at, or else stock."""
+    known = _found.get(what)
+    if known is not None and len(known) == len(now) and all(map(_is, known, now)):
+        return True
+    if not all(map(_is_stock, now)):
+        return False
+    _found[what] = now
+    return True
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def methods(cls: type, names: tuple[str, ...] = METHODS) -> tuple[Any, ...]:
+    """What a class has under these names, and the code of it. A change makes another program."""
+    return _with_code([getattr(cls, name, None) for name in names])
+
+
+def _with_code(found: list[Any]) -> tuple[Any, ...]:
+    return (*found, *[each.__code__ for each in found if type(each) is FunctionType])
+
+
+_changes = 0
+
+
+def surroundings() -> int:
+    """Look at what all transforms depend on; how often it has changed.
+
+    Raises:
+        Refused: something is not as usual.
+    """
+    global _changes
+    if _device.CURRENT_DEVICE is not None or torch.get_default_dtype() != torch.float32:
+        raise Refused("the default device or dtype is not the usual one")
+    if _torch._C._len_torch_function_stack() or _torch._C._len_torch_dispatch_stack():
+        raise Refused("a mode of torch is active")
+    if any(getattr(module, name, None) for name in _GLOBAL_HOOKS):
+        raise Refused("there are hooks on all modules")
+    now = _with_code([getattr(owner, name, None) for owner, name in _called()])
+    before = _found.get(None)
+    if not unchanged(None, now):
+        raise Refused("functions of torchvision's or torch's were replaced")
+    if before is not None and _found[None] is not before:
+        _changes += 1
+    return _changes
+
+
+Leaf = tuple[type, tuple[tuple[str, Any], ...], tuple[type, ...], tuple[Any, ...]]
+"""A transform, hashable: its class, its attributes by name and value, the types of these, and its methods."""
+
+
+def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[Any, Leaf]]:
+    """The transforms that one is composed of, in order, and what each depends on.
+
+    Args:
+        names: the attributes of each class that is known.
+
+    Raises:
+        Refused: one of them is not known, or not as torchvision made it.
+    """
+    cls = type(transform)
+    if cls is v1.Compose or cls is v2.Compose or cls is nn.Sequential:
+        own = vars(transform)
+        check(transform, cls, own)
+        parts = own["_modules"].values() if cls is nn.Sequential else own.get("transforms", ())
+        if cls is not nn.Sequential and type(parts) not in (list, tuple):
+            raise Refused(f"the transforms of {cls.__name__} are no list")
+        return [leaf for part in parts for leaf in leaves(part, names)]
+    if cls is v1.RandomApply or cls is v2.RandomApply:
+        own = vars(transform)
+        found = check(transform, cls, own)
+        chance: list[type] = []
+        given = (
+            ("p", _frozen(own.get("p"), chance)),
+            ("transforms", tuple([leaf for _, leaf in within(transform, names)])),
+        )
+        return [(transform, (cls, given, tuple(chance), found))]
+    wanted = names.get(cls)
+    if wanted is None:
+        raise Refused(f"{cls.__name__} is not compiled")
+    own = vars(transform)
+    found = check(transform, cls, own)
+    kinds: list[type] = []
+    try:
+        values = tuple([(name, _frozen(own[name], kinds)) for name in wanted])
+    except KeyError:
+        raise Refused(f"{cls.__name__} has other attributes than usual") from None
+    return [(transform, (cls, values, tuple(kinds), found))]
+
+
+def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[Any, Leaf]]:
+    """The transforms that a ``RandomApply`` applies; see ``leaves``."""
+    parts = vars(transform).get("transforms", vars(transform)["_modules"].get("transforms"))
+    if type(parts) is nn.ModuleList:
+        parts = list(parts._modules.values())
+    if type(parts) not in (list, tuple):
+        raise Refused("the transforms of RandomApply are no list")
+    return [leaf for part in parts for leaf in leaves(part, names)]
+
+
+def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
+    """The methods of a transform, which are its class's own."""
+    found = methods(cls)
+    if not unchanged(cls, found):
+        raise Refused(f"methods of {cls.__name__} were replaced")
+    if not _METHODS.isdisjoint(own):
+        raise Refused(f"methods of one {cls.__name__} were replaced")
+    if issubclass(cls, nn.Module) and any(own.get(name) for name in _HOOKS):
+        raise Refused(f"{cls.__name__} has hooks")
+    return found
+
+
+_METHODS = frozenset(METHODS)
+
+
+def _frozen(value: Any, kinds: list[type]) -> Any:
+    """A parameter by value, hashable; ``kinds`` gets the types of what it is made of."""
+    kind = type(value)
+    kinds.append(kind)
+    if kind is list or kind is tuple:
+        return tuple([_frozen(each, kinds) for each in value])
+    if kind is float:
+        if not math.isfinite(value) or (value == 0 and math.copysign(1, value) < 0):
+            raise Refused("a parameter is not finite, or a negative zero")
+        return value
+    if value is None or kind in (int, bool, str) or isinstance(value, (torch.dtype, v1.InterpolationMode)):
+        return value
+    if kind is torch.Tensor and value.is_cpu and value.ndim == 1 and value.dtype == torch.float32:
+        return tuple([_frozen(each, kinds) for each in value.tolist()])
+    raise Refused(f"a parameter is of {kind.__name__}")

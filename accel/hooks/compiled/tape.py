@@ -1,0 +1,102 @@
+"""What torch's generator gives next, however it is asked: read ahead, and drawn only when a whole batch is known.
+
+Each draw of one number takes one output of the generator. So torch itself, asked for many from a generator in the same
+state, tells what any kind of draw would give at any place. Nothing is known here of a generator's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import torch
+
+Bounds = tuple[float, float]
+
+
+class Tape:
+    """What the default generator of the CPU gives next, in float32 and in int64. Not drawn before ``commit``.
+
+    Attributes:
+        at: how many outputs have been used.
+    """
+
+    def __init__(self, state: torch.Tensor, length: int) -> None:
+        self.at = 0
+        self._state, self._length = state, length
+        self._generator = torch.Generator()
+        self._uniform: dict[Bounds, list[float]] = {}
+        self._exp: dict[Bounds, list[float]] = {}
+        self._raw: list[int] | None = None
+
+    def uniform(self, bounds: Bounds) -> float:
+        """``torch.empty(1).uniform_(*bounds).item()``."""
+        values = self._uniform.get(bounds)
+        if values is None:
+            values = self._uniform[bounds] = self._floats(bounds).tolist()
+        self.at += 1
+        return values[self.at - 1]
+
+    def exp(self, bounds: Bounds) -> float:
+        """``torch.exp(torch.empty(1).uniform_(*bounds)).item()``."""
+        values = self._exp.get(bounds)
+        if values is None:
+            values = self._exp[bounds] = self._floats(bounds).exp_().tolist()
+        self.at += 1
+        return values[self.at - 1]
+
+    def below(self, limit: int) -> int:
+        """``torch.randint(0, limit, (1,)).item()``, for less than 2**28."""
+        if self._raw is None:
+            self._raw = self._outputs()
+        self.at += 1
+        return self._raw[self.at - 1] % limit
+
+    def _floats(self, bounds: Bounds) -> torch.Tensor:
+        self._generator.set_state(self._state)
+        return torch.empty(self._length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
+
+    def _outputs(self) -> list[int]:
+        """The generator's outputs, of 32 bits, of which a random int64 shows the remainder."""
+        low, remainder = (torch.empty(self._length, dtype=torch.int64) for _ in range(2))
+        for values, limit in ((low, 1 << 24), (remainder, 257)):
+            self._generator.set_state(self._state)
+            values.random_(0, limit, generator=self._generator)
+        # 2**24 is -1 modulo 257
+        outputs: list[int] = (low + ((low - remainder) % 257 << 24)).tolist()
+        return outputs
+
+    def after(self) -> torch.Tensor:
+        """The generator's state when what has been used is drawn."""
+        self._generator.set_state(self._state)
+        torch.empty(self.at, dtype=torch.float32).uniform_(generator=self._generator)
+        return self._generator.get_state()
+
+    def commit(self) -> None:
+        """Draw what has been used."""
+        torch.empty(self.at, dtype=torch.float32).uniform_()
+
+
+def rounded(probability: float) -> float:
+    """A number as ``torch.rand(1) < probability`` compares with it."""
+    return torch.tensor(probability, dtype=torch.float32, device="cpu").item()
+
+
+@cache
+def agrees() -> bool:
+    """Whether draws one at a time are what a tape says, in every bit; tried once, on a generator of its own."""
+    one = torch.Generator().manual_seed(2**40 + 7)
+    tape = Tape(one.get_state(), 3 * _TRIED)
+    bounds = (0.08, 1.0), (math.log(3 / 4), math.log(4 / 3)), (-2.5, 1.25), (0.0, 1.0)
+    for number in range(_TRIED):
+        low, high = bounds[number % len(bounds)]
+        drawn = torch.empty(1).uniform_(low, high, generator=one).item()
+        grown = torch.exp(torch.empty(1).uniform_(low, high, generator=one)).item()
+        limit = (number * number * 977 + 1) % ((1 << 28) - 1) + 1
+        placed = torch.randint(0, limit, size=(1,), generator=one).item()
+        if (drawn, grown, placed) != (tape.uniform((low, high)), tape.exp((low, high)), tape.below(limit)):
+            return False
+    return bool(torch.equal(tape.after(), one.get_state()))
+
+
+_TRIED = 200

@@ -1,0 +1,270 @@
+"""Recipes of one structure: the same steps on many sources, with columns of numbers where their parameters differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.codec.header import Raw
+from accel.options import Selection
+from accel.recipe import Recipe, Source, Step
+
+Numbers = npt.NDArray[np.int64]
+"""int64 [images, columns], C-contiguous; float parameters are there by their bits."""
+
+DRAWN = frozenset({"convert", "hflip", "vflip"})
+"""Steps that some images of a structure may lack."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Stands for a parameter that is another one for every image: an integer, or (``real``) a float."""
+
+    column: int
+    real: bool = False
+
+
+class Form(NamedTuple):
+    """A step of all images, or (``drawn`` >= 0) of those that have no 0 in that column; the others lack it."""
+
+    name: str
+    params: tuple[Any, ...] = ()
+    drawn: int = -1
+
+
+class Structure:
+    """What images of one kind have in common: the steps in their order. Equal ones are the same object."""
+
+    __slots__ = ("__weakref__", "columns", "forms")
+
+    def __init__(self, forms: tuple[Form, ...]) -> None:
+        """For ``Structure.of``."""
+        slots = [value.column for form in forms for value in form.params if isinstance(value, Slot)]
+        self.forms = forms
+        self.columns = max([*slots, *(form.drawn for form in forms)], default=-1) + 1
+
+    @staticmethod
+    def of(*forms: Form) -> Structure:
+        return _structure(forms)
+
+    def steps(self, row: Sequence[Any]) -> tuple[Step, ...]:
+        """The steps of an image with these numbers."""
+        return tuple([
+            (name, tuple([_value(value, row) if isinstance(value, Slot) else value for value in params]))
+            for name, params, drawn in self.forms
+            if drawn < 0 or row[drawn]
+        ])  # fmt: skip
+
+    def then(self, steps: Sequence[Step]) -> Structure:
+        """The structure with more steps, which are the same of all images."""
+        return _structure((*self.forms, *(Form(*step) for step in steps)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Structure.of, self.forms
+
+    def __repr__(self) -> str:
+        return f"<Structure of {self.columns} numbers: {', '.join(form.name for form in self.forms)}>"
+
+
+@lru_cache(maxsize=256)
+def _structure(forms: tuple[Form, ...]) -> Structure:
+    return Structure(forms)
+
+
+def _value(slot: Slot, row: Sequence[Any]) -> int | float:
+    number = int(row[slot.column])
+    return float(np.int64(number).view(np.float64)) if slot.real else number
+
+
+class Pictures(Sequence[Source]):
+    """Pixels of many images of one size as one array. A source is made of an image when somebody looks at it.
+
+    Attributes:
+        pixels: uint8 [images, height, width] (grey) or [images, height, width, 3], C-contiguous; not to be changed.
+        name: what to call them in messages. selection: the backend that runs them.
+    """
+
+    __slots__ = ("_made", "header", "name", "pixels", "selection")
+
+    def __init__(self, pixels: npt.NDArray[np.uint8], name: str, selection: Selection) -> None:
+        _, height, width, *channels = pixels.shape
+        if pixels.dtype != np.uint8 or not pixels.flags.c_contiguous or channels not in ([], [3]):
+            raise ValueError(f"pictures are no {pixels.dtype} array of shape {pixels.shape}")
+        self.pixels, self.name, self.selection = pixels, name, selection
+        self.header = Raw(width, height, "RGB" if channels else "L")
+        self._made: dict[int, Source] = {}
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @overload
+    def __getitem__(self, place: int) -> Source: ...
+    @overload
+    def __getitem__(self, place: slice) -> Pictures: ...
+    def __getitem__(self, place: int | slice) -> Source | Pictures:
+        if isinstance(place, slice):
+            return Pictures(np.ascontiguousarray(self.pixels[place]), self.name, self.selection)
+        place = range(len(self))[place]
+        if place not in self._made:
+            data = self.pixels[place].reshape(-1).data.toreadonly()
+            self._made.setdefault(place, Source(data, self.header, self.name, self.selection))
+        return self._made[place]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pictures, (self.pixels, self.name, self.selection)
+
+
+class Rows(Sequence[Recipe]):
+    """Recipes of one structure. A recipe is made of a row when somebody looks at it.
+
+    Attributes:
+        sources: of the images, a tuple or ``Pictures``. structure: of all of them.
+        numbers: of each, int64 [images, columns]; not to be changed.
+    """
+
+    __slots__ = ("numbers", "sources", "structure")
+
+    def __init__(self, sources: Sequence[Source], structure: Structure, numbers: Numbers) -> None:
+        self.sources = sources if isinstance(sources, Pictures) else tuple(sources)
+        self.structure = structure
+        self.numbers = np.ascontiguousarray(numbers, np.int64)
+        if self.numbers.shape != (len(self.sources), structure.columns):
+            raise ValueError(f"{len(self.sources)} images of {structure} have no numbers of shape {numbers.shape}")
+
+    @staticmethod
+    def of(recipes: Sequence[Recipe]) -> Rows | None:
+        """The same recipes as rows; None where they have no structure in common (or no step can be compared)."""
+        if isinstance(recipes, Rows):
+            return recipes
+        found = _separated([recipe.steps for recipe in recipes])
+        return None if found is None else Rows([recipe.source for recipe in recipes], *found)
+
+    def then(self, *steps: Step) -> Rows:
+        """The recipes with more steps, which are the same of all of them."""
+        return Rows(self.sources, self.structure.then(steps), self.numbers)
+
+    def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
+        """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
+        count = len(self)
+        if isinstance(self.sources, Pictures):
+            width, height, mode = self.sources.header
+            return np.full(count, height), np.full(count, width), np.full(count, mode == "RGB")
+        headers = [source.header for source in self.sources]
+        sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(count, 2)
+        return sizes[:, 0], sizes[:, 1], np.array([header.mode == "RGB" for header in headers], bool)
+
+    def of_lazy_pixels(self) -> bool:
+        """Whether some are made from pixels that are lazy themselves."""
+        if isinstance(self.sources, Pictures):
+            return False
+        return any(source.origin is not None for source in self.sources)
+
+    def each_apart(self) -> bool:
+        """Whether no two images are made from one source."""
+        return isinstance(self.sources, Pictures) or len(set(map(id, self.sources))) == len(self.sources)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @overload
+    def __getitem__(self, place: int) -> Recipe: ...
+    @overload
+    def __getitem__(self, place: slice) -> Rows: ...
+    def __getitem__(self, place: int | slice) -> Recipe | Rows:
+        if isinstance(place, slice):
+            return Rows(self.sources[place], self.structure, self.numbers[place])
+        return Recipe(self.sources[place], self.structure.steps(self.numbers[place].tolist()))
+
+    def __iter__(self) -> Iterator[Recipe]:
+        for source, row in zip(self.sources, self.numbers.tolist(), strict=True):
+            yield Recipe(source, self.structure.steps(row))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rows, (self.sources, self.structure, self.numbers)
+
+    def __repr__(self) -> str:
+        return f"<Rows: {len(self)} of {self.structure}>"
+
+
+def joined(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
+    """Recipes of several kinds one after another, as they are where there is one part."""
+    return parts[0] if len(parts) == 1 else tuple([recipe for part in parts for recipe in part])
+
+
+def then(recipes: Sequence[Recipe], steps: tuple[Step, ...]) -> Sequence[Recipe]:
+    """Recipes with more steps, which are the same of all of them and can be compared."""
+    if isinstance(recipes, Rows):
+        return recipes.then(*steps)
+    return tuple([Recipe(source, before + steps) for source, before in recipes])
+
+
+# -- recipes to rows: for tests, and where they came one by one ----------------------------------------------
+
+
+def _separated(images: Sequence[tuple[Step, ...]]) -> tuple[Structure, Numbers] | None:
+    if not images:
+        return None
+    columns: list[list[int]] = []
+    forms: list[Form] = []
+    parts = [_parts(steps) for steps in images]
+    if len({tuple([name for name, _ in plain]) for plain, _ in parts}) > 1:
+        return None
+    for place in range(len(parts[0][0]) + 1):
+        present = [drawn[place] for _, drawn in parts]
+        longest = sorted(present, key=len, reverse=True)
+        steps = sorted(dict.fromkeys([step for own in longest for step in own]), key=lambda step: step[0] != "convert")
+        if any([step for step in steps if step in own] != own for own in present):
+            return None
+        for step in steps:
+            has = [step in own for own in present]
+            forms.append(Form(*step, -1 if all(has) else len(columns)))
+            if not all(has):
+                columns.append([int(each) for each in has])
+        if place < len(parts[0][0]):
+            given = [plain[place][1] for plain, _ in parts]
+            if len({len(params) for params in given}) > 1:
+                return None
+            params: list[Any] = []
+            for values in zip(*given, strict=True):
+                kinds = {type(value) for value in values}
+                if _same(values):
+                    params.append(values[0])
+                elif kinds in ({int}, {float}):
+                    params.append(Slot(len(columns), kinds == {float}))
+                    columns.append([int(np.float64(v).view(np.int64)) if kinds == {float} else v for v in values])
+                else:
+                    return None
+            forms.append(Form(parts[0][0][place][0], tuple(params)))
+    numbers = np.array(columns, np.int64).reshape(len(columns), len(images)).T
+    try:
+        return Structure.of(*forms), np.ascontiguousarray(numbers)
+    except TypeError:  # a parameter has no hash
+        return None
+
+
+def _parts(steps: tuple[Step, ...]) -> tuple[list[Step], list[list[Step]]]:
+    """The steps that every image has, and those that may be drawn before each of them and after all."""
+    plain: list[Step] = []
+    drawn: list[list[Step]] = [[]]
+    for is_drawn, group in groupby(steps, lambda step: step[0] in DRAWN):
+        for step in group:
+            if is_drawn:
+                drawn[-1].append(step)
+            else:
+                plain.append(step)
+                drawn.append([])
+    return plain, drawn
+
+
+def _same(values: tuple[Any, ...]) -> bool:
+    first = values[0]
+    try:
+        return all(each is first or (type(each) is type(first) and bool(each == first)) for each in values)
+    except (RuntimeError, ValueError):  # tensors, or arrays, of several values
+        return False

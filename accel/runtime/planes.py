@@ -1,0 +1,63 @@
+"""Half-decoded pictures (``accel.codec.jpeg.planes``) of a cache, read in place of files, put in with a decode."""
+
+from __future__ import annotations
+
+from accel.cache.entry import PLANES
+from accel.codec.decode import choose
+from accel.codec.engines import Box, Pixels
+from accel.codec.header import Header
+from accel.codec.jpeg import planes
+from accel.recipe import Source
+from accel.runtime import cached
+from accel.system import counters
+from accel.system.memory import Scratch
+
+_packed, _pixels = Scratch(), Scratch()
+
+
+def packed(source: Source, box: Box) -> planes.Packed | None:
+    """What a cache has of a file's planes, as far as a region needs it; None where it has none, or they are damaged."""
+    entry = None if source.cached is None else source.cached.planes
+    if entry is None:
+        return None
+    meta = entry.meta[cached.MARK :]
+    first, last = planes.needed(meta, box)
+    if not 0 <= first < last <= len(entry.ends):
+        return None
+    begin, end = entry.span(first, last)
+    parts = _packed.take(end - begin)
+    if not source.cached.cache.read(entry, first, last, parts):
+        return None
+    counters.count(counters.PLANE_HITS)
+    return planes.Packed(meta, first, parts)
+
+
+def region(source: Source, box: Box, channels: int) -> Pixels | None:
+    """The region of a file of which the cache has planes; None where it has none, or they are damaged."""
+    found = packed(source, box)
+    if found is None:
+        return None
+    out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
+    return planes.region(found.meta, found.parts, found.first, box, channels, out)
+
+
+def fits(source: Source, engine: str = "auto") -> bool:
+    """Whether a file may have planes."""
+    header = source.header
+    return isinstance(header, Header) and choose(header, engine) == "accel" and planes.fits(header)
+
+
+def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
+    """The region of a file whose planes the cache takes as it is decoded; None where it has to be decoded otherwise."""
+    known, key, header = source.cached, source.key, source.header
+    if key is None or not (known.fills or known.planes) or not fits(source, engine):
+        return None
+    if not known.cache.room(PLANES, header.height * header.width):
+        return None
+    said, made = cached.packed(source), planes.encode(source.data, box, channels=channels)
+    if said is None or made is None:
+        return None
+    if known.cache.put(key, said, PLANES, made.parts, cached.tag() + made.meta):
+        counters.count(counters.PLANES)
+    pixels: Pixels = made.pixels
+    return pixels

@@ -1,0 +1,99 @@
+"""A plan of rows on the host: what stands for an image on the way is a row of numbers.
+
+Of files the region is decoded and one compiled call makes the values; pictures of one array are one call for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.backends.cpu import passes, stages
+from accel.backends.cpu.stages import ValueTable
+from accel.backends.shared.pixels import Pixels
+from accel.ops.resample import SUPPORT
+from accel.planning.columns import SIZE, START, WINDOW, WINDOW_STEP, ColumnPlan, Columns
+from accel.planning.plan import Decode
+from accel.rows import Numbers, Pictures
+from accel.system import measuring
+
+Read = Callable[[Decode], Pixels]
+Target = npt.NDArray[Any]
+Task = tuple[int, Callable[[], None]]
+"""The first image that it computes, and the work."""
+
+_AT_LEAST = 16
+"""Pictures that a thread takes at a time."""
+
+
+def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int) -> Iterator[Task] | None:
+    """The work that computes a plan into the bits of its result; None where its rows are to be run one by one.
+
+    ``read`` gives the pixels of a decode; of its items it looks at their positions.
+    """
+    columns = plan.columns
+    if columns.resample in SUPPORT and not stages.resizes_as_pillow():
+        return None
+    fills = stages.colours(() if columns.fill is None else (columns.fill,), columns.channels)
+    run = _Run(columns, fills, stages.value_table(columns.table), target, not plan.interleaved)
+    pictures, channels = columns.rows.sources, columns.channels
+    if isinstance(pictures, Pictures) and (pictures.pixels.ndim == 4) == (channels == 3) and not measuring.measuring():
+        return run.of_pictures(pictures.pixels.reshape(*pictures.pixels.shape[:3], channels), plan.shape, threads)
+    return run.of_files(plan.sources, read)
+
+
+class _Run:
+    def __init__(self, columns: Columns, fills: Pixels, values: ValueTable, target: Target, planar: bool) -> None:
+        self._columns, self._fills, self._values, self._target, self._planar = columns, fills, values, target, planar
+
+    def of_pictures(self, pictures: Pixels, shape: tuple[int, ...], threads: int) -> Iterator[Task]:
+        columns, count = self._columns, len(pictures)
+        axes = columns.axes.copy()
+        axes[..., START] += columns.boxes[:, :2].T  # onto the whole picture
+        rows, cols = [(axis, _windows(axis, length)) for axis, length in zip(axes, shape[2:], strict=True)]
+        step = max(-(-count // threads), _AT_LEAST)
+        for first in range(0, count, step):
+            which = range(first, min(first + step, count))
+            yield first, partial(self._pictures, pictures, which, rows, cols)
+
+    def _pictures(self, pictures: Pixels, which: range, rows: Any, cols: Any) -> None:
+        columns, (table, factors) = self._columns, self._values
+        given = columns.resample, columns.rows_first, self._fills, table
+        passes.run_batch(pictures, which, rows, cols, *given, self._target, self._planar, factors=factors)
+
+    def of_files(self, wanted: list[Decode], read: Read) -> Iterator[Task]:
+        columns = self._columns
+        each = *columns.axes, columns.rows_first
+        numbers = zip(wanted, *[values.tolist() for values in each], strict=True)
+        for position, row in enumerate(numbers):
+            yield position, partial(self._file, position, read, *row)
+
+    def _file(self, position: int, read: Read, wanted: Decode, row: Any, col: Any, order: bool) -> None:
+        columns, (table, factors) = self._columns, self._values
+        pixels = read(wanted)
+        if not pixels.flags.c_contiguous:
+            pixels = np.ascontiguousarray(pixels)
+        out, planar = self._target[position], self._planar
+        height, width = out.shape[1:] if planar else out.shape[:2]
+        axes = _axis(height, *row), _axis(width, *col)
+        passes.run_ordered(pixels, *axes, columns.resample, order, self._fills, table, factors, out, planar)
+
+
+def _axis(shown: int, start: int, step: int, length: int, size: int, window: int, window_step: int) -> passes.Axis:
+    return passes.Axis(start, step, length, 0.0, length, size, _window(shown, size, window, window_step))
+
+
+def _windows(axis: Numbers, length: int) -> npt.NDArray[np.int32]:
+    """What each image's window shows, int32 [images, length]."""
+    shown = axis[:, WINDOW, None] + axis[:, WINDOW_STEP, None] * np.arange(length)
+    return np.where((shown < 0) | (shown >= axis[:, SIZE, None]), -1, shown).astype(np.int32)
+
+
+@lru_cache(maxsize=1024)
+def _window(length: int, size: int, start: int, step: int) -> npt.NDArray[np.int32]:
+    shown: npt.NDArray[np.int32] = _windows(np.array([[0, 0, 0, size, start, step]]), length)[0]
+    return shown

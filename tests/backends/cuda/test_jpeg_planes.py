@@ -1,0 +1,180 @@
+"""The device makes pixels of planes that are kept, and looks at no entropy-coded data of them."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+
+import accel
+from accel.backends.cuda import host
+from accel.backends.cuda.jpeg import Wanted
+from accel.codec import jpeg
+from accel.codec.jpeg import planes
+from accel.codec.jpeg import planes_fields as pf
+from accel.codec.jpeg.planes import Packed
+from accel.runtime import results
+from accel.system import memory
+from tests.backends.cuda.test_jpeg_index import FILES, boxes_of, by_host, decoded, whole
+from tests.codec.test_planes import grey, some_samples, spoilt
+from tests.codec.test_stream_index import intact
+from tests.support import helpers
+from tests.support.cuda import host_only, needs_compiler, on_device
+from tests.support.helpers import assert_same
+from tests.support.jpeg import packed, shape
+
+pytestmark = needs_compiler
+
+
+def check(wanted: list[Wanted], files: list[bytes]) -> None:
+    decoding = decoded(wanted)
+    assert decoding.flagged() == []
+    for number, (each, data) in enumerate(zip(wanted, files, strict=True)):
+        found = decoding.read(number, each.box[2] * each.box[3] * each.channels)
+        expected = jpeg.decode(data, each.box, channels=each.channels)
+        assert expected is not None
+        np.testing.assert_array_equal(found, expected.reshape(-1))
+    assert decoding.indexes == {}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_regions_of_planes(name: str, poisoned: None) -> None:
+    data = FILES[name]
+    boxes = boxes_of(*shape(data)[:2], len(name))
+    wanted = [Wanted(packed(data, box), box, each) for box in boxes for each in {shape(data)[2], 3}]
+    check(wanted, [data] * len(wanted))
+
+
+def test_any_files(thorough: bool) -> None:
+    for seed in range(600 if thorough else 40):
+        data, rng = intact(seed), random.Random(seed)
+        if jpeg.decode(data) is not None:
+            boxes = boxes_of(*shape(data)[:2], seed)[rng.randrange(3) :: 3]
+            check([Wanted(packed(data, box), box, shape(data)[2]) for box in boxes], [data] * len(boxes))
+
+
+def test_rows_of_more_blocks_than_threads() -> None:
+    rng = np.random.default_rng(0)
+    samples = some_samples(rng, 24, 8 * 600)
+    meta, parts = grey(samples)
+    for left, width in [(0, 4800), (8 * 255, 30), (8 * 256 + 3, 8 * 257), (4799, 1)]:
+        box = (3, left, 20, width)
+        first, last = planes.needed(meta, box)
+        decoding = decoded([Wanted(Packed(meta, first, np.concatenate(parts[first:last])), box, 1)])
+        assert decoding.flagged() == []
+        found = decoding.read(0, 20 * width).reshape(20, width)
+        np.testing.assert_array_equal(found, samples[3:23, left : left + width])
+
+
+@host_only
+def test_no_entropy_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[str] = []
+    launch = host.HostDevice.launch
+
+    def noted(self: Any, kernel: str, *rest: int) -> None:
+        launched.append(kernel)
+        launch(self, kernel, *rest)
+
+    monkeypatch.setattr(host.HostDevice, "launch", noted)
+    data, box = FILES["420"], (20, 30, 60, 70)
+    check([Wanted(packed(data, box), box, 3)], [data])
+    assert launched == ["jpeg_unpack", "jpeg_pixels"]
+
+
+def test_files_and_planes_in_one_batch() -> None:
+    names = ("420", "444", "grey", "rgb")
+    wanted, files = [], []
+    for number, name in enumerate(names):
+        data = FILES[name]
+        box = boxes_of(*shape(data)[:2], number)[-1]
+        own = shape(data)[2]
+        wanted += [Wanted(packed(data, box), box, own), whole(data, None), Wanted(data, box, own, by_host(data))]
+        files += [data] * 3
+    check(wanted, files)
+
+
+def test_parts_that_are_not_the_regions_are_left_to_the_host() -> None:
+    data = FILES["444"]
+    box = (100, 10, 20, 30)
+    good = packed(data, box)
+    wrong = [
+        good._replace(meta=good.meta[:-2]),
+        good._replace(first=good.first - 1),
+        good._replace(meta=b"\0" * len(good.meta)),
+    ]
+    decoding = decoded([Wanted(each, box, 3) for each in (*wrong, good)])
+    assert [address is None for address in decoding.addresses] == [True, True, True, False]
+    assert decoded([Wanted(good, box, 1)]).addresses == [None]
+    assert decoding.flagged() == []
+
+
+@host_only
+def test_damage_is_flagged_or_harmless(poisoned: None) -> None:
+    """No place that a damaged part names is looked at unless it is in the part."""
+    flagged = 0
+    for seed in range(60):
+        data, rng = list(FILES.values())[seed % len(FILES)], random.Random(seed)
+        box = boxes_of(*shape(data)[:2], seed)[-1]
+        own = packed(data, box)
+        meta, parts = spoilt(rng, own.meta, own.parts)
+        decoding = decoded([Wanted(Packed(meta, own.first, parts), box, shape(data)[2])])
+        flagged += decoding.addresses[0] is None or decoding.flagged() == [0]
+    assert 20 < flagged < 60
+
+
+@pytest.mark.parametrize("what", ["code", "size", "place", "short"])
+def test_what_is_flagged(what: str) -> None:
+    data, box = FILES["444"], (0, 0, 161, 183)
+    own = packed(data, box)
+    parts = own.parts.copy()
+    row = int(parts[4:8].view(np.uint32)[0])
+    if what == "code":
+        parts[row + 5] = pf.STEEP + pf.WIDTHS**2
+    elif what == "size":
+        parts[:4].view(np.uint32)[0] = len(parts) + 1
+    elif what == "place":
+        parts[4:8].view(np.uint32)[0] = len(parts)
+    else:
+        parts = parts[:-1]
+    assert decoded([Wanted(own._replace(parts=parts), box, 3)]).flagged() == [0]
+    assert decoded([Wanted(own, box, 3)]).flagged() == []
+
+
+@host_only
+def test_a_cache_that_another_run_has_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its planes are uploaded, and no file is read."""
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
+    monkeypatch.setattr(results, "prefixes", results.Prefixes())
+    for number, name in enumerate(("420", "444", "grey", "intervals")):
+        path = tmp_path / "data" / "class" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(FILES[name])
+    dataset = ImageFolder(tmp_path / "data", T.Compose([T.RandomResizedCrop(40), T.ToTensor()]))
+    cache = f"{tmp_path / 'cache'}:64MB"
+
+    def epoch() -> torch.Tensor:
+        return torch.stack([dataset[number][0] for number in range(4)])
+
+    for seed in (0, 1):
+        helpers.run("cpu", lambda: epoch() + 0, seed, cache=cache)
+    launched: list[str] = []
+    launch = host.HostDevice.launch
+
+    def noted(self: Any, kernel: str, *rest: int) -> None:
+        launched.append(kernel)
+        launch(self, kernel, *rest)
+
+    monkeypatch.setattr(host.HostDevice, "launch", noted)
+    for seed in (2, 3):
+        expected, _ = helpers.run("torchvision", epoch, seed)
+        before = accel.stats()["planes used"]
+        launched.clear()
+        helpers.seed_everything(seed)
+        assert_same(on_device(epoch, cache=cache), expected)
+        assert accel.stats()["planes used"] == before + 4
+        assert "jpeg_unpack" in launched
+        assert "jpeg_segments" not in launched

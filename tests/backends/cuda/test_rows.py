@@ -1,0 +1,141 @@
+"""Plans of rows by columns of descriptors: the same values as the plans of their recipes, one by one."""
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import accel
+from accel.backends.cuda import columns, lowering
+from accel.errors import DecodeError
+from accel.planning import columns as planning
+from accel.planning.columns import ColumnPlan
+from accel.planning.plan import plan
+from accel.recipe import Source
+from accel.rows import Form, Pictures, Rows, Slot, Structure
+from accel.runtime import compute
+from accel.switch import active
+from tests.support import helpers
+from tests.support.rows import lacking, random_rows
+
+SIZES = [(90, 61), (200, 175), (33, 48), (64, 64), (16, 9), (120, 40)]
+FILES = [*(helpers.jpeg(*size) for size in SIZES), helpers.jpeg(50, 70, "L"), helpers.jpeg(40, 60, progressive=True)]
+HOST = torch.device("cpu")
+
+
+def sources(files: list[bytes]) -> list[Source]:
+    return [F.pil_to_tensor(Image.open(BytesIO(data))).lazy.recipes[0].source for data in files]
+
+
+def values(recipes: Any, interleaved: bool = False) -> torch.Tensor:
+    return compute.tensors_on(HOST, recipes, interleaved=interleaved)
+
+
+def equal(rows: Rows, again: Rows, interleaved: bool) -> None:
+    found, wanted = values(rows, interleaved), values(list(again), interleaved)
+    assert found.stride() == wanted.stride()
+    assert torch.equal(found, wanted)
+
+
+@pytest.fixture
+def by_columns(monkeypatch: pytest.MonkeyPatch) -> list[ColumnPlan]:
+    """The plans that were lowered by columns."""
+    found: list[ColumnPlan] = []
+    original = columns.schedule_of
+
+    def lowered(plan: ColumnPlan, addresses: Any) -> Any:
+        found.append(plan)
+        return original(plan, addresses)
+
+    monkeypatch.setattr(columns, "schedule_of", lowered)
+    return found
+
+
+@pytest.mark.parametrize("decoder", ["accel", "host"])
+@pytest.mark.parametrize("seed", range(20))
+def test_files(seed: int, decoder: str, by_columns: list[ColumnPlan]) -> None:
+    with accel.image_backend("cuda", device="cpu", threads=1, decode=decoder):
+        rows = random_rows(np.random.default_rng(seed), sources(FILES))
+        equal(rows, Rows(sources(FILES), rows.structure, rows.numbers), bool(seed % 2))
+    codes = {params[2] & 7 for name, params, _ in rows.structure.forms if name == "resize"}
+    assert len(by_columns) == (not codes & {1, 5})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pictures(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        selection = active()
+        assert selection is not None
+        pixels = rng.integers(0, 256, ((20, 32, 32, 3), (20, 28, 28))[seed % 2], np.uint8)
+        rows = random_rows(rng, Pictures(pixels, "pictures", selection))
+        equal(rows, rows, bool(seed % 3))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes(seed: int) -> None:
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = random_rows(np.random.default_rng(seed), sources(FILES))
+    by_columns, one_by_one = planning.plan(rows), plan(list(rows))
+    assert by_columns is not None
+    assert columns.device_bytes(by_columns).tolist() == [lowering.device_bytes(each) for each in one_by_one.decodes]
+    if columns.taken(by_columns):
+        found, wanted = (
+            module.schedule_of(given, [None] * len(FILES))  # type: ignore[attr-defined]
+            for module, given in ((columns, by_columns), (lowering, one_by_one))
+        )
+        assert [sorted(level) for level in found.levels] == [sorted(level) for level in wanted.levels]
+        assert [launch.total for level in found.levels for launch in level.values()] == [
+            launch.total for level in wanted.levels for launch in level.values()
+        ]
+        assert found.scratch.size == wanted.scratch.size
+
+
+CROP = Structure.of(
+    Form("crop", (Slot(0), 2, 9, 9)),
+    Form("resize", (12, 12, 2)),
+    Form("hflip", (), 1),
+    Form("to_tensor", (torch.float32,)),
+)
+
+
+COLOUR = [data for data, size in zip(FILES, SIZES, strict=False) if size != (16, 9)]
+
+
+def cropped(files: list[bytes]) -> Rows:
+    return Rows(sources(files), CROP, np.array([(0, n % 2) for n in range(len(files))]))
+
+
+def test_chunks(by_columns: list[ColumnPlan]) -> None:
+    with accel.image_backend("cuda", device="cpu", threads=1, memory=100_000):
+        equal(cropped(COLOUR), cropped(COLOUR), False)
+    assert not by_columns  # a part of the rows is no plan of rows
+
+
+@pytest.mark.parametrize("decoder", ["accel", "host"])
+def test_a_damaged_file(decoder: str, by_columns: list[ColumnPlan]) -> None:
+    cut = FILES[1][: len(FILES[1]) // 2] + b"\xff\xd9"
+    files = [*COLOUR[:3], helpers.undecodable(), cut, *COLOUR[3:]]
+
+    def outcome(recipes: Any) -> str:
+        with pytest.raises(DecodeError) as caught:
+            values(recipes)
+        assert caught.value.position == 3
+        return str(caught.value)
+
+    with accel.image_backend("cuda", device="cpu", threads=1, decode=decoder):
+        assert outcome(cropped(files)) == outcome(list(cropped(files)))
+    with accel.image_backend("cuda", device="cpu", threads=1, decode=decoder, on_error="replace"):
+        equal(cropped(files), cropped(files), False)
+    assert len(by_columns) == 2
+
+
+def test_steps_that_some_images_lack(by_columns: list[ColumnPlan]) -> None:
+    files = [*COLOUR, FILES[-2], *COLOUR, FILES[-2]]
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        equal(lacking(sources(files)), lacking(sources(files)), False)
+    assert by_columns

@@ -1,0 +1,69 @@
+"""Entries for the tests of a cache: which content belongs to which number, and whether what is found is that."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import accel
+from accel.cache.cache import Cache
+from accel.cache.entry import INDEX, PLANES, RESULT, File
+from accel.system.memory import Key
+
+KINDS = {INDEX: 1, RESULT: 2, PLANES: 7}
+"""And how many parts the tests' entries have."""
+_POOL = random.Random(1).randbytes(1 << 20)
+BUDGET = 1 << 28
+
+
+def key(number: int) -> Key:
+    return 7, number, 100_000 + number, number * 10**9, number * 10**9 + 1
+
+
+def parts(number: int, kind: int, size: int = 900) -> list[bytes]:
+    """Content that only this entry has."""
+    starts = [
+        (number * 7919 + kind * 104729 + part * 1299709) % (len(_POOL) - size - 99) for part in range(KINDS[kind])
+    ]
+    return [_POOL[start : start + size + start % 90] for start in starts]
+
+
+def put(cache: Cache, number: int, kind: int, size: int = 900) -> bool:
+    return cache.put(key(number), b"file %d" % number, kind, parts(number, kind, size), b"meta %d" % kind)
+
+
+def filled(folder: Path, count: int, budget: int = BUDGET) -> Cache:
+    """A cache with so many files, of each an index and planes, in several segments and transactions."""
+    cache = Cache.open(folder, budget, version="test")
+    assert cache is not None
+    for number in range(count):
+        assert put(cache, number, INDEX)
+        assert put(cache, number, PLANES)
+        if number % 16 == 7:
+            cache.flush()
+    cache.flush()
+    return cache
+
+
+def right(cache: Cache, number: int, size: int = 900) -> int:
+    """How many entries of a file are found and can be read; raises AssertionError where one is not what was put."""
+    found: File | None = cache.look(key(number))
+    count = 0
+    for kind, entry in found.entries.items() if found else ():
+        expected = b"".join(parts(number, kind, size))
+        assert (entry.header, entry.meta, entry.kind) == (b"file %d" % number, b"meta %d" % kind, kind)
+        out = bytearray(b"\xab" * entry.size)
+        if cache.read(entry, 0, len(entry.ends), out):
+            assert bytes(out) == expected
+            count += 1
+    return count
+
+
+@contextmanager
+def fallbacks() -> Iterator[dict[str, int]]:
+    """What was counted as a fallback inside the block; there once it is over."""
+    before, found = accel.stats()["fallbacks"], dict[str, int]()
+    yield found
+    found |= {
+        name: n - before.get(name, 0) for name, n in accel.stats()["fallbacks"].items() if n > before.get(name, 0)
+    }

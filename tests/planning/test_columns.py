@@ -1,0 +1,120 @@
+"""Plans of rows by columns: the same numbers as the plans of their recipes, one by one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from accel.codec.header import Raw
+from accel.ops.resample import Aten, rows_first
+from accel.options import Options, Selection
+from accel.planning import columns
+from accel.planning.columns import ColumnPlan
+from accel.planning.plan import Plan, plan
+from accel.planning.stages import Pass
+from accel.recipe import Source
+from accel.rows import Form, Pictures, Rows, Slot, Structure
+from tests.support.rows import random_rows
+
+SELECTION = Selection("cpu", Options())
+SIZES = [(60, 45), (31, 90), (1, 1), (17, 16), (2, 77), (64, 64), (13, 4)]
+SOURCES = [
+    Source(bytes(h * w * (3 if n % 2 else 1)), Raw(w, h, "RGB" if n % 2 else "L"), "a picture", SELECTION)
+    for n, (h, w) in enumerate(SIZES)
+]
+
+
+def check(found: ColumnPlan, wanted: Plan) -> None:
+    numbers = found.columns
+    assert (found.shape, found.dtype, found.interleaved) == (wanted.shape, wanted.dtype, wanted.interleaved)
+    for place, decode in enumerate(wanted.decodes):
+        (item,) = decode.items
+        (stage,) = item.stages
+        assert isinstance(stage, Pass)
+        assert item.position == place
+        assert (numbers.channels, tuple(numbers.boxes[place])) == (decode.channels, decode.box)
+        assert torch.equal(numbers.table, item.table)
+        for axis, own in zip((stage.rows, stage.columns), numbers.axes[:, place].tolist(), strict=True):
+            assert (axis.view.start, axis.view.step, axis.view.length, axis.size) == tuple(own[:4])
+            shown = own[4] + own[5] * np.arange(axis.window.length)
+            outside = (shown < 0) | (shown >= axis.size)
+            window = axis.window.array()
+            assert (np.where(outside, -1, shown) == np.maximum(window, -1)).all()
+            assert {stage.fills[-1 - code] for code in window[outside]} <= {numbers.fill}
+        assert stage.resample in (0, numbers.resample)
+        sizes = stage.rows.view.length, stage.columns.view.length, stage.rows.size, stage.columns.size
+        assert numbers.rows_first[place] == rows_first(numbers.resample, *sizes)
+        assert numbers.resampled[:, place].tolist() == [stage.rows.resampled, stage.columns.resampled]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_as_one_by_one(seed: int) -> None:
+    rows = random_rows(np.random.default_rng(seed), SOURCES)
+    found = columns.plan(rows, interleaved=bool(seed % 2))
+    assert found is not None
+    check(found, plan(list(rows), interleaved=bool(seed % 2)))
+
+
+def test_who_does_not_know_columns_has_the_plan() -> None:
+    rows = random_rows(np.random.default_rng(0), SOURCES)
+    found, wanted = columns.plan(rows), plan(list(rows))
+    assert found is not None
+    assert [each.box for each in found.decodes] == [each.box for each in wanted.decodes]
+    part = found._replace(decodes=found.decodes[:2])
+    assert type(part) is Plan
+    assert len(part.decodes) == 2
+
+
+CROP = Form("crop", (Slot(0), 0, 1, 1))
+TO = Form("pil_to_tensor")
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        (CROP, Form("equalize"), TO),
+        (CROP, Form("invert"), TO),
+        (CROP, Form("resize", (5, 5, 2)), Form("resize", (4, 4, 2)), TO),
+        (CROP, Form("resize", (5, 5, Aten.BICUBIC_POINT)), TO),
+        (CROP, Form("pad", (1, 1, 1, 1, "constant", None)), Form("resize", (4, 4, 2)), TO),
+        (CROP, Form("pad", (1, 1, 1, 1, "reflect", None)), TO),
+        (CROP, Form("pad", (1, 1, 1, 1, "constant", None)), TO),
+        (CROP, Form("crop", (0, 0, 2, 1)), TO),
+        (Form("crop", (-1, Slot(0), 1, 1)), TO),
+        (CROP, TO, Form("erase", (0, 0, 1, 1, torch.zeros(1, 1, 1)))),
+        (CROP, TO, Form("normalize", ((0.5,), (0.5,)), 0)),
+        (Form("convert", ("RGB",), 0), TO),
+    ],
+)
+def test_what_columns_cannot_say(forms: Any) -> None:
+    rows = Rows(SOURCES[:2], Structure.of(*forms), np.zeros((2, 1), np.int64))
+    assert columns.plan(rows) is None
+
+
+def test_one_source_twice_is_decoded_once() -> None:
+    rows = Rows([SOURCES[0]] * 2, Structure.of(CROP, TO), np.zeros((2, 1), np.int64))
+    assert columns.plan(rows) is None
+    assert len(plan(rows).decodes) == 1
+
+
+def test_unequal_results_are_no_plan() -> None:
+    rows = Rows(SOURCES[1:4:2], Structure.of(Form("hflip"), TO), np.zeros((2, 0), np.int64))
+    assert columns.plan(rows) is None
+    with pytest.raises(ValueError, match="come out alike"):
+        plan(rows)
+
+
+def test_pictures_are_sources() -> None:
+    pixels = np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)
+    pictures = Pictures(pixels, "a picture", SELECTION)
+    assert [bytes(source.data) for source in pictures] == [each.tobytes() for each in pixels]
+    assert pictures[1] is pictures[-1]
+    assert pictures[0].header == Raw(4, 3, "RGB")
+    rows = Rows(pictures, Structure.of(Form("hflip"), TO), np.zeros((2, 0), np.int64))
+    found = columns.plan(rows)
+    assert found is not None
+    check(found, plan(list(rows)))
+    assert next(iter(rows[1:])).source.data == pictures[1].data
+    with pytest.raises(ValueError, match="pictures are no"):
+        Pictures(pixels.transpose(0, 2, 1, 3), "turned", SELECTION)
