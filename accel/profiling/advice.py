@@ -122,7 +122,6 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
     number, rate = best
     if rate < HELPS * its.rate:
         return
-    rate = predict.rate(its, replace(predict.present(its), workers=number))
     cores = its.cpu_made * rate / its.ranks / its.images / 1e9 - its.cpu_made / its.period
     cost = f"{number - now} processes, {max(cores, 0.0):.1f} cores"
     if its.bytes:

@@ -204,7 +204,8 @@ def predicted(report: Report, advice: dict[str, Any]) -> float | None:
     if its is None or not advice["change"] or not advice["change"].keys() <= fields.keys():
         return None
     changes = {fields[name]: value for name, value in advice["change"].items()}
-    return predict.rate(its, replace(predict.present(its), **changes))
+    modest = its.cpu_made > 0.5 * its.alone  # as it is judged whether to advise it
+    return predict.rate(its, replace(predict.present(its), **changes), modest=modest)
 
 
 def _tried(script: Script, whole_epochs: bool, folder: Path) -> float | None:
