@@ -167,3 +167,4 @@ def _use(selection: Selection, more: int) -> None:
         _users += more
         if _users == 0:
             _uninstall()
+            cached.leave()

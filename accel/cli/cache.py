@@ -9,7 +9,7 @@ from typing import Any
 from accel.cache import folder as folders
 from accel.cache import survey
 from accel.cache.folder import Unusable
-from accel.cli import screen
+from accel.cli import cache_compare, screen
 from accel.cli.arguments import Red, WrongUsage
 from accel.cli.tables import Table, show
 
@@ -26,12 +26,20 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("action", nargs="?", choices=("list", "verify", "clear"), default="list", help="default: list")
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="default: the user's, in memory")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="verify: decode the JPEG files below DIR again, and compare"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     folder = folders.in_memory() if args.folder is None else args.folder.expanduser().absolute()
     try:
+        if args.data is not None:
+            if args.action != "verify":
+                raise WrongUsage("--data is for verify")
+            _verify(folder)
+            return _compare(folder, args.data)
         return {"list": _list, "verify": _verify, "clear": _clear}[args.action](folder)
     except Unusable as error:
         raise WrongUsage(str(error)) from error
@@ -58,6 +66,19 @@ def _verify(folder: Path) -> int:
     if found.faults or found.damaged:
         raise Red(f"{len(found.damaged)} of {found.entries} entries are damaged, and are not used: {folder}")
     screen.out.print(f"all {found.entries} entries are sound: {folder}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _compare(folder: Path, data: Path) -> int:
+    paths = cache_compare.files(data)
+    with screen.Bar("comparing", len(paths)) as bar:
+        found = cache_compare.compared(folder, paths, bar.advance)
+    for said in found.wrong[:_SHOWN]:
+        screen.note(said)
+    said = f"{found.planes} planes and {found.results} results of {found.known} of {found.files} files"
+    if found.wrong:
+        raise Red(f"of {said}, {len(found.wrong)} are not what the files give: {folder}")
+    screen.out.print(f"{said} are what the files give, in every bit", markup=False, soft_wrap=True)
     return 0
 
 

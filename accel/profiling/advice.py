@@ -99,9 +99,10 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
 
 
 def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
-    """The least of the values that gives nearly the best rate, and that rate, where other programs keep their cores."""
-    now = predict.present(its)
-    rates = {value: predict.rate(its, replace(now, **{field: value}), modest=True) for value in values}
+    """The least of the values that gives nearly the best rate, and that rate: where other programs keep their cores,
+    unless what is made mostly waits."""
+    now, modest = predict.present(its), its.cpu_made > 0.5 * its.alone
+    rates = {value: predict.rate(its, replace(now, **{field: value}), modest=modest) for value in values}
     return next(((value, rate) for value, rate in rates.items() if rate >= _NEARLY * max(rates.values())), None)
 
 
@@ -121,7 +122,6 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
     number, rate = best
     if rate < HELPS * its.rate:
         return
-    rate = predict.rate(its, replace(predict.present(its), workers=number))
     cores = its.cpu_made * rate / its.ranks / its.images / 1e9 - its.cpu_made / its.period
     cost = f"{number - now} processes, {max(cores, 0.0):.1f} cores"
     if its.bytes:

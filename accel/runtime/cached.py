@@ -35,7 +35,7 @@ FORMAT = "1"
 """Of what is kept: headers, and what is said of an entry (``meta``)."""
 
 in_use = False
-"""Whether any cache was opened in this process: where none was, nobody need ask for one."""
+"""Whether a backend has a cache, or had one before another: where none has, nobody need ask for one."""
 
 MARK = 8
 """Bytes of ``tag``."""
@@ -58,13 +58,20 @@ def prepare(options: Options) -> None:
     """Open the cache that the options name, unless this process has it already."""
     global in_use
     place = options.cache_size
-    if place is None or options.cache is None or options.cache in _caches:
+    if place is None or options.cache is None:
         return
     with _lock:
         if options.cache not in _caches:
-            opened = Cache.open(place.folder or in_memory(), place.size, version=FORMAT)
-            _caches[options.cache] = opened
-            in_use = in_use or opened is not None
+            _caches[options.cache] = Cache.open(place.folder or in_memory(), place.size, version=FORMAT)
+        in_use = in_use or _caches[options.cache] is not None
+
+
+def leave() -> None:
+    """No backend is in force any more: have what was put in be written."""
+    global in_use
+    if in_use:
+        in_use = False
+        flush()
 
 
 def of(options: Options) -> Cache | None:

@@ -61,7 +61,7 @@ def several(
     for place, (recipes, _) in enumerate(batches):
         counters.count(counters.IMAGES, len(recipes))
         places.setdefault(selection_of(recipes), []).append(place)
-    if cached.in_use:
+    if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [(from_cache(recipes, _on_host), interleaved) for recipes, interleaved in batches]
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
@@ -98,6 +98,11 @@ def from_cache(
     return begun
 
 
+def _of_cache(recipes: Sequence[Recipe]) -> bool:
+    """Whether a cache may have something of the images: one is in use, or was when they were opened."""
+    return cached.in_use or recipes[0].source.cached is not None
+
+
 def _on_host(selection: Selection, plans: Sequence[Plan]) -> list[torch.Tensor | Exception]:
     return _run_all(selection, plans, memory.results.empty)
 
@@ -128,7 +133,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
 
     counters.count(counters.IMAGES, len(recipes))
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
-    if cached.in_use:
+    if _of_cache(recipes):
         recipes = from_cache(recipes, lambda selection, plans: [attempt(_on_device, each) for each in plans])
     if not has_tail(recipes):
         return _run_on(backend, _plan(recipes, interleaved), device)

@@ -47,6 +47,15 @@ def fits(source: Source, engine: str = "auto") -> bool:
     return isinstance(header, Header) and choose(header, engine) == "accel" and planes.fits(header)
 
 
+def to_fill(source: Source) -> bool:
+    """Have a file's planes be put in when the host decodes it; False: there is no cache, or no room for them."""
+    cache, header = cached.of(source.selection.options), source.header
+    if cache is None or source.key is None or not fits(source) or not cache.room(PLANES, header.height * header.width):
+        return False
+    source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
+    return True
+
+
 def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
     """The region of a file whose planes the cache takes as it is decoded; None where it has to be decoded otherwise."""
     known, key, header = source.cached, source.key, source.header

@@ -7,6 +7,7 @@ pixels for its source, and the steps that are left; whoever runs it need not kno
 from __future__ import annotations
 
 import struct
+from ast import literal_eval
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -140,6 +141,16 @@ def _fits(source: Source, on_pixels: Steps, entry: Entry) -> Raw | None:
         return None
     same = repr(on_pixels[:count]).encode() == entry.meta[cached.MARK + _META.size :]
     return Raw(width, height, _MODES[mode]) if same and entry.size == width * height * _CHANNELS[mode] else None
+
+
+def made_of(entry: Entry) -> tuple[str, Raw, Steps] | None:
+    """The reference of a result's decoding, its size, and its steps; None where these cannot be read again."""
+    reference, mode, _, width, height = _META.unpack_from(entry.meta, cached.MARK)
+    try:
+        steps = literal_eval(entry.meta[cached.MARK + _META.size :].decode())
+    except (ValueError, SyntaxError):
+        return None
+    return _REFERENCES[reference], Raw(width, height, _MODES[mode]), steps
 
 
 def _branches(steps: Steps) -> bool:

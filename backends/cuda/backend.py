@@ -25,7 +25,7 @@ from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Effect, Stage
-from accel.runtime import read
+from accel.runtime import cached, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
 
@@ -208,6 +208,8 @@ class CudaBackend(AcceleratorBackend):
         flagged = tuple([plan.decodes[number] for number in decoding.flagged()])
         for number, index in decoding.indexes.items():
             stream_index.keep(decodes[number].source.key, index)
+        if cached.in_use:
+            cached.flush()  # what the host has decoded
         if flagged:  # their places in the result are filled once more, in the order of the stream
             for _ in flagged:
                 counters.fallback("accel declined a JPEG on the device; the host decoded it")

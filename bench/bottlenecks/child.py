@@ -28,7 +28,7 @@ from bench.bottlenecks.load import Load
 from bench.bottlenecks.plant import Plant
 from bench.bottlenecks.script import Script
 
-_LIMIT = 150  # seconds, of a plant; and from when on there are no more rounds than are wanted
+_LIMIT = 240  # seconds, of a plant; and from when on there is no further round
 _ENOUGH = 60
 _ALIKE = 0.15  # of the cores
 _WITHOUT = "without "
@@ -165,7 +165,7 @@ def _not_advised(report: Report) -> list[dict[str, Any]]:
 
 def _wanted(rounds: list[dict[str, Any]], number: int, took: float) -> bool:
     """Whether another round is, of which so many are wanted that went alike."""
-    return len(rounds) < number or (sum(map(alike, rounds)) < number and len(rounds) < 4 * number and took < _ENOUGH)
+    return not rounds or (took < _ENOUGH and len(rounds) < 4 * number and sum(map(alike, rounds)) < number)
 
 
 def alike(one: dict[str, Any]) -> bool:
@@ -204,7 +204,8 @@ def predicted(report: Report, advice: dict[str, Any]) -> float | None:
     if its is None or not advice["change"] or not advice["change"].keys() <= fields.keys():
         return None
     changes = {fields[name]: value for name, value in advice["change"].items()}
-    return predict.rate(its, replace(predict.present(its), **changes))
+    modest = its.cpu_made > 0.5 * its.alone  # as it is judged whether to advise it
+    return predict.rate(its, replace(predict.present(its), **changes), modest=modest)
 
 
 def _tried(script: Script, whole_epochs: bool, folder: Path) -> float | None:

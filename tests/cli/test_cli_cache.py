@@ -5,10 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from torchvision import transforms as T
+from torchvision.datasets.folder import pil_loader
 
+import accel
 from accel.__main__ import main
 from accel.cache import cache as caches
 from accel.cache import folder as folders
+from accel.cache.entry import PLANES, RESULT
+from accel.system import memory
+from accel.system.memory import key_of
 from tests.cache.kept import filled, right
 from tests.support.processes import linux
 
@@ -71,6 +78,41 @@ def test_other_folders_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
         assert main(["cache", action, str(tmp_path)]) == 2
         assert "there is no cache" in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["a.jpg"]
+
+
+def test_what_is_kept_is_compared_with_the_files(
+    tmp_path: Path, paths: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
+    folder, data = tmp_path / "cache", Path(paths[0]).parent.parent
+    evaluation = T.Compose([T.Resize(40), T.CenterCrop(32), T.ToTensor()])
+    training = T.Compose([T.RandomCrop(24, pad_if_needed=True), T.ToTensor()])
+    with accel.image_backend("cpu", cache=f"{folder}:100MB"):
+        for pipeline in (evaluation, training):
+            for _ in range(4):
+                for first in range(0, len(paths), 4):
+                    torch.stack([pipeline(pil_loader(path)) for path in paths[first : first + 4]]).sum()
+    [cache] = [each for each in caches._opened.values() if each.folder == folder]
+    cache.flush()
+    assert main(["cache", "verify", str(folder), "--data", str(data)]) == 0
+    shown = capsys.readouterr().out
+    results = int(shown.partition("planes and ")[2].split()[0])
+    planes = int(shown.partition(" planes and ")[0].split()[-1])
+    assert results + planes > 0
+    assert "are what the files give, in every bit" in shown
+    kind = RESULT if results else PLANES
+    found = [file for path in paths if (file := cache.look(key_of(os.stat(path)) or b"")) is not None]
+    entry = next(file.entries[kind] for file in found if kind in file.entries)
+    content = bytearray(entry.size)
+    assert cache.read(entry, 0, len(entry.ends), content)
+    content[len(content) // 2] ^= 8  # sound, and wrong
+    bands = [content[begin:end] for begin, end in zip([0, *entry.ends], entry.ends, strict=False)]
+    assert cache.put(entry.key, entry.header, kind, bands, entry.meta)
+    cache.flush()
+    assert main(["cache", "verify", str(folder), "--data", str(data)]) == 1
+    shown = capsys.readouterr().err
+    assert "1 are not what the files give" in " ".join(shown.split())
+    assert main(["cache", "list", str(folder), "--data", str(data)]) == 2
 
 
 def test_the_users_own_is_the_default(

@@ -381,7 +381,6 @@ SURROUNDINGS: dict[str, tuple[Callable[[Any], AbstractContextManager[Any]], str]
         "replaced",
     ),
     "a mock": (_set(T.functional, "to_tensor", lambda own: partial(_grown, own)), "replaced"),
-    "another of torchvision's": (_set(T.functional, "hflip", lambda own: T.functional.vflip), "records something else"),
     "another class's": (
         _set(T.RandomHorizontalFlip, "forward", lambda own: T.RandomVerticalFlip.forward),
         "records something else",

@@ -242,3 +242,16 @@ def test_who_asked_for_pixels_is_said() -> None:
     assert "one at a time" not in judge(measured).why
     measured.counters = {"computed early": 10**6}
     assert "1000000 images were computed one at a time" in judge(measured).why
+
+
+def test_a_loader_that_is_new_for_each_epoch_is_to_be_kept() -> None:
+    """``persistent_workers`` alone would bring nothing, also where it is set."""
+    pipeline = Pipeline(work={"decode": (8.0, 1.0)}, step=(6.0, 0.0), startup=900, epochs=4, batches=10, cores=8)
+    for persistent in (False, True):
+        measured = pipeline.run()
+        measured.loaders[0].renewed, measured.loaders[0].persistent = True, persistent
+        verdict = judge(measured)
+        assert verdict.bottleneck == "startup"
+        (advice,) = [each for each in advise(measured, verdict) if "persistent_workers" in each.text]
+        assert advice.text.startswith("keep one DataLoader")
+        assert advice.change is None

@@ -90,10 +90,11 @@ def lacking(sources: Sequence[Source]) -> Rows:
         if not has_crop:
             place, size = [9999, -5], (-1, 7)  # of no meaning
         grey = source.header.mode == "L"
-        numbers.append((grey, has_crop, *place, *size, has_resize, number % 2))
+        numbers.append((grey, has_crop, *place, *size, has_resize, number % 2, number // 2 % 2))
     structure = Structure.of(
         Form("convert", ("RGB",), 0),
         Form("crop", (Slot(2), Slot(3), Slot(4), Slot(5)), 1),
+        Form("vflip", (), 8),
         Form("resize", (20, 15, 2), 6),
         Form("hflip", (), 7),
         *VALUES[1],

@@ -193,7 +193,7 @@ def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
         raise Refused(f"methods of one {cls.__name__} were replaced")
     if issubclass(cls, nn.Module) and any(own.get(name) for name in _HOOKS):
         raise Refused(f"{cls.__name__} has hooks")
-    return found
+    return tuple([id(each) if type(each) is dict else each for each in found])  # it is kept, so its id is its own
 
 
 _METHODS = frozenset(METHODS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime.planes import packed
+from accel.runtime import cached
+from accel.runtime.planes import packed, to_fill
 from accel.system import counters
 
 _ALIGNED = 64
@@ -34,6 +36,11 @@ Integers = npt.NDArray[np.int64]
 _NONE: Integers = np.zeros(0, np.int64)
 FEWEST = 64
 """Files of a batch that is decoded by their indexes: 32 gain nothing, as docs/jpeg.md predicts, and 128 do."""
+
+FILLING = 4
+"""One file of so many is decoded by the host, where a cache wants planes: the device need not wait long for it."""
+
+_turns = count()
 
 
 class Wanted(NamedTuple):
@@ -52,13 +59,16 @@ class Wanted(NamedTuple):
 def wanted_of(decode: Decode, options: Options) -> Wanted | None:
     """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it.
 
-    None, too, for a file that was not read when it was opened, and cannot be now: the host says what that means.
+    None, too, for a file that was not read when it was opened, and cannot be now: the host says what that means; and
+    for every few files of which a cache has no planes yet: the host decodes them, and puts them in.
     """
     if not is_plain(decode.source.header):
         return None
     found = packed(decode.source, decode.box)
     if found is not None:
         return Wanted(found, decode.box, decode.channels)
+    if cached.in_use and next(_turns) % FILLING == 0 and to_fill(decode.source):
+        return None
     key = None if options.cache is None else decode.source.key
     try:
         return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))

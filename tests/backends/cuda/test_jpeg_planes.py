@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
@@ -145,7 +146,8 @@ def test_what_is_flagged(what: str) -> None:
 
 
 @host_only
-def test_a_cache_that_another_run_has_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_cache_that_another_run_has_filled(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its planes are uploaded, and no file is read."""
     monkeypatch.setattr(memory, "SETTLED", 0.0)
     monkeypatch.setattr(results, "prefixes", results.Prefixes())
@@ -157,7 +159,8 @@ def test_a_cache_that_another_run_has_filled(tmp_path: Path, monkeypatch: pytest
     cache = f"{tmp_path / 'cache'}:64MB"
 
     def epoch() -> torch.Tensor:
-        return torch.stack([dataset[number][0] for number in range(4)])
+        images: torch.Tensor = next(iter(DataLoader(dataset, 4, num_workers=workers, timeout=60 * workers)))[0]
+        return images
 
     for seed in (0, 1):
         helpers.run("cpu", lambda: epoch() + 0, seed, cache=cache)
@@ -178,3 +181,28 @@ def test_a_cache_that_another_run_has_filled(tmp_path: Path, monkeypatch: pytest
         assert accel.stats()["planes used"] == before + 4
         assert "jpeg_unpack" in launched
         assert "jpeg_segments" not in launched
+
+
+@host_only
+def test_a_run_fills_a_cache_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host decodes some files of each epoch, until the cache has all."""
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
+    paths = [tmp_path / f"{number}.jpg" for number in range(6)]
+    for path, data in zip(paths, FILES.values(), strict=False):
+        path.write_bytes(data)
+    transform = T.Compose([T.RandomResizedCrop(40), T.ToTensor()])
+
+    def epoch() -> torch.Tensor:
+        return torch.stack([transform(helpers.open_rgb(str(path))) for path in paths])
+
+    made = []
+    for seed in range(9):
+        expected, _ = helpers.run("torchvision", epoch, seed)
+        before = accel.stats()
+        helpers.seed_everything(seed)
+        assert_same(on_device(epoch, cache=f"{tmp_path / 'cache'}:64MB"), expected)
+        after = accel.stats()
+        made.append(after["planes"] - before["planes"])
+        assert after["planes used"] - before["planes used"] == sum(made[:-1])
+    assert sum(made) == 6
+    assert max(made) <= 2

@@ -1,0 +1,74 @@
+"""What a cache has of a folder's JPEG files, compared with what is made of the files again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accel import switch
+from accel.cache import survey
+from accel.cli.arguments import WrongUsage
+from accel.codec.header import Header, claim
+from accel.recipe import Recipe, Source
+from accel.runtime import cached, compute, planes, results
+
+
+class Compared(NamedTuple):
+    """How many files there are, of how many the cache has something, what was compared, and what differs."""
+
+    files: int
+    known: int
+    planes: int
+    results: int
+    wrong: list[str]
+
+
+def files(folder: Path) -> list[Path]:
+    """All files in a folder and below it."""
+    return sorted(Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
+
+
+def compared(cache: Path, paths: list[Path], each: Callable[[], object] = lambda: None) -> Compared:
+    """Compare whole pictures and results with the backend "reference"'s; ``each`` is called after a file.
+
+    Raises:
+        WrongUsage: the cache cannot be used by this version.
+    """
+    selection = switch.select("cpu", {"cache": f"{cache}:{max(survey.survey(cache).size, 1000) // 1000}kB"})
+    reference = switch.select("reference", {"cache": None})
+    cached.prepare(selection.options)
+    if cached.of(selection.options) is None:
+        raise WrongUsage(f"this version cannot use the cache: {cache}")
+    known, counts, wrong = 0, {"planes": 0, "result": 0}, list[str]()
+    for path in paths:
+        source = cached.opened(str(path), selection)
+        header = None if source is None else claim(data := path.read_bytes())
+        if source is not None and header is not None:
+            known += 1
+            plain = Source(data, header, str(path), reference)
+            for kind, found, expected in _pairs(source, plain, header):
+                counts[kind] += 1
+                if found is None or not np.array_equal(found, compute.pixels(expected)):
+                    wrong.append(f"{path}: its {kind} {'cannot be read' if found is None else 'differ'}")
+        each()
+    return Compared(len(paths), known, counts["planes"], counts["result"], wrong)
+
+
+def _pairs(source: Source, plain: Source, header: Header) -> Iterator[tuple[str, npt.NDArray[np.uint8] | None, Recipe]]:
+    """What the cache has of a file, None where it is damaged, and the recipe of the same."""
+    known = source.cached
+    if known.planes is not None:
+        box, channels = (0, 0, header.height, header.width), 1 if header.mode == "L" else 3
+        yield "planes", planes.region(source, box, channels), Recipe(plain)
+    if known.result is not None and (made := results.made_of(known.result)) is not None:
+        said, raw, steps = made
+        out = np.empty(known.result.size, np.uint8)
+        sound = known.cache.read(known.result, 0, len(known.result.ends), out)
+        header = header._replace(reference="torchvision" if said == "torchvision" else "pillow")
+        asked = Source(plain.data, header, plain.name, plain.selection)
+        yield "result", out.reshape(raw.height, raw.width, -1) if sound else None, Recipe(asked, steps)
