@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder, folder, wrap_dataset_for_transforms_v2
 from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms import _functional_pil as F_pil
 
 import accel
 from accel.hooks import tv_files
@@ -286,6 +287,25 @@ def test_a_dataset_may_change_between_batches(root: Path) -> None:
     assert ways(before).keys() == {TOGETHER}
 
 
+@pytest.mark.parametrize("make", [v2.Pad, partial(v2.RandomCrop, 30), v2.RandAugment])
+def test_a_fill_that_is_changed_behind_its_name(make: Callable[..., Any], root: Path) -> None:
+    def run() -> list[Any]:
+        filled = make(2, fill=3)
+        dataset = ImageFolder(str(root), v2.Compose([v2.Resize((32, 32)), filled, v2.PILToTensor()]))
+        found = [*DataLoader(dataset, 13)]
+        filled._fill = v2.RandomRotation(1, fill=90)._fill
+        return [*found, *DataLoader(dataset, 13)]
+
+    helpers.assert_equal_runs(run)
+
+
+@pytest.mark.parametrize("label", [str, lambda n: [n, "a"], lambda n: {"n": n}, np.float32, torch.tensor])
+def test_labels_of_any_kind(label: Callable[[int], Any], root: Path) -> None:
+    dataset = ImageFolder(str(root), PIPELINES["eval"]())
+    dataset.samples = [(path, label(target)) for path, target in dataset.samples]
+    assert check(dataset, seeds=1) == {TOGETHER: 26}
+
+
 @pytest.mark.parametrize("indices", [[0, 1, 99], [2, "a"], [np.int64(3), -1], [torch.tensor(2), True]])
 def test_any_indices(indices: list[Any], root: Path) -> None:
     dataset = ImageFolder(str(root), PIPELINES["train"]())
@@ -381,6 +401,8 @@ SURROUNDINGS: dict[str, tuple[Callable[[Any], AbstractContextManager[Any]], str]
         "replaced",
     ),
     "a mock": (_set(T.functional, "to_tensor", lambda own: partial(_grown, own)), "replaced"),
+    "randperm": (_set(torch, "randperm", lambda own: lambda n, **more: own(n, **more)), "replaced"),
+    "Pillow's hue": (_set(F_pil, "adjust_hue", lambda own: lambda image, factor: own(image, -factor)), "replaced"),
     "another class's": (
         _set(T.RandomHorizontalFlip, "forward", lambda own: T.RandomVerticalFlip.forward),
         "records something else",
