@@ -149,23 +149,23 @@ DRAWING: dict[type, tuple[tuple[str, ...], Maker]] = {}
 _FIXED: dict[type, tuple[str, ...]] = {}
 for _version in (v1, v2):
     _own = ("_log_ratio",) if _version is v2 else ()
-    _fill = ("_fill",) if _version is v2 else ()
+    _fill = ("fill", "_fill") if _version is v2 else ("fill",)
     DRAWING |= {
         _version.RandomResizedCrop: (("size", "scale", "ratio", "interpolation", "antialias", *_own), _resized_crop),
-        _version.RandomCrop: (("size", "padding", "pad_if_needed", "fill", "padding_mode", *_fill), _crop),
+        _version.RandomCrop: (("size", "padding", "pad_if_needed", "padding_mode", *_fill), _crop),
         _version.RandomHorizontalFlip: (("p",), _flip("hflip")),
         _version.RandomVerticalFlip: (("p",), _flip("vflip")),
         _version.RandomApply: ((), _apply),
         _version.RandomGrayscale: (("p",), _grey),
         _version.ColorJitter: (_JITTERS, _jitter),
-        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill", *_fill), _choice),
-        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", "fill", *_fill), _choice),
+        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", *_fill), _choice),
+        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", *_fill), _choice),
         _version.RandomErasing: (("p", "scale", "ratio", "value", "inplace", *_own), _erasing),
     }
     _FIXED |= {
         _version.Resize: ("size", "interpolation", "max_size", "antialias"),
         _version.CenterCrop: ("size",),
-        _version.Pad: ("padding", "fill", "padding_mode", *_fill),
+        _version.Pad: ("padding", "padding_mode", *_fill),
         _version.Grayscale: ("num_output_channels",),
         _version.PILToTensor: (),
         _version.Normalize: ("mean", "std", "inplace"),
