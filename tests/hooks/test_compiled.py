@@ -567,6 +567,25 @@ def test_explain_and_stats_say_which_way(root: Path) -> None:
         assert "compiled:" in accel.explain(images)
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"batch_size": None}, "no batches"),
+        ({}, "so few"),
+        ({"batch_size": 8, "collate_fn": list}, "in memory"),
+    ],
+)
+def test_explain_knows_what_a_loader_asks_for(
+    options: dict[str, Any], why: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "FEW", 4)
+    loader = DataLoader(ImageFolder(str(root), PIPELINES["train of v2"]()), **options)
+    with accel.image_backend("cpu"):
+        assert "one by one" in accel.explain(loader)
+        assert why in accel.explain(loader)
+        assert "drawn in one go" in accel.explain(DataLoader(loader.dataset, 4))
+
+
 def test_a_batch_of_few_is_made_one_by_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     found = check(ImageFolder(str(root), PIPELINES["train"]()), batch_size=5)
