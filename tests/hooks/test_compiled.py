@@ -351,6 +351,12 @@ STEPS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+@pytest.mark.parametrize("last", [T.RandomHorizontalFlip, partial(T.RandomCrop, 20), partial(T.CenterCrop, 20)])
+def test_nothing_leads_what_was_erased(last: Callable[[], Any], root: Path) -> None:
+    steps = [T.Resize((32, 32)), T.ToTensor(), T.RandomErasing(0.5, (0.2, 0.4)), last()]
+    assert_one_by_one(ImageFolder(str(root), T.Compose(steps)), "erased")
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_other_transforms_are_called(name: str, root: Path) -> None:
     make, why = STEPS[name]

@@ -86,7 +86,7 @@ def _erasing(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], K
     if kind.cls is None or type(value) is not tuple or len(value) not in (1, kind.channels) or given["inplace"]:
         raise Refused("RandomErasing has unusual parameters")
     logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
-    return [draws.Erasing(given["p"], given["scale"], logs, tuple(map(float, value)))], kind
+    return [draws.Erasing(given["p"], given["scale"], logs, tuple(map(float, value)))], kind._replace(erased=True)
 
 
 def _grey(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -138,6 +138,8 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
             ops.append(op := Fixed([transform for transform, _ in group], kind))
             kind = op.tried(_SIZE)
         else:
+            if kind.erased and maker[1] is not _erasing:
+                raise Refused("pixels are moved after some were erased")
             for transform, (_, values, *_) in group:
                 made, kind = maker[1](transform, dict(values), kind)
                 ops += made
