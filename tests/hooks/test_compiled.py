@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder, folder, wrap_dataset_for_transforms_v2
 from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms import _functional_pil as F_pil
 
 import accel
 from accel.hooks import tv_files
@@ -286,6 +287,25 @@ def test_a_dataset_may_change_between_batches(root: Path) -> None:
     assert ways(before).keys() == {TOGETHER}
 
 
+@pytest.mark.parametrize("make", [v2.Pad, partial(v2.RandomCrop, 30), v2.RandAugment])
+def test_a_fill_that_is_changed_behind_its_name(make: Callable[..., Any], root: Path) -> None:
+    def run() -> list[Any]:
+        filled = make(2, fill=3)
+        dataset = ImageFolder(str(root), v2.Compose([v2.Resize((32, 32)), filled, v2.PILToTensor()]))
+        found = [*DataLoader(dataset, 13)]
+        filled._fill = v2.RandomRotation(1, fill=90)._fill
+        return [*found, *DataLoader(dataset, 13)]
+
+    helpers.assert_equal_runs(run)
+
+
+@pytest.mark.parametrize("label", [str, lambda n: [n, "a"], lambda n: {"n": n}, np.float32, torch.tensor])
+def test_labels_of_any_kind(label: Callable[[int], Any], root: Path) -> None:
+    dataset = ImageFolder(str(root), PIPELINES["eval"]())
+    dataset.samples = [(path, label(target)) for path, target in dataset.samples]
+    assert check(dataset, seeds=1) == {TOGETHER: 26}
+
+
 @pytest.mark.parametrize("indices", [[0, 1, 99], [2, "a"], [np.int64(3), -1], [torch.tensor(2), True]])
 def test_any_indices(indices: list[Any], root: Path) -> None:
     dataset = ImageFolder(str(root), PIPELINES["train"]())
@@ -329,6 +349,12 @@ STEPS: dict[str, tuple[Callable[[], Any], str]] = {
     "a rotation": (lambda: T.RandomRotation(20), "RandomRotation"),
     "not finite": (lambda: T.RandomErasing(value=float("nan")), "not finite"),
 }
+
+
+@pytest.mark.parametrize("last", [T.RandomHorizontalFlip, partial(T.RandomCrop, 20), partial(T.CenterCrop, 20)])
+def test_nothing_leads_what_was_erased(last: Callable[[], Any], root: Path) -> None:
+    steps = [T.Resize((32, 32)), T.ToTensor(), T.RandomErasing(0.5, (0.2, 0.4)), last()]
+    assert_one_by_one(ImageFolder(str(root), T.Compose(steps)), "erased")
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -381,6 +407,8 @@ SURROUNDINGS: dict[str, tuple[Callable[[Any], AbstractContextManager[Any]], str]
         "replaced",
     ),
     "a mock": (_set(T.functional, "to_tensor", lambda own: partial(_grown, own)), "replaced"),
+    "randperm": (_set(torch, "randperm", lambda own: lambda n, **more: own(n, **more)), "replaced"),
+    "Pillow's hue": (_set(F_pil, "adjust_hue", lambda own: lambda image, factor: own(image, -factor)), "replaced"),
     "another class's": (
         _set(T.RandomHorizontalFlip, "forward", lambda own: T.RandomVerticalFlip.forward),
         "records something else",
@@ -543,6 +571,25 @@ def test_explain_and_stats_say_which_way(root: Path) -> None:
         assert helpers.random_states() == state
         images, _ = next(iter(DataLoader(dataset, 4)))
         assert "compiled:" in accel.explain(images)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"batch_size": None}, "no batches"),
+        ({}, "so few"),
+        ({"batch_size": 8, "collate_fn": list}, "in memory"),
+    ],
+)
+def test_explain_knows_what_a_loader_asks_for(
+    options: dict[str, Any], why: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "FEW", 4)
+    loader = DataLoader(ImageFolder(str(root), PIPELINES["train of v2"]()), **options)
+    with accel.image_backend("cpu"):
+        assert "one by one" in accel.explain(loader)
+        assert why in accel.explain(loader)
+        assert "drawn in one go" in accel.explain(DataLoader(loader.dataset, 4))
 
 
 def test_a_batch_of_few_is_made_one_by_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,7 @@ def inverted() -> Any:
         with_attribute("targets", (*LABELS.tolist(),)),
         with_attribute("transform", lambda image: torch.tensor(image.size)),
         lambda: ConcatDataset([with_attribute("train", True)(), inverted()]),
+        lambda: made(datasets.MNIST, PIPELINES["train"](), data=torch.from_numpy(by_rows()), targets=LABELS.tolist()),
     ],
 )
 def test_others_go_one_by_one(make: Callable[[], Any]) -> None:

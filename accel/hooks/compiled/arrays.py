@@ -54,11 +54,15 @@ def _of_torch(data: Any) -> Any:
     return data.numpy() if plain and data.dtype == torch.uint8 else None
 
 
+def _grey(data: Any) -> Any:
+    return data if _is(data, 3) else None
+
+
 KEPT: dict[Any, Kept] = {
     CIFAR10.__getitem__: Kept("data", "targets", _array, whole=False),
-    MNIST.__getitem__: Kept("data", "targets", _of_torch),
+    MNIST.__getitem__: Kept("data", "targets", lambda data: _grey(_of_torch(data))),
     SVHN.__getitem__: Kept("data", "labels", lambda data: data.transpose(0, 2, 3, 1) if _is(data, 4) else None),
-    USPS.__getitem__: Kept("data", "targets", _array),
+    USPS.__getitem__: Kept("data", "targets", _grey),
 }
 """By the ``__getitem__`` of the class, of which a copy is in no subclass with one of its own."""
 

@@ -59,7 +59,7 @@ class Made(NamedTuple):
         if kind.cls is LazyTVImage and keeps_class():
             return None
         images = LazyTensor.of(self.recipes, (len(self.sizes),), (kind.channels, *size), kind.dtype)
-        return [images, default_collate(self.targets)]
+        return [images, default_collate(tuple(self.targets))]  # of strings it returns it
 
 
 FEW = 4
@@ -107,11 +107,23 @@ def describe(x: Any) -> str | None:
             transform, told = dataset, "compiled"
         else:
             return None
-        program.compiled(transform, begin).prepare(transform)
+        own = program.compiled(transform, begin)
+        own.prepare(transform)
+        if isinstance(x, DataLoader):
+            _loads(x, own.kind)
     except Exception as error:
         reason = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
         return f"{name}: {'images are made one by one' if isinstance(dataset, Dataset) else 'not compiled'}: {reason}"
     return f"{name}: {told}"
+
+
+def _loads(loader: DataLoader[Any], kind: Kind) -> None:
+    if loader.batch_sampler is None:
+        raise Refused("the loader makes no batches")
+    if loader.batch_size is not None and loader.batch_size < FEW:
+        raise Refused(_OF_FEW)
+    if kind.interleaved is None and loader.collate_fn is not default_collate:
+        raise Refused(_IN_MEMORY)
 
 
 _PIPELINES = (v1.Compose, v2.Compose, nn.Sequential)
@@ -120,7 +132,7 @@ explanation.also(describe)
 
 def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     if len(indices) < FEW:
-        raise Refused("a batch of so few would take longer")
+        raise Refused(_OF_FEW)
     if measuring.measuring():
         raise Refused("what takes how long is being measured")
     images, targets, transform = _samples(dataset, indices)
@@ -140,6 +152,7 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     return made
 
 
+_OF_FEW = "a batch of so few would take longer"
 _IN_MEMORY = "the collate function may look at how tensors lie in memory"
 
 

@@ -17,7 +17,7 @@ from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
-from accel.ops.row import KernelOp
+from accel.ops.row import KernelOp, TensorOp
 from accel.recipe import Recipe, Source, Step
 from accel.rows import Form, Slot
 
@@ -27,12 +27,14 @@ class Kind(NamedTuple):
 
     Attributes:
         interleaved: as lazy tensors have it; None: not known beforehand.
+        erased: whether values may have been put in, which nothing leads (``planning.order``).
     """
 
     cls: type[LazyTensorBase] | None
     channels: int
     dtype: torch.dtype = torch.uint8
     interleaved: bool | None = True
+    erased: bool = False
 
     def image(self, size: Size, steps: tuple[Step, ...]) -> Any:
         """An image of this kind with steps recorded, of nothing."""
@@ -54,7 +56,11 @@ def kind_of(image: Any, before: Kind) -> tuple[Kind, Size, tuple[Step, ...]] | N
     if isinstance(image, LazyTensorBase) and is_lazy(image) and not image.lazy.after and not image.lazy.lead:
         lazy = image.lazy
         interleaved = None if lazy.view or before.interleaved is None else lazy.interleaved
-        return Kind(type(image), lazy.shape[0], lazy.dtype, interleaved), lazy.shape[1:], lazy.recipes[0].steps
+        return (
+            Kind(type(image), lazy.shape[0], lazy.dtype, interleaved, before.erased),
+            lazy.shape[1:],
+            lazy.recipes[0].steps,
+        )
     return None
 
 
@@ -110,6 +116,8 @@ class Fixed:
         new = steps[len(recorded) :]
         if steps[: len(recorded)] != recorded or any(_depends(name) for name, _ in new):
             raise Refused("a step depends on more than the image")
+        if self._before.erased and not all(isinstance(OPS[name], TensorOp) for name, _ in new):
+            raise Refused("pixels are moved after some were erased")
         if self.after is None:
             self.after = kind
         elif kind != self.after:

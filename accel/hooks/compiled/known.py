@@ -86,7 +86,7 @@ def _erasing(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], K
     if kind.cls is None or type(value) is not tuple or len(value) not in (1, kind.channels) or given["inplace"]:
         raise Refused("RandomErasing has unusual parameters")
     logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
-    return [draws.Erasing(given["p"], given["scale"], logs, tuple(map(float, value)))], kind
+    return [draws.Erasing(given["p"], given["scale"], logs, tuple(map(float, value)))], kind._replace(erased=True)
 
 
 def _grey(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -138,6 +138,8 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
             ops.append(op := Fixed([transform for transform, _ in group], kind))
             kind = op.tried(_SIZE)
         else:
+            if kind.erased and maker[1] is not _erasing:
+                raise Refused("pixels are moved after some were erased")
             for transform, (_, values, *_) in group:
                 made, kind = maker[1](transform, dict(values), kind)
                 ops += made
@@ -149,23 +151,23 @@ DRAWING: dict[type, tuple[tuple[str, ...], Maker]] = {}
 _FIXED: dict[type, tuple[str, ...]] = {}
 for _version in (v1, v2):
     _own = ("_log_ratio",) if _version is v2 else ()
-    _fill = ("_fill",) if _version is v2 else ()
+    _fill = ("fill", "_fill") if _version is v2 else ("fill",)
     DRAWING |= {
         _version.RandomResizedCrop: (("size", "scale", "ratio", "interpolation", "antialias", *_own), _resized_crop),
-        _version.RandomCrop: (("size", "padding", "pad_if_needed", "fill", "padding_mode"), _crop),
+        _version.RandomCrop: (("size", "padding", "pad_if_needed", "padding_mode", *_fill), _crop),
         _version.RandomHorizontalFlip: (("p",), _flip("hflip")),
         _version.RandomVerticalFlip: (("p",), _flip("vflip")),
         _version.RandomApply: ((), _apply),
         _version.RandomGrayscale: (("p",), _grey),
         _version.ColorJitter: (_JITTERS, _jitter),
-        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill"), _choice),
-        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", "fill"), _choice),
+        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", *_fill), _choice),
+        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", *_fill), _choice),
         _version.RandomErasing: (("p", "scale", "ratio", "value", "inplace", *_own), _erasing),
     }
     _FIXED |= {
         _version.Resize: ("size", "interpolation", "max_size", "antialias"),
         _version.CenterCrop: ("size",),
-        _version.Pad: ("padding", "fill", "padding_mode"),
+        _version.Pad: ("padding", "padding_mode", *_fill),
         _version.Grayscale: ("num_output_channels",),
         _version.PILToTensor: (),
         _version.Normalize: ("mean", "std", "inplace"),

@@ -48,12 +48,12 @@ _OF_COLOURS = (
     "equalize invert affine rotate"
 )
 _CALLED = (
-    (torch, "rand empty randint exp log tensor"),
+    (torch, "rand empty randint randperm exp log tensor"),
     (F1, "get_dimensions resized_crop resize crop center_crop pad hflip vflip to_tensor pil_to_tensor normalize"),
     (F1, "convert_image_dtype erase to_grayscale rgb_to_grayscale"),
     (policies, "_apply_op"),
     *[(functional, _OF_COLOURS) for functional in (F1, F2)],
-    (F_pil, "get_dimensions resize crop pad hflip vflip to_grayscale"),
+    (F_pil, f"get_dimensions resize crop pad hflip vflip to_grayscale {_OF_COLOURS}"),
     (F2, "resized_crop resize crop center_crop pad horizontal_flip vertical_flip to_image pil_to_tensor to_dtype"),
     (F2, "convert_image_dtype normalize erase to_grayscale rgb_to_grayscale"),
 )
@@ -205,6 +205,8 @@ def _frozen(value: Any, kinds: list[type]) -> Any:
     kinds.append(kind)
     if kind is list or kind is tuple:
         return tuple([_frozen(each, kinds) for each in value])
+    if kind is dict:
+        return tuple([(_frozen(key, kinds), _frozen(each, kinds)) for key, each in value.items()])
     if kind is float:
         if not math.isfinite(value) or (value == 0 and math.copysign(1, value) < 0):
             raise Refused("a parameter is not finite, or a negative zero")
