@@ -20,7 +20,7 @@ from accel.hooks.patch import Undo, attribute, body, found
 from accel.profiling import copying, ending, fetching, loading
 from accel.profiling.sampler import of_stages, sampler
 from accel.system import clocks, measuring
-from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, TRANSFORM, USER
+from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
 from accel.system.private_names import private
 
 Function = Callable[..., Any]
@@ -29,6 +29,7 @@ _ATTRIBUTES: dict[str, int] = {
     "accel.hooks.pillow_open.opened": READ,
     "accel.lazy.jpeg_file.Unread.read": READ,
     "accel.hooks.tv_files._read": READ,
+    "accel.hooks.compiled.batch.fetched": RECORD,
     "accel.runtime.read.pixels": DECODE,
     "accel.runtime.compute._run_all": TRANSFORM,
     "accel.runtime.sharing.run_on": LAUNCH,

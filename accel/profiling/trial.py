@@ -29,9 +29,12 @@ from accel.system import log, measuring
 from accel.system.imports import LazyModule
 from accel.system.private_names import private
 
-_BATCH, _FEWEST, _MOST = 8, 2, 12
+_FEWEST, _MOST = 2, 96
+"""Turns of a backend at least, and images of one at most, if its batches are smaller."""
 _TURN_S, _SECONDS = 0.08, 0.6
 """Of a backend at a time, and of all turns; after its first samples, for which things are done that are done once."""
+_FIRST = 4
+"""Images that a turn begins with, as many as are drawn in one go."""
 _PATIENCE = 60.0  # seconds: kernels may have to be compiled, once on a machine
 _MOST_TEXT = 4096  # bytes, which a pipe takes at once
 
@@ -47,6 +50,7 @@ class Samples(NamedTuple):
     """What of a loader makes its samples: the loader itself may go meanwhile."""
 
     dataset: Any
+    batch_size: int
     collate_fn: Callable[[Any], Any]
     num_workers: int
     worker_init_fn: Callable[[int], None] | None
@@ -59,7 +63,7 @@ def samples(loader: DataLoader[Any]) -> Samples | None:
     method = getattr(loader.multiprocessing_context, "get_start_method", multiprocessing.get_start_method)()
     if loader.num_workers and method != "fork":
         return None
-    return Samples(loader.dataset, loader.collate_fn, loader.num_workers, loader.worker_init_fn)
+    return Samples(loader.dataset, loader.batch_size, loader.collate_fn, loader.num_workers, loader.worker_init_fn)
 
 
 def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None = None) -> Trial | None:
@@ -158,8 +162,8 @@ def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
     for each in (present, name):
         _time_of(its, each, [few])
         slowest = max(slowest, _time_of(its, each, [few])[0])
-    size = max(min(int(_TURN_S / slowest), _BATCH), 1)
-    number = max(min(int(_TURN_S / slowest / size), _MOST), 1)
+    size = max(min(int(_TURN_S / slowest), its.batch_size), 1)  # its own: an image takes less of a large batch
+    number = max(min(int(_TURN_S / slowest), _MOST) // size, 1)
     batches = [[drawn.randrange(length) for _ in range(size)] for _ in range(number)]
     times: dict[str, list[tuple[float, float]]] = {present: [], name: []}
     begun, turns = time.perf_counter(), 0
@@ -185,15 +189,22 @@ def _mean(times: list[tuple[float, float]]) -> tuple[float, float]:
 def _time_of(its: Samples, name: str, batches: list[list[int]]) -> tuple[float, float]:
     """Seconds without waiting for a core, and seconds of CPU, that an image takes under a backend with its values."""
     with switch.image_backend(name):
-        loader = iter(DataLoader(its.dataset, batch_sampler=batches, collate_fn=its.collate_fn))
-        begun = _clocks()
+        first = batches[0][:_FIRST]  # what comes once after a switch is done for them
+        loader = iter(DataLoader(its.dataset, batch_sampler=[first, *batches], collate_fn=its.collate_fn))
+        begun = _with_values(next(loader))
         for batch in loader:
-            for each in search.lazy_tensors(batch):
-                LazyTensorBase.materialize(each)
+            _with_values(batch)
         now = _clocks()
     images = sum(map(len, batches))
     cpu_s = (now[1] - begun[1]) / images
     return max((now[0] - begun[0]) / images, min(cpu_s, (now[2] - begun[2]) / images)), cpu_s
+
+
+def _with_values(batch: Any) -> tuple[float, float, float]:
+    """Compute a batch; what the clocks show then."""
+    for each in search.lazy_tensors(batch):
+        LazyTensorBase.materialize(each)
+    return _clocks()
 
 
 def _clocks() -> tuple[float, float, float]:

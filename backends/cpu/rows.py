@@ -19,7 +19,6 @@ from accel.ops.resample import SUPPORT
 from accel.planning.columns import SIZE, START, WINDOW, WINDOW_STEP, ColumnPlan, Columns
 from accel.planning.plan import Decode
 from accel.rows import Numbers, Pictures
-from accel.system import measuring
 
 Read = Callable[[Decode], Pixels]
 Target = npt.NDArray[Any]
@@ -41,7 +40,7 @@ def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int) -> Iterato
     fills = stages.colours(() if columns.fill is None else (columns.fill,), columns.channels)
     run = _Run(columns, fills, stages.value_table(columns.table), target, not plan.interleaved)
     pictures, channels = columns.rows.sources, columns.channels
-    if isinstance(pictures, Pictures) and (pictures.pixels.ndim == 4) == (channels == 3) and not measuring.measuring():
+    if isinstance(pictures, Pictures) and (pictures.pixels.ndim == 4) == (channels == 3):
         return run.of_pictures(pictures.pixels.reshape(*pictures.pixels.shape[:3], channels), plan.shape, threads)
     return run.of_files(plan.sources, read)
 

@@ -81,6 +81,21 @@ def test_loaders_alike_are_tried_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert report.measured.trials == {"cpu": result}
 
 
+def test_batches_are_as_large_as_the_loaders(tmp_path: Path) -> None:
+    sizes = tmp_path / "sizes"
+
+    def collate(samples: list[int]) -> list[int]:
+        with sizes.open("a") as file:
+            file.write(f"{len(samples)}\n")
+        return samples
+
+    dataset: Any = list(range(100))
+    its = trial.samples(DataLoader(dataset, 32, collate_fn=collate))
+    assert its is not None
+    assert trial.measure(its) is not None
+    assert max(map(int, sizes.read_text().split())) == 32
+
+
 class Endless(IterableDataset[Any]):
     def __iter__(self) -> Any:
         return iter(range(10))
