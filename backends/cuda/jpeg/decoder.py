@@ -25,7 +25,7 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import cached
+from accel.runtime import cached, indexes
 from accel.runtime.planes import packed, to_fill
 from accel.system import counters
 
@@ -67,11 +67,14 @@ def wanted_of(decode: Decode, options: Options) -> Wanted | None:
     found = packed(decode.source, decode.box)
     if found is not None:
         return Wanted(found, decode.box, decode.channels)
-    if cached.in_use and next(_turns) % FILLING == 0 and to_fill(decode.source):
+    known = decode.source.cached
+    if known is not None and known.fills and next(_turns) % FILLING == 0 and to_fill(decode.source):
         return None
     key = None if options.cache is None else decode.source.key
     try:
-        return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))
+        data = decode.source.data
+        durable = indexes.of(decode.source) if cached.in_use else None
+        return Wanted(data, decode.box, decode.channels, stream_index.known(key, durable))
     except DecodeError:
         return None
 
