@@ -7,7 +7,7 @@ from accel.cache.entry import PLANES
 from accel.codec import stream_index
 from accel.codec.decode import choose
 from accel.codec.engines import Box, Pixels
-from accel.codec.header import Header
+from accel.codec.header import Header, Raw
 from accel.codec.jpeg import planes
 from accel.recipe import Source
 from accel.runtime import cached
@@ -58,7 +58,7 @@ def to_fill(source: Source) -> bool:
     return True
 
 
-def _room(cache: Cache, header: Header) -> bool:
+def _room(cache: Cache, header: Header | Raw) -> bool:
     return cache.room(PLANES, header.height * header.width * 3 // 2)  # which photos hardly exceed
 
 
