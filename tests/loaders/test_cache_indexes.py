@@ -144,9 +144,9 @@ def test_what_is_damaged_is_made_anew(
 
 @needs_compiler
 def test_an_accelerator_reads_and_writes_them(files: list[str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from accel.backends.cuda.jpeg import decoder
+    from accel.backends.cuda.jpeg import wanted
 
-    monkeypatch.setattr(decoder, "FILLING", 1 << 30)  # no planes
+    monkeypatch.setattr(wanted, "FILLING", 1 << 30)  # no planes
     counts = Run(monkeypatch)
     for seed in range(3):
         check(files, place, seed, "cuda", device="cpu")
