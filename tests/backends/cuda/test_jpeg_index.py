@@ -317,7 +317,7 @@ def test_a_file_that_was_rewritten_behind_its_key_is_noticed(
     monkeypatch.setattr(
         stream_index,
         "known",
-        lambda key: None if known(key) is None else kept[places[key[1]]],
+        lambda key, durable=None: None if known(key) is None else kept[places[key[1]]],
     )
     before = accel.stats()["indexes dropped"]
     places = {path.stat().st_ino: number for number, path in enumerate(paths)}
