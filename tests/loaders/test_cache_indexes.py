@@ -10,6 +10,8 @@ from torch.utils._pytree import tree_leaves
 from torchvision import transforms as T
 
 import accel
+from accel.cache.cache import Cache
+from accel.cache.entry import INDEX, PLANES
 from accel.codec import store, stream_index
 from accel.runtime import cached, results
 from accel.system import memory
@@ -116,8 +118,22 @@ def test_a_full_folder_has_room_for_indexes(files: list[str], place: str, monkey
     assert cache is not None
     used, budget = cache.used()
     assert used <= budget
-    assert cache.room(1, 1000)
-    assert not cache.room(3, 150_000)
+    assert cache.room(INDEX, 1000)
+    assert not cache.room(PLANES, 150_000)
+
+
+def test_planes_leave_a_part_of_the_budget_to_indexes(tmp_path: Path) -> None:
+    cache = Cache.open(tmp_path / "of-entries", 1 << 20, version="1")
+    assert cache is not None
+    for number in range(400):
+        cache.put(b"%d" % number, b"", PLANES, [bytes([number % 256]) * 4000])
+        cache.flush()
+    used, budget = cache.used()
+    assert 0.9 * budget < used <= budget - budget // 32
+    assert cache.put(b"0", b"", INDEX, [bytes(20_000)])
+    cache.flush()
+    assert cache.used()[0] > used + 20_000  # nothing was taken back
+    cache.close()
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "another's version"])
