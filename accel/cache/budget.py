@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from accel.cache.entry import KINDS
+from accel.cache.entry import INDEX, KINDS
 
 OWN = -1
+_OF_INDEXES = 32  # one byte in so many is theirs
 _CANDIDATES = 32  # segments that might be filled further, or taken back, looked at each time
 
 
@@ -53,7 +54,14 @@ def used(connection: Any, above: int = 0) -> int:
 
 def left(connection: Any, kind: int, size: int) -> int:
     """The bytes of a budget of this size that entries of a kind may have."""
-    return 0 if kind >= _closed(connection) else size - used(connection) + used(connection, kind)
+    if kind >= _closed(connection):
+        return 0
+    return size - used(connection) + used(connection, kind) - _reserve(connection, kind, size)
+
+
+def _reserve(connection: Any, kind: int, size: int) -> int:
+    """The bytes of a budget that other kinds leave to indexes, for which hardly anything is then taken back."""
+    return max(size // _OF_INDEXES - used(connection) + used(connection, INDEX), 0) if kind > INDEX else 0
 
 
 def _closed(connection: Any) -> int:
@@ -74,7 +82,7 @@ def claim(connection: Any, wanted: Wanted, held: list[tuple[int, int]]) -> Claim
     ``held``: segments and descriptors of the locks that were taken.
     """
     closed = _closed(connection)
-    over = used(connection) + wanted.charge - wanted.budget
+    over = used(connection) + wanted.charge + _reserve(connection, wanted.kind, wanted.budget) - wanted.budget
     if wanted.kind >= closed:
         return None
     if over > 0 and not _take_back(connection, wanted, over, held):

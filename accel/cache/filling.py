@@ -118,15 +118,16 @@ class Filling:
             if not any(entry is not None and entry.is_as(each.entry) for entry in known)
         ]
 
-    def _write(self, kind: int, group: Sequence[_Waiting]) -> None:
-        """Write entries of a kind side by side."""
+    def _write(self, kind: int, group: Sequence[_Waiting]) -> bool:
+        """Write entries of a kind side by side, the first ones where there is no room for all; False: none of them."""
         size, charge = sum(len(each.content) for each in group), sum(each.charge for each in group)
         own = {kind: segment for kind, (segment, _) in self._own.items()}
         wanted = Wanted(kind, size, charge, self.budget, self._limit, own, self._segments.lock)
         claim = self._faults.change(self._table.claim, wanted)
         if claim is None:
             self._left.pop(kind, None)
-            return
+            half = len(group) // 2
+            return half > 0 and self._write(kind, group[:half]) and (self._write(kind, group[half:]) or True)
         file = self._take(kind, claim)
         rows, at = list[Row](), claim.offset
         for each in group:
@@ -138,9 +139,12 @@ class Filling:
         except OSError as error:
             self._faults.change(self._table.unclaim, claim.segment)
             self._faults.stop(str(error))
-            return
+            return False
+        self._left = {each: (when, left - charge) for each, (when, left) in self._left.items()}
         if self._faults.change(self._table.add, rows, claim, size, charge) is not True:
             self.let_go(kind)  # whoever fills it next overwrites this
+            return False
+        return True
 
     def _take(self, kind: int, claim: Claim) -> int:
         """Take what was claimed; the descriptor to write to."""

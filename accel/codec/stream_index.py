@@ -7,9 +7,9 @@ it is found by (``accel.system.memory.key_of``) need not be beyond doubt.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,22 @@ from accel.system.memory import Key
 FULL = "the memory for stream indexes is full"
 
 
+_T = TypeVar("_T")
+
+
+class Durable(Protocol):
+    """Where the index of one file outlives the run (``accel.runtime.indexes``)."""
+
+    def read(self, room: Callable[[int], Any]) -> bool:
+        """Copy it into the bytes that ``room`` gives for their number; False: it is not there."""
+
+    def lacks(self, index: npt.NDArray[np.uint8]) -> bool:
+        """Whether so much less of the file is known there that this one is to be put in."""
+
+    def put(self, index: bytes) -> None:
+        """Keep it."""
+
+
 class _Thread(threading.local):
     """What a thread decodes with."""
 
@@ -35,35 +51,58 @@ class _Thread(threading.local):
 _thread = _Thread()
 _full = False  # what is taken is never given back
 _AT_ONCE = 64  # indexes
-_waiting: dict[Key, tuple[bytes, store.Found]] = {}
+_waiting: dict[Key, tuple[bytes, store.Found, Durable | None]] = {}
 _happened: list[str] = []  # what is to be counted
 fork.register(in_child=_waiting.clear)  # its parent will keep them
 fork.register(in_child=_happened.clear)
 
 
-def decoded(data: Data, header: Header | Raw, box: Box, channels: int, engine: str, key: Key | None) -> Pixels:
+def decoded(
+    data: Data,
+    header: Header | Raw,
+    box: Box,
+    channels: int,
+    engine: str,
+    key: Key | None,
+    durable: Durable | None = None,
+) -> Pixels:
     """``accel.codec.decode.decode`` of a file, with what is known of it by its key, to which it adds."""
-    entries = store.current()
-    if entries is None or key is None or engine == "pillow" or not isinstance(header, Header) or header.progressive:
+    if engine == "pillow":
         return decode(data, header, box, channels, engine)
-    index = _thread.index
-    content, found = _waiting.get(key) or (None, entries.find(key))
+    return noted(header, key, lambda index: decode(data, header, box, channels, engine, index), durable)
+
+
+def noted(
+    header: Header | Raw, key: Key | None, decode: Callable[[Index | None], _T], durable: Durable | None = None
+) -> _T:
+    """What ``decode`` makes of a file, given the index of it that is known by its key; what it adds to that is kept.
+
+    ``durable``: where the index is, too, or is to be.
+    """
+    entries = store.current()
+    if entries is None or key is None or not isinstance(header, Header) or header.progressive:
+        return decode(None)
+    index, read = _thread.index, False
+    content, found, _ = _waiting.get(key) or (None, entries.find(key), None)
     if content is not None:
         index.room(len(content))[:] = np.frombuffer(content, np.uint8)
     elif not entries.get(key, found, index.room):
-        if _full and found[0] == 0:
-            return decode(data, header, box, channels, engine)
-        index.clear()
-    pixels = decode(data, header, box, channels, engine, index)
+        read = durable is not None and durable.read(index.room)
+        if not read:
+            if _full and found[0] == 0 and durable is None:
+                return decode(None)
+            index.clear()
+    made = decode(index)
     if index.used:
         _happened.append(counters.INDEXED)
     elif index.dropped:
         _happened.append(counters.MISFITS)
-    if index.grown:
-        _waiting[key] = index.bytes.tobytes(), found
+    lacking = durable if durable is not None and index.size and durable.lacks(index.bytes) else None
+    if index.grown or read or lacking is not None:
+        _waiting[key] = index.bytes.tobytes(), found, lacking
         if len(_waiting) >= _AT_ONCE:
             flush()
-    return pixels
+    return made
 
 
 def flush() -> None:
@@ -74,8 +113,10 @@ def flush() -> None:
     entries = store.current()
     while entries is not None and _waiting:
         with suppress(KeyError):  # another thread took the last one
-            key, (content, found) = _waiting.popitem()
+            key, (content, found, durable) = _waiting.popitem()
             _put(entries, key, content, found)
+            if durable is not None:
+                durable.put(content)
     while _happened:
         with suppress(IndexError):
             counters.count(_happened.pop())
@@ -94,7 +135,7 @@ def _put(entries: store.Store, key: Key, index: Any, found: store.Found) -> None
 _EMPTY = np.zeros(0, np.uint8)
 
 
-def known(key: Key | None) -> npt.NDArray[np.uint8] | None:
+def known(key: Key | None, durable: Durable | None = None) -> npt.NDArray[np.uint8] | None:
     """The bytes that are kept for a file's index, for a decoder of whole batches.
 
     Empty where there are none yet; None where none would be kept.
@@ -109,14 +150,18 @@ def known(key: Key | None) -> npt.NDArray[np.uint8] | None:
         found = np.empty(size, np.uint8)
         return found
 
-    return found if entries.get(key, entries.find(key), room) else None if _full else _EMPTY
+    if entries.get(key, entries.find(key), room) or (durable is not None and durable.read(room)):
+        return found
+    return None if _full and durable is None else _EMPTY
 
 
-def keep(key: Key | None, index: npt.NDArray[np.uint8]) -> None:
+def keep(key: Key | None, index: npt.NDArray[np.uint8], durable: Durable | None = None) -> None:
     """Keep a file's index that such a decoder has made."""
     entries = store.current()
     if entries is not None and key is not None:
         _put(entries, key, index, entries.find(key))
+    if durable is not None and durable.lacks(index):
+        durable.put(index.tobytes())
 
 
 def describe(keys: Sequence[Key | None], cache: str | None) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
+from accel.codec import stream_index
 from accel.codec.decode import choose
 from accel.codec.engines import Box, Pixels
-from accel.codec.header import Header
+from accel.codec.header import Header, Raw
 from accel.codec.jpeg import planes
 from accel.recipe import Source
 from accel.runtime import cached
@@ -50,10 +52,14 @@ def fits(source: Source, engine: str = "auto") -> bool:
 def to_fill(source: Source) -> bool:
     """Have a file's planes be put in when the host decodes it; False: there is no cache, or no room for them."""
     cache, header = cached.of(source.selection.options), source.header
-    if cache is None or source.key is None or not fits(source) or not cache.room(PLANES, header.height * header.width):
+    if cache is None or source.key is None or not fits(source) or not _room(cache, header):
         return False
     source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
     return True
+
+
+def _room(cache: Cache, header: Header | Raw) -> bool:
+    return cache.room(PLANES, header.height * header.width * 3 // 2)  # which photos hardly exceed
 
 
 def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
@@ -61,9 +67,11 @@ def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | No
     known, key, header = source.cached, source.key, source.header
     if key is None or not (known.fills or known.planes) or not fits(source, engine):
         return None
-    if not known.cache.room(PLANES, header.height * header.width):
+    if not _room(known.cache, header):
         return None
-    said, made = cached.packed(source), planes.encode(source.data, box, channels=channels)
+    data = source.data
+    made = stream_index.noted(header, key, lambda index: planes.encode(data, box, channels=channels, index=index))
+    said = cached.packed(source)
     if said is None or made is None:
         return None
     if known.cache.put(key, said, PLANES, made.parts, cached.tag() + made.meta):

@@ -12,7 +12,7 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import kept, planes, results
+from accel.runtime import cached, indexes, kept, planes, results
 from accel.system.memory import Scratch
 from accel.system.replaced import replaced
 
@@ -47,7 +47,8 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         return region(whole, wanted.box, wanted.channels)
     try:
         key = None if options.cache is None else source.key
-        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key)
+        durable = indexes.of(source) if cached.in_use else None
+        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable)
     except DecodeError as error:
         if options.on_error == "raise":
             raise _failure(error, f"{source.name}: {error}", wanted, of) from error

@@ -21,9 +21,10 @@ from accel.system import fork, log, memory
 IMAGES, REPLACED, COMPUTED_EARLY = "images", "replaced", "computed early"
 KERNELS, KEPT = "finished by torchvision", "kept"
 INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
+INDEX_HITS = "indexes read"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
 _FALLBACK, _WAY = "fallback: ", "way: "
-_CACHED = (RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
+_CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
 _FIRST = (
     *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED),
     _FALLBACK + "any other reason",
@@ -108,6 +109,7 @@ def stats() -> dict[str, Any]:
           file, or was damaged, and so was made anew;
         - ``results``: results of steps that come each time, and ``planes``: half-decoded pictures, which a cache of a
           given size took (``cache="64GB"``); ``results used``, ``planes used``: how often one was taken from there;
+          ``indexes read``: files whose index was read there;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``ways``: images of batches by how their transforms were recorded, a dictionary: ``drawn together``, or

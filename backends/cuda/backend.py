@@ -25,7 +25,7 @@ from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Effect, Stage
-from accel.runtime import cached, read
+from accel.runtime import cached, indexes, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
 
@@ -207,7 +207,8 @@ class CudaBackend(AcceleratorBackend):
                 engine.held.until(engine.device.mark(), images)
         flagged = tuple([plan.decodes[number] for number in decoding.flagged()])
         for number, index in decoding.indexes.items():
-            stream_index.keep(decodes[number].source.key, index)
+            source = decodes[number].source
+            stream_index.keep(source.key, index, indexes.of(source) if cached.in_use else None)
         if cached.in_use:
             cached.flush()  # what the host has decoded
         if flagged:  # their places in the result are filled once more, in the order of the stream

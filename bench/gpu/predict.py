@@ -18,8 +18,8 @@ import torch
 
 from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Wanted
-from accel.backends.cuda.jpeg.decoder import is_plain
 from accel.backends.cuda.jpeg.layout import KERNELS
+from accel.backends.cuda.jpeg.wanted import is_plain
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import Table, show

@@ -1,6 +1,7 @@
 """accel's JPEG decoder on the device: from the bytes of many files to pixels equal to Pillow's (docs/jpeg.md).
 
     decoder.py   a batch: upload, launches, which of its files were not for the kernels
+    wanted.py    what of a plan is for it
     headers.py   all headers of the batch, on the host; index.py: and what stream indexes say of the files
     layout.py    headers -> the kernels' descriptors (of picture.h), and the memory they take
     stream.cu    the scan without stuffing              tables.cu    Huffman tables
@@ -13,6 +14,7 @@ sequential Huffman files of 8 bits in one scan, grey, YCbCr and RGB, sampled at 
 file makes it say no, and the host's decoders say what the file is.
 """
 
-from accel.backends.cuda.jpeg.decoder import Decoder, Decoding, Wanted, by_index, device_bytes, wanted_of
+from accel.backends.cuda.jpeg.decoder import Decoder, Decoding
+from accel.backends.cuda.jpeg.wanted import Wanted, by_index, device_bytes, wanted_of
 
 __all__ = ["Decoder", "Decoding", "Wanted", "by_index", "device_bytes", "wanted_of"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,108 +13,19 @@ from accel.backends.cuda.descriptors import Region, bind
 from accel.backends.cuda.device import Device, Mark
 from accel.backends.cuda.jpeg import headers, index, layout
 from accel.backends.cuda.jpeg.layout import LAUNCHES, STATE, Batch
+from accel.backends.cuda.jpeg.wanted import Wanted
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.codec import agreement, stream_index
+from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
-from accel.codec.header import Header, Raw
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes import Packed
-from accel.errors import DecodeError
-from accel.options import Options
-from accel.planning.plan import Decode
-from accel.recipe import Source
-from accel.runtime import cached
-from accel.runtime.planes import packed, to_fill
 from accel.system import counters
 
 _ALIGNED = 64
-_FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 
 Integers = npt.NDArray[np.int64]
 _NONE: Integers = np.zeros(0, np.int64)
-FEWEST = 64
-"""Files of a batch that is decoded by their indexes: 32 gain nothing, as docs/jpeg.md predicts, and 128 do."""
-
-FILLING = 4
-"""One file of so many is decoded by the host, where a cache wants planes: the device need not wait long for it."""
-
-_turns = count()
-
-
-class Wanted(NamedTuple):
-    """The region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels.
-
-    ``data``: the file, or what is kept of its planes, whose parts have been compared with their checksums.
-    ``known``: the bytes that are kept for its index, uint8[n], perhaps none; None: nobody keeps one.
-    """
-
-    data: Data | Packed
-    box: Box
-    channels: int
-    known: npt.NDArray[np.uint8] | None = None
-
-
-def wanted_of(decode: Decode, options: Options) -> Wanted | None:
-    """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it.
-
-    None, too, for a file that was not read when it was opened, and cannot be now: the host says what that means; and
-    for every few files of which a cache has no planes yet: the host decodes them, and puts them in.
-    """
-    if not is_plain(decode.source.header):
-        return None
-    found = packed(decode.source, decode.box)
-    if found is not None:
-        return Wanted(found, decode.box, decode.channels)
-    if cached.in_use and next(_turns) % FILLING == 0 and to_fill(decode.source):
-        return None
-    key = None if options.cache is None else decode.source.key
-    try:
-        return Wanted(decode.source.data, decode.box, decode.channels, stream_index.known(key))
-    except DecodeError:
-        return None
-
-
-def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
-    """The same batch, without the indexes that are known where it has too few files to gain by them.
-
-    Few files are decoded as soon as the longest chain of symbols has been walked, and by an index that is a segment.
-    """
-    if len(batch) >= FEWEST:
-        return batch
-    return [
-        each._replace(known=None) if each is not None and each.known is not None and len(each.known) else each
-        for each in batch
-    ]
-
-
-def is_plain(header: Header | Raw | None) -> bool:
-    """Whether a source may be a file for the decoder."""
-    return isinstance(header, Header) and header.ordinary and not header.progressive
-
-
-def device_bytes(decode: Decode) -> int:
-    """About how much memory the decoding of a source takes on the device; 0 where it is not for the decoder."""
-    header = decode.source.header
-    if not is_plain(header):
-        return 0
-    _, _, height, width = decode.box
-    samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs, at most
-    blocks = 3 * (header.height + 32) * (header.width + 32) // 64
-    return _FIXED + 4 * _size(decode.source) + 3 * samples + 8 * blocks + height * width * decode.channels
-
-
-def _size(source: Source) -> int:
-    """The bytes that may be uploaded of it."""
-    if source.cached is not None and source.cached.planes is not None:
-        kept: int = source.cached.planes.size
-        return kept
-    try:
-        return len(source.data)
-    except DecodeError:
-        return 0
-
-
 _Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
 """A buffer of a pool, to be read once a mark is reached."""
 

@@ -14,7 +14,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel import testing
 from accel.backends.cuda import backend, host
-from accel.backends.cuda.jpeg import Decoding, Wanted, decoder, index
+from accel.backends.cuda.jpeg import Decoding, Wanted, index, wanted
 from accel.codec import jpeg, stream_index
 from accel.codec.store import Store
 from accel.system import memory
@@ -238,7 +238,7 @@ def test_a_segment_may_not_lead_out_of_the_file(monkeypatch: pytest.MonkeyPatch)
 def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Path]]:
     """Files whose keys are believed; each call makes others. Any number of them is enough for their indexes."""
     monkeypatch.setattr(memory, "SETTLED", -1.0)
-    monkeypatch.setattr(decoder, "FEWEST", 0)
+    monkeypatch.setattr(wanted, "FEWEST", 0)
 
     def made() -> list[Path]:
         paths = []
@@ -282,7 +282,7 @@ def test_few_files_are_decoded_from_their_beginnings(
     settled: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:
     paths, found = settled(), []
-    monkeypatch.setattr(decoder, "FEWEST", len(paths) + more)
+    monkeypatch.setattr(wanted, "FEWEST", len(paths) + more)
     for epoch in range(3):
         before = accel.stats()
         with accel.image_backend("torchvision"):
@@ -317,7 +317,7 @@ def test_a_file_that_was_rewritten_behind_its_key_is_noticed(
     monkeypatch.setattr(
         stream_index,
         "known",
-        lambda key: None if known(key) is None else kept[places[key[1]]],
+        lambda key, durable=None: None if known(key) is None else kept[places[key[1]]],
     )
     before = accel.stats()["indexes dropped"]
     places = {path.stat().st_ino: number for number, path in enumerate(paths)}
