@@ -93,13 +93,16 @@ def flush() -> None:
 def opened(path: Any, selection: Selection, status: os.stat_result | None = None) -> Source | None:
     """A file that need not be read, as far as the cache goes; None for all others.
 
-    ``status``: of a file that is open already; else it is looked up, and whether it may be read.
+    ``status``: of a file that is open already, which the path may name no more; without, whether it may be read is
+    looked up.
     """
     cache = of(selection.options)
     if cache is None:
         return None
     try:
-        key = key_of(status or os.stat(path))
+        key = key_of(found := os.stat(path))
+        if status is not None and not os.path.samestat(found, status):
+            return None
     except (OSError, ValueError, TypeError):  # Pillow will say it
         return None
     file = None if key is None else cache.look(key)
@@ -124,8 +127,9 @@ def known(key: Key | None, selection: Selection) -> Known | None:
 
 
 def _whole(path: Any) -> Any:
-    """A path that stays right when the process goes to another folder."""
-    return path if type(path) is str and path[:1] == os.sep else os.path.abspath(path)
+    """A path that stays right when the process goes to another folder; ".." after a link is the system's to follow."""
+    name = os.fspath(path)
+    return os.path.join(os.getcwdb() if isinstance(name, bytes) else os.getcwd(), name)
 
 
 def _known(cache: Cache, entries: dict[int, Entry]) -> Known | None:
