@@ -19,7 +19,7 @@ import torchvision
 from PIL import Image, ImageFile, features
 
 from accel.cache.cache import Cache
-from accel.cache.entry import PLANES, RESULT, Entry, packed_key
+from accel.cache.entry import PLANES, RESULT, Entry, File, packed_key
 from accel.cache.folder import in_memory
 from accel.codec.header import Header, Raw
 from accel.options import Options, Selection
@@ -45,13 +45,17 @@ _lock = fork.Lock()
 
 
 class Known(NamedTuple):
-    """What a cache has of a file, but for its stream index: a result, and planes."""
+    """What a cache has of a file, but for its stream index: a result, and planes; ``said``: what ``packed`` gives."""
 
     cache: Cache
     result: Entry | None = None
     planes: Entry | None = None
     fills: bool = False  # planes are to be put in
-    has_exif: bool = False
+    said: bytes = b""
+
+    @property
+    def has_exif(self) -> bool:
+        return bool(_HEADER.unpack(self.said)[1] & _EXIF)
 
 
 def prepare(options: Options) -> None:
@@ -108,13 +112,11 @@ def opened(path: Any, selection: Selection, status: os.stat_result | None = None
     file = None if key is None else cache.look(key)
     if file is None or not (status or os.access(path, os.R_OK)):
         return None
-    known, said = _known(cache, file.entries), file.header
-    if known is None or len(said) != _HEADER.size:
+    known = _known(cache, file)
+    if known is None:
         return None
-    mode, flags, width, height, scan = _HEADER.unpack(said)
+    mode, flags, width, height, scan = _HEADER.unpack(known.said)
     header = Header(width, height, _MODES[mode], bool(flags & _PROGRESSIVE), scan=scan)
-    if flags & _EXIF:
-        known = known._replace(has_exif=True)
     name = os.fsdecode(path) if isinstance(path, bytes) else str(path)
     return Source(None, header, name, selection, key=key, path=_whole(path), cached=known)
 
@@ -123,7 +125,7 @@ def known(key: Key | None, selection: Selection) -> Known | None:
     """What the cache has of a file that another process looked up."""
     cache = of(selection.options)
     file = None if cache is None or key is None else cache.look(key)
-    return None if cache is None or file is None else _known(cache, file.entries)
+    return None if cache is None or file is None else _known(cache, file)
 
 
 def _whole(path: Any) -> Any:
@@ -132,13 +134,15 @@ def _whole(path: Any) -> Any:
     return os.path.join(os.getcwdb() if isinstance(name, bytes) else os.getcwd(), name)
 
 
-def _known(cache: Cache, entries: dict[int, Entry]) -> Known | None:
-    mark, result, planes = tag(), entries.get(RESULT), entries.get(PLANES)
+def _known(cache: Cache, file: File) -> Known | None:
+    mark, result, planes = tag(), file.entries.get(RESULT), file.entries.get(PLANES)
     if result is not None and not result.meta.startswith(mark):
         result = None
     if planes is not None and not planes.meta.startswith(mark):
         planes = None
-    return None if result is None and planes is None else Known(cache, result, planes)
+    if (result is None and planes is None) or len(file.header) != _HEADER.size:
+        return None
+    return Known(cache, result, planes, said=file.header)
 
 
 def variant(key: Key, of: bytes) -> bytes:
@@ -165,6 +169,8 @@ _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 def packed(source: Source) -> bytes | None:
     """What is to be known of a file to open it without reading it; None: it must be read."""
     header = source.header
+    if source.cached is not None and source.cached.said:
+        return source.cached.said  # type: ignore[no-any-return]
     if isinstance(header, Raw):
         return _HEADER.pack(_MODES.index(header.mode), _RAW, header.width, header.height, 0)
     if not (header.complete and header.ordinary) or header.pictures:

@@ -232,6 +232,16 @@ def test_a_later_run_finds_it(files: list[str], place: str) -> None:
     in_child(later)
 
 
+def test_results_are_made_of_planes_and_no_file_is_opened(files: list[str], place: str, opened: list[str]) -> None:
+    helpers.run("cpu", lambda: [epoch(Files(files, TRAIN)) for _ in range(2)], cache=place)
+    opened.clear()
+    counts = Counts()
+    helpers.run("cpu", lambda: epoch(Files(files, EVALUATION)), cache=place)
+    assert counts()["results"] == COUNT
+    assert not [path for path in opened if path in files]
+    check(Files(files, EVALUATION), place)
+
+
 def test_several_results_of_a_file(files: list[str], place: str) -> None:
     """Another pipeline has its own, and neither takes the other's place."""
     counts = Counts()
