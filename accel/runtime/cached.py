@@ -131,6 +131,8 @@ def known(key: Key | None, selection: Selection) -> Known | None:
 def _whole(path: Any) -> Any:
     """A path that stays right when the process goes to another folder; ".." after a link is the system's to follow."""
     name = os.fspath(path)
+    if os.path.isabs(name):
+        return name
     return os.path.join(os.getcwdb() if isinstance(name, bytes) else os.getcwd(), name)
 
 
