@@ -38,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
         if args.data is not None:
             if args.action != "verify":
                 raise WrongUsage("--data is for verify")
+            if not args.data.is_dir():
+                raise WrongUsage(f"there is no such folder: {args.data}")
             _verify(folder)
             return _compare(folder, args.data)
         return {"list": _list, "verify": _verify, "clear": _clear}[args.action](folder)

@@ -19,7 +19,7 @@ import torchvision
 from PIL import Image, ImageFile, features
 
 from accel.cache.cache import Cache
-from accel.cache.entry import PLANES, RESULT, Entry, packed_key
+from accel.cache.entry import PLANES, RESULT, Entry, File, packed_key
 from accel.cache.folder import in_memory
 from accel.codec.header import Header, Raw
 from accel.options import Options, Selection
@@ -45,13 +45,17 @@ _lock = fork.Lock()
 
 
 class Known(NamedTuple):
-    """What a cache has of a file, but for its stream index: a result, and planes."""
+    """What a cache has of a file, but for its stream index: a result, and planes; ``said``: what ``packed`` gives."""
 
     cache: Cache
     result: Entry | None = None
     planes: Entry | None = None
     fills: bool = False  # planes are to be put in
-    has_exif: bool = False
+    said: bytes = b""
+
+    @property
+    def has_exif(self) -> bool:
+        return bool(_HEADER.unpack(self.said)[1] & _EXIF)
 
 
 def prepare(options: Options) -> None:
@@ -93,25 +97,26 @@ def flush() -> None:
 def opened(path: Any, selection: Selection, status: os.stat_result | None = None) -> Source | None:
     """A file that need not be read, as far as the cache goes; None for all others.
 
-    ``status``: of a file that is open already; else it is looked up, and whether it may be read.
+    ``status``: of a file that is open already, which the path may name no more; without, whether it may be read is
+    looked up.
     """
     cache = of(selection.options)
     if cache is None:
         return None
     try:
-        key = key_of(status or os.stat(path))
+        key = key_of(found := os.stat(path))
+        if status is not None and not os.path.samestat(found, status):
+            return None
     except (OSError, ValueError, TypeError):  # Pillow will say it
         return None
     file = None if key is None else cache.look(key)
     if file is None or not (status or os.access(path, os.R_OK)):
         return None
-    known, said = _known(cache, file.entries), file.header
-    if known is None or len(said) != _HEADER.size:
+    known = _known(cache, file)
+    if known is None:
         return None
-    mode, flags, width, height, scan = _HEADER.unpack(said)
+    mode, flags, width, height, scan = _HEADER.unpack(known.said)
     header = Header(width, height, _MODES[mode], bool(flags & _PROGRESSIVE), scan=scan)
-    if flags & _EXIF:
-        known = known._replace(has_exif=True)
     name = os.fsdecode(path) if isinstance(path, bytes) else str(path)
     return Source(None, header, name, selection, key=key, path=_whole(path), cached=known)
 
@@ -120,21 +125,26 @@ def known(key: Key | None, selection: Selection) -> Known | None:
     """What the cache has of a file that another process looked up."""
     cache = of(selection.options)
     file = None if cache is None or key is None else cache.look(key)
-    return None if cache is None or file is None else _known(cache, file.entries)
+    return None if cache is None or file is None else _known(cache, file)
 
 
 def _whole(path: Any) -> Any:
-    """A path that stays right when the process goes to another folder."""
-    return path if type(path) is str and path[:1] == os.sep else os.path.abspath(path)
+    """A path that stays right when the process goes to another folder; ".." after a link is the system's to follow."""
+    name = os.fspath(path)
+    if os.path.isabs(name):
+        return name
+    return os.path.join(os.getcwdb() if isinstance(name, bytes) else os.getcwd(), name)
 
 
-def _known(cache: Cache, entries: dict[int, Entry]) -> Known | None:
-    mark, result, planes = tag(), entries.get(RESULT), entries.get(PLANES)
+def _known(cache: Cache, file: File) -> Known | None:
+    mark, result, planes = tag(), file.entries.get(RESULT), file.entries.get(PLANES)
     if result is not None and not result.meta.startswith(mark):
         result = None
     if planes is not None and not planes.meta.startswith(mark):
         planes = None
-    return None if result is None and planes is None else Known(cache, result, planes)
+    if (result is None and planes is None) or len(file.header) != _HEADER.size:
+        return None
+    return Known(cache, result, planes, said=file.header)
 
 
 def variant(key: Key, of: bytes) -> bytes:
@@ -161,6 +171,8 @@ _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 def packed(source: Source) -> bytes | None:
     """What is to be known of a file to open it without reading it; None: it must be read."""
     header = source.header
+    if source.cached is not None and source.cached.said:
+        return source.cached.said  # type: ignore[no-any-return]
     if isinstance(header, Raw):
         return _HEADER.pack(_MODES.index(header.mode), _RAW, header.width, header.height, 0)
     if not (header.complete and header.ordinary) or header.pictures:

@@ -113,6 +113,7 @@ def test_what_is_kept_is_compared_with_the_files(
     shown = capsys.readouterr().err
     assert "1 are not what the files give" in " ".join(shown.split())
     assert main(["cache", "list", str(folder), "--data", str(data)]) == 2
+    assert main(["cache", "verify", str(folder), "--data", str(data / "gone")]) == 2
 
 
 def test_the_users_own_is_the_default(

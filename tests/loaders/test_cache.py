@@ -232,6 +232,16 @@ def test_a_later_run_finds_it(files: list[str], place: str) -> None:
     in_child(later)
 
 
+def test_results_are_made_of_planes_and_no_file_is_opened(files: list[str], place: str, opened: list[str]) -> None:
+    helpers.run("cpu", lambda: [epoch(Files(files, TRAIN)) for _ in range(2)], cache=place)
+    opened.clear()
+    counts = Counts()
+    helpers.run("cpu", lambda: epoch(Files(files, EVALUATION)), cache=place)
+    assert counts()["results"] == COUNT
+    assert not [path for path in opened if path in files]
+    check(Files(files, EVALUATION), place)
+
+
 def test_several_results_of_a_file(files: list[str], place: str) -> None:
     """Another pipeline has its own, and neither takes the other's place."""
     counts = Counts()
@@ -306,6 +316,36 @@ def test_a_file_that_changes_after_it_was_opened_is_named(files: list[str], plac
             image.tobytes()
         assert files[3] in str(raised.value)
     assert_same(known, expected)  # the file's as it was
+
+
+def test_the_file_is_found_again_whatever_it_was_called(
+    files: list[str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that mean another file by then, or that ``os.path.abspath`` would make another file's."""
+    helpers.run("cpu", lambda: [epoch(Files(files, EVALUATION)) for _ in range(2)], cache=place)  # and no planes
+    first = Path(files[0])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "link").symlink_to(first.parent)
+    monkeypatch.chdir(elsewhere)
+    folder = os.open(first.parent, os.O_RDONLY)
+
+    def pixels() -> list[bytes]:
+        names = (linked := os.path.join("link", "..", first.parent.name, first.name), Path(linked).absolute())
+        found = [Image.open(name).tobytes() for name in (*names, os.fsencode(linked))]
+        with open(first.name, "rb", opener=lambda name, flags: os.open(name, flags, dir_fd=folder)) as file:
+            found.append(Image.open(file).tobytes())
+        with open(linked, "rb") as file:
+            os.chdir(tmp_path)
+            found.append(Image.open(file).tobytes())
+        os.chdir(elsewhere)
+        return found
+
+    try:
+        expected = helpers.run("torchvision", pixels)[0]
+        assert helpers.run("cpu", pixels, cache=place)[0] == expected
+    finally:
+        os.close(folder)
 
 
 def test_a_file_that_cannot_be_opened_fails_as_in_pillow(files: list[str], place: str) -> None:
