@@ -357,6 +357,11 @@ def test_nothing_leads_what_was_erased(last: Callable[[], Any], root: Path) -> N
     assert_one_by_one(ImageFolder(str(root), T.Compose(steps)), "erased")
 
 
+def test_no_resize_leads_colours_that_were_drawn(root: Path) -> None:
+    drawn = v2.RandomApply([v2.ColorJitter(0.4)], 0.2)
+    check(ImageFolder(str(root), v2.Compose([v2.PILToTensor(), drawn, v2.RandomResizedCrop(20)])), seeds=4)
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_other_transforms_are_called(name: str, root: Path) -> None:
     make, why = STEPS[name]

@@ -143,6 +143,8 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
             for transform, (_, values, *_) in group:
                 made, kind = maker[1](transform, dict(values), kind)
                 ops += made
+            if kind.cls is not None and maker[1] in (_jitter, _choice, _grey, _apply):
+                kind = kind._replace(erased=True)  # levels that some images have changed
     return ops, kind
 
 
