@@ -27,7 +27,7 @@ class Kind(NamedTuple):
 
     Attributes:
         interleaved: as lazy tensors have it; None: not known beforehand.
-        erased: whether values of a tensor may have been put in, or changed by chance, which nothing leads (``planning.order``).
+        erased: whether values may have been put in or changed by chance, which nothing leads (``planning.order``).
     """
 
     cls: type[LazyTensorBase] | None

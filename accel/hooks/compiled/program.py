@@ -62,7 +62,7 @@ class Program:
                 self._ops, self.kind = known.built(self._found, self._begin)
                 if self.kind.cls is None:
                     raise Refused("it makes no tensors")
-                self._trusted = all(self._does_as(transform, size) for size in _SIZES)
+                self._trusted = self._is_right(transform)
                 if not self._trusted:
                     counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
             except Exception as error:
@@ -86,18 +86,23 @@ class Program:
             made.append((height, width))
         return Drawn(runs, made, tape)
 
-    def _does_as(self, transform: Any, size: Size) -> bool:
+    def _is_right(self, transform: Any) -> bool:
+        """Whether this does what the transform does, with images of several sizes, from other draws each time."""
+        state = torch.default_generator.get_state()
+        try:
+            return all(self._does_as(transform, size, seed) for seed, size in enumerate(2 * _SIZES))
+        finally:
+            torch.default_generator.set_state(state)
+
+    def _does_as(self, transform: Any, size: Size, seed: int) -> bool:
         """Whether this does with an image of a size, a retry and all, what the transform does."""
+        torch.default_generator.manual_seed(seed)
         try:
             drawn = self.run([size], [False])
         except Refused:
             return True  # it will then be refused as well
-        state = torch.default_generator.get_state()
-        try:
-            image = transform(self._begin.image(size, ()))
-            left = torch.default_generator.get_state()
-        finally:
-            torch.default_generator.set_state(state)
+        image = transform(self._begin.image(size, ()))
+        left = torch.default_generator.get_state()
         found = kind_of(image, self.kind)
         (run,), (after,) = drawn.runs, drawn.sizes
         same = found is not None and found[:2] == (self.kind, after) and torch.equal(left, drawn.tape.after())
