@@ -213,7 +213,7 @@ class Table:
         mode = "rwc" if self._writable else "ro&immutable=1"
         where = f"{self._file.absolute().as_uri()}?mode={mode}"
         self._connection = sqlite3.connect(
-            where, self._patience, uri=True, isolation_level=None, check_same_thread=False
+            where, timeout=self._patience, uri=True, isolation_level=None, check_same_thread=False
         )
         self._connections += 1
         try:

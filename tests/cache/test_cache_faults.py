@@ -241,9 +241,9 @@ def killed(work: Callable[[Callable[[], Any]], Any], after: float) -> None:
             work(lambda: os.write(says, b"!"))
         finally:
             os._exit(1)
+    os.close(says)
     os.read(begins, 1)
     os.close(begins)
-    os.close(says)
     time.sleep(after)
     os.killpg(pid, signal.SIGKILL)
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL, "it ended by itself"
