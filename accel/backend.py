@@ -262,13 +262,17 @@ def _load(entry: EntryPoint) -> type[Backend]:
     return loaded  # type: ignore[no-any-return]
 
 
+_OPTIONAL = ("supports", "on_host", "runs_columns")
+"""Members that a backend which derives from no class of accel's need not have."""
+
+
 def _lacking(loaded: Any) -> str | None:
     """The member that a class lacks to be a backend."""
     kinds = loaded.__mro__ if isinstance(loaded, type) else ()
     accelerator = AcceleratorBackend in kinds or bool(getattr(loaded, "devices", None))
     base, runs = (AcceleratorBackend, ["run_on"]) if accelerator else (HostBackend, ["run", "run_all"])
     if Backend not in kinds:
-        members = [name for name in vars(Backend) if not name.startswith("_") and name not in ("supports", "on_host")]
+        members = [name for name in vars(Backend) if not name.startswith("_") and name not in _OPTIONAL]
         return next((repr(name) for name in (*members, *runs) if not hasattr(loaded, name)), None)
     if accelerator and not loaded.devices:
         return "'devices'"

@@ -24,7 +24,7 @@ from accel.planning.order import has_tail
 from accel.planning.plan import Plan, plan, plans_of
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
-from accel.rows import Rows
+from accel.rows import Pictures, Rows
 from accel.runtime import cached, results, sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, memory
@@ -100,7 +100,8 @@ def from_cache(
 
 def _of_cache(recipes: Sequence[Recipe]) -> bool:
     """Whether a cache may have something of the images: one is in use, or was when they were opened."""
-    return cached.in_use or recipes[0].source.cached is not None
+    sources = recipes.sources if isinstance(recipes, Rows) else [recipes[0].source]
+    return not isinstance(sources, Pictures) and (cached.in_use or sources[0].cached is not None)
 
 
 def _on_host(selection: Selection, plans: Sequence[Plan]) -> list[torch.Tensor | Exception]:

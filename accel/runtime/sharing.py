@@ -69,7 +69,8 @@ def _parts(backend: Backend, plan: Plan, device: torch.device | None = None) -> 
 
     if supports_all(backend):
         return None
-    if isinstance(plan, ColumnPlan) and backend.runs_columns and backend.supports(plan.example, device) is None:
+    by_columns = isinstance(plan, ColumnPlan) and getattr(backend, "runs_columns", False)
+    if by_columns and backend.supports(plan.example, device) is None:  # type: ignore[attr-defined]
         return None
     parts = partition(plan, refused)
     return parts if parts.reasons else None
