@@ -89,10 +89,11 @@ def test_a_later_run_reads_what_an_earlier_one_found(
     counts = Run(monkeypatch)
     check(files, place, 3)
     later = counts()
-    assert later["planes used"] == made
-    assert later["indexes read"] == later["indexed"] == COUNT - made
+    found = later["planes used"]  # of some there was no room any more when they were written
+    assert 0 < found <= made
+    assert later["indexes read"] == later["indexed"] == COUNT - found
     check(files, place, 4)
-    assert counts() == {"planes used": made, "indexed": COUNT - made}  # from memory
+    assert counts() == {"planes used": found, "indexed": COUNT - found}  # from memory
 
 
 def test_a_file_has_an_index_when_its_planes_are_put_in(
