@@ -178,9 +178,9 @@ def _killed(entries: Store, work: Callable[[], None], after: float) -> None:
             work()
         finally:
             os._exit(1)
+    os.close(says)  # else a child that fails before it says anything would be waited for, for ever
     os.read(begins, 1)
     os.close(begins)
-    os.close(says)
     time.sleep(after)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
