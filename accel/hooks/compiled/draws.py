@@ -113,6 +113,13 @@ def checked_area(height: int, width: int) -> None:
         raise Refused("a picture is larger than Pillow likes")
 
 
+def sides(tape: Tape, area: int, scale: Bounds, logs: Bounds) -> tuple[int, int]:
+    """The sides of a rectangle of a part of an area and of a ratio that are drawn, as torchvision rounds them."""
+    wanted = area * tape.uniform(scale)
+    ratio = tape.exp(logs)
+    return int(round(math.sqrt(wanted * ratio))), int(round(math.sqrt(wanted / ratio)))
+
+
 class ResizedCrop:
     """``RandomResizedCrop`` of either version.
 
@@ -138,10 +145,7 @@ class ResizedCrop:
         """``RandomResizedCrop.get_params``."""
         area = height * width
         for _ in range(10):
-            wanted = area * tape.uniform(self.scale)
-            aspect = tape.exp(self.logs)
-            columns = int(round(math.sqrt(wanted * aspect)))
-            rows = int(round(math.sqrt(wanted / aspect)))
+            columns, rows = sides(tape, area, self.scale, self.logs)
             if 0 < columns <= width and 0 < rows <= height:
                 top = tape.below(height - rows + 1)
                 return top, tape.below(width - columns + 1), rows, columns
@@ -206,10 +210,7 @@ class Erasing:
         if tape.uniform(UNIT) < self.probability:
             area = height * width
             for _ in range(10):
-                wanted = area * tape.uniform(self.scale)
-                aspect = tape.exp(self.logs)
-                rows = int(round(math.sqrt(wanted * aspect)))
-                columns = int(round(math.sqrt(wanted / aspect)))
+                rows, columns = sides(tape, area, self.scale, self.logs)
                 if rows < height and columns < width:
                     top = tape.below(height - rows + 1)
                     run.row += (top, tape.below(width - columns + 1), rows, columns)
