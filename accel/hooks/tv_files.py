@@ -18,8 +18,9 @@ from PIL import Image
 from torchvision.datasets import folder
 
 from accel import switch
-from accel.codec import decode
+from accel.codec import decode, opening
 from accel.codec.header import SOI, Header, claim
+from accel.codec.opening import File
 from accel.hooks import pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy.image import LazyImage
@@ -28,7 +29,7 @@ from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
 from accel.runtime import cached
 from accel.system import counters
-from accel.system.memory import file_buffers
+from accel.system.file_buffers import file_buffers
 from accel.system.private_names import private
 from accel.system.replaced import replaced
 
@@ -41,16 +42,25 @@ _NOT_OF_JPEG = ("GRAY_ALPHA", "RGB_ALPHA", "RGBA")
 _IN_MEMORY = "image in memory"
 
 
-def _read(path: Any, selection: Selection, claimed: Callable[[bytes | bytearray, int], Header | None]) -> Source | None:
-    """A file of which ``claimed`` gives a header, from its first bytes so many; None for others."""
-    read = file_buffers.read(path)
-    if read is None:
+Claimed = Callable[[File], "Header | None"]
+
+
+def _read(path: Any, selection: Selection, claimed: Claimed) -> Source | None:
+    """A file of which ``claimed`` gives a header; None for others."""
+    return _source(path, opening.read_one(path), selection, claimed)
+
+
+def _read_together(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
+    files = zip(paths, opening.read(paths), strict=True)
+    return [_source(path, file, selection, _claimed_by_pillow) for path, file in files]
+
+
+def _source(path: Any, file: File | None, selection: Selection, claimed: Claimed) -> Source | None:
+    header = None if file is None else claimed(file)
+    if file is None or header is None:
+        file_buffers.give_back(file and file.buffer)
         return None
-    buffer, size, key = read
-    header = claimed(buffer, size)
-    if header is None:
-        file_buffers.give_back(buffer)
-        return None
+    buffer, size, key, _ = file
     return Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer, key=key)
 
 
@@ -78,13 +88,21 @@ def opened(path: Any, selection: Selection) -> Source | None:
     return _read(path, selection, _claimed_by_pillow)
 
 
+def opened_together(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
+    """The files that ``pil_loader`` opens one after the other; see ``opened``."""
+    if cached.in_use or ahead.sources is not None:
+        return [opened(path, selection) for path in paths]
+    return _read_together(paths, selection)
+
+
 class _Ahead(threading.local):
     """Files that were opened for a batch which is then made one by one: this thread opens them next."""
 
     sources: dict[Any, Source] | None = None
 
-    def keep(self, paths: Sequence[Any], sources: Sequence[Source]) -> None:
-        self.sources = dict(zip(paths, sources, strict=False)) or None
+    def keep(self, paths: Sequence[Any], sources: Sequence[Source | None]) -> None:
+        kept = {path: source for path, source in zip(paths, sources, strict=True) if source is not None}
+        self.sources = kept or None
 
     def take(self, path: Any, selection: Selection) -> Source | None:
         source = None if self.sources is None else self.sources.pop(path, None)
@@ -97,8 +115,12 @@ class _Ahead(threading.local):
 ahead = _Ahead()
 
 
-def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:
-    header = claim(data, size)
+def _header(file: File) -> Header | None:
+    return file.header or claim(file.buffer, file.size)
+
+
+def _claimed_by_pillow(file: File) -> Header | None:
+    header = _header(file)
     if header is None or header.pictures or not (header.complete or pillow_open.claimed(header, switch.current())):
         return None
     try:
@@ -195,7 +217,7 @@ def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     selection = switch.current()
     source = cached.opened(path, selection) if cached.in_use else None
     if source is None:
-        source = _read(path, selection, lambda data, size: _claimed(data, size, mode, turned))
+        source = _read(path, selection, lambda file: _claimed(file, mode, turned))
     elif isinstance(source.header, Header):
         header = _left(source.header, mode, turned and source.cached.has_exif)
         if header is None:
@@ -209,7 +231,7 @@ def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | N
     if not plain or not stream.is_cpu or not _takes(mode):
         return None
     data = stream.numpy().tobytes()
-    header = _claimed(data, len(data), mode, turned)
+    header = _claimed(File(data, len(data), None), mode, turned)
     return None if header is None else _lazy(Source(data, header, _IN_MEMORY, switch.current()), mode)
 
 
@@ -226,13 +248,13 @@ def _name(mode: Any) -> str:
     return mode.upper() if isinstance(mode, str) else getattr(mode, "name", "")
 
 
-def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Header | None:
+def _claimed(file: File, mode: Any, turned: Any) -> Header | None:
     """The header of a file that is read lazily, else None."""
-    header = claim(data, size)
+    header = _header(file)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")
         return None
-    return _left(header, mode, turned and b"Exif" in data[: header.scan])
+    return _left(header, mode, turned and b"Exif" in file.buffer[: header.scan])
 
 
 def _left(header: Header, mode: Any, turned: bool) -> Header | None:

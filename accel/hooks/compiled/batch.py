@@ -166,13 +166,11 @@ class _Files(NamedTuple):
         Raises:
             Refused: one of them is left to torchvision.
         """
-        sources: list[Source] = []
-        for path in self.paths:
-            source = tv_files.opened(path, selection)
-            if source is None:
-                tv_files.ahead.keep(self.paths, sources)
-                raise Refused("a file is none that accel claims")
-            sources.append(source)
+        opened = tv_files.opened_together(self.paths, selection)
+        sources = [source for source in opened if source is not None]
+        if len(sources) < len(opened):
+            tv_files.ahead.keep(self.paths, opened)
+            raise Refused("a file is none that accel claims")
         headers = [source.header for source in sources]
         return sources, [(each.height, each.width) for each in headers], [each.mode != "RGB" for each in headers]
 
