@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -191,6 +191,21 @@ class Flip:
     def draw(self, run: Run, height: int, width: int) -> Size:
         run.pieces.append(self.piece)
         run.row.append(run.tape.uniform(UNIT) < self.probability)
+        return height, width
+
+
+class Factor:
+    """A step by a factor that is drawn. ``form``: of an image of a (height, width); slot 0 is its factor."""
+
+    most = 1
+
+    def __init__(self, bounds: Bounds, form: Callable[[int, int], Form]) -> None:
+        self._bounds, self._form = bounds, lru_cache(maxsize=1 << 13)(lambda height, width: Piece(form(height, width)))
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        factor = run.tape.uniform(self._bounds)
+        run.pieces.append(self._form(height, width))
+        run.row.append(bits(factor))
         return height, width
 
 

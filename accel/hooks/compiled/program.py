@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -88,24 +89,28 @@ class Program:
 
     def _is_right(self, transform: Any) -> bool:
         """Whether this does what the transform does, with images of several sizes, from other draws each time."""
-        state = torch.default_generator.get_state()
+        state, python = torch.default_generator.get_state(), random.getstate()
         try:
             return all(self._does_as(transform, size, seed) for seed, size in enumerate(2 * _SIZES))
         finally:
             torch.default_generator.set_state(state)
+            random.setstate(python)
 
     def _does_as(self, transform: Any, size: Size, seed: int) -> bool:
         """Whether this does with an image of a size, a retry and all, what the transform does."""
         torch.default_generator.manual_seed(seed)
+        random.seed(seed)
         try:
             drawn = self.run([size], [False])
         except Refused:
             return True  # it will then be refused as well
+        python = drawn.tape.python
         image = transform(self._begin.image(size, ()))
         left = torch.default_generator.get_state()
         found = kind_of(image, self.kind)
         (run,), (after,) = drawn.runs, drawn.sizes
         same = found is not None and found[:2] == (self.kind, after) and torch.equal(left, drawn.tape.after())
+        same = same and random.getstate() == python.getstate()
         return same and equal(found[2], run.steps())  # type: ignore[index]
 
 

@@ -7,11 +7,15 @@ state, tells what any kind of draw would give at any place. Nothing is known her
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
 import torch
 
 Bounds = tuple[float, float]
+T = TypeVar("T")
 
 
 class Tape:
@@ -25,6 +29,9 @@ class Tape:
         self.at = 0
         self._state, self._length = state, length
         self._generator = torch.Generator()
+        self._follower: torch.Generator | None = None
+        self._followed = 0
+        self._python: random.Random | None = None
         self._uniform: dict[Bounds, list[float]] = {}
         self._exp: dict[Bounds, list[float]] = {}
         self._raw: list[int] | None = None
@@ -52,6 +59,29 @@ class Tape:
         self.at += 1
         return self._raw[self.at - 1] % limit
 
+    def once(self, bounds: Bounds) -> float:
+        """``uniform``, of bounds that will not come again."""
+        return self.by(lambda g: torch.empty(1, dtype=torch.float32).uniform_(*bounds, generator=g).item(), 1)
+
+    def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
+        """What a function draws that takes so many outputs of the generator it is given."""
+        if self._follower is None:
+            self._follower = torch.Generator()
+            self._follower.set_state(self._state)
+        if self.at > self._followed:
+            torch.empty(self.at - self._followed, dtype=torch.float32).uniform_(generator=self._follower)
+        drawn = draw(self._follower)
+        self.at = self._followed = self.at + outputs
+        return drawn
+
+    @property
+    def python(self) -> random.Random:
+        """A generator that gives what the functions of Python's ``random`` will give."""
+        if self._python is None:
+            self._python = random.Random()
+            self._python.setstate(random.getstate())
+        return self._python
+
     def _floats(self, bounds: Bounds) -> torch.Tensor:
         self._generator.set_state(self._state)
         return torch.empty(self._length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
@@ -75,11 +105,29 @@ class Tape:
     def commit(self) -> None:
         """Draw what has been used."""
         torch.empty(self.at, dtype=torch.float32).uniform_()
+        if self._python is not None:
+            random.setstate(self._python.getstate())
 
 
 def rounded(probability: float) -> float:
     """A number as ``torch.rand(1) < probability`` compares with it."""
     return torch.tensor(probability, dtype=torch.float32, device="cpu").item()
+
+
+def outputs(draw: Callable[[torch.Generator], object]) -> int:
+    """How many outputs of its generator a function takes; -1 where that differs, or more than numbers change."""
+    taken = {_taken(draw, seed) for seed in range(3)}
+    return taken.pop() if len(taken) == 1 else -1
+
+
+def _taken(draw: Callable[[torch.Generator], object], seed: int) -> int:
+    one, other = (torch.Generator().manual_seed(seed) for _ in range(2))
+    draw(one)
+    for number in range(1000):
+        if torch.equal(one.get_state(), other.get_state()):
+            return number
+        torch.empty(1, dtype=torch.float32).uniform_(generator=other)
+    return -1
 
 
 @cache
