@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torchvision.transforms import v2
 
-from accel.hooks.compiled.draws import UNIT, Op, Piece, Run, Size, bits, shifted
+from accel.hooks.compiled.draws import Op, Piece, Run, Size, bits, shifted
 from accel.hooks.compiled.fixed import Fixed, Kind
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Bounds, Tape, outputs, rounded
+from accel.hooks.compiled.tape import UNIT, Bounds, Tape, outputs, rounded
 from accel.rows import Form
 
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Bounds, Tape, rounded
+from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
 from accel.recipe import Step
 from accel.rows import Form, Slot, Structure
 
@@ -232,9 +232,6 @@ class Erasing:
                     run.pieces.append(self.piece)
                     break
         return height, width
-
-
-UNIT = (0.0, 1.0)
 
 
 def log_bounds(ratio: Any) -> Bounds:

@@ -33,6 +33,7 @@ class Program:
         self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
         self._begin = begin
         self._ops: list[Op] = []
+        self._usual = 8  # draws of an image
         self._trusted: bool | None = None
         self._why = "it records something else"
 
@@ -48,8 +49,9 @@ class Program:
         state = torch.default_generator.get_state()
         most = sum(op.most for op in self._ops)
         try:
-            return self._drawn(sizes, grey, Tape(state, len(sizes) * min(_USUAL, most) + 1))
+            return self._drawn(sizes, grey, Tape(state, len(sizes) * min(self._usual, most) + 1))
         except IndexError:
+            self._usual *= 2
             return self._drawn(sizes, grey, Tape(state, len(sizes) * most + 1))
 
     def prepare(self, transform: Any) -> None:
@@ -142,7 +144,6 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-_USUAL = 8  # draws of an image
 _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
 """Of images that a program is tried on: of some no crop fits."""
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import random
+import struct
 from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 Bounds = tuple[float, float]
+UNIT: Bounds = (0.0, 1.0)
 T = TypeVar("T")
 
 
@@ -61,7 +64,11 @@ class Tape:
 
     def once(self, bounds: Bounds) -> float:
         """``uniform``, of bounds that will not come again."""
-        return self.by(lambda g: torch.empty(1, dtype=torch.float32).uniform_(*bounds, generator=g).item(), 1)
+        scaled = _scaled(self.uniform(UNIT), bounds) if _scales() else None
+        if scaled is not None:
+            return scaled
+        self.at -= _scales()  # it was drawn
+        return self.by(lambda generator: _uniform(bounds, generator), 1)
 
     def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
         """What a function draws that takes so many outputs of the generator it is given."""
@@ -112,6 +119,32 @@ class Tape:
 def rounded(probability: float) -> float:
     """A number as ``torch.rand(1) < probability`` compares with it."""
     return torch.tensor(probability, dtype=torch.float32, device="cpu").item()
+
+
+def _uniform(bounds: Bounds, generator: torch.Generator) -> float:
+    return torch.empty(1, dtype=torch.float32).uniform_(*bounds, generator=generator).item()
+
+
+def _scaled(drawn: float, bounds: Bounds) -> float | None:
+    """What a draw between 0 and 1 would be between others: multiplied and added in float32, rounded once.
+
+    None where that cannot be told from its value in float64, where the product is exact: half-way between two.
+    """
+    low, high = np.float32(bounds[0]), np.float32(bounds[1])
+    exactly = drawn * float(high - low) + float(low)
+    half = struct.unpack("<q", struct.pack("<d", exactly))[0] & 0x1FFFFFFF == 0x10000000
+    return None if half else float(np.float32(exactly))
+
+
+@cache
+def _scales() -> bool:
+    """Whether torch computes so on this processor; tried once, on generators of its own."""
+    for number in range(_TRIED):
+        bounds = -number * 1.7 - 0.01, number * number * 0.37 + 0.1
+        one, other = (torch.Generator().manual_seed(number) for _ in range(2))
+        if _scaled(_uniform(UNIT, other), bounds) not in (None, _uniform(bounds, one)):
+            return False
+    return True
 
 
 def outputs(draw: Callable[[torch.Generator], object]) -> int:
