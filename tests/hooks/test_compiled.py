@@ -346,7 +346,7 @@ STEPS: dict[str, tuple[Callable[[], Any], str]] = {
     "a method of one": (_shadowed, "methods of one"),
     "a user's own": (Jumpy, "Jumpy"),
     "a lambda": (lambda: T.Lambda(lambda image: image.rotate(180)), "Lambda"),
-    "a rotation": (lambda: T.RandomRotation(20), "RandomRotation"),
+    "a mix": (T.AugMix, "AugMix"),
     "not finite": (lambda: T.RandomErasing(value=float("nan")), "not finite"),
 }
 

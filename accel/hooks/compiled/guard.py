@@ -20,6 +20,7 @@ from torch.nn.modules import module
 from torchvision.transforms import v2
 
 from accel.hooks.compiled import stock
+from accel.system import arithmetic
 from accel.system.private_names import private
 
 _torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
@@ -35,6 +36,7 @@ def settings() -> bool:
         and not _torch._C._len_torch_function_stack()
         and not _torch._C._len_torch_dispatch_stack()
         and not any(_GLOBAL_HOOKS)
+        and not arithmetic.autocasts()
     )
 
 
